@@ -17,13 +17,13 @@ from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Entry, interleav
 from tests.telemetry.hostile import hostile_run
 from tputui.cache.state_codec import NotCacheable, decode, encode
 from tputui.state import core_series as cols
-from tputui.state.downsampled import Downsampled, Recent
-from tputui.state.pace import Pace
+from tputui.state.process_history import Pace
 from tputui.state.process_log import Marks, ProcessLog
 from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
 from tputui.state.series import Series
 from tputui.state.snapshot_builder import build_snapshot
+from tputui.state.state_struct import Downsampled, Recent
 from tputui.state.step_values import StepValues
 from tputui.telemetry import events as ev
 from tputui.telemetry.merge import Merge

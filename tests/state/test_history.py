@@ -12,10 +12,10 @@ import pytest
 from tests.recorded import STEP_S, T0, opened, reading, supervisor_events, worker_events
 from tests.state.test_snapshot_builder import around, of, run_until, seen
 from tputui.state.chart_data import ThroughputView
-from tputui.state.downsampled import POINTS_MAX
 from tputui.state.history import eta_s
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
+from tputui.state.state_struct import POINTS_MAX
 from tputui.telemetry import events as ev
 
 

@@ -10,11 +10,11 @@ import pytest
 from tests.recorded import T0, losses, opened, steps_recorded, supervisor_events, worker_events
 from tests.state.test_snapshot_builder import around, of, run_until, seen
 from tputui.state.chart_data import MARK_KINDS, Mark
-from tputui.state.downsampled import POINTS_MAX
 from tputui.state.process_log import OF_A_KIND_MAX
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import RequestView, Snapshot
 from tputui.state.snapshot_builder import build_snapshot
+from tputui.state.state_struct import POINTS_MAX
 from tputui.telemetry import events as ev
 
 

@@ -16,11 +16,10 @@ import msgspec
 
 from tputui.state.chart_data import Mark, MarkKind
 from tputui.state.core_series import AllCoreSeries
-from tputui.state.downsampled import POINTS_MAX, Downsampled, Recent
-from tputui.state.pace import Pace
+from tputui.state.process_history import Pace
 from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
 from tputui.state.process_state import ProcessState
-from tputui.state.state_struct import little_endian
+from tputui.state.state_struct import POINTS_MAX, Downsampled, Recent, little_endian
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
 

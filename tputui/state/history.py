@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tputui.state import memory_history
 from tputui.state.chart_data import MemoryPoint, MeterPoint, ThroughputView
+from tputui.state.process_history import combined_memory
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochView, Plan
@@ -77,7 +77,7 @@ def memory(state: RunState) -> list[MemoryPoint]:
     """Memory of all hosts over time."""
     processes = [process for process in state.in_order if process.usage.count]
     key = tuple((process.name, process.usage.count) for process in processes)
-    return state.memoized("memory", key, lambda: memory_history.combined([process.usage for process in processes]))
+    return state.memoized("memory", key, lambda: combined_memory([process.usage for process in processes]))
 
 
 def _meter_points(process: ProcessState) -> list[MeterPoint]:

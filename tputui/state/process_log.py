@@ -14,9 +14,8 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import Mark, MarkKind
-from tputui.state.downsampled import Recent
 from tputui.state.snapshot import LogLine
-from tputui.state.state_struct import METRICS_MAX, Count, Metric, StateStruct
+from tputui.state.state_struct import METRICS_MAX, Count, Metric, Recent, StateStruct
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import StepsRecorded, XlaMetricsRead
 

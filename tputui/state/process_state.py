@@ -16,11 +16,9 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import EpochStart, MeterPoint
-from tputui.state.downsampled import Downsampled, first_of, last_of
-from tputui.state.memory_history import MemoryHistory
-from tputui.state.pace import Pace
+from tputui.state.process_history import MemoryHistory, Pace
 from tputui.state.process_log import LOGGED, ProcessLog
-from tputui.state.state_struct import FEW_MAX, Count, FewByName, StateStruct
+from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
 from tputui.telemetry.clock import T_MAX, run_time

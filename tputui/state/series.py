@@ -15,8 +15,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from tputui.state.chart_data import Segment
-from tputui.state.downsampled import join_pairs
-from tputui.state.state_struct import AtLeastOne, Count, StateStruct
+from tputui.state.state_struct import AtLeastOne, Count, StateStruct, join_pairs
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 

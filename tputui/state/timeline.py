@@ -12,7 +12,6 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import EpochStart, Mark, MarkKind, Segment
-from tputui.state.downsampled import downsample, first_of
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import ProcessState, Receipts
@@ -29,6 +28,7 @@ from tputui.state.snapshot import (
     SkippedExample,
     SkippedView,
 )
+from tputui.state.state_struct import downsample, first_of
 from tputui.state.step_values import NON_FINITE_MAX
 from tputui.telemetry.events import FORMAT_VERSION
 

@@ -1,16 +1,16 @@
-"""Step times and throughput of one process from its reports, bounded in memory however many there are."""
+"""Step times, throughput and memory of one process over time, bounded in memory however long the run."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tputui.state.chart_data import ThroughputPoint
-from tputui.state.downsampled import POINTS_MAX, join_pairs
-from tputui.state.state_struct import AtLeastOne, Count, StateStruct
-from tputui.telemetry.events import ProgressReported
+from tputui.state.chart_data import MemoryPoint, ThroughputPoint
+from tputui.state.state_struct import POINTS_MAX, AtLeastOne, Count, Downsampled, StateStruct, downsample, join_pairs
+from tputui.telemetry.events import HostSampled, MemorySampled, ProgressReported
 
 _LOG_WIDTH = math.log(1.002)
 """Step times are counted in bins 0.2 % wide."""
@@ -20,6 +20,10 @@ _TRIMMED = 0.1
 """Share of the slowest steps, and of the fastest, that is left out of it."""
 _LEAST_S, _MOST_S = 1e-9, 1e9
 """Step times outside this range are ignored."""
+_SAMPLES_MAX = 4_096
+"""Memory samples of all processes together when they are combined ..."""
+_SAMPLES_OF_EACH = 16
+"""... and at least this many of each."""
 
 
 class ReportPace(NamedTuple):
@@ -78,10 +82,10 @@ class Pace(StateStruct):
             return
         self.newest_step = step
         self.num_reports += 1
-        place = round(math.log(step_s) / _LOG_WIDTH)
-        self.steps[place] = self.steps.get(place, 0) + num_steps
+        bin_index = round(math.log(step_s) / _LOG_WIDTH)
+        self.steps[bin_index] = self.steps.get(bin_index, 0) + num_steps
         total_s = num_steps * step_s
-        self.seconds[place] = self.seconds.get(place, 0.0) + total_s
+        self.seconds[bin_index] = self.seconds.get(bin_index, 0.0) + total_s
         self.in_open += 1
         self.open_t = event.t
         self.open_steps += num_steps
@@ -93,12 +97,12 @@ class Pace(StateStruct):
     def quantile(self, share: float) -> float:
         """Quantile of the step times in seconds, exact to 0.1 %. Needs a report."""
         left = share * sum(self.steps.values())
-        place = 0
-        for place in sorted(self.steps):
-            left -= self.steps[place]
+        bin_index = 0
+        for bin_index in sorted(self.steps):
+            left -= self.steps[bin_index]
             if left <= 0:
                 break
-        return self.seconds[place] / self.steps[place]
+        return self.seconds[bin_index] / self.steps[bin_index]
 
     def lasting_s(self) -> float:
         """Expected step time in seconds: trimmed mean over the newer half of the steps. Needs two reports.
@@ -145,3 +149,86 @@ def _trimmed_step_s(reports: list[ReportPace]) -> float:
         total_s += counted * report.total_s / report.num_steps
         done += report.num_steps
     return total_s / (high - low)
+
+
+class MemorySample(NamedTuple):
+    """Memory that one process sampled, or the maximum over neighbouring samples."""
+
+    t: float
+    hbm_bytes: int | None
+    host_bytes: int | None
+    rss_bytes: int | None
+
+    def join(self, later: MemorySample) -> MemorySample:
+        return MemorySample(
+            later.t,
+            _most(self.hbm_bytes, later.hbm_bytes),
+            _most(self.host_bytes, later.host_bytes),
+            _most(self.rss_bytes, later.rss_bytes),
+        )
+
+
+class MemoryHistory(StateStruct):
+    """The memory that one process sampled: a worker that of its devices, a supervisor that of its host."""
+
+    count: Count = 0
+    """Samples added."""
+    samples: Downsampled[MemorySample] = msgspec.field(default_factory=Downsampled)
+
+    def add_device(self, event: MemorySampled) -> None:
+        """Adds device memory; ignored if no device reported any."""
+        if event.hbm and math.isfinite(event.t):
+            self.count += 1
+            self.samples.add(
+                MemorySample(event.t, max(reading.used_bytes for reading in event.hbm), None, None), MemorySample.join
+            )
+
+    def add_host(self, event: HostSampled) -> None:
+        """Adds host memory."""
+        if math.isfinite(event.t):
+            self.count += 1
+            rss_bytes = sum(process.rss_bytes for process in event.processes)
+            self.samples.add(MemorySample(event.t, None, event.memory_used_bytes, rss_bytes), MemorySample.join)
+
+
+def combined_memory(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:
+    """Memory over time: device memory of the fullest core; host memory and processes summed over the hosts.
+
+    Each sample of a process is combined with the newest samples of the others.
+    """
+    series = [usage.samples.items for usage in usages if usage.samples.items]
+    of_each = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
+    parts = [downsample(samples, MemorySample.join, of_each) for samples in series]
+    newest: dict[int, MemorySample] = {}
+    points: list[MemoryPoint] = []
+    in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
+    for writer, sample in in_order:
+        newest[writer] = sample
+        known = newest.values()
+        points.append(
+            MemoryPoint(
+                t=sample.t,
+                hbm_used_bytes=max((one.hbm_bytes for one in known if one.hbm_bytes is not None), default=None),
+                host_used_bytes=_total([one.host_bytes for one in known]),
+                rss_bytes=_total([one.rss_bytes for one in known]),
+            )
+        )
+    return downsample(points, _fuller)
+
+
+def _fuller(left: MemoryPoint, right: MemoryPoint) -> MemoryPoint:
+    return MemoryPoint(
+        t=right.t,
+        hbm_used_bytes=_most(left.hbm_used_bytes, right.hbm_used_bytes),
+        host_used_bytes=_most(left.host_used_bytes, right.host_used_bytes),
+        rss_bytes=_most(left.rss_bytes, right.rss_bytes),
+    )
+
+
+def _most(left: int | None, right: int | None) -> int | None:
+    return max((value for value in (left, right) if value is not None), default=None)
+
+
+def _total(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

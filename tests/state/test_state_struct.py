@@ -1,11 +1,11 @@
-"""A list that stays short keeps what its items say together."""
+"""Bounded lists represent every added item, in order, and stay short."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.state.downsampled import Downsampled, Recent, downsample, first_of, last_of
+from tputui.state.state_struct import Downsampled, Recent, downsample, first_of, last_of
 
 Span = tuple[int, int]
 
