@@ -1,13 +1,21 @@
 """What the supervisor does about SIGTERM, requests to stop and stalls. The clock is an argument.
 
+`SignalPipe` queues signals for the loop of the supervisor: SIGTERM and SIGCHLD wake it; SIGINT and SIGHUP, which
+concern a terminal, are ignored. The handler only queues a signal, because it may run between any two instructions.
+
 The first SIGTERM requests save and stop. The second one, or the end of a grace period, requests stop at once. If any
 request to stop at once is not obeyed in time, the training process is killed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import os
+import select
+import signal
+from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from tputui.state.liveness import assess
@@ -16,11 +24,62 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.reporter import Reporter
 
+CAUGHT = (signal.SIGTERM, signal.SIGCHLD)
+IGNORED = (signal.SIGINT, signal.SIGHUP)
 STALL_CHECK_S = 1.0
 """Seconds between two checks for a stall."""
 STALL_MIN_S = 3.0
 """A shorter stall is not reported: the clock of the host may have jumped."""
 STALL_POLICIES = ("notify", "save-stop", "continue")
+
+
+class SignalPipe:
+    """Queues signals for a loop that sleeps until one arrives. Create it in the main thread."""
+
+    def __init__(self) -> None:
+        self._arrived: list[int] = []
+        self._read_fd, self._write_fd = os.pipe()
+        for fd in (self._read_fd, self._write_fd):
+            os.set_blocking(fd, False)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        self._arrived.append(number)
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """The signals since the last call; sleeps up to `timeout_s` seconds if there are none."""
+        if not self._arrived:
+            select.select([self._read_fd], [], [], timeout_s)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read_fd, 4096)
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    @property
+    def write_fd(self) -> int:
+        """The file descriptor to which the interpreter writes a byte when a signal arrives."""
+        return self._write_fd
+
+    def close(self) -> None:
+        """Closes both ends."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+
+@contextlib.contextmanager
+def signals_caught() -> Iterator[SignalPipe]:
+    """Installs the handlers and restores the former ones on exit. Only in the main thread."""
+    pipe = SignalPipe()
+    before = {number: signal.signal(number, pipe.handle) for number in CAUGHT}
+    before.update({number: signal.signal(number, signal.SIG_IGN) for number in IGNORED})
+    former_fd = signal.set_wakeup_fd(pipe.write_fd, warn_on_full_buffer=False)
+    try:
+        yield pipe
+    finally:
+        signal.set_wakeup_fd(former_fd)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        pipe.close()
 
 
 class Timing(NamedTuple):

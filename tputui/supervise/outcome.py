@@ -1,15 +1,35 @@
-"""How a run ended: outcome, exit code and reason, once its training process is gone."""
+"""How a run ended: outcome, exit code and reason, and a report of its first failure.
+
+`FailureReport` reports the first failure as an event and as `failure.txt`, as soon as the first process fails. The
+event is written once. The file is written again after everything has ended, with the failures that followed. Ends no
+process: the worker ends the other ranks, and the supervisor what remains of the worker's process group.
+"""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from tputui.exit_codes import ExitCode
-from tputui.telemetry.events import FailureRaised, Outcome, TrainingEnded
+from msgspec.structs import replace
 
-_CODES: dict[Outcome, ExitCode] = {"done": ExitCode.DONE, "stopped": ExitCode.STOPPED, "failed": ExitCode.FAILED}
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.state import root_cause
+from tputui.supervise.host_metrics import OutOfMemoryWatch
+from tputui.supervise.log_tail import read_last
+from tputui.supervise.worker_state import WorkerState
+from tputui.telemetry import events as ev
+from tputui.telemetry.redaction import masked_text
+from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.rundir import write_atomically
+
+FAILURE_FILE = "failure.txt"
+BROKEN_CODE = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
+"""Signals of a crash in native code."""
+_CODES: dict[ev.Outcome, ExitCode] = {"done": ExitCode.DONE, "stopped": ExitCode.STOPPED, "failed": ExitCode.FAILED}
 _REASON_CHARS_MAX = 600
 _LAST_LINES = 3
 
@@ -17,7 +37,7 @@ _LAST_LINES = 3
 class RunEnding(NamedTuple):
     """Outcome, exit code and reason for the end event."""
 
-    outcome: Outcome
+    outcome: ev.Outcome
     exit_code: ExitCode
     reason: str
 
@@ -36,7 +56,7 @@ class WorkerEnd(NamedTuple):
 
 
 def run_ending(
-    end: WorkerEnd, training_ended: TrainingEnded | None, failure: FailureRaised | None, last_lines: Sequence[str]
+    end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, last_lines: Sequence[str]
 ) -> RunEnding:
     """How the run ended. `last_lines` are the last lines of its output."""
     if training_ended is not None:
@@ -66,7 +86,7 @@ def signal_name(returncode: int) -> str | None:
         return str(-returncode)
 
 
-def _reported_ending(end: WorkerEnd, training_ended: TrainingEnded) -> RunEnding:
+def _reported_ending(end: WorkerEnd, training_ended: ev.TrainingEnded) -> RunEnding:
     code = _CODES[training_ended.outcome]
     if training_ended.outcome == "failed" and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT):
         code = ExitCode(end.returncode)
@@ -76,7 +96,7 @@ def _reported_ending(end: WorkerEnd, training_ended: TrainingEnded) -> RunEnding
     return RunEnding(training_ended.outcome, code, reason)
 
 
-def _failure_reason(end: WorkerEnd, failure: FailureRaised | None, last_lines: Sequence[str]) -> str:
+def _failure_reason(end: WorkerEnd, failure: ev.FailureRaised | None, last_lines: Sequence[str]) -> str:
     reason = f"the training process ended by {returncode_text(end.returncode)}"
     if end.memory:
         reason += f" ({end.memory})"
@@ -91,3 +111,116 @@ def _failure_reason(end: WorkerEnd, failure: FailureRaised | None, last_lines: S
     else:
         reason += "; it printed nothing"
     return reason if len(reason) <= _REASON_CHARS_MAX else reason[:_REASON_CHARS_MAX] + " ..."
+
+
+class FailureReport:
+    """Reports the first failure among the training processes of one worker."""
+
+    def __init__(self, run_dir: Path, log: Path, writer: str, worker_state: WorkerState, reporter: Reporter) -> None:
+        """`writer` is the name of the worker, `log` the file with the output of its processes."""
+        self._run_dir = run_dir
+        self._log = log
+        self._worker = writer
+        self._worker_state = worker_state
+        self._reporter = reporter
+        self.memory = OutOfMemoryWatch()
+        self._reported: ev.FailureReported | None = None
+
+    def check(self) -> None:
+        """Reports the first failure that a process has recorded, unless it was reported already."""
+        death = root_cause.first(self._worker_state.state)
+        if self._reported is None and death is not None and death.event.error != root_cause.PEER_LOST:
+            self._publish(self._from_recorded(death))
+
+    def worker_ended(self, end: WorkerEnd, exited: ev.WorkerExited) -> None:
+        """Reports an end of the worker that the worker did not record itself, then writes what followed to the file."""
+        supervisor = self._reporter.writer
+        self._worker_state.add(supervisor, exited)
+        death = root_cause.first(self._worker_state.state)
+        if self._reported is None and death is not None:
+            self._publish(self._from_recorded(death))
+        elif self._reported is None and self._has_failed(end):
+            self._publish(self._from_exit(end, exited))
+        if self._reported is not None:
+            self._write()
+
+    def _has_failed(self, end: WorkerEnd) -> bool:
+        if self._worker_state.training_ended is not None or end.killed:
+            return False
+        return not (end.returncode == ExitCode.STOPPED and end.stop_asked)
+
+    def _from_recorded(self, death: root_cause.Death) -> ev.FailureReported:
+        """The report of a failure that a process recorded, about itself or about another rank."""
+        event = death.event
+        found = ev.FailureReported(
+            t=time.time(),
+            process=death.process,
+            pid=event.pid,
+            kind=event.kind,
+            error=event.error,
+            message=event.message,
+            phase=event.phase,
+            step=event.step,
+            log=[],
+            stack="",
+            silent=False,
+        )
+        exits = (e for w in self._worker_state.state.workers for e in w.rank_exits if e.process == death.process)
+        return self._with_context(found, next((exited.signal for exited in exits), None), event.traceback)
+
+    def _from_exit(self, end: WorkerEnd, exited: ev.WorkerExited) -> ev.FailureReported:
+        """The report of a worker that ended without recording why."""
+        worker = self._worker_state.state.processes.get(self._worker)
+        found = ev.FailureReported(
+            t=time.time(),
+            process=self._worker,
+            pid=exited.pid,
+            kind=_kind(end.returncode),
+            error=exited.signal or "no error report",
+            message=f"the training process ended by {returncode_text(end.returncode)} without an error report",
+            phase=worker.beat.phase if worker and worker.beat else "starting",
+            step=self._worker_state.newest_step,
+            log=[],
+            stack="",
+            silent=True,
+        )
+        return self._with_context(found, exited.signal, "")
+
+    def _with_context(self, found: ev.FailureReported, by_signal: str | None, traceback: str) -> ev.FailureReported:
+        """The report with the last output and, if the process was killed, the kernel's out-of-memory count."""
+        killed = by_signal == "SIGKILL"
+        output = read_last(self._log, traceback)
+        return replace(
+            found,
+            kind="memory" if killed and self.memory.rose() else found.kind,
+            memory=self.memory.verdict() if killed else None,
+            log=output.lines,
+            stack=output.stack if found.kind == "aborted" else "",
+            path=FAILURE_FILE,
+        )
+
+    def _publish(self, report: ev.FailureReported) -> None:
+        self._reported = report
+        self._worker_state.add(self._reporter.writer, report)
+        if not self._write():
+            self._reported = report = replace(report, path=None)
+        self._reporter.emit(report)
+
+    def _write(self) -> bool:
+        """Writes the file; returns False if the disk refused it."""
+        failure = root_cause.failure(self._worker_state.state)
+        assert failure is not None
+        text = "".join(f"{inert(masked_text(line))}\n" for line in root_cause.block(failure))
+        try:
+            write_atomically(self._run_dir / FAILURE_FILE, text.encode("utf-8", "replace"))
+        except OSError:
+            return False
+        return True
+
+
+def _kind(returncode: int) -> ev.FailureKind:
+    """The kind of a failure without an error report, by the return code of the process."""
+    if returncode < 0:
+        return "aborted" if signal_name(returncode) in BROKEN_CODE else "killed"
+    # Any exit code: a worker that refuses a configuration records that in its journal.
+    return "exited"

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from tputui.cache.cache_writer import CacheWriter, Frame
 from tputui.exit_codes import ExitCode
-from tputui.supervise import outcome, spawn
-from tputui.supervise.escalation import Escalation, StallPolicy, Timing
-from tputui.supervise.failure_report import FailureReport
+from tputui.supervise import spawn
+from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.log_tail import LogTail, read_last
-from tputui.supervise.signals import SignalPipe, signals_caught
+from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, run_ending, signal_name
 from tputui.supervise.stack_signal import StackSignal
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
@@ -81,7 +80,7 @@ class Supervisor:
                 worker = spawn.start_worker(self._argv, self._log_path)
             except OSError as error:
                 reason = f"the training process could not be started: {error}"
-                return self._end(outcome.RunEnding("failed", ExitCode.FAILED, reason))
+                return self._end(RunEnding("failed", ExitCode.FAILED, reason))
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             self._watch(worker, pipe)
             return self._end(self._ending_of(worker))
@@ -106,7 +105,7 @@ class Supervisor:
             t=time.time(),
             pid=worker.pid,
             exit_code=worker.returncode if worker.returncode >= 0 else None,
-            signal=outcome.signal_name(worker.returncode),
+            signal=signal_name(worker.returncode),
         )
         self._reporter.emit(self._exited)
         if left := host.survivors():
@@ -161,7 +160,7 @@ class Supervisor:
                 os.kill(worker_pid, signal.SIGTERM)
             self._escalation.on_request(kind, time.monotonic())
 
-    def _ending_of(self, worker: subprocess.Popen[bytes]) -> outcome.RunEnding:
+    def _ending_of(self, worker: subprocess.Popen[bytes]) -> RunEnding:
         """Reads the remaining events, answers the open requests, and returns how the run ended."""
         try:
             self._record_log(final=True)
@@ -169,7 +168,7 @@ class Supervisor:
             self._take_requests()
         except OSError as error:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
-        end = outcome.WorkerEnd(
+        end = WorkerEnd(
             returncode=worker.returncode,
             stop_asked=any(request.kind not in HARMLESS for request in self._requests),
             killed=self._killed,
@@ -181,11 +180,11 @@ class Supervisor:
         last = read_last(self._log_path)
         # If native code ended the process: the lines before the stack. What the interpreter prints after it is no help.
         state = self._worker_state
-        ending = outcome.run_ending(end, state.training_ended, state.failure, last.lines or last.head)
+        ending = run_ending(end, state.training_ended, state.failure, last.lines or last.head)
         self._close_requests(ending)
         return ending
 
-    def _close_requests(self, ending: outcome.RunEnding) -> None:
+    def _close_requests(self, ending: RunEnding) -> None:
         """Writes a receipt for every request that has none."""
         for request in self._requests:
             if request.id in self._worker_state.answered:
@@ -199,7 +198,7 @@ class Supervisor:
                 receipt = ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why)
             self._reporter.emit(receipt)
 
-    def _end(self, ending: outcome.RunEnding) -> ExitCode:
+    def _end(self, ending: RunEnding) -> ExitCode:
         """Writes the end event, closes the files and seals the journals. Returns the exit code of the run."""
         self._reporter.emit(
             ev.RunEnded(
