@@ -16,7 +16,7 @@ from tputui.session import session
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.text.run_summary import show_text, to_show
+from tputui.text.show_page import show_text, to_show
 
 NUM_REPORTS = 600
 STEPS_A_REPORT = 4

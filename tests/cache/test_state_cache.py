@@ -26,8 +26,8 @@ from tests.state.test_reducer import spelt
 from tests.supervise.harness import wait_for
 from tests.telemetry.hostile import BYTES, hostile_run
 from tputui.cache import cache_file, state_codec
+from tputui.cache.cache_file import CacheFinding, CacheVerifier
 from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX, CacheWriter, Frame
-from tputui.cache.verify import CacheFinding, CacheVerifier
 from tputui.cli.main import main
 from tputui.session import session
 from tputui.session.session import Session

@@ -42,7 +42,7 @@ def test_flipped_bytes_are_one_region_with_lost_events(recorded_run: Path, capsy
 
     assert main(["check", str(recorded_run)]) == 1
     region, totals = capsys.readouterr().out.splitlines()
-    assert region == f"worker-0.jsonl: bytes {start}-{end}: its checksum does not match; 2 events lost"
+    assert region == f"worker-0.jsonl, bytes {start} to {end}: its checksum does not match (2 events lost)"
     assert totals.startswith("digits-1: 1 damaged region, 2 events lost; ")
 
 

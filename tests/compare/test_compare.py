@@ -11,15 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ui import made, paces
-from tputui.compare import pace_stats as pacing
 from tputui.compare.compare import LABELS, Comparison, compare
-from tputui.compare.pace_stats import SteadyPace, judge, steady, student, warmup
-from tputui.compare.verdict import PaceVerdict, Side, judged, percent
+from tputui.compare.verdict import (
+    REPORTS_MIN,
+    PaceVerdict,
+    Side,
+    SteadyPace,
+    pace_ratio,
+    pace_verdict,
+    percent,
+    steady,
+    student,
+    warmup,
+)
 from tputui.config_diff import ABSENT, diff, flatten
 from tputui.state.snapshot import Snapshot
 
 SECONDS = st.floats(1e-4, 1e3)
-REPORTS = st.lists(SECONDS, min_size=pacing.REPORTS_MIN * 2, max_size=200)
+REPORTS = st.lists(SECONDS, min_size=REPORTS_MIN * 2, max_size=200)
 
 
 def pace_of(steps_s: list[float], batch: int = 64) -> SteadyPace:
@@ -63,7 +72,7 @@ def test_constant_pace_has_one_warm_up_report_and_no_error() -> None:
 @settings(max_examples=40)
 @given(REPORTS, REPORTS)
 def test_exchanging_the_runs_inverts_the_ratio(one: list[float], other: list[float]) -> None:
-    there, back = judge(pace_of(one), pace_of(other)), judge(pace_of(other), pace_of(one))
+    there, back = pace_ratio(pace_of(one), pace_of(other)), pace_ratio(pace_of(other), pace_of(one))
     assert there is not None
     assert back is not None
     assert (there.ratio * back.ratio, there.low * back.high) == pytest.approx((1, 1))
@@ -73,7 +82,7 @@ def test_exchanging_the_runs_inverts_the_ratio(one: list[float], other: list[flo
 @settings(max_examples=40)
 @given(REPORTS)
 def test_equal_runs_do_not_differ(steps_s: list[float]) -> None:
-    found = judge(pace_of(steps_s), pace_of(steps_s))
+    found = pace_ratio(pace_of(steps_s), pace_of(steps_s))
     assert found is not None
     assert found.ratio == 1
     assert not found.stands_out
@@ -92,7 +101,7 @@ def widths(num: int) -> list[float]:
     found = []
     for seed in range(40):
         sides = [pace_of(paces.step_times(num, 0.01, noise=0.05, seed=side, warm=0)) for side in (seed, 1000 + seed)]
-        ratio = judge(*sides)
+        ratio = pace_ratio(*sides)
         assert ratio is not None
         found.append(ratio.high - ratio.low)
     return found
@@ -112,7 +121,7 @@ def test_false_positive_rate_matches_the_stated_level(num: int, alike: float, at
             pace_of(paces.step_times(num, 0.01, noise=0.05, seed=2 * seed + side, alike=alike, warm=0))
             for side in (0, 1)
         ]
-        ratio = judge(*sides)
+        ratio = pace_ratio(*sides)
         assert ratio is not None
         told += ratio.stands_out
     assert told / tries <= at_most
@@ -123,7 +132,7 @@ def test_a_difference_beyond_the_noise_is_found() -> None:
     for seed in range(50):
         base = pace_of(paces.step_times(120, 0.0100, noise=0.03, seed=seed))
         run = pace_of(paces.step_times(120, 0.0093, noise=0.03, seed=1000 + seed))
-        ratio = judge(run, base)
+        ratio = pace_ratio(run, base)
         assert ratio is not None
         found += ratio.stands_out and ratio.ratio > 1
     assert found >= 49
@@ -157,7 +166,7 @@ def test_significant_difference_has_bounds_that_exclude_1(ratio: float, error: f
         )
         return Side(label, pace, None, 8, "TPU", 64, "digits")
 
-    found = judged(side("B", 100 * ratio), side("A", 100.0))
+    found = pace_verdict(side("B", 100 * ratio), side("A", 100.0))
     if found.stands_out:
         value, off = map(float, re.findall(r"([0-9.e-]+) %", found.short))
         assert value >= off if "+-" in found.short else 0 < value < off

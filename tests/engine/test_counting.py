@@ -10,7 +10,7 @@ from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
-from tputui.text import run_summary
+from tputui.text import show_page
 from tputui.text.lines import LineWriter
 
 pytestmark = [pytest.mark.xla, pytest.mark.slow]
@@ -40,7 +40,7 @@ def last(run: Run) -> ev.XlaMetricsRead:
 def read_by(run: Run) -> tuple[Snapshot, str]:
     """The run as its viewers know it, and the page that `show` prints."""
     snapshot = load(run.dir)
-    return snapshot, run_summary.show_text(snapshot)
+    return snapshot, show_page.show_text(snapshot)
 
 
 def lines(run: Run) -> list[str]:

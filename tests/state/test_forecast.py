@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from tests.recorded import T0
-from tests.text.test_run_summary import loaded
+from tests.text.test_show_page import loaded
 from tests.ui.test_panels import drawn
 from tputui.telemetry import events as ev
 from tputui.text.lines import LineWriter
-from tputui.text.run_summary import show_text, to_show
+from tputui.text.show_page import show_text, to_show
 from tputui.ui.monitor.memory import MemoryPanel
 
 MIB = 1 << 20

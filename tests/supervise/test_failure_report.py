@@ -17,7 +17,7 @@ from tputui.session.session import load
 from tputui.supervise import log_tail
 from tputui.supervise.host_metrics import OutOfMemoryWatch
 from tputui.telemetry import events as ev
-from tputui.text import run_summary
+from tputui.text import show_page
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 2.0
@@ -78,8 +78,8 @@ def test_later_exits_are_consequences_in_every_view(bench: Bench) -> None:
     assert last.startswith("worker-0 (pid ")
     snapshot = load(watched.run_dir)
     page = (watched.run_dir / "failure.txt").read_text()
-    assert page.strip() in run_summary.show_text(snapshot), "the same block"
-    assert run_summary.to_show(snapshot)["failure"]["followers"] == broke.followers
+    assert page.strip() in show_page.show_text(snapshot), "the same block"
+    assert show_page.to_show(snapshot)["failure"]["followers"] == broke.followers
 
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])

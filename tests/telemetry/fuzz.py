@@ -26,8 +26,8 @@ from tputui.cli.main import main as command
 from tputui.cli.replay import AT_ONCE
 from tputui.exit_codes import ExitCode
 from tputui.session import session
-from tputui.text import run_summary
-from tputui.text.headless import follow
+from tputui.text import show_page
+from tputui.text.lines import follow
 
 RUN_SECONDS_MAX = 15.0
 """A hostile run of a few megabytes takes no longer to be looked at in all ways; most take 0.2 s."""
@@ -47,10 +47,10 @@ class TooLong(BaseException):
 def look(run_dir: Path) -> None:
     """Looks at a run as every view does. Raises what the views raise."""
     snapshot = session.load(run_dir, clock=lambda: 1_760_000_100.0)
-    text = run_summary.show_text(snapshot)
+    text = show_page.show_text(snapshot)
     if "\x1b" in text or "\x9b" in text:
         raise Finding("show prints an escape sequence")
-    msgspec.json.encode(run_summary.to_show(snapshot, whole=True))
+    msgspec.json.encode(show_page.to_show(snapshot, whole=True))
     reach = session.extent(run_dir)
     for share in (0.0, 0.3, 0.9, 1.0):
         session.load_at(run_dir, reach.start + share * (reach.end - reach.start))

@@ -27,7 +27,7 @@ from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
 from tputui.telemetry.journal import REGIONS_MAX, TOO_MANY, Damage, Tail
 from tputui.telemetry.merge import open_tail, records_of
 from tputui.telemetry.safe_open import open_plain, read_small
-from tputui.text.run_summary import show_text
+from tputui.text.show_page import show_text
 
 SECONDS_MAX = 20.0
 

@@ -26,7 +26,7 @@ from tputui.telemetry.codec import decode
 from tputui.telemetry.journal import JournalWriter, Tail
 from tputui.telemetry.merge import Merge, open_tail, records_of
 from tputui.telemetry.reporter import Reporter
-from tputui.text.run_summary import show_text
+from tputui.text.show_page import show_text
 
 ENDS = [sum(map(len, LINES[: count + 1])) for count in range(len(LINES))]
 

@@ -5,23 +5,27 @@
 The first line is the head, as JSON; then follows the state as `tputui.cache.state_codec` encodes it. The journals are
 authoritative: a file that is damaged, written by another version, or does not match its journal is refused with the
 reason, which costs only time. Cache files are untrusted input: size and head are checked before the rest is read.
+
+Opening a run trusts a cache file that matches its journal. `CacheVerifier`, for `tputui check`, also finds forged
+states: it reduces every event once more and compares the states byte by byte.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import zlib
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
 from tputui import __version__
 from tputui.cache import state_codec
 from tputui.state.process_state import ProcessState
-from tputui.telemetry.events import INT_MAX
+from tputui.telemetry.events import INT_MAX, Event
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
@@ -242,3 +246,85 @@ def _before(journal: Path, offset: int) -> bytes | None:
     finally:
         os.close(fd)
     return content if len(content) == size else None
+
+
+class CacheFinding(NamedTuple):
+    """The result for one cache file."""
+
+    place: str
+    """File, relative to the run's directory."""
+    bytes: int
+    why_not: str
+    """Why it cannot be used; empty if it agrees with its journal."""
+    is_outdated: bool
+    """Whether the only reason is another version of tputui, or that its journal was sealed since."""
+
+
+class _Waiting(NamedTuple):
+    """A valid cache file whose events have not been reduced yet."""
+
+    path: Path
+    digest: bytes
+    """Digest of its state; all states together may not fit into memory."""
+
+
+class CacheVerifier:
+    """Reduces every event of a run, in order for each process."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._findings: list[CacheFinding] = []
+        self._waiting: dict[str, dict[int, _Waiting]] = {}
+        self._states: dict[str, ProcessState] = {}
+        for path in listed(run_dir):
+            self._look(run_dir, path)
+
+    def take(self, writer: str, seq: int, event: Event) -> None:
+        """Applies an event."""
+        waiting = self._waiting.get(writer)
+        if not waiting:
+            return
+        state = self._states.setdefault(writer, ProcessState(writer))
+        state.apply(seq, event)
+        place = waiting.pop(seq, None)
+        if place is not None:
+            self._compare(place, state)
+
+    def findings(self) -> list[CacheFinding]:
+        """The results by file name, after all events were applied."""
+        for waiting in self._waiting.values():
+            for place in waiting.values():
+                self._report(place.path, "the journal has no event with its number")
+            waiting.clear()
+        return sorted(self._findings)
+
+    def _look(self, run_dir: Path, path: Path) -> None:
+        try:
+            head = read_head(path)
+            check_fit(run_dir, head)
+            _, content = read_state(path, head)
+        except Outdated as error:
+            self._report(path, str(error), is_outdated=True)
+        except CacheRefused as error:
+            self._report(path, str(error))
+        except FileNotFoundError:
+            # The supervisor of a running run has removed it since.
+            return
+        except OSError as error:
+            self._report(path, f"it cannot be read: {error.strerror}")
+        else:
+            self._waiting.setdefault(head.writer, {})[head.last_seq] = _Waiting(path, _digest(content))
+
+    def _compare(self, place: _Waiting, state: ProcessState) -> None:
+        try:
+            same = _digest(state_codec.encode(state)) == place.digest
+        except state_codec.NotCacheable:
+            same = False
+        self._report(place.path, "" if same else "it differs from its journal")
+
+    def _report(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
+        size = path.stat().st_size if path.is_file() else 0
+        self._findings.append(CacheFinding(f"{CACHE_DIR}/{path.name}", size, why_not, is_outdated))
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tputui.cache.verify import CacheFinding, CacheVerifier
+from tputui.cache.cache_file import CacheFinding, CacheVerifier
 from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -29,6 +29,7 @@ from tputui.telemetry.events import (
 from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import RecordTail, open_tail, records_of
 from tputui.telemetry.rundir import ProcessId
+from tputui.text import phrases
 
 DESCRIPTION = """Reads every event of a run and verifies its checksum and sequence number. Prints one line per
 damaged region (file, bytes, reason, events lost), then the totals. With --json one object. A last line that a
@@ -68,9 +69,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     run_dir = chosen_run(args)
-    audit = CacheVerifier(run_dir)
-    readings, regions = examine(run_dir, audit)
-    findings = audit.findings()
+    verifier = CacheVerifier(run_dir)
+    readings, regions = examine(run_dir, verifier)
+    findings = verifier.findings()
     regions += [
         Damage(one.place, 0, one.bytes, one.why_not, 0) for one in findings if one.why_not and not one.is_outdated
     ]
@@ -81,14 +82,14 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DAMAGED if regions else ExitCode.DONE
 
 
-def examine(run_dir: Path, audit: CacheVerifier | None = None) -> tuple[list[Reading], list[Damage]]:
-    """Reads every journal to its end, passing every event to `audit`; returns the readings and the damaged regions.
+def examine(run_dir: Path, verifier: CacheVerifier | None = None) -> tuple[list[Reading], list[Damage]]:
+    """Reads every journal to its end, passing every event to `verifier`; returns the readings and the damaged regions.
 
     Raises `CommandError`.
     """
     state = RunState()
     try:
-        readings = [_read(path, writer, state, audit) for writer, path in rundir.journal_paths(run_dir)]
+        readings = [_read(path, writer, state, verifier) for writer, path in rundir.journal_paths(run_dir)]
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{run_dir}: cannot be read: {error.strerror}") from None
     regions = [*manifest_damage(run_dir, state), *_regions(readings)]
@@ -102,7 +103,7 @@ def examine(run_dir: Path, audit: CacheVerifier | None = None) -> tuple[list[Rea
     return readings, regions
 
 
-def _read(path: Path, name: str, state: RunState, audit: CacheVerifier | None) -> Reading:
+def _read(path: Path, name: str, state: RunState, verifier: CacheVerifier | None) -> Reading:
     """Reads a journal to its end. Events that show whether other journals are complete go into `state`."""
     try:
         tail = open_tail(path)
@@ -113,8 +114,8 @@ def _read(path: Path, name: str, state: RunState, audit: CacheVerifier | None) -
     try:
         for record in records_of(tail):
             records += 1
-            if audit is not None:
-                audit.take(name, record.seq, record.event)
+            if verifier is not None:
+                verifier.take(name, record.seq, record.event)
             if isinstance(record.event, StepsRecorded | TopologyDeclared):
                 inconsistent += not makes_sense(record.event)
             elif isinstance(record.event, StepsDropped):
@@ -159,7 +160,7 @@ def _is_over(readings: list[Reading], state: RunState) -> bool:
 
 def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]) -> None:
     for region in regions:
-        say(region_line(region))
+        say(inert(phrases.damage(region)))
     for one in findings:
         if one.is_outdated:
             say(f"{inert(one.place)}: not used: {inert(one.why_not)}")
@@ -178,13 +179,6 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
         say(f"{inert(run_dir.name)}: {damage}; read {read}")
     else:
         say(f"{inert(run_dir.name)}: no damage: {read}")
-
-
-def region_line(region: Damage) -> str:
-    """A damaged region as a line of text."""
-    number = region.lost_records
-    lost = "unknown number of events lost" if number is None else f"{counted(number, 'event')} lost"
-    return f"{inert(region.journal)}: bytes {region.start}-{region.end}: {inert(region.reason)}; {lost}"
 
 
 def lost_records(regions: list[Damage]) -> int:

@@ -26,7 +26,7 @@ from tputui.exit_codes import ExitCode
 from tputui.session import session
 from tputui.state.snapshot import ENDED, EpochView, Snapshot, best_epoch
 from tputui.telemetry import rundir
-from tputui.text import headless
+from tputui.text.lines import follow
 
 DESCRIPTION = """Trains one run per fold of the data, one after the other, and prints one line per event; `tputui
 attach` shows the current run live. At the end it prints a table: the best epoch of each fold with its validation
@@ -182,9 +182,9 @@ def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:
     source = session.Session.live(run_dir)
     try:
         if not quiet:
-            return headless.follow(source, sys.stdout, as_json=False)
+            return follow(source, sys.stdout, as_json=False)
         with open(os.devnull, "w") as nowhere:
-            return headless.follow(source, nowhere, as_json=False)
+            return follow(source, nowhere, as_json=False)
     finally:
         source.close()
 

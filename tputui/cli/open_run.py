@@ -26,7 +26,7 @@ from tputui.session import session
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import RequestKind
-from tputui.text import headless
+from tputui.text.lines import follow
 
 if TYPE_CHECKING:
     from tputui.ui.app import ViewOptions
@@ -88,7 +88,7 @@ def watch(
         narrate("\n".join(parting(snapshot, run_dir)))
         return snapshot
     try:
-        snapshot = headless.follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier)
+        snapshot = follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier)
     except OSError as error:
         if error.errno not in DISK_TROUBLE:
             raise
@@ -110,7 +110,7 @@ def _wait_for_end(run_dir: Path) -> Snapshot:
     source = session.Session.live(run_dir)
     try:
         with open(os.devnull, "w") as nowhere:
-            snapshot = headless.follow(source, nowhere, as_json=True, narrate=nowhere)
+            snapshot = follow(source, nowhere, as_json=True, narrate=nowhere)
     finally:
         source.close()
     narrate(f"run {inert(snapshot.run)} {snapshot.condition}: {inert(snapshot.condition_reason)}")

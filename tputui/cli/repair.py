@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tputui.cli.arguments import add_run_argument, chosen_run
-from tputui.cli.check import Reading, examine, is_alive, lost_records, region_line
+from tputui.cli.check import Reading, examine, is_alive, lost_records
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
@@ -17,6 +17,7 @@ from tputui.formatting import inert
 from tputui.telemetry.journal import Damage
 from tputui.telemetry.repair import REPORT, NothingReadable, RepairedRun, repair_run
 from tputui.telemetry.rundir import MANIFEST
+from tputui.text import phrases
 
 DESCRIPTION = """Writes a repaired copy of a damaged run beside it, to RUN-repaired or DIR: all readable events,
 unchanged and in order, without the damaged regions. An unreadable run.json is rebuilt from the supervisor's journal;
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         say_json(_as_json(run_dir, target, repaired, regions, remaining), indent=2)
         return ExitCode.DONE
     for region in regions:
-        say(region_line(region))
+        say(inert(phrases.damage(region)))
     for left in repaired.left_out:
         say(f"left out: {inert(left)}")
     say(f"{inert(target.name)}: {sentence(repaired, regions, remaining)}")

@@ -12,7 +12,8 @@ from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, speed
 from tputui.exit_codes import ExitCode
 from tputui.session import session
-from tputui.text import headless, run_summary
+from tputui.text import show_page
+from tputui.text.lines import follow
 
 DESCRIPTION = """Plays back a recorded run on the live screen, N times as fast, with pause and seek. With --no-ui it
 prints one line per event, with --json the events, both without waiting unless --speed is given. With --at TIME --once
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         run_monitor(source, run_dir, read_only=True, options=open_run.view_options(args))
         return ExitCode.DONE
     try:
-        headless.follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps)
+        follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps)
     finally:
         source.close()
     return ExitCode.DONE
@@ -64,9 +65,9 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _print_once(run_dir: Path, t: float | None, *, as_json: bool) -> None:
     snapshot = session.load(run_dir) if t is None else session.load_at(run_dir, t)
     if as_json:
-        say_json(run_summary.to_show(snapshot, whole=True), indent=2)
+        say_json(show_page.to_show(snapshot, whole=True), indent=2)
     else:
-        say(run_summary.moment_text(snapshot, local_time).rstrip("\n"))
+        say(show_page.moment_text(snapshot, local_time).rstrip("\n"))
 
 
 COMMANDS = {"replay": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -10,7 +10,7 @@ from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.session import session
 from tputui.telemetry import layer_table
-from tputui.text import run_summary
+from tputui.text import show_page
 
 DESCRIPTION = """Prints the full status of a run: state, progress, losses by core, meters, epochs with their timings,
 XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals. With --model the layers of its
@@ -30,9 +30,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option(
         "--epochs",
         type=count_or_all,
-        default=run_summary.EPOCHS_SHOWN,
+        default=show_page.EPOCHS_SHOWN,
         metavar="N",
-        help=f"print the newest N epochs and the best one, or `all` (default {run_summary.EPOCHS_SHOWN})",
+        help=f"print the newest N epochs and the best one, or `all` (default {show_page.EPOCHS_SHOWN})",
     )
 
 
@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> ExitCode:
         return _show_model(args)
     snapshot = session.load(chosen_run(args))
     if args.json:
-        say_json(run_summary.to_show(snapshot), indent=2)
+        say_json(show_page.to_show(snapshot), indent=2)
     else:
-        say(run_summary.show_text(snapshot, num_epochs=args.epochs).rstrip("\n"))
+        say(show_page.show_text(snapshot, num_epochs=args.epochs).rstrip("\n"))
     return ExitCode.DONE
 
 

@@ -11,9 +11,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.compare import pace_stats as pacing
-from tputui.compare.pace_stats import SteadyPace
-from tputui.compare.verdict import METHOD, PaceVerdict, QualityVerdict, Side, best_of, judged
+from tputui.compare.verdict import (
+    METHOD,
+    PaceVerdict,
+    QualityVerdict,
+    Side,
+    SteadyPace,
+    best_of,
+    pace_verdict,
+    steady,
+)
 from tputui.config_diff import ConfigDiff, diff
 from tputui.state.snapshot import EpochView, RunCondition, Snapshot, monitored
 from tputui.telemetry.events import Split
@@ -113,7 +120,9 @@ def compare(snapshots: Sequence[Snapshot], base: int = 0) -> Comparison:
         base=base,
         runs=runs,
         quality=_quality(runs, snapshots[base]),
-        verdicts=[None if index == base else judged(_side(run), _side(runs[base])) for index, run in enumerate(runs)],
+        verdicts=[
+            None if index == base else pace_verdict(_side(run), _side(runs[base])) for index, run in enumerate(runs)
+        ],
         config=diff([snapshot.config for snapshot in snapshots], base),
         plan=diff([_resolved(snapshot) for snapshot in snapshots], base),
         method=METHOD,
@@ -198,7 +207,7 @@ def _side(run: ComparedRun) -> Side:
 def _pace(snapshot: Snapshot) -> SteadyPace | None:
     if snapshot.throughput is None:
         return None
-    return pacing.steady([(point.step_s, point.examples_per_s) for point in snapshot.throughput.history])
+    return steady([(point.step_s, point.examples_per_s) for point in snapshot.throughput.history])
 
 
 def _trouble(snapshot: Snapshot) -> str | None:

@@ -1,9 +1,10 @@
-"""Phrases that the screen, `show` and the lines of `--no-ui` share: recompiles, executions per step, damage."""
+"""Phrases that the screen, `show`, `check` and the lines of `--no-ui` share: recompiles, executions, damage."""
 
 from __future__ import annotations
 
 from tputui import formatting as fmt
 from tputui.state.snapshot import DamageRegion, XlaView
+from tputui.telemetry.journal import Damage
 
 SCALAR_READS = ".item(), float(), if tensor"
 """Ways in which the code of a task reads a scalar from the device."""
@@ -35,9 +36,8 @@ def reads_a_step(xla: XlaView) -> str:
     return f"{reads:.1f} scalars a step ({SCALAR_READS})" if reads >= 0.1 else f"{reads:.1g} scalars a step"
 
 
-def damage(region: DamageRegion) -> str:
+def damage(region: Damage | DamageRegion) -> str:
     """Damage in a journal: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 event lost)`."""
     where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
-    lost = region.lost_records
-    cost = "" if lost is None else f" ({fmt.counted(lost, 'event')} lost)"
-    return f"{region.journal}{where}: {region.reason}{cost}"
+    lost = "unknown number of events" if region.lost_records is None else fmt.counted(region.lost_records, "event")
+    return f"{region.journal}{where}: {region.reason} ({lost} lost)"

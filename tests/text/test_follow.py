@@ -15,9 +15,8 @@ from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import to_json
 from tputui.telemetry.journal import JournalWriter
-from tputui.text import headless
-from tputui.text.lines import LineWriter
-from tputui.text.run_summary import show_text
+from tputui.text.lines import LineWriter, follow, write_line
+from tputui.text.show_page import show_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -34,7 +33,7 @@ def no_wait(seconds: float) -> None:
 def followed(session: Session, *, as_json: bool = False) -> tuple[str, str, Snapshot]:
     """What is written to stdout and to stderr, and the last snapshot."""
     out, narrate = io.StringIO(), io.StringIO()
-    snapshot = headless.follow(session, out, as_json=as_json, narrate=narrate, wait=no_wait)
+    snapshot = follow(session, out, as_json=as_json, narrate=narrate, wait=no_wait)
     session.close()
     return out.getvalue(), narrate.getvalue(), snapshot
 
@@ -106,7 +105,7 @@ def test_an_attached_viewer_starts_with_the_newest_lines(recorded_run: Path) -> 
     whole, _, _ = followed(Session.live(recorded_run))
     out = io.StringIO()
     session = Session.live(recorded_run)
-    headless.follow(session, out, as_json=False, earlier=4, wait=no_wait)
+    follow(session, out, as_json=False, earlier=4, wait=no_wait)
     session.close()
     lines = whole.splitlines()
     assert out.getvalue().splitlines() == [f"{len(lines) - 4} earlier lines; --lines all prints them", *lines[-4:]]
@@ -130,7 +129,7 @@ class Closed(io.StringIO):
 def test_closed_reader_ends_following_quietly(recorded_run: Path, as_json: bool) -> None:
     before = (recorded_run / "worker-0.jsonl").read_bytes()
     session, out = Session.live(recorded_run), Closed(3)
-    snapshot = headless.follow(session, out, as_json=as_json, narrate=io.StringIO(), wait=no_wait)
+    snapshot = follow(session, out, as_json=as_json, narrate=io.StringIO(), wait=no_wait)
     session.close()
     assert snapshot.run == "digits-1"
     assert out.getvalue().count("\n") == 3
@@ -152,7 +151,7 @@ def test_a_running_run_is_followed_until_it_ends(tmp_path: Path) -> None:
         writer.append([waiting.pop(0)])
 
     session, out = Session.live(run_dir, clock=lambda: T0 + 11), io.StringIO()
-    snapshot = headless.follow(session, out, as_json=False, wait=write_next)
+    snapshot = follow(session, out, as_json=False, wait=write_next)
     session.close()
     writer.close()
     assert (snapshot.condition, snapshot.exit_code) == ("stopped", 4)
@@ -162,7 +161,7 @@ def test_a_running_run_is_followed_until_it_ends(tmp_path: Path) -> None:
 def test_following_can_be_interrupted(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path, ended=False)
     session, out = Session.live(run_dir, clock=lambda: T0 + 11), io.StringIO()
-    snapshot = headless.follow(session, out, as_json=False, stop=lambda: True, wait=no_wait)
+    snapshot = follow(session, out, as_json=False, stop=lambda: True, wait=no_wait)
     session.close()
     assert snapshot.condition == "running"
 
@@ -216,7 +215,7 @@ def test_duplicate_event_is_printed_once() -> None:
 def test_a_stream_without_unicode_gets_escapes(recorded_run: Path) -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii", newline="\n")
-    headless.write_line(out, "caf\u00e9 \u4e2d")
+    write_line(out, "caf\u00e9 \u4e2d")
     assert raw.getvalue() == b"caf\\xe9 \\u4e2d\n"
 
 

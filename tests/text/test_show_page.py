@@ -12,7 +12,7 @@ from tests.recorded import T0, losses, steps_recorded, worker_events, write_jour
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
-from tputui.text.run_summary import show_text, to_show
+from tputui.text.show_page import show_text, to_show
 
 PROMISED = {
     "": {"run", "dir", "state", "config", "topology", "steps", "epochs", "cores", "meters", "xla", "memory",
