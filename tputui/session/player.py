@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry import rundir
-from tputui.telemetry.clock import JITTER_S, is_time, run_time
 from tputui.telemetry.codec import DamagedLine, Record, decode
 from tputui.telemetry.compressed import CompressedTail
+from tputui.telemetry.events import JITTER_S, is_time, run_time
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
 from tputui.telemetry.merge import RecordTail, records_of
 from tputui.telemetry.safe_open import data_extents, open_plain

@@ -21,7 +21,7 @@ from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
-from tputui.telemetry.clock import T_MAX, run_time
+from tputui.telemetry.events import T_MAX, run_time
 
 MeterT = TypeVar("MeterT", ev.MeterReading, float)
 EndT = TypeVar("EndT", ev.TrainingEnded, ev.RunEnded)

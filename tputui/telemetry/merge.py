@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tputui.telemetry import rundir
-from tputui.telemetry.clock import T_MAX, run_time
 from tputui.telemetry.codec import Record
 from tputui.telemetry.compressed import CompressedTail
-from tputui.telemetry.events import Event, JournalOpened
+from tputui.telemetry.events import T_MAX, Event, JournalOpened, run_time
 from tputui.telemetry.journal import READ_BYTES, Bookmark, Damage, JournalPosition, Tail
 
 DISCOVERY_INTERVAL_S = 0.5

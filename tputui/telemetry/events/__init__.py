@@ -51,6 +51,8 @@ from tputui.telemetry.events.training import (
 )
 from tputui.telemetry.events.values import (
     INT_MAX,
+    JITTER_S,
+    T_MAX,
     CodeFrame,
     Event,
     FailureKind,
@@ -68,6 +70,8 @@ from tputui.telemetry.events.values import (
     Split,
     StepPrograms,
     ThreadStack,
+    is_time,
+    run_time,
 )
 
 FORMAT_VERSION = 2
@@ -125,6 +129,8 @@ __all__ = [
     "EVENT_TYPES",
     "FORMAT_VERSION",
     "INT_MAX",
+    "JITTER_S",
+    "T_MAX",
     "CheckpointDropped",
     "CheckpointSaved",
     "CodeFrame",
@@ -177,4 +183,6 @@ __all__ = [
     "WorkerExited",
     "WorkerStarted",
     "XlaMetricsRead",
+    "is_time",
+    "run_time",
 ]

@@ -1,13 +1,23 @@
-"""The base class of events, and the types of their fields."""
+"""The base class of events, the types of their fields, and run time.
+
+Every event contains the unix time of its host. Run time orders events and measures durations, so it must not go back:
+after the host's clock was set back, times continue from the newest one before.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 INT_MAX = 2**63 - 1
 """Integers beyond +-INT_MAX are invalid: they cannot always be converted to floats, or even printed."""
+
+T_MAX = 253_402_300_799.0
+"""The last second of the year 9999, in unix time: later ones cannot be shown as a date."""
+JITTER_S = 5.0
+"""Events may be out of order by this much: several threads emit them, each with its own time."""
 
 Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]
 """A whole number of at most 64 bits."""
@@ -179,3 +189,22 @@ class PictureKept(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the example: `input`, `mask`, ..."""
     path: str
     """PNG file, relative to the run directory."""
+
+
+def is_time(t: float) -> bool:
+    """Whether a number is a unix time that an event can have: finite, from 1970 to 9999."""
+    return 0.0 <= t <= T_MAX
+
+
+def run_time(t: float, newest_t: float | None, set_back_s: float) -> tuple[float, float]:
+    """The run time of an event, and the seconds by which the clock was set back before it, in total.
+
+    `t` is the time in the event, `newest_t` the newest run time of the events before it, None for the first event. The
+    run time is NaN if `t` is invalid.
+    """
+    if not is_time(t):
+        return math.nan, set_back_s
+    moved = t + set_back_s
+    if newest_t is None or moved >= newest_t - JITTER_S:
+        return min(moved, T_MAX), set_back_s
+    return newest_t, newest_t - t
