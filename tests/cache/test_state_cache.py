@@ -59,7 +59,7 @@ def seal_with_places(run_dir: Path) -> list[Path]:
 @pytest.fixture
 def _small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a journal of a test has many frames."""
-    monkeypatch.setattr(compressed, "FRAME_RECORDS", 64)
+    monkeypatch.setattr(compressed, "FRAME_EVENTS", 64)
 
 
 def shown(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

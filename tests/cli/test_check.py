@@ -17,7 +17,7 @@ from tputui.telemetry import rundir
 from tputui.telemetry.codec import decode, encode
 from tputui.telemetry.compressed import seal
 from tputui.telemetry.journal import FOREIGN
-from tputui.telemetry.merge import open_tail, records_of
+from tputui.telemetry.merge import events_of, open_tail
 
 
 def _journal(run_dir: Path) -> Path:
@@ -167,7 +167,7 @@ def test_dropped_steps_and_contradictions_are_not_damage(
 
 def of_another_run(parent: Path, journal: Path) -> Path:
     """A journal with the same events in other words, written by another process on another day."""
-    events = [record.event for record in map(decode, journal.read_bytes().splitlines())]
+    events = [numbered.event for numbered in map(decode, journal.read_bytes().splitlines())]
     head, *rest = (msgspec.structs.replace(event, t=event.t + 86_400) for event in events)
     assert isinstance(head, ev.JournalOpened)
     other = parent / "other.jsonl"
@@ -178,7 +178,7 @@ def of_another_run(parent: Path, journal: Path) -> Path:
 def times(journal: Path) -> list[float]:
     """When the records that are read of a journal were written."""
     tail = open_tail(journal)
-    found = [record.event.t for record in records_of(tail)]
+    found = [numbered.event.t for numbered in events_of(tail)]
     tail.close()
     return found
 
@@ -208,20 +208,20 @@ def test_a_frame_of_another_run_is_damage(recorded_run: Path, tmp_path: Path) ->
 
 def test_format_1_journal_is_intact_without_foreign_lines(recorded_run: Path) -> None:
     journal = _journal(recorded_run)
-    records = [decode(line) for line in journal.read_bytes().splitlines()]
-    old = [encode(record.event, record.seq) for record in records]
+    events = [decode(line) for line in journal.read_bytes().splitlines()]
+    old = [encode(numbered.event, numbered.seq) for numbered in events]
     assert b'"j":' not in b"".join(old)
     journal.write_bytes(b"".join(old))
     assert examine(recorded_run)[1] == []
-    journal.write_bytes(b"".join([*old[:7], encode(records[7].event, 7, "0badcafe"), *old[8:]]))
+    journal.write_bytes(b"".join([*old[:7], encode(events[7].event, 7, "0badcafe"), *old[8:]]))
     assert [region.reason for region in examine(recorded_run)[1]] == [FOREIGN]
     journal.write_bytes(b"".join(old))
-    assert times(seal(journal)) == [record.event.t for record in records]
+    assert times(seal(journal)) == [numbered.event.t for numbered in events]
     assert examine(recorded_run)[1] == []
 
 
 def test_journal_of_another_run_or_process_is_reported(recorded_run: Path) -> None:
-    events = [record.event for record in map(decode, _journal(recorded_run).read_bytes().splitlines())]
+    events = [numbered.event for numbered in map(decode, _journal(recorded_run).read_bytes().splitlines())]
     for change, why in (
         ({"run": "digits-2"}, "it is a journal of the run digits-2"),
         ({"writer": "worker-1"}, "it is the journal of worker-1"),

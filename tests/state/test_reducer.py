@@ -125,11 +125,11 @@ def test_how_the_bytes_are_cut_changes_nothing(sizes: list[int]) -> None:
                 with growing.open("ab") as file:
                     file.write(content[:size])
                 content, turn = content[size:], turn + 1
-                for record in tail.read():
-                    state.apply(name, record.seq, record.event)
-            while records := tail.read():
-                for record in records:
-                    state.apply(name, record.seq, record.event)
+                for numbered in tail.read():
+                    state.apply(name, numbered.seq, numbered.event)
+            while rest := tail.read():
+                for numbered in rest:
+                    state.apply(name, numbered.seq, numbered.event)
             tail.close()
     assert spelt(build_snapshot(state, AROUND)) == EXPECTED
 

@@ -10,7 +10,7 @@ import zstandard
 from tests import recorded
 from tputui.telemetry import compressed, float_blocks
 from tputui.telemetry import events as ev
-from tputui.telemetry.codec import Record
+from tputui.telemetry.codec import NumberedEvent
 from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
 from tputui.telemetry.journal import Damage, Tail
 
@@ -24,14 +24,14 @@ def steps_journal(path: Path, num_records: int = 200) -> list[ev.Event]:
     return events
 
 
-def read(path: Path) -> tuple[list[Record], list[Damage]]:
+def read(path: Path) -> tuple[list[NumberedEvent], list[Damage]]:
     tail = CompressedTail(path)
-    records: list[Record] = []
+    events: list[NumberedEvent] = []
     while tail.position.offset < tail.position.size:
-        records += tail.read()
+        events += tail.read()
     regions = tail.regions(final=True)
     tail.close()
-    return records, regions
+    return events, regions
 
 
 def values(event: ev.Event) -> object:
@@ -47,9 +47,9 @@ def test_every_event_and_value_round_trips(tmp_path: Path) -> None:
     path = seal(plain)
     assert not plain.exists()
     assert path.stat().st_size < 0.8 * size
-    records, damage = read(path)
+    restored, damage = read(path)
     assert damage == []
-    assert [values(record.event) for record in records] == [values(event) for event in events]
+    assert [values(numbered.event) for numbered in restored] == [values(event) for event in events]
 
 
 def test_zstdcat_prints_its_lines(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_damaged_frame_loses_only_its_events(tmp_path: Path, place: int) -> None
     content = bytearray(path.read_bytes())
     content[place] ^= 0x55
     path.write_bytes(content)
-    records, damage = read(path)
-    assert 0 < len(records) < 201
+    events, damage = read(path)
+    assert 0 < len(events) < 201
     assert len(damage) == 1
-    assert damage[0].lost_records == (None if place < 0 else 201 - len(records))
+    assert damage[0].lost_records == (None if place < 0 else 201 - len(events))
 
 
 def test_damaged_journal_is_not_compressed(tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def test_empty_compressed_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_frame_size_is_bounded() -> None:
-    record = Record(0, recorded.steps_recorded(0.0, 1, [[1.0] * 8] * 1024))
-    assert compressed._frame_end([record] * 7, final=False) == 0
-    assert compressed._frame_end([record] * 20, final=False) == 8
+    numbered = NumberedEvent(0, recorded.steps_recorded(0.0, 1, [[1.0] * 8] * 1024))
+    assert compressed._frame_end([numbered] * 7, final=False) == 0
+    assert compressed._frame_end([numbered] * 20, final=False) == 8
 
 
 def test_plain_and_compressed_tails_are_interchangeable(tmp_path: Path) -> None:
     plain = tmp_path / "worker-0.jsonl"
     steps_journal(plain, num_records=2)
     tail = Tail(plain)
-    before = [values(record.event) for record in tail.read()]
+    before = [values(numbered.event) for numbered in tail.read()]
     tail.close()
-    assert [values(record.event) for record in read(seal(plain))[0]] == before
+    assert [values(numbered.event) for numbered in read(seal(plain))[0]] == before

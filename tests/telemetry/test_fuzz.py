@@ -25,7 +25,7 @@ from tputui.telemetry import float_blocks, requests, rundir
 from tputui.telemetry.codec import DamagedLine, decode, encode
 from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
 from tputui.telemetry.journal import REGIONS_MAX, TOO_MANY, Damage, Tail
-from tputui.telemetry.merge import open_tail, records_of
+from tputui.telemetry.merge import events_of, open_tail
 from tputui.telemetry.safe_open import open_plain, read_small
 from tputui.text.show_page import show_text
 
@@ -49,7 +49,7 @@ def _nothing_hangs() -> Iterator[None]:
 def read(path: Path) -> tuple[int, list[Damage]]:
     """The number of valid events in a journal, and its damage."""
     tail = open_tail(path)
-    count = sum(1 for _ in records_of(tail))
+    count = sum(1 for _ in events_of(tail))
     regions = tail.regions(final=True)
     tail.close()
     return count, regions

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests import recorded
 from tputui.telemetry import events as ev
-from tputui.telemetry.codec import Record, encode
+from tputui.telemetry.codec import NumberedEvent, encode
 from tputui.telemetry.journal import Damage, JournalWriter, Tail
 
 EVENTS: list[ev.Event] = [ev.LogWritten(t=float(number), line=f"line {number}") for number in range(6)]
@@ -21,15 +21,15 @@ LINES = [encode(event, seq) for seq, event in enumerate(EVENTS)]
 WHOLE = b"".join(LINES)
 
 
-def read_all(path: Path, *, final: bool = True, max_bytes: int = 1 << 20) -> tuple[list[Record], list[Damage]]:
+def read_all(path: Path, *, final: bool = True, max_bytes: int = 1 << 20) -> tuple[list[NumberedEvent], list[Damage]]:
     """The valid events of a journal, and its damage."""
     tail = Tail(path)
-    records: list[Record] = []
+    events: list[NumberedEvent] = []
     while tail.position.offset < tail.position.size:
-        records += tail.read(max_bytes)
+        events += tail.read(max_bytes)
     regions = tail.regions(final=final)
     tail.close()
-    return records, regions
+    return events, regions
 
 
 def journal(tmp_path: Path, content: bytes) -> Path:
@@ -41,9 +41,9 @@ def journal(tmp_path: Path, content: bytes) -> Path:
 def test_appended_events_are_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
     recorded.write_journal(path, EVENTS)
-    records, damage = read_all(path)
-    assert [record.event for record in records] == EVENTS
-    assert [record.seq for record in records] == list(range(6))
+    events, damage = read_all(path)
+    assert [numbered.event for numbered in events] == EVENTS
+    assert [numbered.seq for numbered in events] == list(range(6))
     assert damage == []
 
 
@@ -60,9 +60,9 @@ def test_every_byte_prefix_reads_as_a_prefix_of_the_events(
     tmp_path_factory: pytest.TempPathFactory, cut: int, chunk: int
 ) -> None:
     path = journal(tmp_path_factory.mktemp("cut"), WHOLE[:cut])
-    records, damage = read_all(path, max_bytes=chunk)
+    events, damage = read_all(path, max_bytes=chunk)
     whole_lines = WHOLE[:cut].count(b"\n")
-    assert [record.event for record in records] == EVENTS[:whole_lines]
+    assert [numbered.event for numbered in events] == EVENTS[:whole_lines]
     at_a_line_end = cut == sum(map(len, LINES[:whole_lines]))
     assert [region.reason for region in damage] == (
         ["the file is empty"] if cut == 0 else [] if at_a_line_end else ["the last line is truncated"]
@@ -72,11 +72,11 @@ def test_every_byte_prefix_reads_as_a_prefix_of_the_events(
 def test_partial_line_of_a_live_writer_is_pending(tmp_path: Path) -> None:
     path = journal(tmp_path, LINES[0] + LINES[1][:10])
     tail = Tail(path)
-    assert [record.event for record in tail.read()] == EVENTS[:1]
+    assert [numbered.event for numbered in tail.read()] == EVENTS[:1]
     assert tail.regions(final=False) == []
     with path.open("ab") as file:
         file.write(LINES[1][10:])
-    assert [record.event for record in tail.read()] == EVENTS[1:2]
+    assert [numbered.event for numbered in tail.read()] == EVENTS[1:2]
     assert tail.regions(final=True) == []
     tail.close()
 
@@ -87,8 +87,8 @@ def test_flipped_byte_loses_one_event_and_is_reported(
 ) -> None:
     content = bytearray(WHOLE)
     content[place] ^= flip
-    records, damage = read_all(journal(tmp_path_factory.mktemp("flip"), bytes(content)))
-    kept = [record.event for record in records]
+    events, damage = read_all(journal(tmp_path_factory.mktemp("flip"), bytes(content)))
+    kept = [numbered.event for numbered in events]
     assert all(event in EVENTS for event in kept)
     assert kept[0] == EVENTS[0]
     assert kept[-1] == EVENTS[-1]
@@ -100,8 +100,8 @@ def test_flipped_byte_loses_one_event_and_is_reported(
 
 def test_missing_and_repeated_events_are_reported(tmp_path: Path) -> None:
     path = journal(tmp_path, LINES[0] + LINES[3] + LINES[3] + LINES[4])
-    records, damage = read_all(path)
-    assert [record.seq for record in records] == [0, 3, 4]
+    events, damage = read_all(path)
+    assert [numbered.seq for numbered in events] == [0, 3, 4]
     assert [(region.reason, region.lost_records) for region in damage] == [
         ("events are missing here", 2),
         ("event 3 is repeated", 0),
@@ -110,8 +110,8 @@ def test_missing_and_repeated_events_are_reported(tmp_path: Path) -> None:
 
 @given(st.binary(min_size=1, max_size=2000))
 def test_garbage_never_crashes_the_reader(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
-    records, damage = read_all(journal(tmp_path_factory.mktemp("garbage"), garbage), max_bytes=64)
-    assert records == []
+    events, damage = read_all(journal(tmp_path_factory.mktemp("garbage"), garbage), max_bytes=64)
+    assert events == []
     assert damage or not garbage.strip(b"\n")
 
 
@@ -145,8 +145,8 @@ def test_full_disk_loses_no_event_once_there_is_space(tmp_path: Path, monkeypatc
     room = 1 << 20
     writer.append(EVENTS[3:])
     writer.close()
-    records, damage = read_all(path)
-    assert [record.event for record in records] == EVENTS
+    events, damage = read_all(path)
+    assert [numbered.event for numbered in events] == EVENTS
     assert damage == []
 
 
@@ -155,9 +155,9 @@ def test_unserialisable_event_affects_no_other(tmp_path: Path) -> None:
     recorded.write_journal(
         path, [EVENTS[0], ev.RunStarted(t=1.0, run="r", config={"when": object()}, argv=[]), EVENTS[2]]
     )
-    records, damage = read_all(path)
+    events, damage = read_all(path)
     assert damage == []
-    assert [record.event for record in records][::2] == [EVENTS[0], EVENTS[2]]
-    warning = records[1].event
+    assert [numbered.event for numbered in events][::2] == [EVENTS[0], EVENTS[2]]
+    warning = events[1].event
     assert isinstance(warning, ev.WarningRaised)
     assert "RunStarted could not be written" in warning.text

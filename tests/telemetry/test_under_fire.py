@@ -24,7 +24,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.codec import decode
 from tputui.telemetry.journal import JournalWriter, Tail
-from tputui.telemetry.merge import Merge, open_tail, records_of
+from tputui.telemetry.merge import Merge, events_of, open_tail
 from tputui.telemetry.reporter import Reporter
 from tputui.text.show_page import show_text
 
@@ -34,12 +34,12 @@ ENDS = [sum(map(len, LINES[: count + 1])) for count in range(len(LINES))]
 def numbers(path: Path) -> tuple[list[int], bool]:
     """Numbers of the events that are read, and whether damage is reported. Each event must be as written."""
     tail = open_tail(path)
-    records = list(records_of(tail))
+    events = list(events_of(tail))
     has_damage = bool(tail.regions(final=True))
     tail.close()
-    for record in records:
-        assert record == decode(LINES[record.seq])
-    found = [record.seq for record in records]
+    for numbered in events:
+        assert numbered == decode(LINES[numbered.seq])
+    found = [numbered.seq for numbered in events]
     assert found == sorted(set(found))
     return found, has_damage
 
@@ -153,7 +153,7 @@ def test_disk_full_inside_a_line_blocks_nothing(tmp_path: Path, later: str) -> N
     assert int(unwritten) > 0
     assert int(size) == 9_001
     tail = Tail(tmp_path / "worker-0.jsonl")
-    events = [record.event for record in records_of(tail)]
+    events = [numbered.event for numbered in events_of(tail)]
     regions = tail.regions(final=True)
     tail.close()
     if later == "none":
@@ -198,7 +198,7 @@ def test_large_batch_of_values_becomes_readable_events(tmp_path: Path) -> None:
     reporter.record_steps(1, os.urandom(12 << 20), cores=8)
     assert reporter.close(30.0)
     tail = Tail(tmp_path / "worker-0.jsonl")
-    steps = [record.event for record in records_of(tail)][1:]
+    steps = [numbered.event for numbered in events_of(tail)][1:]
     assert tail.regions(final=True) == []
     tail.close()
     assert [(event.first, event.n) for event in steps if isinstance(event, ev.StepsRecorded)] == [
@@ -217,7 +217,7 @@ def test_unwritable_event_affects_no_other(tmp_path: Path) -> None:
     reporter.emit(ev.LogWritten(t=2.0, line="after"))
     assert reporter.close(30.0)
     tail = Tail(tmp_path / "worker-0.jsonl")
-    _, first, second, last = [record.event for record in records_of(tail)]
+    _, first, second, last = [numbered.event for numbered in events_of(tail)]
     tail.close()
     assert isinstance(first, ev.WarningRaised)
     assert isinstance(second, ev.WarningRaised)
@@ -229,11 +229,11 @@ def test_clock_jumping_back_loses_no_event(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     for name in ("worker-0.jsonl", "supervisor-0.jsonl"):
         path = run_dir / name
-        records = [decode(line) for line in path.read_bytes().splitlines()]
-        half = len(records) // 2
+        events = [decode(line) for line in path.read_bytes().splitlines()]
+        half = len(events) // 2
         path.unlink()
-        back = [msgspec.structs.replace(record.event, t=record.event.t - 5_000) for record in records[half:]]
-        recorded.write_journal(path, [record.event for record in records[:half]] + back)
+        back = [msgspec.structs.replace(numbered.event, t=numbered.event.t - 5_000) for numbered in events[half:]]
+        recorded.write_journal(path, [numbered.event for numbered in events[:half]] + back)
     snapshot = session.load(run_dir)
     assert (snapshot.condition, snapshot.steps, len(snapshot.epochs)) == ("done", 66, 3)
     reach = session.extent(run_dir)
@@ -244,11 +244,11 @@ def test_clock_jumping_back_loses_no_event(tmp_path: Path) -> None:
 def test_newer_writer_is_reported_and_known_events_are_read(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     path = run_dir / "worker-0.jsonl"
-    records = [decode(line) for line in path.read_bytes().splitlines()]
+    events = [decode(line) for line in path.read_bytes().splitlines()]
     path.unlink()
-    head = msgspec.structs.replace(records[0].event, format=9)
+    head = msgspec.structs.replace(events[0].event, format=9)
     new: ev.Event = ev.UnknownEvent(t=recorded.T0 + 6, kind="GradientsClipped", fields={"norm": 4.5, "by": {"core": 1}})
-    recorded.write_journal(path, [head, new, *[record.event for record in records[1:]]])
+    recorded.write_journal(path, [head, new, *[numbered.event for numbered in events[1:]]])
     snapshot = session.load(run_dir)
     assert (snapshot.steps, snapshot.damage.regions) == (66, [])
     assert "format 9" in (snapshot.newer_format or "")

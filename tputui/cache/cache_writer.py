@@ -164,8 +164,8 @@ class CacheWriter:
                 self._followed[writer] = _Followed(path, writer)
 
     def _read(self, one: _Followed) -> None:
-        for record in one.tail.read(self._read_bytes):
-            one.state.apply(record.seq, record.event)
+        for numbered in one.tail.read(self._read_bytes):
+            one.state.apply(numbered.seq, numbered.event)
         if one.is_damaged:
             one.tail.close()
             del self._followed[one.state.name]

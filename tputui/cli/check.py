@@ -27,7 +27,7 @@ from tputui.telemetry.events import (
     TrainingEnded,
 )
 from tputui.telemetry.journal import Damage
-from tputui.telemetry.merge import RecordTail, open_tail, records_of
+from tputui.telemetry.merge import JournalTail, events_of, open_tail
 from tputui.telemetry.rundir import ProcessId
 from tputui.text import phrases
 
@@ -46,10 +46,10 @@ class Reading(NamedTuple):
     """Name of the writer, from the file name."""
     journal: str
     bytes: int
-    records: int
+    num_events: int
     writer: ProcessId | None
     """The process that writes it; None if its first event cannot be read."""
-    tail: RecordTail | None
+    tail: JournalTail | None
     """None if the file cannot be opened."""
     trouble: Damage | None = None
     """Why the file could not be opened or read to its end."""
@@ -110,25 +110,25 @@ def _read(path: Path, name: str, state: RunState, verifier: CacheVerifier | None
     except OSError as error:
         why = f"it cannot be opened: {error.strerror}"
         return Reading(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
-    records, inconsistent, dropped, ended, writer, trouble = 0, 0, 0, False, None, None
+    num_events, inconsistent, dropped, ended, writer, trouble = 0, 0, 0, False, None, None
     try:
-        for record in records_of(tail):
-            records += 1
+        for numbered in events_of(tail):
+            num_events += 1
             if verifier is not None:
-                verifier.take(name, record.seq, record.event)
-            if isinstance(record.event, StepsRecorded | TopologyDeclared):
-                inconsistent += not makes_sense(record.event)
-            elif isinstance(record.event, StepsDropped):
-                dropped += max(0, record.event.num_steps)
-            ended = ended or isinstance(record.event, RunEnded | TrainingEnded)
-            if isinstance(record.event, truncation.EVIDENCE):
-                state.apply(name, record.seq, record.event)
-            if isinstance(record.event, JournalOpened) and writer is None:
-                writer = rundir.process_of(record.event)
+                verifier.take(name, numbered.seq, numbered.event)
+            if isinstance(numbered.event, StepsRecorded | TopologyDeclared):
+                inconsistent += not makes_sense(numbered.event)
+            elif isinstance(numbered.event, StepsDropped):
+                dropped += max(0, numbered.event.num_steps)
+            ended = ended or isinstance(numbered.event, RunEnded | TrainingEnded)
+            if isinstance(numbered.event, truncation.EVIDENCE):
+                state.apply(name, numbered.seq, numbered.event)
+            if isinstance(numbered.event, JournalOpened) and writer is None:
+                writer = rundir.process_of(numbered.event)
     except OSError as error:
         offset, size = tail.position
         trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)
-    return Reading(name, path.name, tail.position.size, records, writer, tail, trouble, inconsistent, ended, dropped)
+    return Reading(name, path.name, tail.position.size, num_events, writer, tail, trouble, inconsistent, ended, dropped)
 
 
 def _regions(readings: list[Reading]) -> list[Damage]:
@@ -171,9 +171,9 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
             say(f"{inert(reading.journal)}: no end event: the supervisor was killed, or the last events are missing")
         if reading.inconsistent:
             say(f"{inert(reading.journal)}: {reading.inconsistent} inconsistent events are ignored")
-    records, cached = sum(reading.records for reading in readings), sum(not one.why_not for one in findings)
+    num_events, cached = sum(reading.num_events for reading in readings), sum(not one.why_not for one in findings)
     states = f", {counted(cached, 'cached state')}" if cached else ""
-    read = f"{counted(records, 'event')} in {counted(len(readings), 'journal')}{states}"
+    read = f"{counted(num_events, 'event')} in {counted(len(readings), 'journal')}{states}"
     if regions:
         damage = f"{counted(len(regions), 'damaged region')}, {counted(lost_records(regions), 'event')} lost"
         say(f"{inert(run_dir.name)}: {damage}; read {read}")
@@ -193,7 +193,7 @@ def _as_json(
         "run": run_dir.name,
         "dir": str(run_dir),
         "sound": not regions,
-        "journals": [{"journal": item.journal, "bytes": item.bytes, "records": item.records} for item in readings],
+        "journals": [{"journal": item.journal, "bytes": item.bytes, "records": item.num_events} for item in readings],
         "places": [{"place": one.place, "bytes": one.bytes, "why_not": one.why_not or None} for one in findings],
         "regions": regions,
         "lost_records": lost_records(regions),

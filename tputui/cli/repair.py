@@ -72,7 +72,7 @@ def sentence(repaired: RepairedRun, regions: list[Damage], remaining: list[Damag
         repaired.manifest
     ]
     still = f"; `tputui check` of the copy lists {plural(len(remaining), 'gap')}" if remaining else ""
-    kept = f"{plural(repaired.num_records, 'event')} in {plural(repaired.num_journals, 'journal')} kept"
+    kept = f"{plural(repaired.num_events, 'event')} in {plural(repaired.num_journals, 'journal')} kept"
     return f"{kept}; {lost}{manifest}{still}"
 
 
@@ -102,8 +102,8 @@ def _print_undamaged(run_dir: Path, readings: list[Reading], *, as_json: bool) -
     if as_json:
         say_json({"run": run_dir.name, "dir": str(run_dir), "sound": True, "copy": None, "regions": []}, indent=2)
         return
-    records = sum(reading.records for reading in readings)
-    say(f"{inert(run_dir.name)}: no damage: {records} events in {len(readings)} journals; nothing to repair")
+    num_events = sum(reading.num_events for reading in readings)
+    say(f"{inert(run_dir.name)}: no damage: {num_events} events in {len(readings)} journals; nothing to repair")
 
 
 def _as_json(
@@ -114,7 +114,7 @@ def _as_json(
         "dir": str(run_dir),
         "sound": False,
         "copy": str(target),
-        "records": repaired.num_records,
+        "records": repaired.num_events,
         "journals": repaired.num_journals,
         "manifest": repaired.manifest,
         "report": str(target / REPORT),

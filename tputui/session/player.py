@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry import rundir
-from tputui.telemetry.codec import DamagedLine, Record, decode
+from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import JITTER_S, is_time, run_time
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
-from tputui.telemetry.merge import RecordTail, records_of
+from tputui.telemetry.merge import JournalTail, events_of
 from tputui.telemetry.safe_open import data_extents, open_plain
 
 _CHUNK_BYTES = 1 << 16
@@ -235,10 +235,10 @@ def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
 def _time_of(line: bytes, journal_id: str | None) -> float | None:
     """The time of a valid line of this journal; else None."""
     try:
-        record = decode(line)
+        numbered = decode(line)
     except DamagedLine:
         return None
-    return record.event.t if record.journal_id == journal_id and is_time(record.event.t) else None
+    return numbered.event.t if numbered.journal_id == journal_id and is_time(numbered.event.t) else None
 
 
 def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
@@ -258,12 +258,12 @@ def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
     return found
 
 
-def _whole_times(tail: RecordTail, start: float) -> tuple[float, float]:
+def _whole_times(tail: JournalTail, start: float) -> tuple[float, float]:
     """Time range of a journal in which the clock was set back; reads every event."""
     newest_t, set_back_s = start, 0.0
     with contextlib.closing(tail):
-        for record in records_of(tail):
-            t, set_back_s = run_time(record.event.t, newest_t, set_back_s)
+        for numbered in events_of(tail):
+            t, set_back_s = run_time(numbered.event.t, newest_t, set_back_s)
             newest_t = t if t > newest_t else newest_t
     return start, newest_t
 
@@ -273,8 +273,8 @@ def _sealed_times(path: Path) -> tuple[float, float] | None:
     try:
         times = _times(tail.read())
         tail.to_last_frame()
-        while records := tail.read():
-            times += _times(records)
+        while events := tail.read():
+            times += _times(events)
     finally:
         tail.close()
     if not times:
@@ -284,5 +284,5 @@ def _sealed_times(path: Path) -> tuple[float, float] | None:
     return times[0], max(times[0], times[-1])
 
 
-def _times(records: list[Record]) -> list[float]:
-    return [record.event.t for record in records if is_time(record.event.t)]
+def _times(events: list[NumberedEvent]) -> list[float]:
+    return [numbered.event.t for numbered in events if is_time(numbered.event.t)]

@@ -109,39 +109,39 @@ class AllCoreSeries(StateStruct, dict=True):
 
     def take(
         self,
-        record: StepsRecorded,
+        event: StepsRecorded,
         values: Sequence[float] | None,
         decode: Callable[[StepsRecorded], Sequence[float] | None],
     ) -> None:
         """Adds an event. `values`: [n * cores], if they were decoded anyway; otherwise `decode` is called when they are
         needed, and returns None if they cannot be decoded."""
         self.count += 1
-        size = record.n * record.cores
+        size = event.n * event.cores
         self.seen += size
-        last = record.first + record.n - 1
+        last = event.first + event.n - 1
         opens = not self.columns or last - self.columns[-1].first >= self.stride
-        odd = record.bad > 0 and not (self.columns and self.columns[-1].sampled_bad)
+        odd = event.bad > 0 and not (self.columns and self.columns[-1].sampled_bad)
         if opens or odd or self.taken < WHOLE_VALUES_MAX:
             allowed = WHOLE_VALUES_MAX + self.seen // SAMPLED_SHARE
             if values is None and (self.decoded[odd] + size <= allowed or not self.columns):
-                values = decode(record)
+                values = decode(event)
                 self.decoded[odd] += size
             if values is not None:
                 self.taken += size
-                self._add(record, values)
+                self._add(event, values)
         if last > self.last:
             self.last = last
 
-    def _add(self, record: StepsRecorded, values: Sequence[float]) -> None:
-        num_cores = record.cores
+    def _add(self, event: StepsRecorded, values: Sequence[float]) -> None:
+        num_cores = event.cores
         if not self.columns:
             self.most = min(self.most, columns_max(num_cores))
         elif num_cores != len(self.columns[-1].means):
             return
-        for row in range(0, record.n, self.stride):
-            rows = min(self.stride, record.n - row)
+        for row in range(0, event.n, self.stride):
+            rows = min(self.stride, event.n - row)
             part = values[row * num_cores : (row + rows) * num_cores]
-            self._push(_reduced(record.first + row, rows, part, num_cores))
+            self._push(_reduced(event.first + row, rows, part, num_cores))
         while len(self.columns) > self.most:
             self.stride *= 2
             self.columns = _widened(self.columns, self.stride)

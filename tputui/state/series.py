@@ -87,21 +87,21 @@ class Series(StateStruct, dict=True):
     def __post_init__(self) -> None:
         self._segments: list[tuple[Piece, Segment]] = []
 
-    def wants_values(self, record: StepsRecorded) -> bool:
+    def wants_values(self, event: StepsRecorded) -> bool:
         """Whether the event spans at least two pieces, so that its values are worth decoding."""
-        return record.n >= 2 * self.stride and self.decoded + record.n * record.cores <= DECODED_VALUES_MAX
+        return event.n >= 2 * self.stride and self.decoded + event.n * event.cores <= DECODED_VALUES_MAX
 
-    def add(self, record: StepsRecorded, values: Sequence[float] | None) -> None:
+    def add(self, event: StepsRecorded, values: Sequence[float] | None) -> None:
         """Adds an event: by its values, [n * cores], if given, else by its summary."""
         self.count += 1
-        if values is None or record.n < 2 * self.stride:
-            self._push(_summary(record))
+        if values is None or event.n < 2 * self.stride:
+            self._push(_summary(event))
         else:
             self.decoded += len(values)
-            for row in range(0, record.n, self.stride):
-                last = min(row + self.stride, record.n)
-                part = values[row * record.cores : last * record.cores]
-                self._push(_reduced(record.first + row, record.first + last - 1, part, record.t))
+            for row in range(0, event.n, self.stride):
+                last = min(row + self.stride, event.n)
+                part = values[row * event.cores : last * event.cores]
+                self._push(_reduced(event.first + row, event.first + last - 1, part, event.t))
         while len(self.pieces) > self.pieces_max:
             self.pieces = join_pairs(self.pieces, Piece.join)
             self.stride *= 2
@@ -164,12 +164,12 @@ def _aligned(parts: Sequence[Sequence[Piece]]) -> list[Piece]:
     return joined
 
 
-def _summary(record: StepsRecorded) -> Piece:
-    num_values = max(0, record.n * record.cores - record.bad)
-    if not (num_values and math.isfinite(record.mean)):
-        return Piece(record.first, record.first + record.n - 1, 0.0, math.inf, -math.inf, 0, record.bad, record.t)
-    last, total = record.first + record.n - 1, record.mean * num_values
-    return Piece(record.first, last, total, record.min, record.max, num_values, record.bad, record.t)
+def _summary(event: StepsRecorded) -> Piece:
+    num_values = max(0, event.n * event.cores - event.bad)
+    if not (num_values and math.isfinite(event.mean)):
+        return Piece(event.first, event.first + event.n - 1, 0.0, math.inf, -math.inf, 0, event.bad, event.t)
+    last, total = event.first + event.n - 1, event.mean * num_values
+    return Piece(event.first, last, total, event.min, event.max, num_values, event.bad, event.t)
 
 
 def _reduced(first: int, last: int, values: Sequence[float], t: float) -> Piece:

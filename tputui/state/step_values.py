@@ -23,7 +23,7 @@ from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Int, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
-RECORD_VALUES_MAX = 1 << 24
+EVENT_VALUES_MAX = 1 << 24
 """More values than the longest journal line can contain; an event that claims more is invalid."""
 UNREADABLE_MAX = 64
 RECENT_ROWS_MAX = 64
@@ -107,7 +107,7 @@ class StepValues(StateStruct, dict=True):
         values = self._decoded(seq, event) if find_bad or series.wants_values(event) else None
         series.add(event, values)
         if event.metric == "loss":
-            self.columns.take(event, values, lambda record: self._decoded(seq, record))
+            self.columns.take(event, values, lambda each: self._decoded(seq, each))
             self._pending.append(event)
             self._forget_rows(_rows_most(event.cores))
         log.marks.add_non_finite(event, values, self.core_of)
@@ -126,29 +126,29 @@ class StepValues(StateStruct, dict=True):
 
     def newest_row(self, metric: str = "loss") -> list[float] | None:
         """Values of the newest step, [cores]; None if there are none or they cannot be decoded."""
-        record = self.newest.get(metric)
-        if record is None:
+        event = self.newest.get(metric)
+        if event is None:
             return None
-        if self._row is None or self._row[0] is not record:
+        if self._row is None or self._row[0] is not event:
             try:
-                row = float_blocks.unpack(record.block, record.n * record.cores)[-record.cores :].tolist()
+                row = float_blocks.unpack(event.block, event.n * event.cores)[-event.cores :].tolist()
             except float_blocks.BlockError:
                 row = None
-            self._row = (record, row)
+            self._row = (event, row)
         return self._row[1]
 
     def recent_rows(self) -> list[Row]:
         """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""
         while self._pending:
-            record = self._pending.popleft()
-            most, num_cores = _rows_most(record.cores), record.cores
+            event = self._pending.popleft()
+            most, num_cores = _rows_most(event.cores), event.cores
             try:
-                values = float_blocks.unpack(record.block, record.n * num_cores)
+                values = float_blocks.unpack(event.block, event.n * num_cores)
             except float_blocks.BlockError:
                 self.recent = []
                 continue
-            rows = range(max(record.n - most, 0), record.n)
-            fresh = [Row(record.first + row, values[row * num_cores : (row + 1) * num_cores]) for row in rows]
+            rows = range(max(event.n - most, 0), event.n)
+            fresh = [Row(event.first + row, values[row * num_cores : (row + 1) * num_cores]) for row in rows]
             same = [row for row in self.recent if len(row.values) == num_cores]
             self.recent = [*same, *fresh][-most:]
         return self.recent
@@ -159,12 +159,12 @@ class StepValues(StateStruct, dict=True):
         Afterwards equal values have equal encodings, whether or not they were shown, and however a journal stores them.
         """
         self.recent_rows()
-        for metric, record in self.newest.items():
-            self.newest[metric] = _last_step(record, self.newest_row(metric))
+        for metric, event in self.newest.items():
+            self.newest[metric] = _last_step(event, self.newest_row(metric))
 
     def _forget_rows(self, most: int) -> None:
         """Drops events before they are decoded if the newest `most` steps do not need them."""
-        num_rows = sum(record.n for record in self._pending)
+        num_rows = sum(event.n for event in self._pending)
         if num_rows >= most:
             self.recent = []
         while num_rows - self._pending[0].n >= most:
@@ -198,15 +198,15 @@ class StepValues(StateStruct, dict=True):
                     return
 
 
-def _last_step(record: StepsRecorded, row: list[float] | None) -> StepsRecorded:
+def _last_step(event: StepsRecorded, row: list[float] | None) -> StepsRecorded:
     """The last step of an event as an event of its own; row: [cores], or None if it cannot be decoded."""
-    last = record.first + record.n - 1
+    last = event.first + event.n - 1
     if row is None:
-        return msgspec.structs.replace(record, first=last, n=1, bad=min(record.bad, record.cores), block="")
+        return msgspec.structs.replace(event, first=last, n=1, bad=min(event.bad, event.cores), block="")
     mean, least, greatest, bad = float_blocks.summarise(row)
     block = float_blocks.pack_plain(little_endian(array("f", row)).tobytes())
     return msgspec.structs.replace(
-        record, first=last, n=1, mean=mean, min=least, max=greatest, bad=bad, block=block
+        event, first=last, n=1, mean=mean, min=least, max=greatest, bad=bad, block=block
     )  # fmt: skip
 
 
@@ -220,5 +220,5 @@ def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
         known = all(0 <= core < CORES_MAX for core in event.cores) and len(set(event.cores)) == len(event.cores)
         return 0 <= event.num_cores <= CORES_MAX and known
     num_values = event.n * event.cores
-    counts = event.n >= 1 and 1 <= event.cores <= CORES_MAX and num_values <= RECORD_VALUES_MAX
+    counts = event.n >= 1 and 1 <= event.cores <= CORES_MAX and num_values <= EVENT_VALUES_MAX
     return counts and 0 <= event.bad <= num_values

@@ -4,7 +4,7 @@ A line is a JSON object that ends with `j`, the id of its journal, `q`, the sequ
 every byte before the comma that precedes it. The id is computed from the head of the journal and distinguishes events
 of different runs with the same number; format 1 had none. JSON has no NaN, so a float that is not finite is the string
 "NaN", "Infinity" or "-Infinity". Unknown fields are ignored and unknown kinds are preserved, so an older reader can
-read a newer journal. Lines are untrusted input: `decode` returns a valid `Record` or raises `DamagedLine`. Pure.
+read a newer journal. Lines are untrusted input: `decode` returns a valid `NumberedEvent` or raises `DamagedLine`. Pure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)  # noqa: UP007
 """Not strict, so that "NaN" is accepted for a float."""
 
 
-class Record(NamedTuple):
+class NumberedEvent(NamedTuple):
     """An event with its number in its journal."""
 
     seq: int
@@ -66,7 +66,7 @@ def encode(event: Event, seq: int, journal_id: str = "") -> bytes:
     return body + _TRAILER % zlib.crc32(body)
 
 
-def decode(line: bytes) -> Record:
+def decode(line: bytes) -> NumberedEvent:
     """Decodes a line, with or without its newline. Raises `DamagedLine`."""
     if not line.endswith(b"\n"):
         line += b"\n"
@@ -81,7 +81,7 @@ def decode(line: bytes) -> Record:
     if body.startswith(_ID_MARK, mark - _ID_BYTES):
         journal_id, end = body[mark - 9 : mark - 1].decode("latin-1"), mark - _ID_BYTES
     try:
-        return Record(int(digits), _decode_fields(body[:end] + b"}"), journal_id)
+        return NumberedEvent(int(digits), _decode_fields(body[:end] + b"}"), journal_id)
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise DamagedLine(f"its checksum matches, but {_briefly(error)}") from None
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tputui.telemetry import float_blocks
-from tputui.telemetry.codec import DamagedLine, Record, decode, encode
+from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode, encode
 from tputui.telemetry.events import StepsRecorded
 from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, JournalPosition, Tail, add_damage
 from tputui.telemetry.rundir import SEALED_SUFFIX
@@ -27,7 +27,7 @@ from tputui.telemetry.safe_open import next_data, open_plain
 
 FRAME_VALUES = 65_536
 """Values per frame: 8,192 steps of 8 cores."""
-FRAME_RECORDS = 4_096
+FRAME_EVENTS = 4_096
 LEFT_OUT = ""
 """Replaces the block in a sealed line."""
 
@@ -67,12 +67,12 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            pending: list[Record] = []
+            pending: list[NumberedEvent] = []
             final = False
             while not final or pending:
-                records = _next(tail)
-                pending.extend(records)
-                final = not records
+                events = _next(tail)
+                pending.extend(events)
+                final = not events
                 while cut := _frame_end(pending, final=final):
                     note(file.tell(), pending[0].seq)
                     file.write(_frame(pending[:cut]))
@@ -113,14 +113,14 @@ class CompressedTail:
         self._bad_reason = ""
         self._waste_left = _WASTE_BYTES + _WASTE_RATIO * self._size
 
-    def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
+    def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]:
         """The events of the next valid frame; an empty list at the end. Ignores `max_bytes`: a frame is read whole."""
         while self._offset < self._size:
             start = self._offset
             frame = self._read_frame(start)
             if frame is not None:
-                records, self._offset = frame
-                if kept := self._take(records, start):
+                events, self._offset = frame
+                if kept := self._take(events, start):
                     return kept
                 continue
             if self._bad_start is None:
@@ -175,25 +175,25 @@ class CompressedTail:
         """Closes the file."""
         os.close(self._fd)
 
-    def _read_frame(self, start: int) -> tuple[list[Record], int] | None:
+    def _read_frame(self, start: int) -> tuple[list[NumberedEvent], int] | None:
         head = os.pread(self._fd, _HEAD.size, start)
         if len(head) < _HEAD.size:
             return None
-        magic, skipped, signature, crc, values_bytes, lines_bytes, num_records = _HEAD.unpack(head)
+        magic, skipped, signature, crc, values_bytes, lines_bytes, num_events = _HEAD.unpack(head)
         if magic != _MAGIC or signature != _SIGNATURE or skipped != _REST_BYTES + values_bytes:
             return None
-        if values_bytes > _COLUMN_BYTES_MAX or lines_bytes > _LINES_BYTES_MAX or not 0 < num_records <= FRAME_RECORDS:
+        if values_bytes > _COLUMN_BYTES_MAX or lines_bytes > _LINES_BYTES_MAX or not 0 < num_events <= FRAME_EVENTS:
             return None
         end = start + _HEAD.size + values_bytes + lines_bytes
         if end > self._size:
             return None
         body = os.pread(self._fd, values_bytes + lines_bytes, start + _HEAD.size)
         matches = zlib.crc32(head[16:] + body) == crc
-        records = _unpack_frame(body[:values_bytes], body[values_bytes:]) if matches else []
-        if not matches or len(records) != num_records:
+        events = _unpack_frame(body[:values_bytes], body[values_bytes:]) if matches else []
+        if not matches or len(events) != num_events:
             self._waste_left -= len(body)
             return None
-        return records, end
+        return events, end
 
     def _find_header(self, start: int) -> int:
         """Offset of the next header at or after `start`, or the end of the file."""
@@ -208,81 +208,81 @@ class CompressedTail:
             start += max(1, len(chunk) - len(wanted) + 1) if len(chunk) == READ_BYTES else len(chunk) or 1
         return self._size
 
-    def _take(self, records: list[Record], start: int) -> list[Record]:
+    def _take(self, events: list[NumberedEvent], start: int) -> list[NumberedEvent]:
         """The events of the frame at `start` that were not read before. Reports missing and repeated ones as damage."""
         if self._journal_id is None:
-            self._journal_id = Counter(record.journal_id for record in records).most_common(1)[0][0]
-        own = [record for record in records if record.journal_id == self._journal_id]
-        fresh: list[Record] = []
+            self._journal_id = Counter(numbered.journal_id for numbered in events).most_common(1)[0][0]
+        own = [numbered for numbered in events if numbered.journal_id == self._journal_id]
+        fresh: list[NumberedEvent] = []
         lost = 0
-        for record in own:
-            if record.seq >= self._expected_seq:
-                lost += record.seq - self._expected_seq
-                self._expected_seq = record.seq + 1
-                fresh.append(record)
+        for numbered in own:
+            if numbered.seq >= self._expected_seq:
+                lost += numbered.seq - self._expected_seq
+                self._expected_seq = numbered.seq + 1
+                fresh.append(numbered)
         if fresh and self._bad_start is not None:
             add_damage(self.damage, Damage(self.name, self._bad_start, start, self._bad_reason, lost))
             self._bad_start = None
         elif lost:
             add_damage(self.damage, Damage(self.name, start, start, "events are missing here", lost))
-        if len(own) < len(records):
-            foreign = f"{len(records) - len(own)} events in it are of another journal"
+        if len(own) < len(events):
+            foreign = f"{len(events) - len(own)} events in it are of another journal"
             add_damage(self.damage, Damage(self.name, start, self._offset, foreign, 0))
         if len(fresh) < len(own):
             again = f"{len(own) - len(fresh)} events in it are repeated"
             add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
         if fresh and self._keep is not None:
-            whole = len(fresh) == len(records)
+            whole = len(fresh) == len(events)
             self._keep(os.pread(self._fd, self._offset - start, start) if whole else _frame(fresh))
         return fresh
 
 
-def _frame_end(records: list[Record], *, final: bool) -> int:
+def _frame_end(events: list[NumberedEvent], *, final: bool) -> int:
     """Number of records that fill a frame; 0 if they do not fill one yet."""
     values = 0
-    for count, record in enumerate(records, start=1):
-        if isinstance(record.event, StepsRecorded):
-            values += record.event.n * record.event.cores
-        if values >= FRAME_VALUES or count >= FRAME_RECORDS:
+    for count, numbered in enumerate(events, start=1):
+        if isinstance(numbered.event, StepsRecorded):
+            values += numbered.event.n * numbered.event.cores
+        if values >= FRAME_VALUES or count >= FRAME_EVENTS:
             return count
-    return len(records) if final else 0
+    return len(events) if final else 0
 
 
-def _frame(records: list[Record]) -> bytes:
+def _frame(events: list[NumberedEvent]) -> bytes:
     import zstandard
 
     column = bytearray()
     lines: list[bytes] = []
-    for seq, event, journal_id in records:
+    for seq, event, journal_id in events:
         if isinstance(event, StepsRecorded):
             column += float_blocks.unpack_bytes(event.block, event.n * event.cores)
             event = msgspec.structs.replace(event, block=LEFT_OUT)
         lines.append(encode(event, seq, journal_id))
     compress = zstandard.ZstdCompressor(level=9).compress
     values, text = compress(float_blocks.shuffle(column)), compress(b"".join(lines))
-    rest = struct.pack("<III", len(values), len(text), len(records))
+    rest = struct.pack("<III", len(values), len(text), len(events))
     crc = zlib.crc32(rest + values + text)
     return struct.pack("<II4sI", _MAGIC, 20 + len(values), _SIGNATURE, crc) + rest + values + text
 
 
-def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[Record]:
+def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[NumberedEvent]:
     import zstandard
 
     lines_max = max(_LINES_BYTES_FREE, min(_LINES_BYTES_MAX, _LINES_RATIO_MAX * len(packed_lines)))
     try:
         column = memoryview(float_blocks.unshuffle(_decompress(packed_values, _COLUMN_BYTES_MAX)))
-        records = [decode(line) for line in _decompress(packed_lines, lines_max).split(b"\n") if line]
+        events = [decode(line) for line in _decompress(packed_lines, lines_max).split(b"\n") if line]
     except (zstandard.ZstdError, float_blocks.BlockError, DamagedLine):
         return []
-    restored: list[Record] = []
-    for seq, event, journal_id in records:
+    restored: list[NumberedEvent] = []
+    for seq, event, journal_id in events:
         if isinstance(event, StepsRecorded):
             size = event.n * event.cores * 4
             if not 0 <= size <= len(column):
                 return []
             event = msgspec.structs.replace(event, block=float_blocks.pack_plain(column[:size]))
             column = column[size:]
-        restored.append(Record(seq, event, journal_id))
+        restored.append(NumberedEvent(seq, event, journal_id))
     return restored
 
 
@@ -295,21 +295,21 @@ def _decompress(packed: bytes, max_bytes: int) -> bytes:
     return zstandard.ZstdDecompressor(max_window_size=_LINES_BYTES_MAX).decompress(packed, max_output_size=max_bytes)
 
 
-def _next(tail: Tail | CompressedTail) -> list[Record]:
+def _next(tail: Tail | CompressedTail) -> list[NumberedEvent]:
     """The next records; an empty list only at the end. A single `read` may return none in the middle of a line."""
     while True:
-        records = tail.read()
+        events = tail.read()
         offset, size = tail.position
-        if records or offset >= size:
-            return records
+        if events or offset >= size:
+            return events
 
 
 def _compare(plain: Path, sealed: Path) -> None:
     """Raises `CompressionError` if a sealed journal does not contain every event of the plain one."""
     plain_tail, sealed_tail = Tail(plain), CompressedTail(sealed)
     try:
-        left: list[Record] = []
-        right: list[Record] = []
+        left: list[NumberedEvent] = []
+        right: list[NumberedEvent] = []
         while True:
             left = left or _next(plain_tail)
             right = right or _next(sealed_tail)
@@ -326,7 +326,7 @@ def _compare(plain: Path, sealed: Path) -> None:
         sealed_tail.close()
 
 
-def _same(left: Record, right: Record) -> bool:
+def _same(left: NumberedEvent, right: NumberedEvent) -> bool:
     if isinstance(left.event, StepsRecorded) and isinstance(right.event, StepsRecorded):
         size = left.event.n * left.event.cores
         if float_blocks.unpack_bytes(left.event.block, size) != float_blocks.unpack_bytes(right.event.block, size):

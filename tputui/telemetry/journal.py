@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, Record, decode, encode, journal_id_of
+from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, NumberedEvent, decode, encode, journal_id_of
 from tputui.telemetry.events import Event, WarningRaised
 from tputui.telemetry.safe_open import next_data, open_plain
 
@@ -156,7 +156,7 @@ class Tail:
         self._bad_start: int | None = None
         self._bad_reason = ""
 
-    def read(self, max_bytes: int = READ_BYTES) -> list[Record]:
+    def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]:
         """The valid events in at most `max_bytes` more bytes; an empty list if nothing more was written yet."""
         chunk = os.pread(self._fd, max_bytes, self._read_to)
         if not chunk:
@@ -170,18 +170,18 @@ class Tail:
         *lines, self._partial = (self._partial + chunk).split(b"\n")
         if self._journal_id is None:
             self._journal_id = journal_id_of(lines[:_ID_LINES])
-        records: list[Record] = []
+        events: list[NumberedEvent] = []
         for line in lines:
             if not line:
                 start += 1
                 continue
             end = start + len(line) + 1
-            self._take(line, start, end, records)
+            self._take(line, start, end, events)
             start = end
         if len(self._partial) > LINE_BYTES_MAX:
             self._mark_bad(start, f"no newline within {LINE_BYTES_MAX} bytes")
             self._partial = b""
-        return records
+        return events
 
     @property
     def bookmark(self) -> Bookmark:
@@ -220,25 +220,25 @@ class Tail:
         """Closes the file."""
         os.close(self._fd)
 
-    def _take(self, line: bytes, start: int, end: int, records: list[Record]) -> None:
+    def _take(self, line: bytes, start: int, end: int, events: list[NumberedEvent]) -> None:
         if len(line) < SHORTEST_LINE:
             self._mark_bad(start, "it is too short for an event")
             return
         try:
-            record = decode(line)
+            numbered = decode(line)
         except DamagedLine as error:
             self._mark_bad(start, str(error))
             return
-        if record.journal_id != self._journal_id:
+        if numbered.journal_id != self._journal_id:
             self._mark_bad(start, FOREIGN)
             return
-        if record.seq < self._expected_seq:
+        if numbered.seq < self._expected_seq:
             self._close_region(start, 0)
-            self._add_damage(repeated(self.name, start, end, record.seq, record.seq))
+            self._add_damage(repeated(self.name, start, end, numbered.seq, numbered.seq))
             return
-        self._close_region(start, record.seq - self._expected_seq)
-        self._expected_seq = record.seq + 1
-        records.append(record)
+        self._close_region(start, numbered.seq - self._expected_seq)
+        self._expected_seq = numbered.seq + 1
+        events.append(numbered)
         if self._keep is not None:
             self._keep(line + b"\n")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tputui.telemetry import rundir
-from tputui.telemetry.codec import Record
+from tputui.telemetry.codec import NumberedEvent
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import T_MAX, Event, JournalOpened, run_time
 from tputui.telemetry.journal import READ_BYTES, Bookmark, Damage, JournalPosition, Tail
@@ -50,12 +50,12 @@ class _Timed(NamedTuple):
     event: JournalEvent
 
 
-class RecordTail(Protocol):
+class JournalTail(Protocol):
     """A journal, plain or sealed."""
 
     name: str
 
-    def read(self, max_bytes: int = READ_BYTES) -> list[Record]: ...
+    def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]: ...
     def regions(self, *, final: bool) -> list[Damage]: ...
     def close(self) -> None: ...
     @property
@@ -68,7 +68,7 @@ class RecordTail(Protocol):
 class _Cursor:
     """A journal with the events that were read but not returned yet."""
 
-    def __init__(self, writer: str, tail: RecordTail) -> None:
+    def __init__(self, writer: str, tail: JournalTail) -> None:
         self.writer = writer
         self.tail = tail
         self.waiting: deque[_Timed] = deque()
@@ -85,19 +85,19 @@ class _Cursor:
         if not self.waiting:
             # A sealed journal is read on from the start of a frame, of which some events may have been read before.
             last_seq = self.reached.last_seq
-            self.waiting.extend(self._timed(record) for record in self.tail.read() if record.seq > last_seq)
+            self.waiting.extend(self._timed(numbered) for numbered in self.tail.read() if numbered.seq > last_seq)
         while self.waiting and not self.waiting[0].t > until:
             yield self.waiting.popleft()
 
-    def _timed(self, record: Record) -> _Timed:
+    def _timed(self, numbered: NumberedEvent) -> _Timed:
         newest_t, set_back_s, _ = self.reached
-        t = record.event.t
+        t = numbered.event.t
         if set_back_s or newest_t is None or not newest_t <= t <= T_MAX:
             t, set_back_s = run_time(t, newest_t, set_back_s)
         if newest_t is None or t > newest_t:
             newest_t = t if math.isfinite(t) else newest_t
-        self.reached = Reached(newest_t, set_back_s, record.seq)
-        return _Timed(t, JournalEvent(self.writer, record.seq, record.event))
+        self.reached = Reached(newest_t, set_back_s, numbered.seq)
+        return _Timed(t, JournalEvent(self.writer, numbered.seq, numbered.event))
 
 
 class Merge:
@@ -191,7 +191,7 @@ class Merge:
             self._unopened.pop(writer, None)
 
 
-def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> RecordTail:
+def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> JournalTail:
     """Opens a journal, plain or sealed. Calls `keep` with the bytes of everything valid. Raises `OSError`."""
     return CompressedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
 
@@ -199,11 +199,11 @@ def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> Reco
 def head_of(path: Path) -> JournalOpened | None:
     """The head of a journal; None if it cannot be read. Raises `OSError`."""
     with contextlib.closing(open_tail(path)) as tail:
-        first = next((record.event for record in records_of(tail)), None)
+        first = next((numbered.event for numbered in events_of(tail)), None)
     return first if isinstance(first, JournalOpened) else None
 
 
-def records_of(tail: RecordTail) -> Iterator[Record]:
+def events_of(tail: JournalTail) -> Iterator[NumberedEvent]:
     """The valid events of a journal up to its size at the start of the call. Raises `OSError`."""
     offset, size = tail.position
     while offset < size:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.telemetry.merge import open_tail, records_of
+from tputui.telemetry.merge import events_of, open_tail
 from tputui.telemetry.rundir import MANIFEST, Manifest
 from tputui.telemetry.safe_open import data_extents, open_plain, read_small
 
@@ -33,7 +33,7 @@ class NothingReadable(Exception):
 class RepairedRun(NamedTuple):
     """The contents of a repaired copy."""
 
-    num_records: int
+    num_events: int
     num_journals: int
     manifest: str
     """`kept`, `rebuilt` or `missing`."""
@@ -65,7 +65,7 @@ def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     staging.mkdir(mode=0o700)
     try:
         repaired = _fill(run_dir, staging)
-        if not repaired.num_records and repaired.manifest == "missing":
+        if not repaired.num_events and repaired.manifest == "missing":
             raise NothingReadable
         _write(staging / REPORT, report)
         if target.exists() or target.is_symlink():
@@ -80,16 +80,16 @@ def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
 def _fill(run_dir: Path, into: Path) -> RepairedRun:
     for name in (rundir.REQUESTS, rundir.CHECKPOINTS):
         (into / name).mkdir(mode=0o700)
-    manifest_events, num_records, num_journals, left_out = ManifestEvents(), 0, 0, list[str]()
+    manifest_events, num_events, num_journals, left_out = ManifestEvents(), 0, 0, list[str]()
     journals = {path.name: path for _, path in rundir.journal_paths(run_dir)}
     for name, path in journals.items():
         copied, why = _copy_journal(path, into / name, manifest_events)
-        num_records += copied
+        num_events += copied
         num_journals += copied > 0
         if why:
             left_out.append(f"{name}: {why}")
     left_out += _copy_others(run_dir, into, {MANIFEST, REPORT, *journals})
-    return RepairedRun(num_records, num_journals, _copy_manifest(run_dir, into, manifest_events), left_out)
+    return RepairedRun(num_events, num_journals, _copy_manifest(run_dir, into, manifest_events), left_out)
 
 
 def _copy_journal(path: Path, target: Path, manifest_events: ManifestEvents) -> tuple[int, str]:
@@ -98,8 +98,8 @@ def _copy_journal(path: Path, target: Path, manifest_events: ManifestEvents) -> 
     with _created(target) as fd:
         try:
             with contextlib.closing(open_tail(path, lambda content: _write_all(fd, content))) as tail:
-                for record in records_of(tail):
-                    manifest_events.take(record.event)
+                for numbered in events_of(tail):
+                    manifest_events.take(numbered.event)
                     count += 1
         except OSError as error:
             if error.filename is not None and Path(error.filename) == target:

@@ -75,7 +75,7 @@ class Reporter:
         self._queue_bytes_max = queue_bytes_max
         self._lock = threading.Lock()
         self._logs: list[StepLog] = []
-        self._dropped_records = 0
+        self._dropped_events = 0
         self._dropped_steps = 0
         self._failure: str | None = None
         self._writing = False
@@ -137,7 +137,7 @@ class Reporter:
     def num_unwritten(self) -> int:
         """Number of events that are not in the journal because they are queued, dropped or partly written."""
         with self._lock:
-            return len(self._queue) + self._dropped_records + self._journal.num_unsent
+            return len(self._queue) + self._dropped_events + self._journal.num_unsent
 
     @property
     def failure(self) -> str | None:
@@ -185,12 +185,12 @@ class Reporter:
             item = self._queue.popleft()
             if isinstance(item, RawSteps):
                 self._queue_bytes -= len(item.raw)
-                self._dropped_records += 1
+                self._dropped_events += 1
                 self._dropped_steps += item.num_steps
                 item.release()
             elif item.droppable:
                 self._queue_bytes -= _EVENT_BYTES
-                self._dropped_records += 1
+                self._dropped_events += 1
                 self._dropped_steps += item.n if isinstance(item, StepsRecorded) else 0
             else:
                 kept.append(item)
@@ -218,12 +218,12 @@ class Reporter:
             with self._lock:
                 batch, self._queue = self._queue, deque()
                 self._queue_bytes = 0
-                dropped_records, dropped_steps = self._dropped_records, self._dropped_steps
-                self._dropped_records = self._dropped_steps = 0
+                dropped_events, dropped_steps = self._dropped_events, self._dropped_steps
+                self._dropped_events = self._dropped_steps = 0
                 self._writing = True
             events = [_as_event(item) for item in batch]
-            if dropped_records:
-                events.append(StepsDropped(t=self.clock(), num_records=dropped_records, num_steps=dropped_steps))
+            if dropped_events:
+                events.append(StepsDropped(t=self.clock(), num_records=dropped_events, num_steps=dropped_steps))
             self._journal.append(events)
             self._failure = None
         except OSError as error:
