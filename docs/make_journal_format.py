@@ -10,7 +10,7 @@ import msgspec
 
 from tputui.cache.cache_file import BEFORE_BYTES, FORMAT
 from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX
-from tputui.field_docs import field_docs
+from tputui.config.tables import field_docs
 from tputui.telemetry import events
 from tputui.telemetry.codec import DEPTH_MAX
 from tputui.telemetry.float_blocks import ENCODING, VALUES_MAX

@@ -17,7 +17,7 @@ from engine.process import hardware as machines
 from engine.process.hardware import Machine
 from engine.task import Options, Plan, Sizes, Task
 from tputui.config import RunConfig, data_keys, unknown_key
-from tputui.field_docs import field_docs
+from tputui.config.tables import field_docs
 
 KNOWN_TASKS = {
     "digits": "engine.tasks.digits:Digits",

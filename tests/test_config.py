@@ -11,7 +11,7 @@ import pytest
 
 from tputui import config
 from tputui.config import ConfigError, RunConfig
-from tputui.field_docs import field_docs
+from tputui.config.tables import field_docs
 
 SAMPLE = Path(__file__).parent.parent / "sample_configs" / "digits.toml"
 MINIMAL = 'task = "digits"\nepochs = 2\n[data]\nbatch_per_core = 4\n'

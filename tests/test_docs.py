@@ -15,8 +15,8 @@ import pytest
 
 from tests import recorded
 from tests.engine.workers import make, runs_to_end
+from tputui.config.tables import field_docs
 from tputui.exit_codes import ExitCode
-from tputui.field_docs import field_docs
 from tputui.telemetry import events
 
 ROOT = Path(__file__).parent.parent

@@ -30,8 +30,8 @@ from engine.process import hardware, user_code
 from engine.task import Options, Plan
 from tputui.check_result import CheckResult, Option, TaskDescription
 from tputui.config import ConfigError, RunConfig, from_builtins, load
+from tputui.config.tables import class_doc, field_docs
 from tputui.exit_codes import ExitCode
-from tputui.field_docs import class_doc, field_docs
 from tputui.telemetry.events import MemoryForecast
 
 

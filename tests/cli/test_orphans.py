@@ -17,7 +17,7 @@ from tests.engine.test_ends import PATIENCE_S, Watched
 from tests.engine.workers import LINE, make
 from tests.supervise.harness import facts, is_running, wait_for
 from tputui import environment
-from tputui.cli import orphans
+from tputui.cli import doctor
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -151,21 +151,21 @@ def sleeper(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_process_is_ours_if_its_journal_names_it(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
-    assert orphans.owned(sleeper.pid) is None
+    assert doctor.find_training_process(sleeper.pid) is None
     claim(run_dir, sleeper.pid, started=1)
-    assert orphans.owned(sleeper.pid) is None, "a number that was another's before"
+    assert doctor.find_training_process(sleeper.pid) is None, "a number that was another's before"
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
-    found = orphans.owned(sleeper.pid)
+    found = doctor.find_training_process(sleeper.pid)
     assert found is not None
     assert not found.supervised
     claim(run_dir, os.getpid(), rundir.start_ticks(os.getpid()))
-    assert orphans.owned(os.getpid()) is None, "no training process by its command line"
+    assert doctor.find_training_process(os.getpid()) is None, "no training process by its command line"
 
 
 def test_same_pid_on_another_host_hides_no_orphan(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
     claim(run_dir, sleeper.pid, started=1, host_id="elsewhere")
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid), writer="worker-1")
-    assert orphans.owned(sleeper.pid) is not None
+    assert doctor.find_training_process(sleeper.pid) is not None
 
 
 def test_unknown_supervisor_means_no_orphan(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
@@ -175,7 +175,7 @@ def test_unknown_supervisor_means_no_orphan(sleeper: subprocess.Popen[bytes], ru
     content[20] ^= 0x01
     journal.write_bytes(content)
     for what in ("its head is damaged", "it is not there"):
-        found = orphans.owned(sleeper.pid)
+        found = doctor.find_training_process(sleeper.pid)
         assert found is not None, what
         assert found.supervised, what
         journal.unlink(missing_ok=True)
@@ -185,7 +185,7 @@ def test_unknown_supervisor_means_no_orphan(sleeper: subprocess.Popen[bytes], ru
 def test_process_of_another_user_is_never_ours(run_dir: Path) -> None:
     with pretend(run_dir, user=65534) as process:
         claim(run_dir, process.pid, rundir.start_ticks(process.pid))
-        assert orphans.owned(process.pid) is None
+        assert doctor.find_training_process(process.pid) is None
         process.kill()
 
 
@@ -194,8 +194,8 @@ def test_unresponsive_orphan_is_killed_and_reported(
 ) -> None:
     os.kill(sleeper.pid, signal.SIGSTOP)
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
-    found = orphans.owned(sleeper.pid)
+    found = doctor.find_training_process(sleeper.pid)
     assert found is not None
-    monkeypatch.setattr(orphans, "GRACE_S", 0.2)
-    assert orphans.end(found) == "killed: it did not save and stop within 0.2 s"
+    monkeypatch.setattr(doctor, "ORPHAN_GRACE_S", 0.2)
+    assert doctor.end_orphan(found) == "killed: it did not save and stop within 0.2 s"
     assert sleeper.wait(5) == -signal.SIGKILL

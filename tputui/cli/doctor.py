@@ -1,11 +1,19 @@
-"""`tputui doctor`: checks whether this machine can train, and what to type next."""
+"""`tputui doctor`: checks whether this machine can train, and what to type next.
+
+Finds and ends orphans: training processes of this user whose supervisor is gone and that still use a device. A process
+is ended only if its owner, its command line and the journal of its run (pid and start time) all identify it, and only
+if its supervisor is gone. It is first requested to save and stop. Opens no device.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import locale
 import os
+import select
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,13 +21,15 @@ from typing import Literal, NamedTuple
 
 from tputui import __version__, environment
 from tputui import formatting as fmt
-from tputui.cli import orphans
 from tputui.cli.arguments import parent_of
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import version_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
+from tputui.telemetry import rundir
+from tputui.telemetry.merge import head_of
+from tputui.telemetry.rundir import ProcessId
 
 DESCRIPTION = """Prints one line per finding: ok, warn or bad, the subject, what was found and the command to type
 next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips and the processes that use them, disk and
@@ -31,6 +41,11 @@ EXIT_CODES = exit_codes(DONE="training can start, possibly with warnings", DAMAG
 Level = Literal["ok", "warn", "bad"]
 FREE_BYTES_WARN = 2 << 30
 COLUMNS_MIN, LINES_MIN = 80, 24
+TRAINING_MODULES = ("engine.worker", "engine.rank")
+ORPHAN_GRACE_S = 30.0
+"""Seconds from SIGTERM to SIGKILL."""
+KILL_WAIT_S = 5.0
+"""Seconds to wait after SIGKILL."""
 
 
 class Finding(NamedTuple):
@@ -76,14 +91,14 @@ def _end_stale(*, ask: bool) -> bool:
     """
     ended = False
     for pid in dict.fromkeys(holder.pid for holder in environment.find_devices(environment.ROOT).holders):
-        found = orphans.owned(pid)
+        found = find_training_process(pid)
         if found is None or found.supervised:
             continue
         who = f"process {pid} of your run {inert(found.run_dir.name)}, whose supervisor is gone"
         if ask and not _is_yes(f"End {who}? It can save and stop first. [y/N] "):
             continue
         try:
-            narrate(f"{who}: {orphans.end(found)}")
+            narrate(f"{who}: {end_orphan(found)}")
             ended = True
         except OSError as error:
             narrate(f"{who}: cannot be ended: {error.strerror}")
@@ -150,7 +165,10 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
 
 def _held(holder: environment.Holder) -> Finding:
     """The process that uses a device, and the command that frees the device."""
-    text, found = f"{holder.device} is in use by process {holder.pid} ({holder.command})", orphans.owned(holder.pid)
+    text, found = (
+        f"{holder.device} is in use by process {holder.pid} ({holder.command})",
+        find_training_process(holder.pid),
+    )
     if found is None:
         return Finding("bad", "device", text, f"kill {holder.pid}")
     text += f", which trains your run {inert(found.run_dir.name)}"
@@ -197,6 +215,90 @@ def _terminal() -> Iterator[Finding]:
         yield Finding(
             "warn", "terminal", f"{encoding} cannot encode the characters of the charts", "export LANG=C.UTF-8"
         )
+
+
+class TrainingProcess(NamedTuple):
+    """A training process of a run of this user."""
+
+    process: ProcessId
+    run_dir: Path
+    worker: ProcessId
+    """The worker of the run: the same process, or the one that `process` ends with."""
+    supervised: bool
+    """Whether a supervisor of the run is, or may be, alive."""
+
+
+def find_training_process(pid: int) -> TrainingProcess | None:
+    """The run of a training process; None unless it is proven to be a process of this user."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return None
+        run_dir = _run_dir_of(pid)
+        if run_dir is None or not rundir.is_run(run_dir):
+            return None
+        heads = dict(_heads(run_dir))
+    except OSError:
+        return None
+    supervisors = [head for name, head in heads.items() if name.startswith("supervisor-")]
+    trainers = [head for name, head in heads.items() if not name.startswith("supervisor-")]
+    # A process of another host may have the same pid.
+    mine = next((head for head in trainers if head and head.pid == pid and rundir.is_alive(head) is True), None)
+    if mine is None:
+        return None
+    are_gone = supervisors and all(head and rundir.is_alive(head) is False for head in supervisors)
+    return TrainingProcess(mine, run_dir, heads.get("worker-0") or mine, supervised=not are_gone)
+
+
+def end_orphan(orphan: TrainingProcess) -> str:
+    """Sends SIGTERM, and SIGKILL after `ORPHAN_GRACE_S`; returns a sentence about the result. Raises `OSError`."""
+    with contextlib.ExitStack() as open_files:
+        handles = []
+        for process in dict.fromkeys((orphan.worker, orphan.process)):
+            # A pidfd refers to this very process, even if the pid is reused between the check and the signal.
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(process.pid)
+                open_files.callback(os.close, handle)
+                if rundir.is_alive(process) is True:
+                    handles.append(handle)
+        _signal(handles, signal.SIGTERM)
+        if _wait(handles, ORPHAN_GRACE_S):
+            return "ended after a request to save and stop"
+        _signal(handles, signal.SIGKILL)
+        if _wait(handles, KILL_WAIT_S):
+            return f"killed: it did not save and stop within {ORPHAN_GRACE_S:g} s"
+    return f"killed, but still alive after {KILL_WAIT_S:g} s: it is stuck in the kernel"
+
+
+def _signal(handles: list[int], number: signal.Signals) -> None:
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, number)
+
+
+def _wait(handles: list[int], timeout_s: float) -> bool:
+    """Whether all processes ended; waits up to `timeout_s` for each."""
+    for handle in handles:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(timeout_s * 1000):
+            return False
+    return True
+
+
+def _run_dir_of(pid: int) -> Path | None:
+    """The run directory on the command line of a training process."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    for index, word in enumerate(words[:-2]):
+        if word == b"-m" and words[index + 1].decode("ascii", "replace") in TRAINING_MODULES:
+            return Path(os.readlink(f"/proc/{pid}/cwd"), os.fsdecode(words[index + 2]))
+    return None
+
+
+def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId | None]]:
+    """The writer of each journal by name; None if its first event cannot be read."""
+    for name, path in rundir.journal_paths(run_dir):
+        head = head_of(path)
+        yield name, rundir.process_of(head) if head else None
 
 
 COMMANDS = {"doctor": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -46,7 +46,7 @@ COMMANDS: dict[str, str] = {
 }
 """Every command with a one-line summary, in the order of `tputui --help`."""
 
-MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests", "export": "weights"}
+MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests", "export": "predict"}
 """Modules of the commands that have no module of their own name."""
 
 OTHER_NAMES = {

@@ -6,8 +6,16 @@ task; the engine checks them (`python -m engine.commands.describe`).
 
 from __future__ import annotations
 
-from tputui.config.checks import ConfigError
-from tputui.config.parsing import BATCH_RIVALS, from_builtins, load, parse, source_of_key, to_builtins, unknown_key
+from tputui.config.parsing import (
+    BATCH_RIVALS,
+    ConfigError,
+    from_builtins,
+    load,
+    parse,
+    source_of_key,
+    to_builtins,
+    unknown_key,
+)
 from tputui.config.tables import (
     OPTIMIZER_KEYS,
     SCHEDULE_KEYS,

@@ -1,8 +1,13 @@
-"""The tables of a configuration file as frozen types."""
+"""The tables of a configuration file as frozen types, and the documentation of fields from their docstrings."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import math
+import textwrap
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -299,3 +304,40 @@ def keys_by_name() -> dict[str, str]:
     keys = [name for name in RunConfig.__struct_fields__ if name not in (*TABLES, *TASK_TABLES)]
     keys += [f"{table}.{name}" for table, cls in TABLES.items() for name in cls.__struct_fields__ if name != "options"]
     return {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Docstring by field name, base classes included, in the order of definition; white space is folded."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        try:
+            source = textwrap.dedent(inspect.getsource(base))
+        except (OSError, TypeError):
+            continue
+        body = ast.parse(source).body
+        if body and isinstance(body[0], ast.ClassDef):
+            docs.update(_docs_in(body[0].body))
+    return docs
+
+
+def class_doc(cls: type) -> str:
+    """Docstring of a class, from its source where the interpreter dropped it (`PYTHONOPTIMIZE=2`); "" without one."""
+    if cls.__doc__ is not None:
+        return inspect.cleandoc(cls.__doc__)
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError):
+        return ""
+    return ast.get_docstring(body[0]) or "" if body and isinstance(body[0], ast.ClassDef) else ""
+
+
+def _docs_in(body: list[ast.stmt]) -> dict[str, str]:
+    """Pairs every annotated field with the string expression that follows it."""
+    docs: dict[str, str] = {}
+    for statement, following in itertools.pairwise(body):
+        if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
+            continue
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            docs[statement.target.id] = " ".join(str(following.value.value).split())
+    return docs

@@ -10,7 +10,7 @@ from textual import events
 from textual.message import Message
 
 from tputui import config
-from tputui.field_docs import field_docs
+from tputui.config.tables import field_docs
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.launch.field_values import Field, format_value
 from tputui.ui.launch.form import Form

@@ -16,7 +16,7 @@ import msgspec
 from tputui import config
 from tputui.check_result import CheckResult, Option, Problem, TaskDescription
 from tputui.config import BATCH_RIVALS, ConfigError, RunConfig
-from tputui.field_docs import field_docs
+from tputui.config.tables import field_docs
 from tputui.telemetry import rundir
 from tputui.ui.launch.checker import CheckRequest, CheckUpdate
 from tputui.ui.launch.configs import ConfigChoice
