@@ -165,10 +165,8 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
 
 def _held(holder: environment.Holder) -> Finding:
     """The process that uses a device, and the command that frees the device."""
-    text, found = (
-        f"{holder.device} is in use by process {holder.pid} ({holder.command})",
-        find_training_process(holder.pid),
-    )
+    text = f"{holder.device} is in use by process {holder.pid} ({holder.command})"
+    found = find_training_process(holder.pid)
     if found is None:
         return Finding("bad", "device", text, f"kill {holder.pid}")
     text += f", which trains your run {inert(found.run_dir.name)}"
