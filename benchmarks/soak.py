@@ -28,7 +28,7 @@ import msgspec
 from tests.cli.helpers import tputui
 from tests.faults.harness import PATIENCE_S, Run, kept_step
 from tests.live import processes_of
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
@@ -98,7 +98,9 @@ class Soak:
             self.errors.append(f"{name}: processes {left} are left")
         if tputui("check", run.dir).code != 0:
             self.errors.append(f"{name}: a journal is damaged")
-        steps = [event.first + row for event in facts(run.dir, "worker-0", ev.StepsRecorded) for row in range(event.n)]
+        steps = [
+            event.first + row for event in events_in(run.dir, "worker-0", ev.StepsRecorded) for row in range(event.n)
+        ]
         if steps != list(range(self._first_step, self._first_step + len(steps))) or not steps or steps[-1] < before:
             self.errors.append(f"{name}: steps {steps[:1]} to {steps[-1:]} are not present exactly once")
         self.num_steps += len(steps)

@@ -1,4 +1,4 @@
-"""Being another user for a while, for tests of what is kept from one; only root can."""
+"""Runs code as another user, for tests of permissions; needs root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_root = pytest.mark.skipif(not IS_ROOT, reason="needs root, to become anoth
 
 @contextmanager
 def another_user(folder: Path) -> Iterator[None]:
-    """Is another user, who gets as far as `folder`: what is above it must not be what keeps them out."""
+    """Becomes another user, who can reach `folder`: the folders above it are made searchable."""
     modes = {above: above.stat().st_mode for above in folder.parents[:-1]}
     try:
         for above, mode in modes.items():
@@ -33,7 +33,7 @@ def another_user(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def shut(folder: Path) -> Iterator[None]:
-    """Shuts a folder of one's own to oneself. Root, whom no permission keeps out, is meanwhile a user who owns it."""
+    """Removes all permissions of a folder. Root, who ignores permissions, becomes another user who owns it."""
     before = folder.stat()
     folder.chmod(0)
     try:
@@ -51,7 +51,7 @@ def shut(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def shut_run(parent: Path, *, owned: bool = False) -> Iterator[Path]:
-    """A run that can be listed and not looked into: of another user, or (`owned`) of one's own, who shut it."""
+    """A run that can be listed and not read: of another user, or (`owned`) of this user, without permissions."""
     run_dir = recorded.write_run(parent)
     parent.chmod(0o755)
     with shut(run_dir) if owned else another_user(run_dir):

@@ -48,7 +48,7 @@ class Session:
     def __init__(self) -> None:
         """Replaces the environment. Only in the process that the user started, before it starts others."""
         self._folder = Path(tempfile.mkdtemp(prefix="tputui-tests-"))
-        self._before = {place: _names(place) for place in {REPOSITORY, Path.cwd()}}
+        self._before = {offset: _names(offset) for offset in {REPOSITORY, Path.cwd()}}
         # Tests look at runs as another user, who must be able to come as far as their directories.
         self._folder.chmod(0o755)
         outside = tempfile.gettempdir()
@@ -75,8 +75,8 @@ class Session:
         found = [f"process {pid}: {words}" for pid, words in self._end_processes()]
         # Files, since torch makes an empty directory as it is imported, and a killed process cannot remove that.
         found += [f"file {path}" for name in ("tmp", "home") for path in _files(self._folder / name)]
-        for place, before in self._before.items():
-            found += [f"file {place / name}" for name in sorted(_names(place) - before)]
+        for offset, before in self._before.items():
+            found += [f"file {offset / name}" for name in sorted(_names(offset) - before)]
         return found
 
     def close(self) -> None:
@@ -109,9 +109,9 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if not path.is_dir())
 
 
-def _names(place: Path) -> frozenset[str]:
+def _names(offset: Path) -> frozenset[str]:
     """What lies at the top of a directory, where whatever is written by a relative name lands."""
     try:
-        return frozenset(os.listdir(place)) - OWN
+        return frozenset(os.listdir(offset)) - OWN
     except OSError:
         return frozenset()

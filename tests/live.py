@@ -1,4 +1,4 @@
-"""A run that goes on, with the viewer that started it: real processes, none of which outlives the test."""
+"""A running run and the viewer that started it: real processes, which are killed after the test."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-from tests.cli.helpers import Said
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.cli.helpers import CommandResult
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 
 
 class LiveRun:
-    """A run that goes on, and the viewer that started it. Subclasses say how patient they are."""
+    """A running run, and the viewer that started it. Subclasses set the timeout."""
 
     patience_s: ClassVar[float]
-    """Longest wait for anything that is to come of it."""
+    """Maximum seconds to wait for anything."""
 
     def __init__(self, run_dir: Path, viewer: subprocess.Popen[str]) -> None:
         self.dir = run_dir
@@ -27,33 +27,35 @@ class LiveRun:
     @property
     def supervisor_pid(self) -> int:
         """Process id of the supervisor."""
-        return facts(self.dir, "supervisor-0", ev.JournalOpened)[0].pid
+        return events_in(self.dir, "supervisor-0", ev.JournalOpened)[0].pid
 
     @property
     def worker_pid(self) -> int:
         """Process id of the training process."""
-        return facts(self.dir, "supervisor-0", ev.WorkerStarted)[0].pid
+        return events_in(self.dir, "supervisor-0", ev.WorkerStarted)[0].pid
 
     def step(self) -> int:
         """Newest step whose losses are in the journal."""
-        return max((fact.first + fact.n - 1 for fact in facts(self.dir, "worker-0", ev.StepsRecorded)), default=0)
+        return max(
+            (event.first + event.n - 1 for event in events_in(self.dir, "worker-0", ev.StepsRecorded)), default=0
+        )
 
     def trains_on(self) -> None:
-        """Waits until it has made another step."""
+        """Waits for another step."""
         before = self.step()
         wait_for(lambda: self.step() > before, "another step", self.patience_s)
 
-    def left(self) -> Said:
-        """What the viewer said, once it is gone."""
+    def left(self) -> CommandResult:
+        """The output of the viewer, after it has ended."""
         out, err = self.viewer.communicate(timeout=self.patience_s)
-        return Said(self.viewer.returncode, out, err)
+        return CommandResult(self.viewer.returncode, out, err)
 
     def gone(self) -> None:
-        """Waits until no process of the run lives."""
+        """Waits until no process of the run is alive."""
         wait_for(lambda: not processes_of(self.dir), "the end of every process", self.patience_s)
 
     def clean_up(self) -> None:
-        """Ends what is left of it."""
+        """Kills the processes that are left."""
         viewers = [self.viewer.pid] if self.viewer.poll() is None else []
         for pid in [*viewers, *processes_of(self.dir)]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -62,7 +64,7 @@ class LiveRun:
 
 
 def processes_of(run_dir: Path) -> list[int]:
-    """Every living process that was started with the run's directory on its command line, but viewers."""
+    """Every process with the run's directory on its command line, except viewers."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):

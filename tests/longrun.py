@@ -1,4 +1,4 @@
-"""A recorded run that is long enough for cached states, and helpers of their tests."""
+"""A recorded run that is long enough for cached states, and helpers for the tests of the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPACING_BYTES = 20_000
 
 
 def write(parent: Path, run: str = "long-1", *, tone: float = 1.0) -> Path:
-    """A finished run of so many reports; `tone` makes its losses another run's."""
+    """A finished run of `NUM_REPORTS` reports, whose losses are multiplied by `tone`."""
     run_dir = rundir.create(parent, recorded.manifest(run))
     worker = recorded.worker_events()
     head, last = worker[:5], worker[-1]
@@ -44,15 +44,15 @@ def write(parent: Path, run: str = "long-1", *, tone: float = 1.0) -> Path:
 
 
 def write_cache(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]:
-    """Writes the cached states of a run as its supervisor does at the end; returns their files."""
+    """Writes cache files as the supervisor does at the end of a run; returns their paths."""
     cache_writer = CacheWriter(run_dir, spacing_bytes=spacing_bytes, spacing_share=0)
     cache_writer.finish(60.0)
     assert cache_writer.error is None
     return cache_file.listed(run_dir)
 
 
-def rendered(run_dir: Path) -> str:
-    """A run as text: its snapshot, its page and its JSON."""
+def page_and_json(run_dir: Path) -> str:
+    """The snapshot of a run as text, and what `show` and `show --json` print."""
     snapshot = session.load(run_dir, clock=lambda: recorded.T0 + 10_000)
     return spelt(snapshot) + show_text(snapshot) + msgspec.json.encode(to_show(snapshot, whole=True)).decode()
 
@@ -68,7 +68,7 @@ def num_read(run_dir: Path) -> int:
 
 
 def forge(path: Path, content: bytes | None = None, **changes: Any) -> None:
-    """Rewrites a cache file with another head or state, as an attacker who knows the format would."""
+    """Rewrites a cache file with another head or state, in a valid format."""
     kept_head, _, kept_content = path.read_bytes().partition(b"\n")
     head = msgspec.json.decode(kept_head, type=Head)
     body = kept_content if content is None else content

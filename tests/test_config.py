@@ -74,7 +74,7 @@ def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("epochs = ", "not valid TOML"),
         ("epochs = 2\n[data]\nbatch_per_core = 4", '"task" is missing'),
@@ -128,10 +128,10 @@ def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
         ("optim = 3\n" + MINIMAL, "optim must be a table"),
     ],
 )
-def test_bad_file_is_rejected_with_file_and_key(text: str, said: str) -> None:
+def test_bad_file_is_rejected_with_file_and_key(text: str, expected: str) -> None:
     message = refusal(text)
     assert message.startswith("my.toml: ")
-    assert said in message
+    assert expected in message
 
 
 def test_indivisible_batch_is_rejected_with_a_valid_one() -> None:
@@ -140,7 +140,7 @@ def test_indivisible_batch_is_rejected_with_a_valid_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "expected"),
     [
         ("optim.lr=fast", "--set optim.lr=fast: optim.lr: expected `float`, got `str`"),
         ("device.cores=0", "--set device.cores=0: device.cores: 0 must be 1 or more"),
@@ -160,9 +160,9 @@ def test_indivisible_batch_is_rejected_with_a_valid_one() -> None:
     ],
     ids=lambda text: ascii(text[:40]),
 )
-def test_bad_override_is_rejected(override: str, said: str) -> None:
+def test_bad_override_is_rejected(override: str, expected: str) -> None:
     message = refusal(MINIMAL, override)
-    assert said in message
+    assert expected in message
     assert message.startswith(f"--set {override}"[:40])
 
 

@@ -47,8 +47,8 @@ print(json.dumps({
 def fresh_import(*modules: str) -> dict[str, list[str]]:
     """What a fresh interpreter loaded and changed on importing the modules."""
     command = [sys.executable, "-c", PROBE, *modules]
-    told: dict[str, list[str]] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return told
+    printed: dict[str, list[str]] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return printed
 
 
 @pytest.mark.parametrize("module", LIGHT)

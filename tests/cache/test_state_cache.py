@@ -1,4 +1,4 @@
-"""Places on disk: a run opens from them as it opens without, and one that does not fit costs nothing but time."""
+"""A run opens from cached states on disk exactly as without them; an invalid cache file only costs time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_dir(tmp_path: Path) -> Path:
     return longrun.write(tmp_path)
 
 
-def seal_with_places(run_dir: Path) -> list[Path]:
+def seal_with_cache(run_dir: Path) -> list[Path]:
     """Seals the worker's journal as the supervisor does."""
     cache_writer = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
     cache_writer.finish(60.0)
@@ -58,7 +58,7 @@ def seal_with_places(run_dir: Path) -> list[Path]:
 
 @pytest.fixture
 def _small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a journal of a test has many frames."""
+    """Small frames, so that the journal of a test has many."""
     monkeypatch.setattr(compressed, "FRAME_EVENTS", 64)
 
 
@@ -70,13 +70,13 @@ def shown(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return page
 
 
-def rot(journal: Path) -> int:
-    """Turns a bit in the middle of a journal, and gives its place in bytes."""
+def flip_bit(journal: Path) -> int:
+    """Flips a bit in the middle of a journal; returns the offset of its byte."""
     content = bytearray(journal.read_bytes())
-    place = len(content) // 2
-    content[place] ^= 0x01
+    offset = len(content) // 2
+    content[offset] ^= 0x01
     journal.write_bytes(content)
-    return place
+    return offset
 
 
 def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -85,30 +85,30 @@ def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 
 def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, whole = longrun.rendered(run_dir), longrun.num_read(run_dir)
+    before, whole = longrun.page_and_json(run_dir), longrun.num_read(run_dir)
     page = shown(run_dir, capsys)
-    places = longrun.write_cache(run_dir)
-    assert 1 < len(places) <= OF_A_WRITER_MAX
+    cached_files = longrun.write_cache(run_dir)
+    assert 1 < len(cached_files) <= OF_A_WRITER_MAX
     assert longrun.num_read(run_dir) < whole / 10
-    assert longrun.rendered(run_dir) == before
+    assert longrun.page_and_json(run_dir) == before
     assert shown(run_dir, capsys) == page
     assert check(run_dir, capsys) == (
         0,
-        f"long-1: no damage: {whole} events in 2 journals, {len(places)} cached states\n",
+        f"long-1: no damage: {whole} events in 2 journals, {len(cached_files)} cached states\n",
     )
 
 
 @pytest.mark.usefixtures("_small_frames")
 def test_compressed_run_opens_from_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, whole, page = longrun.rendered(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
-    places = seal_with_places(run_dir)
+    before, whole, page = longrun.page_and_json(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
+    cached_files = seal_with_cache(run_dir)
     assert not (run_dir / JOURNAL).exists()
-    assert places
+    assert cached_files
     assert longrun.num_read(run_dir) < whole / 10
-    assert longrun.rendered(run_dir) == before
+    assert longrun.page_and_json(run_dir) == before
     assert shown(run_dir, capsys) == page
     code, out = check(run_dir, capsys)
-    assert (code, f"{len(places)} cached states" in out) == (0, True)
+    assert (code, f"{len(cached_files)} cached states" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("_small_frames")
@@ -117,7 +117,7 @@ def test_every_moment_is_equal_with_and_without_cache(run_dir: Path, is_sealed: 
     reach = session.extent(run_dir)
     moments = [reach.start + share / 23 * (reach.end - reach.start) for share in range(24)]
     before = [spelt(session.load_at(run_dir, t)) for t in moments]
-    assert seal_with_places(run_dir) if is_sealed else longrun.write_cache(run_dir)
+    assert seal_with_cache(run_dir) if is_sealed else longrun.write_cache(run_dir)
     assert [spelt(session.load_at(run_dir, t)) for t in moments] == before
 
 
@@ -143,11 +143,11 @@ def test_playing_and_seeking_skip_cached_events(run_dir: Path) -> None:
 
 
 def test_full_read_ignores_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    every = [(fact.writer, fact.seq) for fact in session.read_events(run_dir)]
+    every = [(numbered.writer, numbered.seq) for numbered in session.read_events(run_dir)]
     assert main(["replay", str(run_dir), "--json"]) == 0
     lines = capsys.readouterr().out
     longrun.write_cache(run_dir)
-    assert [(fact.writer, fact.seq) for fact in session.read_events(run_dir)] == every
+    assert [(numbered.writer, numbered.seq) for numbered in session.read_events(run_dir)] == every
     assert main(["replay", str(run_dir), "--json"]) == 0
     assert capsys.readouterr().out == lines
     assert main(["attach", str(run_dir), "--json"]) == 0
@@ -161,12 +161,12 @@ def test_grown_journal_continues_from_newest_state(run_dir: Path) -> None:
     longrun.write_cache(run_dir)
     journal.write_bytes(b"".join(lines))
     assert longrun.num_read(run_dir) < 500
-    before = longrun.rendered(run_dir)
+    before = longrun.page_and_json(run_dir)
     shutil.rmtree(run_dir / "places")
-    assert longrun.rendered(run_dir) == before
+    assert longrun.page_and_json(run_dir) == before
 
 
-# What lies ---------------------------------------------------------------------------------------------------------
+# Invalid cache files -------------------------------------------------------------------------------------------------
 
 
 def _offset_inside_a_line(run_dir: Path, path: Path) -> None:
@@ -192,21 +192,21 @@ def _of_another_run(run_dir: Path, path: Path) -> None:
 
 
 def _truncated(run_dir: Path, path: Path) -> None:
-    for number, place in enumerate(cache_file.listed(run_dir)):
-        place.write_bytes(place.read_bytes()[: (0, 1, 50, 300, 5_000, -1)[number % 6]])
+    for number, cached in enumerate(cache_file.listed(run_dir)):
+        cached.write_bytes(cached.read_bytes()[: (0, 1, 50, 300, 5_000, -1)[number % 6]])
 
 
 def _flipped(run_dir: Path, path: Path) -> None:
-    for number, place in enumerate(cache_file.listed(run_dir)):
-        content = bytearray(place.read_bytes())
+    for number, cached in enumerate(cache_file.listed(run_dir)):
+        content = bytearray(cached.read_bytes())
         content[300 + 97 * number] ^= 0x10
-        place.write_bytes(content)
+        cached.write_bytes(content)
 
 
 def _huge_counts(run_dir: Path, path: Path) -> None:
-    for number, place in enumerate(cache_file.listed(run_dir)):
+    for number, cached in enumerate(cache_file.listed(run_dir)):
         content = (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff" + bytes(99), b"\x91" * 100_000)[number % 3]
-        longrun.forge(place, content=content, bytes=len(content), crc=zlib.crc32(content))
+        longrun.forge(cached, content=content, bytes=len(content), crc=zlib.crc32(content))
 
 
 def _claims_a_terabyte(run_dir: Path, path: Path) -> None:
@@ -216,15 +216,15 @@ def _claims_a_terabyte(run_dir: Path, path: Path) -> None:
 
 
 def _a_pipe_and_a_link(run_dir: Path, path: Path) -> None:
-    for place in cache_file.listed(run_dir):
-        place.unlink()
+    for cached in cache_file.listed(run_dir):
+        cached.unlink()
     os.mkfifo(path)
     path.with_name("worker-0-0000000000000009.place").symlink_to("/dev/zero")
 
 
 def _another_name(run_dir: Path, path: Path) -> None:
-    for place in cache_file.listed(run_dir):
-        place.rename(place.with_name(place.name.replace("worker-0-", "supervisor-0-")))
+    for cached in cache_file.listed(run_dir):
+        cached.rename(cached.with_name(cached.name.replace("worker-0-", "supervisor-0-")))
 
 
 def _another_journal(run_dir: Path, path: Path) -> None:
@@ -236,14 +236,14 @@ def _later_than_it_says(run_dir: Path, path: Path) -> None:
 
 
 def _garbage(run_dir: Path, path: Path) -> None:
-    for place in cache_file.listed(run_dir):
-        place.write_bytes(bytes(range(256)) * 200)
+    for cached in cache_file.listed(run_dir):
+        cached.write_bytes(bytes(range(256)) * 200)
 
 
 def _heads_of_anything(run_dir: Path, path: Path) -> None:
-    for number, place in enumerate(cache_file.listed(run_dir)):
+    for number, cached in enumerate(cache_file.listed(run_dir)):
         head = (b"[" * 900, b"{}", b'{"format":1,"version":7}', b'{"format":1e999}', b"null", b"\xff\xfe")[number % 6]
-        place.write_bytes(head + b"\n" + bytes(100))
+        cached.write_bytes(head + b"\n" + bytes(100))
 
 
 def _a_folder_elsewhere(run_dir: Path, path: Path) -> None:
@@ -251,7 +251,7 @@ def _a_folder_elsewhere(run_dir: Path, path: Path) -> None:
     (run_dir / "places").symlink_to(run_dir.parent / "elsewhere")
 
 
-LIES: list[Callable[[Path, Path], None]] = [
+CORRUPTIONS: list[Callable[[Path, Path], None]] = [
     _offset_inside_a_line,
     _offset_of_an_earlier_record,
     _beyond_the_end,
@@ -268,123 +268,123 @@ LIES: list[Callable[[Path, Path], None]] = [
     _heads_of_anything,
     _a_folder_elsewhere,
 ]
-TOLD_OF_NONE = {_a_pipe_and_a_link, _a_folder_elsewhere}
-"""What is not even looked at."""
+NOT_REPORTED = {_a_pipe_and_a_link, _a_folder_elsewhere}
+"""Not regular files: `check` does not list them."""
 
 
-@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+@pytest.mark.parametrize("corrupt", CORRUPTIONS, ids=lambda corrupt: corrupt.__name__)
 def test_false_state_is_rejected_and_reported(
-    run_dir: Path, capsys: pytest.CaptureFixture[str], lie: Callable[[Path, Path], None]
+    run_dir: Path, capsys: pytest.CaptureFixture[str], corrupt: Callable[[Path, Path], None]
 ) -> None:
-    truth, half_way = longrun.rendered(run_dir), recorded.T0 + 300
+    expected, half_way = longrun.page_and_json(run_dir), recorded.T0 + 300
     then = spelt(session.load_at(run_dir, half_way))
     newest = longrun.write_cache(run_dir)[-1]
-    lie(run_dir, newest)
-    assert longrun.rendered(run_dir) == truth
+    corrupt(run_dir, newest)
+    assert longrun.page_and_json(run_dir) == expected
     assert spelt(session.load_at(run_dir, half_way)) == then
     code, out = check(run_dir, capsys)
-    assert (code, "places/" in out) == ((0, False) if lie in TOLD_OF_NONE else (1, True))
+    assert (code, "places/" in out) == ((0, False) if corrupt in NOT_REPORTED else (1, True))
 
 
 @pytest.mark.parametrize("changes", [{"format": cache_file.FORMAT + 1}, {"version": "99.0"}], ids=["format", "version"])
 def test_state_of_other_version_is_ignored_not_damage(
     run_dir: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
 ) -> None:
-    truth, whole = longrun.rendered(run_dir), longrun.num_read(run_dir)
-    for place in longrun.write_cache(run_dir):
-        longrun.forge(place, **changes)
+    expected, whole = longrun.page_and_json(run_dir), longrun.num_read(run_dir)
+    for cached in longrun.write_cache(run_dir):
+        longrun.forge(cached, **changes)
     assert longrun.num_read(run_dir) == whole
-    assert longrun.rendered(run_dir) == truth
+    assert longrun.page_and_json(run_dir) == expected
     code, out = check(run_dir, capsys)
     assert code == 0
     assert "not used: tputui " in out
 
 
 def test_states_of_compressed_journal_are_not_damage(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a supervisor leaves them that is killed between the two."""
-    truth = longrun.rendered(run_dir)
-    places = longrun.write_cache(run_dir)
+    """A supervisor that is killed after sealing and before rewriting its cache files leaves them."""
+    expected = longrun.page_and_json(run_dir)
+    cached_files = longrun.write_cache(run_dir)
     seal(run_dir / JOURNAL)
-    assert longrun.rendered(run_dir) == truth
+    assert longrun.page_and_json(run_dir) == expected
     code, out = check(run_dir, capsys)
-    assert (code, out.count("not used: its journal was sealed since")) == (0, len(places))
+    assert (code, out.count("not used: its journal was sealed since")) == (0, len(cached_files))
 
 
 def test_check_finds_a_matching_forged_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = longrun.write_cache(run_dir)[-1]
-    head = cache_file.read_head(place)
-    state, _ = cache_file.read_state(place, head)
+    cached = longrun.write_cache(run_dir)[-1]
+    head = cache_file.read_head(cached)
+    state, _ = cache_file.read_state(cached, head)
     state.steps_done += 1_000
     content = state_codec.encode(state)
-    longrun.forge(place, content=content, bytes=len(content), crc=zlib.crc32(content))
+    longrun.forge(cached, content=content, bytes=len(content), crc=zlib.crc32(content))
     code, out = check(run_dir, capsys)
     assert code == 1
-    assert f"places/{place.name}: bytes 0-{place.stat().st_size}: it differs from its journal" in out
+    assert f"places/{cached.name}, bytes 0 to {cached.stat().st_size}: it differs from its journal" in out
 
 
 def test_truncated_journal_opens_from_earlier_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places = longrun.write_cache(run_dir)
+    cached_files = longrun.write_cache(run_dir)
     journal = run_dir / JOURNAL
     content = journal.read_bytes()
-    cut = cache_file.read_head(places[-3]).offset + 50
+    cut = cache_file.read_head(cached_files[-3]).offset + 50
     journal.write_bytes(content[:cut])
-    before, read = longrun.rendered(run_dir), longrun.num_read(run_dir)
+    before, read = longrun.page_and_json(run_dir), longrun.num_read(run_dir)
     assert read < 100
     code, out = check(run_dir, capsys)
     assert (code, out.count(f"{JOURNAL} is shorter than it was")) == (1, 2)
     shutil.rmtree(run_dir / "places")
-    assert longrun.rendered(run_dir) == before
+    assert longrun.page_and_json(run_dir) == before
 
 
 def test_check_finds_damage_before_a_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrun.write_cache(run_dir)
-    rot(run_dir / JOURNAL)
+    flip_bit(run_dir / JOURNAL)
     code, out = check(run_dir, capsys)
     assert code == 1
-    assert f"{JOURNAL}: bytes" in out
+    assert f"{JOURNAL}, bytes" in out
 
 
 def test_no_state_is_written_after_damage(run_dir: Path) -> None:
-    at = rot(run_dir / JOURNAL)
-    truth = longrun.rendered(run_dir)
-    places = longrun.write_cache(run_dir)
-    assert places
-    assert all(cache_file.read_head(place).offset < at for place in places)
-    assert longrun.rendered(run_dir) == truth
-    assert "damage" in truth
+    at = flip_bit(run_dir / JOURNAL)
+    expected = longrun.page_and_json(run_dir)
+    cached_files = longrun.write_cache(run_dir)
+    assert cached_files
+    assert all(cache_file.read_head(cached).offset < at for cached in cached_files)
+    assert longrun.page_and_json(run_dir) == expected
+    assert "damage" in expected
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_states_of_hostile_run_change_no_snapshot(tmp_path: Path, seed: int) -> None:
     run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
-    truth = longrun.rendered(run_dir)
+    expected = longrun.page_and_json(run_dir)
     for _ in range(2):
         cache_writer = CacheWriter(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
         cache_writer.poll()
         cache_writer.finish(60.0)
-    assert longrun.rendered(run_dir) == truth
-    for place in cache_file.listed(run_dir):
-        content = place.read_bytes()
+    assert longrun.page_and_json(run_dir) == expected
+    for cached in cache_file.listed(run_dir):
+        content = cached.read_bytes()
         for damage in chance.sample(BYTES, 2):
             content = damage(content, chance) if content else content
-        place.write_bytes(content)
-    assert longrun.rendered(run_dir) == truth
+        cached.write_bytes(content)
+    assert longrun.page_and_json(run_dir) == expected
     assert main(["check", str(run_dir)]) in (0, 1)
 
 
-# Keeping -----------------------------------------------------------------------------------------------------------
+# Writing -------------------------------------------------------------------------------------------------------------
 
 
 def test_states_are_bounded_spaced_and_include_the_newest(run_dir: Path) -> None:
-    places = longrun.write_cache(run_dir, spacing_bytes=4_000)
-    heads = [cache_file.read_head(place) for place in places if place.name.startswith("worker")]
+    cached_files = longrun.write_cache(run_dir, spacing_bytes=4_000)
+    heads = [cache_file.read_head(cached) for cached in cached_files if cached.name.startswith("worker")]
     assert len(heads) == OF_A_WRITER_MAX
-    assert sum(place.stat().st_size for place in places) < BYTES_MAX
+    assert sum(cached.stat().st_size for cached in cached_files) < BYTES_MAX
     size = (run_dir / JOURNAL).stat().st_size
     offsets = [0, *(head.offset for head in heads)]
     assert size - offsets[-1] < size / 10
     assert max(after - before for before, after in itertools.pairwise(offsets)) < size / 4
-    assert all(place.stat().st_mode & 0o777 == 0o600 for place in places)
+    assert all(cached.stat().st_mode & 0o777 == 0o600 for cached in cached_files)
     assert (run_dir / "places").stat().st_mode & 0o777 == 0o700
 
 
@@ -400,19 +400,19 @@ def test_occasional_cache_writer_writes_the_same_states(run_dir: Path) -> None:
             cache_writer._due = 0.0
             cache_writer.poll()
     cache_writer.finish(60.0)
-    assert not any(one.why_not for one in _audit(run_dir))
+    assert not any(one.why_not for one in _findings(run_dir))
     assert longrun.num_read(run_dir) < 100
 
 
-def _audit(run_dir: Path) -> list[CacheFinding]:
-    audit = CacheVerifier(run_dir)
-    for fact in session.read_events(run_dir):
-        audit.take(*fact)
-    return audit.findings()
+def _findings(run_dir: Path) -> list[CacheFinding]:
+    verifier = CacheVerifier(run_dir)
+    for numbered in session.read_events(run_dir):
+        verifier.take(*numbered)
+    return verifier.findings()
 
 
 def test_cache_writer_sleeps_much_longer_than_it_works(run_dir: Path) -> None:
-    """It is asked as often as can be, and there is always more to read."""
+    """Polled in a tight loop, with more to read at every poll."""
     path = run_dir / "rank-1.jsonl"
     recorded.write_journal(
         path, [ev.LogWritten(t=recorded.T0 + number, line="a line" * 30) for number in range(20_000)]
@@ -422,16 +422,16 @@ def test_cache_writer_sleeps_much_longer_than_it_works(run_dir: Path) -> None:
     while time.monotonic() - began < 1.0:
         before = time.thread_time()
         cache_writer.poll()
-        # Most calls only look at the clock, which is this loop's own time.
+        # Most calls only read the clock, which counts as this loop's own time.
         spent = time.thread_time() - before
         worked_s += spent if spent > 0.0005 else 0.0
     assert cache_writer._followed["rank-1"].unread
-    # What was begun within the second is let end.
+    # Work that began within the second is finished.
     assert 0 < worked_s < 0.05 * 1.0 + 0.15
     cache_writer.finish(60.0)
 
 
-# In a process of its own: what a test prints may go to a file, which would be too large as well.
+# In a subprocess, because the limit applies to every file that the process writes, including captured output.
 _ON_A_FULL_DISK = """
 import resource, sys
 from pathlib import Path
@@ -444,12 +444,12 @@ print(cache_writer.error)
 
 
 def test_full_disk_only_loses_the_state(run_dir: Path) -> None:
-    truth = longrun.rendered(run_dir)
+    expected = longrun.page_and_json(run_dir)
     words = [sys.executable, "-P", "-c", _ON_A_FULL_DISK, str(run_dir), str(longrun.SPACING_BYTES)]
     trouble = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    assert trouble == os.strerror(errno.EFBIG)  # as a full disk says ENOSPC
+    assert trouble == os.strerror(errno.EFBIG)  # a full disk gives ENOSPC
     assert list((run_dir / "places").iterdir()) == []
-    assert longrun.rendered(run_dir) == truth
+    assert longrun.page_and_json(run_dir) == expected
 
 
 def test_unwritable_cache_folder_only_loses_states(run_dir: Path) -> None:
@@ -461,7 +461,7 @@ def test_unwritable_cache_folder_only_loses_states(run_dir: Path) -> None:
     assert longrun.num_read(run_dir) > 1_000
 
 
-_KEEPS_ON = """
+_WRITES_REPEATEDLY = """
 import sys
 from pathlib import Path
 from tputui.cache.cache_writer import CacheWriter
@@ -474,26 +474,26 @@ while True:
 def test_kill_during_cache_write_leaves_intact_states(
     run_dir: Path, capsys: pytest.CaptureFixture[str], num_kept: int
 ) -> None:
-    truth = longrun.rendered(run_dir)
-    process = subprocess.Popen([sys.executable, "-P", "-c", _KEEPS_ON, str(run_dir)])
+    expected = longrun.page_and_json(run_dir)
+    process = subprocess.Popen([sys.executable, "-P", "-c", _WRITES_REPEATEDLY, str(run_dir)])
     try:
         wait_for(lambda: len(cache_file.listed(run_dir)) >= num_kept, "places")
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert longrun.rendered(run_dir) == truth
+    assert longrun.page_and_json(run_dir) == expected
     code, out = check(run_dir, capsys)
     assert (code, "cached state" in out) == (0, True)  # one or more
 
 
 def test_repaired_copy_has_no_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     longrun.write_cache(run_dir)
-    rot(run_dir / JOURNAL)
+    flip_bit(run_dir / JOURNAL)
     main(["repair", str(run_dir)])
     capsys.readouterr()
     copy = run_dir.with_name(f"{run_dir.name}-repaired")
     assert not (copy / "places").exists()
-    assert "1 event" in longrun.rendered(copy)
+    assert "1 event" in longrun.page_and_json(copy)
 
 
 def test_short_run_has_no_cached_state(recorded_run: Path) -> None:
@@ -506,8 +506,8 @@ def test_short_run_has_no_cached_state(recorded_run: Path) -> None:
 def test_unsupported_state_is_not_written(run_dir: Path) -> None:
     state = ProcessState("worker-0")
     with contextlib.closing(Tail(run_dir / JOURNAL)) as tail:
-        for record in tail.read():
-            state.apply(record.seq, record.event)
+        for numbered in tail.read():
+            state.apply(numbered.seq, numbered.event)
         state.dropped_steps = 1 << 70
         with pytest.raises(state_codec.NotCacheable):
             cache_file.write(run_dir, tail.bookmark, state)
@@ -531,22 +531,22 @@ def test_state_dropped_meanwhile_is_not_damage(
 
 
 def test_verification_does_not_hold_all_states_in_memory(run_dir: Path) -> None:
-    places = longrun.write_cache(run_dir)
+    cached_files = longrun.write_cache(run_dir)
     CacheVerifier(run_dir)
     tracemalloc.start()
     try:
-        audit = CacheVerifier(run_dir)
+        verifier = CacheVerifier(run_dir)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < sum(place.stat().st_size for place in places) / 10
-    assert {found.why_not for found in audit.findings()} == {"the journal has no event with its number"}
+    assert held < sum(cached.stat().st_size for cached in cached_files) / 10
+    assert {found.why_not for found in verifier.findings()} == {"the journal has no event with its number"}
 
 
 def test_check_json_lists_every_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places = longrun.write_cache(run_dir)
-    places[0].write_bytes(b"garbage")
+    cached_files = longrun.write_cache(run_dir)
+    cached_files[0].write_bytes(b"garbage")
     assert main(["check", str(run_dir), "--json"]) == 1
-    result = json.loads(capsys.readouterr().out)
-    assert [one["place"] for one in result["places"]] == [f"places/{place.name}" for place in places]
-    assert [one["why_not"] is None for one in result["places"]] == [False] + [True] * (len(places) - 1)
+    before = json.loads(capsys.readouterr().out)
+    assert [one["place"] for one in before["places"]] == [f"places/{cached.name}" for cached in cached_files]
+    assert [one["why_not"] is None for one in before["places"]] == [False] + [True] * (len(cached_files) - 1)

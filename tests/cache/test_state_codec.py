@@ -169,9 +169,9 @@ GOOD = encode(_state())
 @given(st.data())
 @settings(max_examples=300)
 def test_changed_bytes_are_rejected_or_still_usable(data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(GOOD) - 1))
+    key = data.draw(st.integers(0, len(GOOD) - 1))
     content = bytearray(GOOD)
-    content[place] = data.draw(st.integers(0, 255))
+    content[key] = data.draw(st.integers(0, 255))
     _refused_or_goes_on(
         bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
     )
@@ -209,10 +209,10 @@ LIES: dict[str, dict[str, Any]] = {
 def _with(content: bytes, changes: dict[str, Any]) -> bytes:
     """The bytes with what stands at dotted places replaced."""
     root = msgspec.msgpack.decode(content)
-    for place, value in changes.items():
+    for key, value in changes.items():
         form: Any = ProcessState
         at = root
-        *path, last = place.split(".")
+        *path, last = key.split(".")
         kinds = {"values": StepValues, "columns": cols.AllCoreSeries, "pace": Pace,
                  "log": ProcessLog, "epoch_starts": Downsampled, "loss": Series}  # fmt: skip
         for name in path:

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, and what they said."""
+"""Runs commands as subprocesses."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import NamedTuple
 DEADLINE_S = 240.0
 
 
-class Said(NamedTuple):
-    """What a command left behind."""
+class CommandResult(NamedTuple):
+    """The exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
 
-def tputui(*words: str | Path, cwd: Path | None = None, deadline_s: float = DEADLINE_S, **env: str) -> Said:
+def tputui(*words: str | Path, cwd: Path | None = None, deadline_s: float = DEADLINE_S, **env: str) -> CommandResult:
     """Runs `tputui WORDS` to its end, without a terminal."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "tputui", *map(str, words)],
@@ -31,12 +31,12 @@ def tputui(*words: str | Path, cwd: Path | None = None, deadline_s: float = DEAD
         timeout=deadline_s,
         check=False,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def one_sentence(said: Said) -> str:
-    """The one line on stderr of a command that refused."""
-    lines = said.err.splitlines()
-    assert len(lines) == 1, said.err
-    assert "Traceback" not in said.err
+def one_sentence(result: CommandResult) -> str:
+    """The only line on stderr of a command that failed."""
+    lines = result.err.splitlines()
+    assert len(lines) == 1, result.err
+    assert "Traceback" not in result.err
     return lines[0]

@@ -33,8 +33,8 @@ def test_base_install_names_package_needed_for_weights(tmp_path: Path, words: li
     # Every Python process imports a module of this name at its start.
     (tmp_path / "sitecustomize.py").write_text(HIDDEN.format(packages=hidden))
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    said = tputui(*(run_dir if word == "RUN" else word for word in words), cwd=tmp_path, PYTHONPATH=path)
-    assert said.code == 7
+    result = tputui(*(run_dir if word == "RUN" else word for word in words), cwd=tmp_path, PYTHONPATH=path)
+    assert result.code == 7
     are = "are" if len(hidden) > 1 else "is"
-    assert one_sentence(said) == f"tputui: {' and '.join(hidden)} {are} not installed; pip install 'tputui[xla]'"
-    assert said.out == ""
+    assert one_sentence(result) == f"tputui: {' and '.join(hidden)} {are} not installed; pip install 'tputui[xla]'"
+    assert result.out == ""

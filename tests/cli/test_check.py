@@ -58,7 +58,7 @@ def test_an_empty_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureF
     _journal(recorded_run).write_bytes(b"")
 
     assert main(["check", str(recorded_run)]) == 1
-    assert "worker-0.jsonl: bytes 0-0: the file is empty" in capsys.readouterr().out
+    assert "worker-0.jsonl: the file is empty" in capsys.readouterr().out
 
 
 def test_garbage_journal_is_entirely_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,9 +66,9 @@ def test_garbage_journal_is_entirely_damaged(recorded_run: Path, capsys: pytest.
     _journal(recorded_run).write_bytes(garbage)
 
     assert main(["check", str(recorded_run), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["sound"] is False
-    regions = [region for region in told["regions"] if region["journal"] == "worker-0.jsonl"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["sound"] is False
+    regions = [region for region in printed["regions"] if region["journal"] == "worker-0.jsonl"]
     assert (regions[0]["start"], regions[-1]["end"]) == (0, len(garbage))
     assert sum(region["end"] - region["start"] for region in regions) == len(garbage)
 
@@ -88,13 +88,13 @@ def test_unreadable_manifest_is_damage(recorded_run: Path, capsys: pytest.Captur
     (recorded_run / "run.json").write_text("{")
 
     assert main(["check", str(recorded_run)]) == 1
-    assert capsys.readouterr().out.startswith("run.json: bytes 0-1: cannot be read")
+    assert capsys.readouterr().out.startswith("run.json, bytes 0 to 1: cannot be read")
 
 
 def test_json_has_every_journal_and_the_totals(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(recorded_run), "--json"]) == 0
 
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     keys = {
         "run",
         "dir",
@@ -107,11 +107,11 @@ def test_json_has_every_journal_and_the_totals(recorded_run: Path, capsys: pytes
         "senseless",
         "without_end",
     }
-    assert set(told) == keys
-    assert {journal["journal"]: journal["bytes"] for journal in told["journals"]} == {
+    assert set(printed) == keys
+    assert {journal["journal"]: journal["bytes"] for journal in printed["journals"]} == {
         path.name: path.stat().st_size for path in recorded_run.glob("*.jsonl")
     }
-    assert (told["sound"], told["regions"], told["lost_records"]) == (True, [], 0)
+    assert (printed["sound"], printed["regions"], printed["lost_records"]) == (True, [], 0)
 
 
 def test_partial_line_of_a_live_writer_is_not_damage(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,9 +146,9 @@ def test_dropped_steps_and_contradictions_are_not_damage(
     far = ev.TopologyDeclared(
         t=recorded.T0, strategy="spmd", device="TPU", num_cores=8, num_hosts=1, host_index=0, cores=[1 << 40]
     )
-    told = [steps, far, ev.StepsDropped(t=recorded.T0, num_records=3, num_steps=7)]
+    events = [steps, far, ev.StepsDropped(t=recorded.T0, num_records=3, num_steps=7)]
     journal_id = decode(lines[0]).journal_id
-    more = [encode(event, len(lines) + place, journal_id) for place, event in enumerate(told)]
+    more = [encode(event, len(lines) + index, journal_id) for index, event in enumerate(events)]
     path.write_bytes(b"".join([*lines, *more]))
 
     assert main(["check", str(recorded_run)]) == 0
@@ -188,11 +188,11 @@ def test_line_of_another_run_is_damage_anywhere(recorded_run: Path, tmp_path: Pa
     lines = journal.read_bytes().splitlines(keepends=True)
     others = of_another_run(tmp_path, journal).read_bytes().splitlines(keepends=True)
     before = times(journal)
-    for place in range(len(lines)):
-        journal.write_bytes(b"".join([*lines[:place], others[place], *lines[place + 1 :]]))
+    for index in range(len(lines)):
+        journal.write_bytes(b"".join([*lines[:index], others[index], *lines[index + 1 :]]))
         _, regions = examine(recorded_run)
-        assert FOREIGN in [region.reason for region in regions], place
-        assert times(journal) == before[:place] + before[place + 1 :], place
+        assert FOREIGN in [region.reason for region in regions], index
+        assert times(journal) == before[:index] + before[index + 1 :], index
 
 
 def test_a_frame_of_another_run_is_damage(recorded_run: Path, tmp_path: Path) -> None:
@@ -234,15 +234,15 @@ def test_journal_of_another_run_or_process_is_reported(recorded_run: Path) -> No
 def test_every_flipped_bit_of_a_manifest_is_found(recorded_run: Path) -> None:
     manifest = recorded_run / rundir.MANIFEST
     content = manifest.read_bytes()
-    for place in range(len(content)):
+    for index in range(len(content)):
         flipped = bytearray(content)
-        flipped[place] ^= 1 << place % 8
+        flipped[index] ^= 1 << index % 8
         manifest.write_bytes(flipped)
         try:
-            told = rundir.read_manifest(recorded_run)
+            found = rundir.read_manifest(recorded_run)
         except rundir.RunNotFound:
             continue
-        assert told == recorded.manifest(), place
+        assert found == recorded.manifest(), index
     manifest.write_bytes(content.replace(b"0.0005", b"0.8005"))
     assert [region.reason for region in examine(recorded_run)[1]] == ["cannot be read: its checksum does not match"]
 
@@ -266,7 +266,7 @@ def test_supervisor_journal_without_end_is_reported(recorded_run: Path, capsys: 
     journal = recorded_run / "supervisor-0.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
     assert main(["check", str(recorded_run)]) == 0
-    told, _ = capsys.readouterr().out.splitlines()
-    assert told == "supervisor-0.jsonl: no end event: the supervisor was killed, or the last events are missing"
+    printed, _ = capsys.readouterr().out.splitlines()
+    assert printed == "supervisor-0.jsonl: no end event: the supervisor was killed, or the last events are missing"
     main(["check", str(recorded_run), "--json"])
     assert json.loads(capsys.readouterr().out)["without_end"] == ["supervisor-0.jsonl"]

@@ -1,4 +1,4 @@
-"""`tputui compare`: tables, JSON, and what it refuses."""
+"""`tputui compare`: tables, JSON and errors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, rep
     config = {**manifest.config, "optim": {**manifest.config["optim"], "lr": lr}}
     run_dir = rundir.create(parent, msgspec.structs.replace(manifest, config=config))
     worker = recorded.worker_events()
-    place = next(index for index, event in enumerate(worker) if isinstance(event, ev.ProgressReported))
-    first = worker[place]
+    index = next(index for index, event in enumerate(worker) if isinstance(event, ev.ProgressReported))
+    first = worker[index]
     assert isinstance(first, ev.ProgressReported)
     noise = random.Random(name)
     steps_s = [recorded.STEP_S / pace * noise.uniform(0.98, 1.02) for _ in range(reports)]
@@ -36,7 +36,7 @@ def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, rep
         )
         for number, step_s in enumerate(steps_s, start=1)
     ]
-    recorded.write_journal(run_dir / "worker-0.jsonl", [*worker[: place + 1], *more, *worker[-1:]])
+    recorded.write_journal(run_dir / "worker-0.jsonl", [*worker[: index + 1], *more, *worker[-1:]])
     recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(worker[-1].t + 0.2, config))
     return run_dir
 
@@ -80,20 +80,20 @@ def test_json_has_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
     assert main(["compare", *map(str, dirs), "--json"]) == 0
 
-    told = json.loads(capsys.readouterr().out)
-    assert [(run["label"], run["run"], run["condition"]) for run in told["runs"]] == [
+    printed = json.loads(capsys.readouterr().out)
+    assert [(run["label"], run["run"], run["condition"]) for run in printed["runs"]] == [
         ("A", "slow", "done"),
         ("B", "fast", "done"),
         ("C", "short", "done"),
     ]
-    none, fast, short = told["verdicts"]
-    assert (told["base"], none) == (0, None)
+    none, fast, short = printed["verdicts"]
+    assert (printed["base"], none) == (0, None)
     assert fast["ratio"] == pytest.approx(1.25, rel=0.02)
     assert fast["low"] < fast["ratio"] < fast["high"] < 1.4
     assert fast["stands_out"] is True
     assert (short["ratio"], short["short"]) == (None, "too few samples")
-    assert told["runs"][0]["pace"]["step_s"] == pytest.approx(recorded.STEP_S, rel=0.02)
-    assert told["config"]["rows"] == []
+    assert printed["runs"][0]["pace"]["step_s"] == pytest.approx(recorded.STEP_S, rel=0.02)
+    assert printed["config"]["rows"] == []
 
 
 def test_damaged_run_is_compared_as_far_as_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,10 +128,10 @@ def test_incomparable_runs_are_rejected_in_one_sentence(words: list[str], senten
     for name in ("one", "two"):
         recorded.write_run(tmp_path, run=name)
 
-    said = tputui("compare", *words, "--runs-dir", ".", cwd=tmp_path)
+    result = tputui("compare", *words, "--runs-dir", ".", cwd=tmp_path)
 
-    assert (said.code, said.out) == (2, "")
-    assert sentence in one_sentence(said)
+    assert (result.code, result.out) == (2, "")
+    assert sentence in one_sentence(result)
 
 
 def test_printing_imports_nothing_heavy(tmp_path: Path) -> None:

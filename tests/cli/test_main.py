@@ -18,12 +18,12 @@ from tputui.exit_codes import ExitCode
 
 
 def test_help_names_every_command_in_one_line() -> None:
-    said = tputui("--help")
+    result = tputui("--help")
 
-    assert said.code == 0
+    assert result.code == 0
     for name, line in COMMANDS.items():
-        assert any(row.split()[:1] == [name] and line in row for row in said.out.splitlines())
-    assert max(map(len, said.out.splitlines())) < 80
+        assert any(row.split()[:1] == [name] and line in row for row in result.out.splitlines())
+    assert max(map(len, result.out.splitlines())) < 80
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -40,10 +40,10 @@ def test_command_help_states_output_and_exit_codes(name: str, capsys: pytest.Cap
 
 
 def test_unknown_command_suggests_the_closest() -> None:
-    said = tputui("rnu")
+    result = tputui("rnu")
 
-    assert (said.code, said.out) == (2, "")
-    assert one_sentence(said) == 'tputui: unknown command "rnu"; did you mean run?'
+    assert (result.code, result.out) == (2, "")
+    assert one_sentence(result) == 'tputui: unknown command "rnu"; did you mean run?'
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_wrong_arguments_are_rejected_in_one_sentence(
 ) -> None:
     assert main(words) == 2
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert sentence in said.err
-    assert len(said.err.splitlines()) == 1
+    result = capsys.readouterr()
+    assert result.out == ""
+    assert sentence in result.err
+    assert len(result.err.splitlines()) == 1
 
 
 def test_help_is_also_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,10 +104,10 @@ def test_runs_directory_from_option_variable_or_default(tmp_path: Path) -> None:
 
 
 def test_bare_command_without_terminal_prints_the_list(recorded_run: Path) -> None:
-    said = tputui("--runs-dir", recorded_run.parent)
+    result = tputui("--runs-dir", recorded_run.parent)
 
-    assert said.code == 0
-    assert "digits-1" in said.out
+    assert result.code == 0
+    assert "digits-1" in result.out
 
 
 _MEASURE = """
@@ -128,13 +128,13 @@ def test_light_commands_import_nothing_heavy(recorded_run: Path, words: list[str
 
     def measure() -> dict[str, object]:
         argv = [sys.executable, "-P", "-c", _MEASURE, *words]
-        told: dict[str, object] = json.loads(subprocess.run(argv, env=env, capture_output=True, check=True).stderr)
-        return told
+        printed: dict[str, object] = json.loads(subprocess.run(argv, env=env, capture_output=True, check=True).stderr)
+        return printed
 
     tries = [measure() for _ in range(3)]
 
-    assert all(told["code"] in (0, None) and told["heavy"] == [] for told in tries)
-    assert min(float(str(told["cpu_s"])) for told in tries) < 0.3
+    assert all(printed["code"] in (0, None) and printed["heavy"] == [] for printed in tries)
+    assert min(float(str(printed["cpu_s"])) for printed in tries) < 0.3
 
 
 def test_closed_pipe_is_not_an_error(recorded_run: Path) -> None:

@@ -15,7 +15,7 @@ from tests import recorded
 from tests.cli.test_end_to_end import Terminal
 from tests.engine.test_ends import PATIENCE_S, Watched
 from tests.engine.workers import LINE, make
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui import environment
 from tputui.cli import doctor
 from tputui.cli.main import main
@@ -62,7 +62,7 @@ def terminal() -> Iterator[Terminal]:
 def watched(tmp_path: Path) -> Iterator[Watched]:
     """A run that trains, and its supervisor."""
     made = Watched(make(tmp_path, "left", FOREVER, text=LINE))
-    wait_for(lambda: facts(made.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    wait_for(lambda: events_in(made.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
     yield made
     made.clean_up()
 
@@ -75,7 +75,7 @@ def test_orphaned_worker_is_ended_only_on_request(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (started,) = facts(watched.dir, "supervisor-0", ev.WorkerStarted)
+    (started,) = events_in(watched.dir, "supervisor-0", ev.WorkerStarted)
     tree = tpu_held_by(tmp_path / "host", started.pid)
     monkeypatch.setattr(environment, "ROOT", tree)
     assert main(["doctor", "--end-stale"]) == 1
@@ -85,8 +85,8 @@ def test_orphaned_worker_is_ended_only_on_request(
     watched.supervisor.kill()
     watched.supervisor.wait()
     assert main(["doctor"]) == 1
-    assert "and whose supervisor is gone\n" in (said := capsys.readouterr().out)
-    assert "next: tputui doctor --end-stale" in said
+    assert "and whose supervisor is gone\n" in (result := capsys.readouterr().out)
+    assert "next: tputui doctor --end-stale" in result
     assert is_running(started.pid), "nobody was asked"
 
     for answer in ("n", "y"):
@@ -103,7 +103,7 @@ def test_orphaned_worker_is_ended_only_on_request(
             doctor.wait(PATIENCE_S)
         assert is_running(started.pid) == (answer == "n")
     wait_for(lambda: "ended after a request to save and stop" in terminal.drawn, "what became of it")
-    (ended,) = facts(watched.dir, "worker-0", ev.TrainingEnded)
+    (ended,) = events_in(watched.dir, "worker-0", ev.TrainingEnded)
     assert ended.outcome == "stopped"
     assert (watched.dir / "checkpoints" / "last.pt").is_file()
 

@@ -32,22 +32,22 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_metrics_equal_the_validation_of_the_run(trained: Run, tmp_path: Path) -> None:
-    said = tputui("predict", trained.dir, "--split", "valid", "--batch", "7", "--json", cwd=tmp_path)
-    assert said.code == 0, said.err
-    told = json.loads(said.out)
+    result = tputui("predict", trained.dir, "--split", "valid", "--batch", "7", "--json", cwd=tmp_path)
+    assert result.code == 0, result.err
+    printed = json.loads(result.out)
     best = [epoch for epoch in trained.all(ev.EpochEnded) if epoch.best][-1]
-    assert told["rows"] == best.valid["loss"].count == 360
-    assert told["figures"]["loss"] == pytest.approx(best.valid["loss"].avg, rel=1e-5)
-    assert told["figures"]["accuracy"] == pytest.approx(best.valid["accuracy"].avg, rel=1e-12)
-    assert told["own_figure"] == {"loss": pytest.approx(best.valid["loss"].avg)}
+    assert printed["rows"] == best.valid["loss"].count == 360
+    assert printed["figures"]["loss"] == pytest.approx(best.valid["loss"].avg, rel=1e-5)
+    assert printed["figures"]["accuracy"] == pytest.approx(best.valid["accuracy"].avg, rel=1e-12)
+    assert printed["own_figure"] == {"loss": pytest.approx(best.valid["loss"].avg)}
 
 
 def test_text_output_has_rows_path_and_both_metrics(trained: Run, tmp_path: Path) -> None:
-    said = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
-    assert said.code == 0
+    result = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
+    assert result.code == 0
     # Where it takes long it tells how far it is.
-    assert all("of 360 rows" in line for line in said.err.splitlines())
-    rows, weights, figures, own = said.out.splitlines()
+    assert all("of 360 rows" in line for line in result.err.splitlines())
+    rows, weights, figures, own = result.out.splitlines()
     assert rows.startswith("360 rows in ")
     assert rows.endswith(f"on the CPU, written to {tmp_path / 'predictions.csv'}")
     assert weights.endswith("checkpoints/best.pt")
@@ -74,7 +74,7 @@ def digits_csv(path: Path, *, labelled: bool) -> list[int]:
     pixels, labels = digits.data[:30].astype(int), digits.target[:30].tolist()
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([f"p{place}" for place in range(64)] + ["label"] * labelled)
+        writer.writerow([f"p{index}" for index in range(64)] + ["label"] * labelled)
         for row, label in zip(pixels.tolist(), labels, strict=True):
             writer.writerow(row + [label] * labelled)
     return [int(label) for label in labels]
@@ -82,13 +82,13 @@ def digits_csv(path: Path, *, labelled: bool) -> list[int]:
 
 def test_labelled_file_gets_metrics(trained: Run, tmp_path: Path) -> None:
     labels = digits_csv(tmp_path / "mine.csv", labelled=True)
-    said = tputui("predict", trained.dir, "mine.csv", "--out", "out.csv", cwd=tmp_path)
-    assert said.code == 0, said.err
+    result = tputui("predict", trained.dir, "mine.csv", "--out", "out.csv", cwd=tmp_path)
+    assert result.code == 0, result.err
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["example"]) for row in rows] == list(range(30))
     right = sum(int(row["digit"]) == label for row, label in zip(rows, labels, strict=True))
-    assert f"accuracy {right / 30:.6g}" in said.out
+    assert f"accuracy {right / 30:.6g}" in result.out
     assert right > 15, "two epochs tell digits apart better than chance"
 
 
@@ -103,12 +103,12 @@ def test_unlabelled_file_gets_same_predictions_no_metrics(trained: Run, tmp_path
 
 
 def test_last_and_best_weights_differ(trained: Run, tmp_path: Path) -> None:
-    said = tputui("predict", trained.dir, "--split", "valid", "--weights", "last", "--json", cwd=tmp_path)
-    told = json.loads(said.out)
-    assert told["weights"].endswith("last.pt")
-    assert told["own_figure"] is None, "the figure in a checkpoint is the best so far, not this one's"
+    result = tputui("predict", trained.dir, "--split", "valid", "--weights", "last", "--json", cwd=tmp_path)
+    printed = json.loads(result.out)
+    assert printed["weights"].endswith("last.pt")
+    assert printed["own_figure"] is None, "the figure in a checkpoint is the best so far, not this one's"
     last = trained.all(ev.EpochEnded)[-1]
-    assert told["figures"]["loss"] == pytest.approx(last.valid["loss"].avg, rel=1e-5)
+    assert printed["figures"]["loss"] == pytest.approx(last.valid["loss"].avg, rel=1e-5)
 
 
 def test_checkpoint_file_is_sufficient(trained: Run, tmp_path: Path) -> None:
@@ -160,17 +160,17 @@ def test_the_runtime_is_never_imported(trained: Run, tmp_path: Path) -> None:
 
 
 def refusal(*words: str | Path, cwd: Path) -> str:
-    said = tputui(*words, cwd=cwd)
-    assert said.code == 2, said
-    assert said.out == ""
+    result = tputui(*words, cwd=cwd)
+    assert result.code == 2, result
+    assert result.out == ""
     assert not (cwd / "predictions.csv").exists()
-    return one_sentence(said)
+    return one_sentence(result)
 
 
 def test_mismatched_input_is_rejected_in_one_sentence(trained: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
-    said = refusal("predict", trained.dir, "bad.csv", cwd=tmp_path)
-    assert said == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is not a list of 8 x 8 images"
+    result = refusal("predict", trained.dir, "bad.csv", cwd=tmp_path)
+    assert result == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is not a list of 8 x 8 images"
     assert "choose another --out" in refusal(
         "predict", trained.dir, "--split", "valid", "--out", "no/where.csv", cwd=tmp_path
     )
@@ -193,10 +193,10 @@ def test_invalid_arguments_are_rejected_before_starting(
 ) -> None:
     make(tmp_path, "untrained", SMALL)
     assert main(["--runs-dir", str(tmp_path), "predict", *words]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert why in said.err
-    assert len(said.err.splitlines()) == 1
+    result = capsys.readouterr()
+    assert result.out == ""
+    assert why in result.err
+    assert len(result.err.splitlines()) == 1
 
 
 def test_closed_reader_ends_quietly(trained: Run, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def damage(run_dir: Path) -> Path:
     return path
 
 
-def told(run_dir: Path, capsys: Capture, command: str = "check") -> dict[str, object]:
+def printed(run_dir: Path, capsys: Capture, command: str = "check") -> dict[str, object]:
     capsys.readouterr()
     main([command, "--json", str(run_dir)])
     answer: dict[str, object] = json.loads(capsys.readouterr().out)
@@ -62,11 +62,11 @@ def test_copy_has_every_readable_event_run_is_unchanged(recorded_run: Path, caps
 
 def test_only_missing_events_of_the_copy_are_reported(recorded_run: Path, capsys: Capture) -> None:
     damage(recorded_run)
-    regions = told(recorded_run, capsys)["regions"]
-    answer = told(recorded_run, capsys, "repair")
+    regions = printed(recorded_run, capsys)["regions"]
+    answer = printed(recorded_run, capsys, "repair")
     assert answer["regions"] == regions
     copy = Path(str(answer["copy"]))
-    checked = told(copy, capsys)["regions"]
+    checked = printed(copy, capsys)["regions"]
     assert answer["missing"] == checked
     assert isinstance(checked, list)
     assert {region["reason"] for region in checked} == {"events are missing here", "the end of the journal is missing"}
@@ -91,7 +91,7 @@ def test_a_manifest_is_rebuilt_from_the_supervisors_journal(recorded_run: Path, 
     assert main(["repair", str(recorded_run)]) == 0
     assert "run.json was rebuilt" in capsys.readouterr().out
     copy = recorded_run.with_name("digits-1-repaired")
-    assert told(copy, capsys)["regions"] == []
+    assert printed(copy, capsys)["regions"] == []
     snapshot = session.load(copy)
     assert (snapshot.run, snapshot.config, snapshot.troubles) == ("digits-1", recorded.CONFIG, [])
 
@@ -103,7 +103,7 @@ def test_manifest_is_rebuilt_for_any_start_time(tmp_path: Path, capsys: Capture)
     recorded.write_journal(run_dir / "supervisor-0.jsonl", [recorded.opened(recorded.T0, "supervisor"), started])
     assert main(["repair", str(run_dir)]) == 0
     assert "run.json was rebuilt" in capsys.readouterr().out
-    assert told(run_dir.with_name("digits-1-repaired"), capsys)["regions"] == []
+    assert printed(run_dir.with_name("digits-1-repaired"), capsys)["regions"] == []
 
 
 def test_unrecoverable_manifest_is_reported_lost(recorded_run: Path, capsys: Capture) -> None:
@@ -127,18 +127,18 @@ def test_unreadable_run_is_not_copied(recorded_run: Path, capsys: Capture) -> No
 def test_damaged_compressed_journal_keeps_intact_frames(tmp_path: Path, capsys: Capture) -> None:
     run_dir = recorded.write_run(tmp_path)
     plain = run_dir / "worker-0.jsonl"
-    records = [decode(line) for line in plain.read_bytes().splitlines()]
+    events = [decode(line) for line in plain.read_bytes().splitlines()]
     plain.unlink()
     rows = [recorded.losses(row) for row in range(100)]
     wide = [recorded.steps_recorded(2.0 + n, 100 * n + 1, rows) for n in range(250)]
-    recorded.write_journal(plain, [records[0].event, *wide, *[record.event for record in records[1:]]])
+    recorded.write_journal(plain, [events[0].event, *wide, *[numbered.event for numbered in events[1:]]])
     path = seal(plain)
     content = bytearray(path.read_bytes())
     content[200] ^= 1
     path.write_bytes(content)
     assert main(["repair", str(run_dir)]) == 0
     copy = run_dir.with_name("digits-1-repaired")
-    regions = told(copy, capsys)["regions"]
+    regions = printed(copy, capsys)["regions"]
     assert isinstance(regions, list)
     assert [region["reason"] for region in regions] == ["events are missing here"]
     assert (copy / path.name).stat().st_size < path.stat().st_size

@@ -92,9 +92,9 @@ def test_unknown_run_suggests_the_closest_name(
 ) -> None:
     assert main([command, "--runs-dir", str(recorded_run.parent), "digit-1"]) == 2
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == f"tputui: digit-1: no such run in {recorded_run.parent}; did you mean digits-1?\n"
+    result = capsys.readouterr()
+    assert result.out == ""
+    assert result.err == f"tputui: digit-1: no such run in {recorded_run.parent}; did you mean digits-1?\n"
 
 
 @pytest.mark.parametrize("name", ["../digits-1", "..", "a/b", "-x", "", "x" * 129])

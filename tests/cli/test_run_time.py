@@ -82,27 +82,27 @@ def test_moment_has_nothing_from_later(recorded_run: Path) -> None:
 
 
 def test_the_screen_of_a_moment_is_printed_whole(recorded_run: Path) -> None:
-    said = tputui("replay", recorded_run, "--at", "7.5s", "--once", TZ="UTC")
-    assert (said.code, said.err) == (0, "")
-    lines = said.out.splitlines()
+    result = tputui("replay", recorded_run, "--at", "7.5s", "--once", TZ="UTC")
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
     assert lines[0] == "moment       2025-10-09 08:53:27  (7.5 s since the start)"
     for words in ("progress     epoch 2/3  step 33/66", "core 7 ", "loss of all cores", "events", "log", "*"):
-        assert words in said.out
-    assert "epoch 2 began" in said.out
-    assert "epoch 3 began" not in said.out
-    assert said.out.isascii()
+        assert words in result.out
+    assert "epoch 2 began" in result.out
+    assert "epoch 3 began" not in result.out
+    assert result.out.isascii()
 
 
 def test_the_snapshot_of_a_moment_is_one_object(recorded_run: Path) -> None:
-    said = tputui("replay", recorded_run, "--at", "step:33", "--once", "--json")
-    told = json.loads(said.out)
-    assert (said.code, told["steps"], told["state"]) == (0, 33, "running")
-    assert told["core_columns"][-1]["means"] == losses(33)
-    assert (len(told["loss"]), told["logs"] != [], told["throughput"]["history"] != []) == (33, True, True)
+    result = tputui("replay", recorded_run, "--at", "step:33", "--once", "--json")
+    printed = json.loads(result.out)
+    assert (result.code, printed["steps"], printed["state"]) == (0, 33, "running")
+    assert printed["core_columns"][-1]["means"] == losses(33)
+    assert (len(printed["loss"]), printed["logs"] != [], printed["throughput"]["history"] != []) == (33, True, True)
 
 
 @pytest.mark.parametrize("words", [["--at", "soon", "--once"], ["--at", "1h", "--once"], ["--at", "5s", "--no-ui"]])
 def test_invalid_moment_exits_2_with_one_sentence(recorded_run: Path, words: list[str]) -> None:
-    said = tputui("replay", recorded_run, *words)
-    assert (said.code, said.out) == (2, "")
-    assert "--at" in one_sentence(said)
+    result = tputui("replay", recorded_run, *words)
+    assert (result.code, result.out) == (2, "")
+    assert "--at" in one_sentence(result)

@@ -42,9 +42,9 @@ def test_empty_list_explains_how_to_start_a_run(
     monkeypatch.chdir(tmp_path)
     for words in (["runs"], ["runs", "--runs-dir", str(tmp_path)]):
         assert main(words) == 0
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert "start one with `tputui run CONFIG`" in said.err
+        result = capsys.readouterr()
+        assert result.out == ""
+        assert "start one with `tputui run CONFIG`" in result.err
 
 
 @pytest.mark.parametrize("words", [["runs"], ["runs", "--json"], ["attach"], []])
@@ -89,10 +89,10 @@ def test_run_of_another_user_is_rejected_in_one_sentence(
 ) -> None:
     assert main([command, str(others_run)]) == 2
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1
-    assert "this run is another user's" in said.err
+    result = capsys.readouterr()
+    assert result.out == ""
+    assert len(result.err.splitlines()) == 1
+    assert "this run is another user's" in result.err
 
 
 @needs_root
@@ -115,6 +115,6 @@ def test_own_unreadable_run_is_not_another_users(tmp_path: Path, capsys: pytest.
     with shut_run(tmp_path, owned=True) as run_dir:
         assert main(["show", str(run_dir)]) == 2
         assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
-    said = capsys.readouterr()
-    assert "yours, but its permissions shut you out; chmod u+rwx opens it" in said.err
-    assert said.out.splitlines()[1].endswith("chmod u+rwx opens it")
+    result = capsys.readouterr()
+    assert "yours, but its permissions shut you out; chmod u+rwx opens it" in result.err
+    assert result.out.splitlines()[1].endswith("chmod u+rwx opens it")

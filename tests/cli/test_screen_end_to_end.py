@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 
 pytestmark = [
@@ -99,7 +99,7 @@ def terminal(folder: Path) -> Iterator[Terminal]:
 
 
 def _pids(run_dir: Path, writer: str, kind: type[ev.JournalOpened]) -> list[int]:
-    return [fact.pid for fact in facts(run_dir, writer, kind)]
+    return [event.pid for event in events_in(run_dir, writer, kind)]
 
 
 def launched(terminal: Terminal) -> None:
@@ -132,7 +132,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
 
     terminal.press("c")
     terminal.until(r"checkpoint: .*applied at step \d+, checkpoints/step-", within_s=TRAINS_S)
-    assert facts(run_dir, "worker-0", ev.CheckpointSaved)
+    assert events_in(run_dir, "worker-0", ev.CheckpointSaved)
 
     terminal.press("Left")
     terminal.until(r"viewing .* ago \(step [\d,]+ of [\d,]+\)", "paused")

@@ -66,7 +66,7 @@ def evil_run(parent: Path) -> Path:
     run_dir = recorded.write_run(parent)
     (run_dir / "run.json").write_bytes(msgspec.json.encode(manifest))
     path = run_dir / "worker-0.jsonl"
-    events = [record.event for record in map(decode, path.read_bytes().splitlines())]
+    events = [numbered.event for numbered in map(decode, path.read_bytes().splitlines())]
     t = recorded.T0 + 6
     reading = recorded.reading([0.5])
     events = [with_evil_words(event) for event in events]
@@ -88,9 +88,9 @@ def evil_run(parent: Path) -> Path:
     path.unlink()
     recorded.write_journal(path, events)
     supervisor = run_dir / "supervisor-0.jsonl"
-    told = [with_evil_words(record.event) for record in map(decode, supervisor.read_bytes().splitlines())]
+    printed = [with_evil_words(numbered.event) for numbered in map(decode, supervisor.read_bytes().splitlines())]
     supervisor.unlink()
-    recorded.write_journal(supervisor, told)
+    recorded.write_journal(supervisor, printed)
     (run_dir / f"rank-{EVIL.replace(chr(0), '')}.jsonl").write_bytes(b"garbage")
     return run_dir
 
@@ -125,12 +125,12 @@ def test_control_characters_of_a_run_are_escaped(
     run_dir = evil_run(tmp_path)
     places = {"RUN": run_dir, "COPY": shutil.copytree(run_dir, tmp_path / "copy") if "COPY" in words else None}
     main(["--runs-dir", str(tmp_path), *(str(places.get(word, word)) for word in words)])
-    said = capsys.readouterr()
-    assert said.out + said.err
-    for line in (said.out + said.err).split("\n"):
+    result = capsys.readouterr()
+    assert result.out + result.err
+    for line in (result.out + result.err).split("\n"):
         assert OBEYED.search(line) is None, repr(line)
     if "--json" in words and words[0] != "replay":
-        json.loads(said.out)
+        json.loads(result.out)
 
 
 def test_screens_escape_control_characters_of_a_run() -> None:
@@ -193,13 +193,13 @@ def test_no_command_opens_a_checkpoint_that_a_journal_names(tmp_path: Path) -> N
     """Checkpoints are found by their fixed names in the run's own folder: the path in a record is only shown."""
     run_dir = recorded.write_run(tmp_path)
     path = run_dir / "worker-0.jsonl"
-    events = [record.event for record in map(decode, path.read_bytes().splitlines())]
+    events = [numbered.event for numbered in map(decode, path.read_bytes().splitlines())]
     saved = ev.CheckpointSaved(t=recorded.T0 + 6, path="/etc/passwd", step=1, epoch=1, bytes=1, seconds=1.0, reason="x")
     path.unlink()
     recorded.write_journal(path, [*events[:-1], saved, events[-1]])
-    said = tputui("run", "--resume", run_dir, "--runs-dir", tmp_path, cwd=tmp_path)
-    assert said.code == 2
-    assert "passwd" not in said.err + said.out
+    result = tputui("run", "--resume", run_dir, "--runs-dir", tmp_path, cwd=tmp_path)
+    assert result.code == 2
+    assert "passwd" not in result.err + result.out
 
 
 @pytest.mark.parametrize(

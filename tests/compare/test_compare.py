@@ -115,7 +115,7 @@ def test_more_reports_narrow_the_interval() -> None:
 
 @pytest.mark.parametrize(("num", "alike", "at_most"), [(100, 0.0, 0.06), (100, 0.5, 0.08), (400, 0.8, 0.09)])
 def test_false_positive_rate_matches_the_stated_level(num: int, alike: float, at_most: float) -> None:
-    told, tries = 0, 300
+    text, tries = 0, 300
     for seed in range(tries):
         sides = [
             pace_of(paces.step_times(num, 0.01, noise=0.05, seed=2 * seed + side, alike=alike, warm=0))
@@ -123,8 +123,8 @@ def test_false_positive_rate_matches_the_stated_level(num: int, alike: float, at
         ]
         ratio = pace_ratio(*sides)
         assert ratio is not None
-        told += ratio.stands_out
-    assert told / tries <= at_most
+        text += ratio.stands_out
+    assert text / tries <= at_most
 
 
 def test_a_difference_beyond_the_noise_is_found() -> None:
@@ -296,8 +296,8 @@ def test_run_without_reports_states_it() -> None:
         (0.012, 0.0, ("1.2 %", "0.0 %")),
     ],
 )
-def test_percents_have_the_digits_that_the_noise_allows(value: float, within: float, told: tuple[str, str]) -> None:
-    assert percent(value, within) == told
+def test_percents_have_the_digits_that_the_noise_allows(value: float, within: float, text: tuple[str, str]) -> None:
+    assert percent(value, within) == text
 
 
 # Configurations.

@@ -19,7 +19,7 @@ from tests.engine.test_ends import PATIENCE_S, Watched
 from tests.engine.workers import make
 from tests.faults.gated import STEPS_PER_EPOCH, GateKeeper
 from tests.faults.harness import CONFIG, REPOSITORY, is_compiling
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.supervise.escalation import Timing
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
@@ -55,7 +55,7 @@ class Held(Watched):
     def pids(self) -> list[int]:
         """Ids of the processes that have a journal, the supervisor first."""
         writers = ("supervisor-0", "worker-0", "rank-1")
-        return [opened.pid for writer in writers for opened in facts(self.dir, writer, ev.JournalOpened)]
+        return [opened.pid for writer in writers for opened in events_in(self.dir, writer, ev.JournalOpened)]
 
     def reach(self, name: str) -> None:
         """Waits until it is in the phase of the request."""
@@ -63,7 +63,7 @@ class Held(Watched):
 
     def _is_there(self, name: str) -> bool:
         if name == "replica":
-            return bool(facts(self.dir, "worker-0", ev.EpochEnded))
+            return bool(events_in(self.dir, "worker-0", ev.EpochEnded))
         if name == "compile":
             return is_compiling(self.dir)
         return self.gate.is_reached
@@ -73,7 +73,7 @@ class Held(Watched):
         pids = self.pids()
         self.supervisor.wait(PATIENCE_S)
         wait_for(lambda: not any(is_running(pid) for pid in pids), "the end of every process")
-        return facts(self.dir, "supervisor-0", ev.RunEnded)[0]
+        return events_in(self.dir, "supervisor-0", ev.RunEnded)[0]
 
     def last(self) -> dict[str, int]:
         """Position of the last checkpoint, which must be the one that was saved."""
@@ -110,23 +110,23 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
         os.kill(pid, signal.SIGTERM)
     if name == "save":
         # The request is received while another save runs, which then continues.
-        wait_for(lambda: facts(run.dir, "worker-0", ev.RequestSeen), "the request to be received", PATIENCE_S)
+        wait_for(lambda: events_in(run.dir, "worker-0", ev.RequestSeen), "the request to be received", PATIENCE_S)
         run.gate.open()
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
     assert ended.t - requested_at < PREEMPTED_S
-    applied = facts(run.dir, "worker-0", ev.RequestApplied)
+    applied = events_in(run.dir, "worker-0", ev.RequestApplied)
     if name == "compile" and "nothing was saved" in ended.reason:
         # The first compilation outlasted the grace; no step was trained that could be lost.
         assert ended.t - requested_at >= GRACE_S
-        assert facts(run.dir, "worker-0", ev.TrainingEnded)[0].step == 0
+        assert events_in(run.dir, "worker-0", ev.TrainingEnded)[0].step == 0
         return
     assert ended.t - requested_at < GRACE_S
     assert {event.kind for event in applied} == {"stop"}
     assert run.last()["step"] == applied[-1].step
-    saves = [saved for saved in facts(run.dir, "worker-0", ev.CheckpointSaved) if saved.reason == "stop"]
+    saves = [saved for saved in events_in(run.dir, "worker-0", ev.CheckpointSaved) if saved.reason == "stop"]
     assert len(saves) == 1
-    phases = {event.phase for event in facts(run.dir, "worker-0", ev.RequestSeen)}
+    phases = {event.phase for event in events_in(run.dir, "worker-0", ev.RequestSeen)}
     if name in SEEN_IN:
         assert phases <= SEEN_IN[name]
 
@@ -136,12 +136,12 @@ def test_stalled_data_saves_and_stops_by_policy(runs: dict[str, Held], name: str
     run = runs[name]
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
-    (stall,) = facts(run.dir, "supervisor-0", ev.StallFound)
+    (stall,) = events_in(run.dir, "supervisor-0", ev.StallFound)
     assert "waiting for data" in stall.text
     assert stall.policy == "save-stop"
     (request,) = requests.read_all(run.dir)
     assert (request.kind, request.by) == ("stop", "stall")
-    (applied,) = facts(run.dir, "worker-0", ev.RequestApplied)
+    (applied,) = events_in(run.dir, "worker-0", ev.RequestApplied)
     assert applied.t - stall.t < GRACE_S
     position = run.last()
     assert position["step"] == applied.step

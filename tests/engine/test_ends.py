@@ -21,7 +21,7 @@ from engine.data.sampler import permutation
 from tests.engine.bend import NUM_TRAIN
 from tests.engine.test_strategies import BATCH, BEND, HERE
 from tests.engine.workers import Run, make
-from tests.supervise.harness import facts, wait_for
+from tests.supervise.harness import events_in, wait_for
 from tputui.session.session import load
 from tputui.state.snapshot import Failure
 from tputui.supervise import spawn
@@ -56,7 +56,7 @@ class Watched:
 
     def reported(self) -> ev.FailureReported:
         """Waits for the report of its failure."""
-        return wait_for(lambda: facts(self.dir, "supervisor-0", ev.FailureReported), "the report", PATIENCE_S)[0]
+        return wait_for(lambda: events_in(self.dir, "supervisor-0", ev.FailureReported), "the report", PATIENCE_S)[0]
 
     def failure(self) -> Failure:
         """The failure as views show it, once the run has ended."""
@@ -71,7 +71,7 @@ class Watched:
 
     def clean_up(self) -> None:
         """Ends all processes."""
-        for started in facts(self.dir, "supervisor-0", ev.WorkerStarted):
+        for started in events_in(self.dir, "supervisor-0", ev.WorkerStarted):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
         self.supervisor.wait(PATIENCE_S)
@@ -112,10 +112,10 @@ def test_exception_in_user_data_starts_at_their_line(runs: dict[str, Watched]) -
 def test_all_steps_before_a_data_error_are_in_the_journal(runs: dict[str, Watched]) -> None:
     for name in ("raise-spmd", "unprintable"):
         runs[name].failure()
-        steps = facts(runs[name].dir, "worker-0", ev.StepsRecorded)
+        steps = events_in(runs[name].dir, "worker-0", ev.StepsRecorded)
         # The fourth batch cannot be read.
         assert [step for record in steps for step in range(record.first, record.first + record.n)] == [1, 2, 3]
-        assert not facts(runs[name].dir, "worker-0", ev.StepsDropped)
+        assert not events_in(runs[name].dir, "worker-0", ev.StepsDropped)
 
 
 def test_unprintable_error_ends_the_run_with_its_type(runs: dict[str, Watched]) -> None:
@@ -131,9 +131,9 @@ def test_exited_rank_is_named_for_any_exit_code(runs: dict[str, Watched]) -> Non
     assert "rank 1 (core 1, pid" in failure.message
     assert "exit code 4 during training" in failure.message
     # Two ranks read together, so what the loss of one leaves unread is counted.
-    recorded = facts(runs["exit-rank"].dir, "worker-0", ev.StepsRecorded)
-    unread = facts(runs["exit-rank"].dir, "worker-0", ev.StepsDropped)
-    (ended,) = facts(runs["exit-rank"].dir, "worker-0", ev.TrainingEnded)
+    recorded = events_in(runs["exit-rank"].dir, "worker-0", ev.StepsRecorded)
+    unread = events_in(runs["exit-rank"].dir, "worker-0", ev.StepsDropped)
+    (ended,) = events_in(runs["exit-rank"].dir, "worker-0", ev.TrainingEnded)
     assert sum(record.n for record in recorded) + sum(drop.num_steps for drop in unread) == ended.step
 
 
@@ -142,7 +142,7 @@ def test_native_abort_is_reported_with_its_stack(runs: dict[str, Watched]) -> No
     failure = watched.failure()
     assert (failure.kind, failure.error) == ("aborted", "SIGABRT")
     assert "in _end" in failure.stack
-    (exited,) = facts(watched.dir, "supervisor-0", ev.WorkerExited)
+    (exited,) = events_in(watched.dir, "supervisor-0", ev.WorkerExited)
     assert watched.reported().t - exited.t < WITHIN_S
 
 
@@ -156,15 +156,15 @@ def test_rank_exception_is_the_cause_of_other_ends(runs: dict[str, Watched]) -> 
 
 def test_no_process_of_a_run_of_several_ranks_opens_a_port(runs: dict[str, Watched]) -> None:
     run = runs["kill-rank"].dir
-    wait_for(lambda: facts(run, "worker-0", ev.MetersReported), "training", PATIENCE_S)
-    pids = [facts(run, writer, ev.JournalOpened)[0].pid for writer in ("worker-0", "rank-1", "supervisor-0")]
+    wait_for(lambda: events_in(run, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    pids = [events_in(run, writer, ev.JournalOpened)[0].pid for writer in ("worker-0", "rank-1", "supervisor-0")]
     assert [psutil.Process(pid).net_connections("inet") for pid in pids] == [[], [], []]
 
 
 def test_killed_rank_is_reported_within_2_s(runs: dict[str, Watched]) -> None:
     watched = runs["kill-rank"]
-    wait_for(lambda: facts(watched.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
-    pid = facts(watched.dir, "rank-1", ev.JournalOpened)[0].pid
+    wait_for(lambda: events_in(watched.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    pid = events_in(watched.dir, "rank-1", ev.JournalOpened)[0].pid
     killed = time.time()
     os.kill(pid, signal.SIGKILL)
     report = watched.reported()
@@ -177,7 +177,9 @@ def test_killed_rank_is_reported_within_2_s(runs: dict[str, Watched]) -> None:
 def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) -> None:
     watched = runs["hang-rank"]
     (stall, *_) = wait_for(
-        lambda: [stall for stall in facts(watched.dir, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text],
+        lambda: [
+            stall for stall in events_in(watched.dir, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text
+        ],
         "the stall",
         PATIENCE_S,
     )

@@ -37,9 +37,9 @@ class GatedData(PointsData, frozen=True, kw_only=True):
 class Gate:
     """Waits at a place, at most once."""
 
-    def __init__(self, data: GatedData, place: Place) -> None:
+    def __init__(self, data: GatedData, position: Place) -> None:
         self._keeper = GateKeeper(Path(data.gate))
-        self._here = data.at == place
+        self._here = data.at == position
 
     def __call__(self) -> None:
         """Says that it was reached, waits until it is opened, and does what stands on it."""

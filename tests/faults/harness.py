@@ -13,7 +13,7 @@ from typing import Literal
 from tests.cli.helpers import tputui
 from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH, GateKeeper
 from tests.live import LiveRun
-from tests.supervise.harness import facts, wait_for
+from tests.supervise.harness import events_in, wait_for
 from tputui.telemetry import events as ev
 
 Moment = Literal["start", "trace", "compile", "train", "data", "evaluate", "save"]
@@ -91,7 +91,7 @@ class Run(LiveRun):
 
 def is_compiling(run_dir: Path) -> bool:
     """Whether a run is inside the compiler, or was."""
-    return any(beat.phase == "compiling" for beat in facts(run_dir, "worker-0", ev.HeartbeatSent))
+    return any(beat.phase == "compiling" for beat in events_in(run_dir, "worker-0", ev.HeartbeatSent))
 
 
 def kept_step(run_dir: Path) -> int | None:

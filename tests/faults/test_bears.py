@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.helpers import tputui
 from tests.faults.harness import HELD, PATIENCE_S, FullDisk, Moment, Run, kept_step
-from tests.supervise.harness import facts, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
 from tputui.telemetry import events as ev
@@ -103,9 +103,9 @@ def attach(run: Run) -> subprocess.Popen[str]:
 def test_hanging_user_code_is_located_without_false_alarms(run: Run) -> None:
     if run.moment == "train":
         run.trains_on()
-        assert not facts(run.dir, "supervisor-0", ev.StallFound)
+        assert not events_in(run.dir, "supervisor-0", ev.StallFound)
         return
-    (stall, *_) = wait_for(lambda: facts(run.dir, "supervisor-0", ev.StallFound), "the stall", PATIENCE_S)
+    (stall, *_) = wait_for(lambda: events_in(run.dir, "supervisor-0", ev.StallFound), "the stall", PATIENCE_S)
     assert "worker-0 has been" in stall.text
 
 
@@ -160,8 +160,8 @@ def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
         wait_for(lambda: "stalled" in run.show(), "that it is silent", PATIENCE_S)
     finally:
         os.kill(run.worker_pid, signal.SIGCONT)
-    before = len(facts(run.dir, "worker-0", ev.HeartbeatSent))
-    wait_for(lambda: len(facts(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat", PATIENCE_S)
+    before = len(events_in(run.dir, "worker-0", ev.HeartbeatSent))
+    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat", PATIENCE_S)
     lives_on(run)
 
 
@@ -205,11 +205,11 @@ def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
 def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
     words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{PATIENCE_S:g}"]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    wait_for(lambda: len(facts(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", PATIENCE_S)
+    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", PATIENCE_S)
     run.gate.open()
-    for asked in both:
-        out, err = asked.communicate(timeout=PATIENCE_S)
-        assert asked.returncode == ExitCode.DONE, err
+    for requested in both:
+        out, err = requested.communicate(timeout=PATIENCE_S)
+        assert requested.returncode == ExitCode.DONE, err
         assert "applied" in out
     run.trains_on()
 

@@ -17,7 +17,7 @@ from tests.cli.helpers import tputui
 from tests.faults.gated import STEPS_PER_EPOCH
 from tests.faults.harness import HELD, MOMENTS, PATIENCE_S, TRAINED, Moment, Run, kept_step, stray_files
 from tests.live import processes_of
-from tests.supervise.harness import facts
+from tests.supervise.harness import events_in
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 
@@ -135,15 +135,17 @@ def test_fatal_fault_is_reported_and_checkpoint_survives(name: str, run: Run) ->
     step = run.step()
 
     fault.strike(run)
-    said = run.left()
+    result = run.left()
     run.gone()
 
     page = run.show()
-    assert said.code == fault.exit_code, (said, page)
+    assert result.code == fault.exit_code, (result, page)
     assert fault.says in page
     assert tputui("check", run.dir).code == ExitCode.DONE
     assert not processes_of(run.dir)
-    assert accounted(run.dir) >= max((told.step for told in facts(run.dir, "worker-0", ev.TrainingEnded)), default=0)
+    assert accounted(run.dir) >= max(
+        (event.step for event in events_in(run.dir, "worker-0", ev.TrainingEnded)), default=0
+    )
     saved = kept_step(run.dir)
     if run.moment in TRAINED:
         assert saved is not None
@@ -156,8 +158,8 @@ def test_fatal_fault_is_reported_and_checkpoint_survives(name: str, run: Run) ->
 
 def accounted(run_dir: Path) -> int:
     """Steps whose losses are in the journal, and steps of which it says that they are not."""
-    recorded = sum(told.n for told in facts(run_dir, "worker-0", ev.StepsRecorded))
-    return recorded + sum(told.num_steps for told in facts(run_dir, "worker-0", ev.StepsDropped))
+    recorded = sum(event.n for event in events_in(run_dir, "worker-0", ev.StepsRecorded))
+    return recorded + sum(event.num_steps for event in events_in(run_dir, "worker-0", ev.StepsDropped))
 
 
 @pytest.mark.parametrize("run", ["train"], indirect=True)
@@ -168,10 +170,10 @@ def test_lost_run_resumes_from_last_checkpoint(run: Run, tmp_path: Path) -> None
     assert saved is not None
 
     words = ["--set", f"epochs={saved // STEPS_PER_EPOCH + 1}", "--set", f"data.gate={run.gate.folder}"]
-    said = tputui(
+    result = tputui(
         "run", "config.toml", "--resume", run.dir, "--name", "again", *words, cwd=tmp_path, deadline_s=PATIENCE_S
     )
 
-    assert said.code == ExitCode.DONE, said
-    planned = facts(tmp_path / "runs" / "again", "worker-0", ev.TrainingPlanned)[0]
+    assert result.code == ExitCode.DONE, result
+    planned = events_in(tmp_path / "runs" / "again", "worker-0", ev.TrainingPlanned)[0]
     assert planned.first_step == saved + 1

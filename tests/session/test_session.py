@@ -137,7 +137,7 @@ def test_clock_set_back_shortens_neither_run_nor_replay(tmp_path: Path) -> None:
     whole = load(run_dir)
     for writer in ("worker-0", "supervisor-0"):
         path = run_dir / f"{writer}.jsonl"
-        events = [record.event for record in map(decode, path.read_bytes().splitlines())]
+        events = [numbered.event for numbered in map(decode, path.read_bytes().splitlines())]
         # A supervisor samples its host all the time; time without an event of any writer is lost.
         samples = [ev.LogWritten(t=T0 + 5.2 + k, line="") for k in range(1, 6) if writer == "supervisor-0"]
         events[-2:-2] = samples
@@ -167,8 +167,8 @@ def test_requests_are_read_with_the_journals(recorded_run: Path) -> None:
 # Damage
 
 
-def flipped(content: bytes, place: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ 0x41]) + content[place + 1 :]
+def flipped(content: bytes, offset: int) -> bytes:
+    return content[:offset] + bytes([content[offset] ^ 0x41]) + content[offset + 1 :]
 
 
 @given(st.data())
@@ -179,13 +179,13 @@ def test_damage_in_a_journal_is_skipped_and_reported(
     run_dir = write_run(tmp_path_factory.mktemp("runs"))
     path = run_dir / data.draw(st.sampled_from(["worker-0.jsonl", "supervisor-0.jsonl"]))
     content = path.read_bytes()
-    place = data.draw(st.integers(1, len(content) - 2))
+    offset = data.draw(st.integers(1, len(content) - 2))
     garbage = bytes(range(255, 1, -1)) * 20
     damaged = {
-        "cut": content[:place],
-        "flipped": flipped(content, place),
+        "cut": content[:offset],
+        "flipped": flipped(content, offset),
         "empty": b"",
-        "garbage": content[:place] + garbage + content[place:],
+        "garbage": content[:offset] + garbage + content[offset:],
         "only garbage": garbage,
         "one line of garbage": b"\n" + b"x" * 5_000 + b"\n",
     }
@@ -543,8 +543,8 @@ def test_events_written_while_looking_back_are_read(tmp_path: Path) -> None:
 def test_seeking_reader_equals_a_sequential_one(
     played_run: Path, moments: list[tuple[float, float]], most: int
 ) -> None:
-    places = CachedStates(most, spacing_bytes=1)
-    track = JournalReader(played_run, places)
+    states = CachedStates(most, spacing_bytes=1)
+    track = JournalReader(played_run, states)
     for seconds, budget_s in moments:
         moment = T0 + seconds
         track.read(moment, budget_s)
@@ -564,28 +564,28 @@ def test_kept_states_are_few_and_before_the_moment(tmp_path: Path) -> None:
     rough = [[math.sin(1e6 * (64 * step + core)) for core in range(64)] for step in range(500)]
     long = [steps_recorded(T0 + 5 + k, 1 + 500 * k, rough) for k in range(60)]
     write_journal(run_dir / "worker-0.jsonl", [*worker_events()[:5], *long])
-    places = CachedStates(4, spacing_bytes=1)
-    track = JournalReader(run_dir, places)
+    states = CachedStates(4, spacing_bytes=1)
+    track = JournalReader(run_dir, states)
     while not track.caught_up:
         track.read(math.inf, 0.0)
-    assert places.before(T0 - 1) == {}
-    found = [places.before(T0 + 5 + t).get("worker-0") for t in range(60)]
-    kept = {place.bookmark.offset: place for place in found if place is not None}
+    assert states.before(T0 - 1) == {}
+    found = [states.before(T0 + 5 + t).get("worker-0") for t in range(60)]
+    kept = {state.bookmark.offset: state for state in found if state is not None}
     assert 2 <= len(kept) <= 4
-    assert all(place is None or place.newest_t <= T0 + 5 + t for t, place in enumerate(found))
+    assert all(state is None or state.newest_t <= T0 + 5 + t for t, state in enumerate(found))
     track.close()
 
 
 def test_position_in_compressed_journal_is_not_reused(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path)
-    places = CachedStates(spacing_bytes=1)
-    first = JournalReader(run_dir, places)
+    states = CachedStates(spacing_bytes=1)
+    first = JournalReader(run_dir, states)
     while not first.caught_up:
         first.read(math.inf, 0.0)
     first.close()
     for path in run_dir.glob("*.jsonl"):
         seal(path)
-    second = JournalReader(run_dir, places)
+    second = JournalReader(run_dir, states)
     second.read(T0 + 6, 9.0)
     second.read(T0 + 99, 9.0)
     second.read(T0 + 8, 9.0)

@@ -29,13 +29,13 @@ def runs_of_records(draw: st.DrawFn, num_cores: int = 3) -> list[Rows]:
     return draw(st.lists(st.lists(row, min_size=1, max_size=12), min_size=1, max_size=25))
 
 
-def decode(record: StepsRecorded) -> array[float]:
-    return float_blocks.unpack(record.block, record.n * record.cores)
+def decode(event: StepsRecorded) -> array[float]:
+    return float_blocks.unpack(event.block, event.n * event.cores)
 
 
-def columns_of(records: list[Rows], most: int = COLUMNS_MAX) -> AllCoreSeries:
+def columns_of(blocks: list[Rows], most: int = COLUMNS_MAX) -> AllCoreSeries:
     made, first = AllCoreSeries(most), 1
-    for rows in records:
+    for rows in blocks:
         made.take(steps_recorded(T0, first, rows), None, decode)
         first += len(rows)
     return made
@@ -46,9 +46,9 @@ def shown(made: AllCoreSeries, num_cores: int = 3) -> list[CoreColumn]:
 
 
 @given(runs_of_records(), st.sampled_from([4, 8, 20, 40]))
-def test_column_of_a_short_run_is_the_mean_of_its_steps(records: list[Rows], most: int) -> None:
-    rows = [row for record in records for row in record]
-    found = shown(columns_of(records, most))
+def test_column_of_a_short_run_is_the_mean_of_its_steps(blocks: list[Rows], most: int) -> None:
+    rows = [row for rows in blocks for row in rows]
+    found = shown(columns_of(blocks, most))
     assert 0 < len(found) <= most
     assert [column.first_step for column in found] == [1, *(c.last_step + 1 for c in found[:-1])]
     assert found[-1].last_step == len(rows)
@@ -76,10 +76,10 @@ def pod(first: int, num_steps: int, num_cores: int, value: float) -> StepsRecord
 def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
     made, decoded = AllCoreSeries(), 0
 
-    def counted(record: StepsRecorded) -> array[float]:
+    def counted(event: StepsRecorded) -> array[float]:
         nonlocal decoded
         decoded += 1
-        return decode(record)
+        return decode(event)
 
     for report in range(20_000):
         made.take(pod(report * 100 + 1, 100, 8, float(report)), None, counted)
@@ -121,7 +121,7 @@ def test_nan_outside_the_samples_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_undecodable_block_or_new_core_count_keeps_columns() -> None:
     made = columns_of([[[1.0, 2.0, 3.0]] * 4])
-    made.take(steps_recorded(T0, 5, [[1.0] * 3] * 4), None, lambda record: None)
+    made.take(steps_recorded(T0, 5, [[1.0] * 3] * 4), None, lambda event: None)
     made.take(steps_recorded(T0, 9, [[1.0] * 5] * 4), None, decode)
     found = shown(made)
     assert [list(column.means) for column in found] == [[1.0, 2.0, 3.0]] * 4
@@ -158,12 +158,12 @@ def test_fork_continues_like_the_original(before: list[Rows], after: list[Rows])
 
 
 @given(runs_of_records(), st.sampled_from([4, 8, 40]))
-def test_incremental_reads_equal_one_read(records: list[Rows], most: int) -> None:
+def test_incremental_reads_equal_one_read(blocks: list[Rows], most: int) -> None:
     made, first = AllCoreSeries(most), 1
-    for number, rows in enumerate(records, start=1):
+    for number, rows in enumerate(blocks, start=1):
         made.take(steps_recorded(T0, first, rows), None, decode)
         first += len(rows)
-        assert repr(shown(made)) == repr(shown(columns_of(records[:number], most)))
+        assert repr(shown(made)) == repr(shown(columns_of(blocks[:number], most)))
 
 
 def test_older_columns_are_the_same_objects() -> None:

@@ -34,9 +34,9 @@ SAID = "predicted 413 MiB a core of 16.0 GiB: activations 260 MiB, optimizer 75.
 
 def test_show_lists_parts_and_largest_modules(recorded_run: Path) -> None:
     snapshot = loaded(recorded_run, ev.MemoryPredicted(t=T0 + 4, core=CORE))
-    told = json.loads(json.dumps(to_show(snapshot)))["memory"]["predicted"]
-    assert (told["total_bytes"], told["activations_bytes"]) == (413 * MIB, 260 * MIB)
-    assert told["biggest"] == [{"name": "features.2 (Stage)", "bytes": 120 * MIB}]
+    predicted = json.loads(json.dumps(to_show(snapshot)))["memory"]["predicted"]
+    assert (predicted["total_bytes"], predicted["activations_bytes"]) == (413 * MIB, 260 * MIB)
+    assert predicted["biggest"] == [{"name": "features.2 (Stage)", "bytes": 120 * MIB}]
     page = show_text(snapshot)
     assert SAID in page
     assert "most activations: features.2 (Stage) 120 MiB" in page
@@ -49,8 +49,8 @@ def test_the_memory_panel_has_a_row_of_it(recorded_run: Path) -> None:
 
 
 def test_lines_report_the_estimate_once() -> None:
-    teller = LineWriter()
-    (line,) = teller.lines("worker-0", 0, ev.MemoryPredicted(t=T0, core=CORE))
+    writer = LineWriter()
+    (line,) = writer.lines("worker-0", 0, ev.MemoryPredicted(t=T0, core=CORE))
     assert line.startswith(f"memory: {SAID}")
 
 

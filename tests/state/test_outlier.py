@@ -105,12 +105,12 @@ def test_the_columns_of_a_long_run_are_judged_alike(width: int) -> None:
 
 def test_one_of_two_alternating_outliers_is_named() -> None:
     chance = random.Random(3)
-    looks = []
+    rows = []
     for step in range(1, 41):
         means = [chance.gauss(1.0, 0.1) for _ in range(16)]
         means[2], means[9] = (9.0, 8.0) if step % 2 else (8.0, 9.0)
-        looks.append(deviating_cores(step, step, 1, means))
-    found = find_outlier(looks, now=True)
+        rows.append(deviating_cores(step, step, 1, means))
+    found = find_outlier(rows, now=True)
     assert found is not None
     assert found.core in (2, 9)
 
@@ -121,8 +121,8 @@ def test_the_rows_of_hosts_are_judged_together() -> None:
 
 
 def test_fewer_than_four_cores_have_no_outlier() -> None:
-    looks = [deviating_cores(step, step, 1, [1.0, 1.0, 99.0]) for step in range(1, 99)]
-    assert find_outlier(looks) is None
+    rows = [deviating_cores(step, step, 1, [1.0, 1.0, 99.0]) for step in range(1, 99)]
+    assert find_outlier(rows) is None
 
 
 def test_unreadable_block_restarts_the_count() -> None:

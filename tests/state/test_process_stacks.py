@@ -168,12 +168,12 @@ def test_signal_stacks_take_the_last_phase_before_them() -> None:
 @pytest.mark.parametrize(("states", "again"), [(("requested",), T0 + 30), (("seen",), T0 + 30), (("refused",), None)])
 def test_pending_request_is_shown_until_answered(states: tuple[RequestState], again: float | None) -> None:
     state = one(beat_at(T0 + 10, "data", 2.0, 63), taken_at(T0 + 12))
-    asked = [request("1", T0 + 11, "applied"), request("2", T0 + 30, *states)]
-    view = process_stacks.stacks(state, asked)
+    requested = [request("1", T0 + 11, "applied"), request("2", T0 + 30, *states)]
+    view = process_stacks.stacks(state, requested)
     assert view is not None
     assert (view.request, view.t, view.again_t) == ("1", T0 + 12, again)
     state.apply("worker-0", 5, taken_at(T0 + 31, "2"))
-    answered = process_stacks.stacks(state, asked)
+    answered = process_stacks.stacks(state, requested)
     assert answered is not None
     assert (answered.request, answered.again_t) == ("2", None)
 

@@ -28,14 +28,14 @@ Entry = tuple[str, int, ev.Event]
 def journals() -> dict[str, list[ev.Event]]:
     """A run of two hosts with receipts, values that are not finite, a stall, memory, a warning of a supervisor."""
     bad = [[1.0, math.nan, 3.0, math.inf, 1.0, 1.0, 1.0, 1.0]]
-    asked = [
+    requested = [
         ev.RequestSeen(t=T0 + 6, request="1", kind="checkpoint", phase="executing", step=30),
         ev.RequestApplied(t=T0 + 6.1, request="1", kind="checkpoint", step=31, path="checkpoints/a.pt"),
         steps_recorded(T0 + 7, 67, bad),
         ev.MemorySampled(t=T0 + 8, hbm=[ev.HbmReading(core=9, used_bytes=5, limit_bytes=9, peak_bytes=7)]),
         ev.HeartbeatSent(t=T0 + 30, phase="executing", phase_s=0.2, step=67, epoch=3),
     ]
-    second = [opened(T0 + 0.5, "worker", host_index=1, pid=7), *worker_events()[2:-1], *asked]
+    second = [opened(T0 + 0.5, "worker", host_index=1, pid=7), *worker_events()[2:-1], *requested]
     return {
         "worker-0": worker_events(),
         "worker-1": second,

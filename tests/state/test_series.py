@@ -31,14 +31,14 @@ def runs_of_records(draw: st.DrawFn, num_cores: int = 3) -> list[Rows]:
     return draw(st.lists(st.lists(row, min_size=1, max_size=12), min_size=1, max_size=25))
 
 
-def taken_in(series: Series, record: StepsRecorded) -> None:
-    values = float_blocks.unpack(record.block, record.n * record.cores) if series.wants_values(record) else None
-    series.add(record, values)
+def taken_in(series: Series, event: StepsRecorded) -> None:
+    values = float_blocks.unpack(event.block, event.n * event.cores) if series.wants_values(event) else None
+    series.add(event, values)
 
 
-def series_of(records: list[Rows], pieces_max: int) -> Series:
+def series_of(blocks: list[Rows], pieces_max: int) -> Series:
     series, first = Series(pieces_max), 1
-    for rows in records:
+    for rows in blocks:
         taken_in(series, steps_recorded(T0, first, rows))
         first += len(rows)
     return series
@@ -57,9 +57,9 @@ def assert_tells(segment: Segment, raw: list[float]) -> None:
 
 
 @given(runs_of_records(), st.integers(2, 40))
-def test_segments_match_the_raw_values_of_their_steps(records: list[Rows], pieces_max: int) -> None:
-    segments = combined([series_of(records, pieces_max)])
-    rows = [row for record in records for row in record]
+def test_segments_match_the_raw_values_of_their_steps(blocks: list[Rows], pieces_max: int) -> None:
+    segments = combined([series_of(blocks, pieces_max)])
+    rows = [row for rows in blocks for row in rows]
     assert 0 < len(segments) <= pieces_max
     assert [segment.first_step for segment in segments] == [1, *(s.last_step + 1 for s in segments[:-1])]
     assert segments[-1].last_step == len(rows)
@@ -70,7 +70,7 @@ def test_segments_match_the_raw_values_of_their_steps(records: list[Rows], piece
 @given(runs_of_records(), runs_of_records(), st.integers(2, 40))
 def test_writers_are_combined_without_losing_values(left: list[Rows], right: list[Rows], most: int) -> None:
     segments = combined([series_of(left, 40), series_of(right, 40)], most)
-    raw = [value for record in left + right for row in record for value in row]
+    raw = [value for rows in left + right for row in rows for value in row]
     finite = [value for value in raw if math.isfinite(value)]
     assert 0 < len(segments) <= most
     assert sum(segment.num_values for segment in segments) == len(finite)
@@ -103,9 +103,9 @@ def summary(first: int, num_steps: int, greatest: float, bad: int = 0) -> StepsR
 
 def test_one_step_spike_and_nan_survive_a_million_steps() -> None:
     series = Series()
-    for record in range(10_000):
-        spike, bad = (99.0 if record == 7_777 else 2.0), int(record == 123)
-        series.add(summary(record * 100 + 1, 100, spike, bad), None)
+    for index in range(10_000):
+        spike, bad = (99.0 if index == 7_777 else 2.0), int(index == 123)
+        series.add(summary(index * 100 + 1, 100, spike, bad), None)
     segments = combined([series])
     assert len(segments) <= PIECES_MAX
     assert [s.first_step <= 777_701 <= s.last_step for s in segments if s.max == 99.0] == [True]
@@ -123,20 +123,20 @@ def test_a_long_run_is_equally_fine_everywhere() -> None:
 
 def test_blocks_are_not_decoded_when_coarser_than_events() -> None:
     series = Series(16)
-    for record in range(100):
-        taken_in(series, steps_recorded(T0, record * 4 + 1, [[1.0]] * 4))
+    for index in range(100):
+        taken_in(series, steps_recorded(T0, index * 4 + 1, [[1.0]] * 4))
     assert not series.wants_values(summary(401, 4, 1.0))
 
 
 def test_pod_with_too_many_values_uses_summaries() -> None:
     wide = struct.pack("<2048f", *([1.0] * 2048)) * 100
-    record = StepsRecorded(
+    event = StepsRecorded(
         t=T0, first=1, n=100, cores=2048, mean=1.0, min=1.0, max=1.0, block=float_blocks.pack(wide)
     )  # fmt: skip
     series, num_decoded = Series(), 0
     for _ in range(30):
-        num_decoded += series.wants_values(record)
-        series.add(record, array("f", wide) if series.wants_values(record) else None)
+        num_decoded += series.wants_values(event)
+        series.add(event, array("f", wide) if series.wants_values(event) else None)
     assert 0 < num_decoded < 20
 
 
@@ -157,9 +157,9 @@ def test_many_hosts_have_fewer_segments_but_all_values() -> None:
 
 
 @given(runs_of_records(), st.integers(2, 40))
-def test_incremental_reads_equal_one_read(records: list[Rows], pieces_max: int) -> None:
+def test_incremental_reads_equal_one_read(blocks: list[Rows], pieces_max: int) -> None:
     series, first = Series(pieces_max), 1
-    for rows in records:
+    for rows in blocks:
         taken_in(series, steps_recorded(T0, first, rows))
         first += len(rows)
         assert repr(series.segments) == repr([piece.to_segment() for piece in series.pieces])

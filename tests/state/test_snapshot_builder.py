@@ -245,7 +245,7 @@ def test_non_finite_values_name_core_step_and_value() -> None:
     assert [segment.first_step for segment in snapshot.loss if segment.num_bad] == [5, 8]
 
 
-def asked(request: str, kind: ev.RequestKind = "checkpoint") -> RequestView:
+def requested(request: str, kind: ev.RequestKind = "checkpoint") -> RequestView:
     return RequestView(
         id=request, kind=kind, state="requested", t=T0 + 5, by="screen", seen_phase=None, applied_step=None, path=None,
         why=None)  # fmt: skip
@@ -271,7 +271,7 @@ def test_a_request_has_the_receipts_of_any_writer(
     receipts: list[ev.Event], state: str, seen_phase: str | None, applied_step: int | None, why: str | None
 ) -> None:
     journals: dict[str, list[ev.Event]] = {"worker-0": receipts[:1], "supervisor-0": receipts[1:]}
-    [view] = seen(journals, around(T0 + 9, requests=[asked("1")])).requests
+    [view] = seen(journals, around(T0 + 9, requests=[requested("1")])).requests
     assert (view.state, view.seen_phase, view.applied_step, view.why) == (state, seen_phase, applied_step, why)
     assert (view.by, view.t) == ("screen", T0 + 5)
 

@@ -20,7 +20,7 @@ def test_every_item_is_in_exactly_one_of_few(number: int, most: int) -> None:
     for item in range(number):
         made.add((item, item), both)
     assert len(made.items) <= most
-    assert [place for first, last in made.items for place in range(first, last + 1)] == list(range(number))
+    assert [item for first, last in made.items for item in range(first, last + 1)] == list(range(number))
     widths = {last - first + 1 for first, last in made.items[:-1]}
     assert len(widths) <= 1
 

@@ -1,4 +1,4 @@
-"""Real supervisors over small real workers, and helpers that wait on facts instead of sleeping."""
+"""Real supervisors over small real workers, and helpers that wait for events instead of sleeping."""
 
 from __future__ import annotations
 
@@ -67,33 +67,33 @@ beat(1)
 """
 
 
-def wait_for(look: Callable[[], _Value | None], what: str, deadline_s: float = DEADLINE_S) -> _Value:
-    """What `look` gives once it gives something; fails where that takes longer than the deadline."""
+def wait_for(condition: Callable[[], _Value | None], what: str, deadline_s: float = DEADLINE_S) -> _Value:
+    """Polls `condition` until it returns a true value, and returns that; fails after the deadline."""
     deadline = time.monotonic() + deadline_s
     pause = Event()
     while True:
-        value = look()
+        value = condition()
         if value:
             return value
         assert time.monotonic() < deadline, f"not within {deadline_s:g} s: {what}"
         pause.wait(0.02)
 
 
-def facts(run_dir: Path, writer: str, kind: type[_Event]) -> list[_Event]:
-    """The facts of one type in a journal, as far as it is written."""
+def events_in(run_dir: Path, writer: str, kind: type[_Event]) -> list[_Event]:
+    """The events of one type in a journal so far."""
     try:
         tail = Tail(run_dir / f"{writer}.jsonl")
     except FileNotFoundError:
         return []
     found: list[_Event] = []
-    while records := tail.read():
-        found += [record.event for record in records if isinstance(record.event, kind)]
+    while numbered_events := tail.read():
+        found += [numbered.event for numbered in numbered_events if isinstance(numbered.event, kind)]
     tail.close()
     return found
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process lives and is no zombie."""
+    """Whether a process is alive and not a zombie."""
     return rundir.start_ticks(pid) != 0
 
 
@@ -104,22 +104,22 @@ class Watched:
         self.run_dir = run_dir
         self.process = process
 
-    def said(self, kind: type[_Event]) -> list[_Event]:
-        """Facts of the supervisor."""
-        return facts(self.run_dir, "supervisor-0", kind)
+    def events(self, kind: type[_Event]) -> list[_Event]:
+        """The events of one type that the supervisor recorded so far."""
+        return events_in(self.run_dir, "supervisor-0", kind)
 
     def worker_pid(self) -> int:
         """Process id of the worker, once it has opened its journal."""
-        wait_for(lambda: facts(self.run_dir, "worker-0", ev.HeartbeatSent), "the worker's first heartbeat")
-        return self.said(ev.WorkerStarted)[0].pid
+        wait_for(lambda: events_in(self.run_dir, "worker-0", ev.HeartbeatSent), "the worker's first heartbeat")
+        return self.events(ev.WorkerStarted)[0].pid
 
     def ended(self, deadline_s: float = DEADLINE_S) -> ev.RunEnded:
         """The end event, once the supervisor is gone."""
         self.process.wait(deadline_s)
-        return self.said(ev.RunEnded)[0]
+        return self.events(ev.RunEnded)[0]
 
     def log(self) -> str:
-        """What the supervisor printed."""
+        """The output of the supervisor."""
         return (self.run_dir / spawn.SUPERVISOR_LOG).read_text()
 
 
@@ -141,10 +141,12 @@ class Bench:
     ) -> Watched:
         """Starts a supervisor over `program`, which continues the start of a worker given in `_WORKER`."""
         name = f"run-{len(self._watched)}"
-        asked = recorded.manifest(name)
+        manifest = recorded.manifest(name)
         run_dir = rundir.create(
             self._folder,
-            rundir.Manifest(**{**{key: getattr(asked, key) for key in asked.__struct_fields__}, **(config or {})}),
+            rundir.Manifest(
+                **{**{key: getattr(manifest, key) for key in manifest.__struct_fields__}, **(config or {})}
+            ),
         )
         path = self._folder / f"{name}.py"
         path.write_text(_WORKER + textwrap.dedent(program))
@@ -160,15 +162,15 @@ class Bench:
             )
         watched = Watched(run_dir, process)
         self._watched.append(watched)
-        wait_for(lambda: watched.said(ev.WorkerStarted) or process.poll() is not None, "the start of the worker")
+        wait_for(lambda: watched.events(ev.WorkerStarted) or process.poll() is not None, "the start of the worker")
         return watched
 
     def clean_up(self) -> None:
-        """Ends whatever a failed test left running."""
+        """Kills the processes that a failed test left running."""
         for watched in self._watched:
             if watched.process.poll() is None:
                 watched.process.kill()
                 watched.process.wait()
-            for started in watched.said(ev.WorkerStarted):
+            for started in watched.events(ev.WorkerStarted):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(started.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The first failure of a run, told within two seconds of the first death, with real processes."""
+"""The first failure of a run is reported within two seconds, with real processes."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ A_RANK_BREAKS = (
 
 def reported(watched: Watched) -> ev.FailureReported:
     """The report, once it is there."""
-    return wait_for(lambda: watched.said(ev.FailureReported), "the report of the failure")[0]
+    return wait_for(lambda: watched.events(ev.FailureReported), "the report of the failure")[0]
 
 
 def test_rank_failure_is_reported_while_worker_lives(bench: Bench) -> None:
     watched = bench.supervise(A_RANK_BREAKS)
-    told = reported(watched)
+    report = reported(watched)
     broke = load(watched.run_dir).failure
     assert broke is not None
-    assert told.t - broke.t < WITHIN_S
-    assert watched.said(ev.WorkerExited) == [], "the worker lives on"
+    assert report.t - broke.t < WITHIN_S
+    assert watched.events(ev.WorkerExited) == [], "the worker lives on"
     page = (watched.run_dir / "failure.txt").read_text()
     assert "rank-1, core 1, " in page
     assert "ValueError: the file is cut short" in page
@@ -96,12 +96,12 @@ def test_native_crash_is_reported_with_output_and_stack(bench: Bench, number: in
         in_the_collective()
         """
     )
-    told = reported(watched)
-    exited = wait_for(lambda: watched.said(ev.WorkerExited), "the end of the worker")[0]
-    assert told.t - exited.t < WITHIN_S
-    assert (told.kind, told.error) == ("aborted", signal.Signals(number).name)
-    assert told.log[-1].endswith("Termination timeout")
-    assert "in in_the_collective" in told.stack
+    report = reported(watched)
+    exited = wait_for(lambda: watched.events(ev.WorkerExited), "the end of the worker")[0]
+    assert report.t - exited.t < WITHIN_S
+    assert (report.kind, report.error) == ("aborted", signal.Signals(number).name)
+    assert report.log[-1].endswith("Termination timeout")
+    assert "in in_the_collective" in report.stack
     assert "Fatal Python error" in (watched.run_dir / "failure.txt").read_text()
     assert watched.ended().reason.endswith("it last printed: F0000 rendezvous.cc:112 Termination timeout")
 
@@ -111,18 +111,18 @@ def test_kill_9_is_reported_within_2_s_with_kernel_count(bench: Bench) -> None:
     pid = watched.worker_pid()
     killed = time.time()
     os.kill(pid, signal.SIGKILL)
-    told = reported(watched)
-    assert told.t - killed < WITHIN_S
-    assert (told.kind, told.error, told.pid, told.log) == ("killed", "SIGKILL", pid, ["step 7"])
-    assert told.memory == OutOfMemoryWatch().verdict()
-    assert (told.phase, told.step) == ("executing", 1)
-    assert told.memory in watched.ended().reason
+    report = reported(watched)
+    assert report.t - killed < WITHIN_S
+    assert (report.kind, report.error, report.pid, report.log) == ("killed", "SIGKILL", pid, ["step 7"])
+    assert report.memory == OutOfMemoryWatch().verdict()
+    assert (report.phase, report.step) == ("executing", 1)
+    assert report.memory in watched.ended().reason
 
 
 def test_requested_end_is_not_a_failure(bench: Bench) -> None:
     watched = bench.supervise("end('stopped', 4)")
     watched.ended()
-    assert watched.said(ev.FailureReported) == []
+    assert watched.events(ev.FailureReported) == []
     assert not (watched.run_dir / "failure.txt").exists()
     assert load(watched.run_dir).failure is None
 
@@ -130,8 +130,8 @@ def test_requested_end_is_not_a_failure(bench: Bench) -> None:
 def test_silent_exit_is_reported(bench: Bench) -> None:
     watched = bench.supervise("print('loading', flush=True); os._exit(9)")
     watched.ended()
-    (told,) = watched.said(ev.FailureReported)
-    assert (told.kind, told.log) == ("exited", ["loading"])
+    (report,) = watched.events(ev.FailureReported)
+    assert (report.kind, report.log) == ("exited", ["loading"])
 
 
 def counters(root: Path, *, cgroup: str, files: dict[str, str]) -> Path:
@@ -191,7 +191,7 @@ bench = Bench(folder)
 try:
     watched = bench.supervise("kept = []\\nwhile True: kept.append(bytearray(os.urandom(1 << 20)))")
     watched.ended()
-    (told,) = watched.said(ev.FailureReported)
+    (told,) = watched.events(ev.FailureReported)
     print(told.kind, "|", told.memory)
 finally:
     bench.clean_up()

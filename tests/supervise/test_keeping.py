@@ -1,4 +1,4 @@
-"""A supervisor keeps places of the journals of its run while it goes on, and at its end."""
+"""The supervisor writes cached states while its run continues, and at the end."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_long_run_opens_from_cached_states(bench: Bench, capsys: pytest.CaptureF
 
     run_dir = watched.run_dir
     assert (run_dir / "worker-0.jsonl").stat().st_size > 2 << 20
-    places = cache_file.listed(run_dir)
-    assert cache_file.read_head(places[-1]).offset == (run_dir / "worker-0.jsonl").stat().st_size
+    cached_files = cache_file.listed(run_dir)
+    assert cache_file.read_head(cached_files[-1]).offset == (run_dir / "worker-0.jsonl").stat().st_size
     assert longrun.num_read(run_dir) < 30
     assert load(run_dir).steps == 60_000
-    assert f"{len(places)} cached state" in _check(run_dir, capsys)
+    assert f"{len(cached_files)} cached state" in _check(run_dir, capsys)
 
 
 def test_compressed_run_opens_from_cached_states(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The stacks of processes, asked for while they are busy: by themselves, and by a signal where they cannot answer."""
+"""Stacks of busy processes: reported by themselves, or fetched by a signal if they cannot answer."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_process_without_handler_is_not_signalled(bench: Bench) -> None:
     done = stacks(watched, "--wait", "4")
     assert done.returncode == ExitCode.UNANSWERED
     assert is_running(pid)
-    assert "removed the handler of SIGUSR1" in watched.said(ev.WarningRaised)[0].text
+    assert "removed the handler of SIGUSR1" in watched.events(ev.WarningRaised)[0].text
 
 
 def test_ended_run_has_no_stacks(bench: Bench) -> None:

@@ -30,12 +30,12 @@ def stuck(bench: Bench, policy: str) -> Watched:
 
 def test_stall_is_reported_once_with_waiting_processes(bench: Bench) -> None:
     watched = stuck(bench, "notify")
-    told = wait_for(lambda: watched.said(ev.StallFound), "the stall")
-    assert "waiting for data" in told[0].text
-    assert (told[0].step, told[0].policy) == (7, "notify")
-    later = watched.said(ev.HostSampled)[-1].t + 3
-    wait_for(lambda: watched.said(ev.HostSampled)[-1].t > later, "three more looks")
-    assert len(watched.said(ev.StallFound)) == 1
+    stalls = wait_for(lambda: watched.events(ev.StallFound), "the stall")
+    assert "waiting for data" in stalls[0].text
+    assert (stalls[0].step, stalls[0].policy) == (7, "notify")
+    later = watched.events(ev.HostSampled)[-1].t + 3
+    wait_for(lambda: watched.events(ev.HostSampled)[-1].t > later, "three more looks")
+    assert len(watched.events(ev.StallFound)) == 1
     assert requests.read_all(watched.run_dir) == []
 
 
@@ -49,7 +49,9 @@ def test_stalled_run_saves_and_stops_by_policy(bench: Bench) -> None:
 
 def test_continue_policy_does_nothing(bench: Bench) -> None:
     watched = stuck(bench, "continue")
-    samples = wait_for(lambda: len(watched.said(ev.HostSampled)) > 6 and watched.said(ev.HostSampled), "some seconds")
+    samples = wait_for(
+        lambda: len(watched.events(ev.HostSampled)) > 6 and watched.events(ev.HostSampled), "some seconds"
+    )
     assert samples
-    assert watched.said(ev.StallFound) == []
+    assert watched.events(ev.StallFound) == []
     assert requests.read_all(watched.run_dir) == []

@@ -1,4 +1,4 @@
-"""What a supervisor tells of its run and does to it, with real processes."""
+"""A supervisor records the events of its run and acts on requests, with real processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.supervise.harness import Bench, facts, is_running, wait_for
+from tests.supervise.harness import Bench, events_in, is_running, wait_for
 from tputui.supervise.__main__ import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
@@ -31,10 +31,10 @@ def test_complete_run_is_recorded_from_start_to_end(bench: Bench) -> None:
 
     assert (ended.outcome, ended.exit_code, ended.reason) == ("done", 0, "3 epochs trained")
     assert watched.process.returncode == 0
-    kinds = [type(fact).__name__ for fact in watched.said(ev.Event)]
+    kinds = [type(event).__name__ for event in watched.events(ev.Event)]
     assert kinds[:3] == ["JournalOpened", "RunStarted", "WorkerStarted"]
     assert kinds[-2:] == ["WorkerExited", "RunEnded"]
-    assert [fact.line for fact in watched.said(ev.LogWritten)] == ["hello"]
+    assert [event.line for event in watched.events(ev.LogWritten)] == ["hello"]
     assert (watched.run_dir / "worker-0.log").read_text() == "hello\n"
 
 
@@ -99,7 +99,7 @@ def test_kill_9_of_the_worker_is_reported_within_2_s(bench: Bench) -> None:
     assert ended.t - killed_at < 2
     assert (ended.outcome, ended.exit_code) == ("failed", 3)
     assert "SIGKILL" in ended.reason
-    assert watched.said(ev.WorkerExited)[0].signal == "SIGKILL"
+    assert watched.events(ev.WorkerExited)[0].signal == "SIGKILL"
 
 
 def test_killed_supervisor_leaves_training_and_its_output(bench: Bench) -> None:
@@ -119,7 +119,7 @@ def test_killed_supervisor_leaves_training_and_its_output(bench: Bench) -> None:
     assert is_running(pid)
     (watched.run_dir / "go").touch()
 
-    ended = wait_for(lambda: facts(watched.run_dir, "worker-0", ev.TrainingEnded), "the worker's last word")
+    ended = wait_for(lambda: events_in(watched.run_dir, "worker-0", ev.TrainingEnded), "the worker's last word")
     assert ended[0].outcome == "done"
     assert (watched.run_dir / "worker-0.log").read_text().endswith("step 999\n")
 
@@ -166,8 +166,8 @@ def test_training_and_children_are_killed_after_grace_time(bench: Bench) -> None
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
     assert "killed: it did not obey" in ended.reason
     assert [request.kind for request in requests.read_all(watched.run_dir)] == ["stop", "stop_now"]
-    assert watched.said(ev.RequestRefused)[0].kind == "stop"
-    assert watched.said(ev.RequestApplied)[0].kind == "stop_now"
+    assert watched.events(ev.RequestRefused)[0].kind == "stop"
+    assert watched.events(ev.RequestApplied)[0].kind == "stop_now"
     wait_for(lambda: not is_running(child), "the end of the worker's child")
 
 
@@ -198,11 +198,11 @@ def test_child_in_its_own_session_is_named_at_the_end(bench: Bench) -> None:
     )
     try:
         child = int(wait_for(lambda: _text(watched.run_dir / "child"), "the child"))
-        sees = lambda: any(p.pid == child for s in watched.said(ev.HostSampled) for p in s.processes)  # noqa: E731
+        sees = lambda: any(p.pid == child for s in watched.events(ev.HostSampled) for p in s.processes)  # noqa: E731
         wait_for(sees, "a sample with the child")
         requests.submit(watched.run_dir, "stop", by="test", now=time.time())
         watched.ended()
-        (warned,) = watched.said(ev.WarningRaised)
+        (warned,) = watched.events(ev.WarningRaised)
         assert f"(pid {child})" in warned.text
         assert is_running(child)
     finally:
@@ -217,7 +217,7 @@ def test_stop_now_from_any_viewer_is_enforced(bench: Bench) -> None:
     ended = watched.ended()
 
     assert ended.outcome == "stopped"
-    assert watched.said(ev.RequestApplied)[0].request == request.id
+    assert watched.events(ev.RequestApplied)[0].request == request.id
 
 
 def test_hangup_and_ctrl_c_do_not_reach_the_supervisor(bench: Bench) -> None:
@@ -240,8 +240,8 @@ def test_unanswered_request_is_rejected_with_reason(bench: Bench) -> None:
     os.kill(pid, signal.SIGKILL)
     watched.ended()
 
-    refused = watched.said(ev.RequestRefused)
-    assert [fact.request for fact in refused] == [request.id]
+    refused = watched.events(ev.RequestRefused)
+    assert [event.request for event in refused] == [request.id]
     assert "SIGKILL" in refused[0].why
 
 
@@ -249,9 +249,9 @@ def test_host_and_processes_are_sampled_once_a_second(bench: Bench) -> None:
     watched = bench.supervise("Event().wait(2.5); end('done', 0)")
     ended = watched.ended()
 
-    samples = watched.said(ev.HostSampled)
+    samples = watched.events(ev.HostSampled)
     # On a busy machine the worker takes longer than it waits.
-    assert 2 <= len(samples) <= ended.t - watched.said(ev.RunStarted)[0].t
+    assert 2 <= len(samples) <= ended.t - watched.events(ev.RunStarted)[0].t
     assert {process.role for process in samples[0].processes} == {"worker", "supervisor"}
     assert all(process.rss_bytes > 1 << 20 for process in samples[0].processes)
     assert samples[0].memory_total_bytes > samples[0].memory_used_bytes > 0
@@ -314,7 +314,7 @@ def test_renamed_run_serves_requests_and_ends_there(bench: Bench) -> None:
         "inbox = requests.Inbox(rundir.held(run_dir)); beat(2); next_request(); end('stopped', 4)"
     )
     watched.worker_pid()
-    wait_for(lambda: len(facts(watched.run_dir, "worker-0", ev.HeartbeatSent)) == 2, "that the worker looks")
+    wait_for(lambda: len(events_in(watched.run_dir, "worker-0", ev.HeartbeatSent)) == 2, "that the worker looks")
     watched.run_dir = watched.run_dir.rename(watched.run_dir.with_name("renamed"))
     requests.submit(watched.run_dir, "stop_now", by="test", now=time.time())
 

@@ -44,7 +44,7 @@ class TooLong(BaseException):
     """A view took too long; no `except` of the views may catch it."""
 
 
-def look(run_dir: Path) -> None:
+def view_all(run_dir: Path) -> None:
     """Looks at a run as every view does. Raises what the views raise."""
     snapshot = session.load(run_dir, clock=lambda: 1_760_000_100.0)
     text = show_page.show_text(snapshot)
@@ -98,7 +98,7 @@ def try_seed(seed: int, folder: Path) -> float:
         signal.signal(signal.SIGALRM, _too_long)
         signal.setitimer(signal.ITIMER_REAL, RUN_SECONDS_MAX)
         try:
-            look(run_dir)
+            view_all(run_dir)
         except Finding as found:
             raise Finding(f"seed {seed}: {found}") from None
         except (Exception, TooLong):

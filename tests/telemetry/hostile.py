@@ -66,8 +66,8 @@ def _forge(content: bytes, chance: random.Random) -> bytes:
     """Replaces values of some events at any depth, with correct checksums."""
     lines = content.splitlines(keepends=True)
     for _ in range(chance.choice((1, 1, 2, 5, 20))):
-        place = chance.randrange(len(lines))
-        fields = _fields(lines[place])
+        index = chance.randrange(len(lines))
+        fields = _fields(lines[index])
         if fields is None:
             continue
         seq, journal_id = str(fields.pop("q")).encode(), str(fields.pop("j", ""))
@@ -80,7 +80,7 @@ def _forge(content: bytes, chance: random.Random) -> bytes:
             body = body.replace(f'"{mark}"', value)
         if chance.random() < 0.1:
             seq = chance.choice((b"-5", b"0", b"+7", b"1_0", b"9" * 15, b"9" * 19, b"", b" 3", b"\xd9\xa3"))
-        lines[place] = forged(body[:-1].encode("utf-8", "surrogatepass"), seq, journal_id)
+        lines[index] = forged(body[:-1].encode("utf-8", "surrogatepass"), seq, journal_id)
     return b"".join(lines)
 
 
@@ -107,9 +107,9 @@ def _claim(content: bytes, chance: random.Random) -> bytes:
     body = f'{{"k":"StepsRecorded","t":{recorded.T0 + 6},"first":{first},"n":{n},"cores":{cores},'
     body += f'"mean":0.5,"min":0.1,"max":{greatest},"bad":{bad},"block":"{block}"'
     copies = chance.choice((1, 3))
-    place = chance.randrange(1, len(lines))
-    seq = str(place).encode()
-    lines[place:place] = [forged(body.encode(), seq, journal_id_of(lines) or "")] * copies
+    index = chance.randrange(1, len(lines))
+    seq = str(index).encode()
+    lines[index:index] = [forged(body.encode(), seq, journal_id_of(lines) or "")] * copies
     return b"".join(lines)
 
 
@@ -128,8 +128,8 @@ def _cut(content: bytes, chance: random.Random) -> bytes:
 def _repeat(content: bytes, chance: random.Random) -> bytes:
     start = chance.randrange(len(content))
     piece = content[start : start + chance.randrange(5_000)]
-    place = chance.randrange(len(content))
-    return content[:place] + piece * chance.choice((1, 2, 30)) + content[place:]
+    offset = chance.randrange(len(content))
+    return content[:offset] + piece * chance.choice((1, 2, 30)) + content[offset:]
 
 
 def _shuffle(content: bytes, chance: random.Random) -> bytes:
@@ -141,22 +141,22 @@ def _shuffle(content: bytes, chance: random.Random) -> bytes:
 def _insert(content: bytes, chance: random.Random) -> bytes:
     size = chance.choice((1, 100, 5_000, 2 << 20))
     junk = chance.choice((b"\0", b"\n", b"\xff\xfe", b"[", b'{"a":', b"TPUS", b"\x1b[2J", b" "))
-    place = chance.randrange(len(content) + 1)
+    offset = chance.randrange(len(content) + 1)
     filling = chance.randbytes(size) if chance.random() < 0.3 else (junk * size)[:size]
-    return content[:place] + filling + content[place:]
+    return content[:offset] + filling + content[offset:]
 
 
 def _shift(content: bytes, chance: random.Random) -> bytes:
     """A clock that is set back or forth in the middle of a run."""
     lines = content.splitlines(keepends=True)
     by, start = chance.choice((-1e9, -3600.0, -1.0, 3600.0, 1e9)), chance.randrange(len(lines))
-    for place in range(start, len(lines)):
-        fields = _fields(lines[place])
+    for index in range(start, len(lines)):
+        fields = _fields(lines[index])
         if fields is not None and isinstance(fields.get("t"), float):
             seq, journal_id = str(fields.pop("q")).encode(), str(fields.pop("j", ""))
             fields.pop("c", None)
             fields["t"] += by
-            lines[place] = forged(json.dumps(fields, separators=(",", ":"))[:-1].encode(), seq, journal_id)
+            lines[index] = forged(json.dumps(fields, separators=(",", ":"))[:-1].encode(), seq, journal_id)
     return b"".join(lines)
 
 

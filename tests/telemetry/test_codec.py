@@ -63,16 +63,16 @@ def same(left: object, right: object) -> bool:
 
 @given(ANY_EVENT, st.integers(0, 2**53))
 def test_every_event_round_trips(event: ev.Event, seq: int) -> None:
-    record = decode(encode(event, seq))
-    assert record.seq == seq
-    assert same(record.event, event)
+    numbered = decode(encode(event, seq))
+    assert numbered.seq == seq
+    assert same(numbered.event, event)
 
 
 @given(ANY_EVENT, st.data())
 def test_every_changed_byte_is_detected(event: ev.Event, data: st.DataObject) -> None:
     line = bytearray(encode(event, 7))
-    place = data.draw(st.integers(0, len(line) - 2))
-    line[place] ^= data.draw(st.integers(1, 255))
+    offset = data.draw(st.integers(0, len(line) - 2))
+    line[offset] ^= data.draw(st.integers(1, 255))
     with pytest.raises(DamagedLine):
         decode(bytes(line))
 

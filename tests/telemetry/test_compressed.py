@@ -60,17 +60,17 @@ def test_zstdcat_prints_its_lines(tmp_path: Path) -> None:
     assert [line[:21] for line in lines] == [b'{"k":"JournalOpened",'] + 3 * [b'{"k":"StepsRecorded",']
 
 
-@pytest.mark.parametrize("place", [0, 9, 14, 20, 500, -3])
-def test_damaged_frame_loses_only_its_events(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("offset", [0, 9, 14, 20, 500, -3])
+def test_damaged_frame_loses_only_its_events(tmp_path: Path, offset: int) -> None:
     steps_journal(tmp_path / "worker-0.jsonl")
     path = seal(tmp_path / "worker-0.jsonl")
     content = bytearray(path.read_bytes())
-    content[place] ^= 0x55
+    content[offset] ^= 0x55
     path.write_bytes(content)
     events, damage = read(path)
     assert 0 < len(events) < 201
     assert len(damage) == 1
-    assert damage[0].lost_records == (None if place < 0 else 201 - len(events))
+    assert damage[0].lost_records == (None if offset < 0 else 201 - len(events))
 
 
 def test_damaged_journal_is_not_compressed(tmp_path: Path) -> None:

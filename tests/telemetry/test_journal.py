@@ -81,19 +81,19 @@ def test_partial_line_of_a_live_writer_is_pending(tmp_path: Path) -> None:
     tail.close()
 
 
-@given(place=st.integers(len(LINES[0]), len(WHOLE) - len(LINES[-1]) - 2), flip=st.integers(1, 255))
+@given(offset=st.integers(len(LINES[0]), len(WHOLE) - len(LINES[-1]) - 2), flip=st.integers(1, 255))
 def test_flipped_byte_loses_one_event_and_is_reported(
-    tmp_path_factory: pytest.TempPathFactory, place: int, flip: int
+    tmp_path_factory: pytest.TempPathFactory, offset: int, flip: int
 ) -> None:
     content = bytearray(WHOLE)
-    content[place] ^= flip
+    content[offset] ^= flip
     events, damage = read_all(journal(tmp_path_factory.mktemp("flip"), bytes(content)))
     kept = [numbered.event for numbered in events]
     assert all(event in EVENTS for event in kept)
     assert kept[0] == EVENTS[0]
     assert kept[-1] == EVENTS[-1]
     assert len(damage) == 1
-    assert damage[0].start <= place < damage[0].end
+    assert damage[0].start <= offset < damage[0].end
     assert damage[0].lost_records == len(EVENTS) - len(kept)
     assert 1 <= damage[0].lost_records <= 2
 

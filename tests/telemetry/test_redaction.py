@@ -82,8 +82,8 @@ def test_the_sample_configurations_hold_no_secret() -> None:
 def test_command_line_is_redacted_in_every_form() -> None:
     words = ["tputui", "run", "x.toml", "--set", "data.password=abc", "--api-key", "zzz", "--token", DRAWN]
     words += ["PASSWORD=abc", "https://u:p@h/x", "--set", "optim.lr=0.1", "--name", "token"]
-    told = redaction.masked_argv(words)
-    assert told == [
+    masked = redaction.masked_argv(words)
+    assert masked == [
         *("tputui", "run", "x.toml", "--set", f"data.password={MASK}", "--api-key", MASK, "--token", MASK),
         *(f"PASSWORD={MASK}", f"https://{MASK}@h/x", "--set", "optim.lr=0.1", "--name", "token"),
     ]

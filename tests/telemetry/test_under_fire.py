@@ -54,9 +54,9 @@ def test_cut_at_any_byte_loses_nothing_before(tmp_path: Path) -> None:
 
 def test_every_flipped_bit_loses_at_most_two_lines(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
-    for place in range(len(WHOLE)):
+    for offset in range(len(WHOLE)):
         content = bytearray(WHOLE)
-        content[place] ^= 1 << (place % 8)
+        content[offset] ^= 1 << (offset % 8)
         path.write_bytes(content)
         found, has_damage = numbers(path)
         assert has_damage
@@ -65,20 +65,20 @@ def test_every_flipped_bit_loses_at_most_two_lines(tmp_path: Path) -> None:
 
 def test_duplicated_byte_loses_at_most_its_line(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
-    for place in range(len(WHOLE)):
-        path.write_bytes(WHOLE[: place + 1] + WHOLE[place:])
+    for offset in range(len(WHOLE)):
+        path.write_bytes(WHOLE[: offset + 1] + WHOLE[offset:])
         found, has_damage = numbers(path)
         # Two newlines are an empty line, which is not damage.
-        assert has_damage == (WHOLE[place] != 0x0A)
+        assert has_damage == (WHOLE[offset] != 0x0A)
         assert len(found) >= len(LINES) - 1
 
 
 def test_every_duplicated_or_removed_stretch_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.jsonl"
-    for place in range(0, len(WHOLE) - 150):
-        path.write_bytes(WHOLE[: place + 150] + WHOLE[place:])
+    for offset in range(0, len(WHOLE) - 150):
+        path.write_bytes(WHOLE[: offset + 150] + WHOLE[offset:])
         assert numbers(path)[1]
-        path.write_bytes(WHOLE[:place] + WHOLE[place + 150 :])
+        path.write_bytes(WHOLE[:offset] + WHOLE[offset + 150 :])
         assert numbers(path)[1]
 
 

@@ -73,13 +73,13 @@ def test_unused_tpu_warning_is_repeated_at_end_and_head(tmp_path: Path) -> None:
 
 def test_every_json_line_is_a_journal_event(recorded_run: Path) -> None:
     out, _, _ = followed(Session.live(recorded_run), as_json=True)
-    facts = [json.loads(line) for line in out.splitlines()]
-    assert {fact["writer"] for fact in facts} == {"supervisor-0", "worker-0"}
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {line["writer"] for line in rows} == {"supervisor-0", "worker-0"}
     for writer in ("supervisor-0", "worker-0"):
         path = recorded_run / f"{writer}.jsonl"
         wire = [json.loads(line) for line in path.read_bytes().splitlines()]
-        said = [fact for fact in facts if fact["writer"] == writer]
-        assert [{**fact, "c": line["c"], "j": line["j"]} for fact, line in zip(said, wire, strict=True)] == [
+        printed = [line for line in rows if line["writer"] == writer]
+        assert [{**row, "c": line["c"], "j": line["j"]} for row, line in zip(printed, wire, strict=True)] == [
             {"writer": writer, **line} for line in wire
         ]
 
@@ -166,9 +166,9 @@ def test_following_can_be_interrupted(tmp_path: Path) -> None:
     assert snapshot.condition == "running"
 
 
-def told(*events: ev.Event) -> list[str]:
-    teller = LineWriter()
-    return [line for seq, event in enumerate(events) for line in teller.lines("worker-0", seq, event)]
+def lines_of(*events: ev.Event) -> list[str]:
+    writer = LineWriter()
+    return [line for seq, event in enumerate(events) for line in writer.lines("worker-0", seq, event)]
 
 
 def test_foreign_text_is_escaped_for_the_terminal(recorded_run: Path) -> None:
@@ -190,7 +190,7 @@ def test_each_event_is_one_line() -> None:
     failed = ev.FailureRaised(
         t=T0, error="ValueError", message="bad", traceback="Traceback:\n  File x", phase="tracing", step=7
     )  # fmt: skip
-    assert told(
+    assert lines_of(
         ev.RequestSeen(t=T0, request="1", kind="stop", phase="compiling", step=3),
         ev.RequestApplied(t=T0, request="1", kind="stop", step=4, path="checkpoints/a.pt"),
         ev.RequestRefused(t=T0, request="2", kind="checkpoint", why="the run ends"),
@@ -208,8 +208,8 @@ def test_each_event_is_one_line() -> None:
 
 
 def test_duplicate_event_is_printed_once() -> None:
-    teller, event = LineWriter(), ev.WarningRaised(t=T0, text="once")
-    assert [teller.lines("worker-0", 0, event) for _ in range(2)] == [["warning: once"], []]
+    writer, event = LineWriter(), ev.WarningRaised(t=T0, text="once")
+    assert [writer.lines("worker-0", 0, event) for _ in range(2)] == [["warning: once"], []]
 
 
 def test_a_stream_without_unicode_gets_escapes(recorded_run: Path) -> None:

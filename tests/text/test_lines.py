@@ -1,4 +1,4 @@
-"""What a report's line says of the losses."""
+"""The line of a report."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PROGRESS = ev.ProgressReported(
     ],
 )
 def test_non_finite_losses_are_printed_as_such(losses: list[float], words: str) -> None:
-    teller = LineWriter()
+    writer = LineWriter()
     events = [opened(T0, "worker"), steps_recorded(T0 + 1, 1, [losses]), PROGRESS]
-    lines = [line for seq, event in enumerate(events) for line in teller.lines("worker-0", seq, event)]
-    assert words in (lines + teller.flush())[-1].split("  ")
+    lines = [line for seq, event in enumerate(events) for line in writer.lines("worker-0", seq, event)]
+    assert words in (lines + writer.flush())[-1].split("  ")
 
 
 def progress(step: int, *, epoch: int = 1) -> ev.ProgressReported:
@@ -44,10 +44,10 @@ def meters(step: int, loss: float, *, epoch: int = 1) -> ev.MetersReported:
 
 
 def printed(*events: ev.Event, timestamps: bool = False) -> list[str]:
-    teller = LineWriter(timestamps=timestamps)
-    told = [opened(T0, "worker"), *events]
-    lines = [line for seq, event in enumerate(told) for line in teller.lines("worker-0", seq, event)]
-    return lines + teller.flush()
+    writer = LineWriter(timestamps=timestamps)
+    recorded_events = [opened(T0, "worker"), *events]
+    lines = [line for seq, event in enumerate(recorded_events) for line in writer.lines("worker-0", seq, event)]
+    return lines + writer.flush()
 
 
 @pytest.mark.parametrize("meters_first", [False, True])
