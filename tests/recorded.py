@@ -39,7 +39,7 @@ CONFIG: dict[str, Any] = {
 
 
 def manifest(run: str = "digits-1") -> rundir.Manifest:
-    """What was asked for."""
+    """The configuration of the recorded runs."""
     return rundir.Manifest(
         run=run,
         created=T0,
@@ -265,7 +265,7 @@ class Hands:
 
 
 class Growing:
-    """The recorded run as it is written: a session of it, and a clock that goes with what was written."""
+    """The recorded run while it is written: a session, and a clock that follows the written events."""
 
     def __init__(self, parent: Path) -> None:
         self.run_dir = write_run(parent)
@@ -278,7 +278,7 @@ class Growing:
         self.session = Session.live(self.run_dir, self.clock)
 
     def go_on(self, seconds: float) -> None:
-        """Lets time pass, and writes what was told until then."""
+        """Advances the clock, and writes the events up to then."""
         self.clock.now += seconds
         for name, events in self._waiting.items():
             self._writers[name].append([event for event in events if event.t <= self.clock.now])

@@ -57,7 +57,7 @@ def test_config_round_trips_through_the_manifest() -> None:
         ("data.valid_fraction=0.3", lambda c: c.data.options["valid_fraction"], 0.3),
         ("optim.name=rmsprop", lambda c: c.optim.used_momentum, 0.0),
         ("optim.name=sgd", lambda c: c.optim.used_momentum, 0.9),
-        # What runs of earlier versions wrote down with any optimizer.
+        # Runs of earlier versions recorded it with any optimizer.
         ("optim.momentum=0.9", lambda c: c.optim.used_momentum, 0.0),
         ("optim.betas=[0.8, 0.99]", lambda c: c.optim.betas, (0.8, 0.99)),
         (

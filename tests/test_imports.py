@@ -1,4 +1,4 @@
-"""What importing costs and touches, each proven in a fresh interpreter."""
+"""Costs and side effects of imports, each measured in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(json.dumps({
 
 
 def fresh_import(*modules: str) -> dict[str, list[str]]:
-    """What a fresh interpreter loaded and changed on importing the modules."""
+    """The modules loaded and the state changed by importing the modules in a fresh interpreter."""
     command = [sys.executable, "-c", PROBE, *modules]
     printed: dict[str, list[str]] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return printed

@@ -1,4 +1,4 @@
-"""Callbacks in scripts of a user's own, on plain CPU: what they leave behind, and that they harm nothing."""
+"""Callbacks in scripts of users, on the CPU: the runs that they record, and that they do no harm."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def the_run(folder: Path) -> Path:
     return run_dir
 
 
-def events(run_dir: Path) -> list[ev.Event]:
+def read_events(run_dir: Path) -> list[ev.Event]:
     tail = Tail(run_dir / "worker-0.jsonl")
     numbered_events = tail.read()
     tail.close()
@@ -90,10 +90,10 @@ def test_script_run_can_be_shown_checked_and_replayed(tmp_path: Path, package: s
     assert "no damage" in tputui("check", name, cwd=tmp_path)
     assert "epoch 2 ended" in tputui("replay", name, "--no-ui", cwd=tmp_path)
     assert "state: done" in tputui("attach", name, "--no-ui", cwd=tmp_path)
-    events = events(the_run(tmp_path))
+    events = read_events(the_run(tmp_path))
     epochs = [event for event in events if isinstance(event, ev.EpochEnded)]
     assert [set(epoch.train) for epoch in epochs] == [{"loss", "half"}] * 2
-    # The last of eight batches of 4 holds 2 examples: what Lightning averages by itself shows that each counts once.
+    # The last of eight batches of 4 has 2 examples: the average that Lightning computes counts each example once.
     loss = epochs[0].train["loss"]
     assert loss.count == 30
     assert loss.sum == pytest.approx(30 * loss.avg)
@@ -115,7 +115,7 @@ fit(TputuiCallback(runs_dir="a-file"))
     assert done.stdout.count(f"trained {STEPS}") == 2, done.stderr
     assert done.stderr.count("RuntimeError: a fault of the callback; training goes on") == 1
     assert done.stderr.count("NotADirectoryError: [Errno 20] Not a directory: 'a-file'; training goes on") == 1
-    warnings = [event.text for event in events(the_run(tmp_path)) if isinstance(event, ev.WarningRaised)]
+    warnings = [event.text for event in read_events(the_run(tmp_path)) if isinstance(event, ev.WarningRaised)]
     assert len(warnings) == 1
     assert "a fault of the callback" in warnings[0]
 
@@ -136,7 +136,7 @@ fit(Asking(), fails_at=3)
     done = run_script(tmp_path, body)
     assert done.returncode == 1
     run_dir = the_run(tmp_path)
-    events = events(run_dir)
+    events = read_events(run_dir)
     (failure,) = [event for event in events if isinstance(event, ev.FailureRaised)]
     assert failure.message == "the user's own mistake"
     assert "training_step" in failure.traceback

@@ -207,7 +207,7 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 def _with(content: bytes, changes: dict[str, Any]) -> bytes:
-    """The bytes with what stands at dotted places replaced."""
+    """The bytes with the values at dotted keys replaced."""
     root = msgspec.msgpack.decode(content)
     for key, value in changes.items():
         form: Any = ProcessState

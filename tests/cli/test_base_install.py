@@ -1,4 +1,4 @@
-"""Commands on an installation without torch and numpy: the sentence that says what to install, and exit code 7."""
+"""Commands without torch and numpy print what to install and exit with code 7."""
 
 from __future__ import annotations
 

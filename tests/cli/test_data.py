@@ -17,7 +17,7 @@ from tests.engine.archives import Registry, tar_of
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
-    """The only place that packages come from; empty."""
+    """An empty package index, the only one that is used."""
     with Registry.alone(tmp_path / "registry") as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""`tputui doctor` and what it shares with `run`: versions, chips and who holds them, disk."""
+"""`tputui doctor` and the checks that it shares with `run`: versions, chips, processes that use them, disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_patch_versions_and_builds_may_differ() -> None:
 
 @pytest.fixture
 def tpu_host(tmp_path: Path) -> Path:
-    """The files of a host with two v5e chips; process 4711 holds one, and process 1 does not tell."""
+    """The files of a host with two v5e chips; process 4711 holds one, and those of process 1 cannot be read."""
     for number in range(2):
         device = tmp_path / f"sys/bus/pci/devices/0000:00:0{number}.0"
         device.mkdir(parents=True)

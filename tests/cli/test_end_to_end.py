@@ -62,7 +62,7 @@ class Terminal:
             os.close(self._master)
 
     def _read(self) -> None:
-        """Takes what is drawn, as a terminal does, so that the program is not held up."""
+        """Reads the output like a terminal, so that the program does not block."""
         while not self._closing.is_set():
             if select.select([self._master], [], [], 0.05)[0]:
                 with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ class Live(LiveRun):
     patience_s = START_S
 
     def shown(self) -> dict[str, object]:
-        """What `show --json` says."""
+        """The object that `show --json` prints."""
         printed: dict[str, object] = json.loads(tputui("show", self.dir, "--json").out)
         return printed
 
@@ -109,7 +109,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the runs are started: a user's repository, which has an `engine.py` of its own."""
+    """The working directory of the runs: a user's repository with an `engine.py` of its own."""
     made = tmp_path_factory.mktemp("repository")
     (made / "engine.py").write_text("raise RuntimeError('the decoy was imported')")
     return made
@@ -149,7 +149,7 @@ def done(folder: Path) -> Done:
 
 
 class Interrupted(NamedTuple):
-    """A run that was asked for a checkpoint and then interrupted by Ctrl-C."""
+    """A run that saved a requested checkpoint and was then interrupted by Ctrl-C."""
 
     live: Live
     requested: CommandResult
@@ -158,7 +158,7 @@ class Interrupted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def interrupted(folder: Path) -> Iterator[Interrupted]:
-    """Trains until a checkpoint was asked for, then is interrupted once."""
+    """Requests a checkpoint of a run, then interrupts it once."""
     runs = Runs(folder)
     try:
         live = runs.start("interrupted", "--no-ui", *FOREVER)

@@ -1,4 +1,4 @@
-"""What a run that cannot be started leaves behind, and what is said of it; streams that are closed or full."""
+"""Runs that cannot be started: messages and leftover files; closed or full streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line itself: help, unknown words, where runs live, what is imported, how a crash is told."""
+"""The command line: help, unknown words, the directory of runs, imports, reports of crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell shows once a screen was left."""
+"""Output in the shell after the screen was left."""
 
 from __future__ import annotations
 

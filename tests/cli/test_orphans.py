@@ -109,7 +109,7 @@ def test_orphaned_worker_is_ended_only_on_request(
 
 
 def claim(run_dir: Path, pid: int, started: int, *, writer: str = "worker-0", host_id: str | None = None) -> Path:
-    """Has a journal of a run say that a process writes it; gives the journal."""
+    """Writes a journal that names a process as its writer; returns the journal."""
     me = rundir.this_process()
     head = ev.JournalOpened(
         t=recorded.T0,
@@ -136,7 +136,7 @@ def pretend(run_dir: Path, user: int | None = None) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run whose supervisor is gone, and of which nothing else is known."""
+    """A run whose supervisor is gone."""
     made = rundir.create(tmp_path, recorded.manifest("made-up"))
     claim(made, os.getpid(), started=1, writer="supervisor-0")
     return made

@@ -45,7 +45,7 @@ def test_metrics_equal_the_validation_of_the_run(trained: Run, tmp_path: Path) -
 def test_text_output_has_rows_path_and_both_metrics(trained: Run, tmp_path: Path) -> None:
     result = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
     assert result.code == 0
-    # Where it takes long it tells how far it is.
+    # A slow command prints its progress.
     assert all("of 360 rows" in line for line in result.err.splitlines())
     rows, weights, figures, own = result.out.splitlines()
     assert rows.startswith("360 rows in ")
@@ -127,7 +127,7 @@ def test_exported_weights_work_without_tputui_or_run(trained: Run, tmp_path: Pat
     exported = tputui("export", trained.dir, "--to", "mine.pt", cwd=tmp_path)
     assert exported.code == 0, exported.err
     assert "read back and compared" in exported.out
-    # As help and documentation say: weights.json beside weights.pt.
+    # As documented: weights.json beside weights.pt.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.json", "mine.pt"]
     for page in (tputui("export", "--help").out, (HERE.parents[1] / "docs" / "workloads.md").read_text()):
         assert "weights.json" in page
@@ -211,6 +211,6 @@ def test_closed_reader_ends_quietly(trained: Run, tmp_path: Path) -> None:
     process.stdout.close()
     with process:
         assert process.stderr is not None
-        # A slow machine is told how far it is.
+        # On a slow machine, progress is printed too.
         assert re.sub(rb"tputui: [\d,]+ of 1,437 rows\n", b"", process.stderr.read()) == b""
     assert process.returncode == 0

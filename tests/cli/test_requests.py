@@ -1,4 +1,4 @@
-"""`tputui stop` and `tputui checkpoint`: receipts as they come, and runs that cannot be asked."""
+"""`tputui stop` and `tputui checkpoint`: receipts as they arrive, and runs that accept no requests."""
 
 from __future__ import annotations
 

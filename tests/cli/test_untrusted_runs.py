@@ -1,4 +1,4 @@
-"""A run is a stranger's: what it names is not opened outside it, and what it says is not obeyed by the terminal."""
+"""Runs are untrusted: paths in them are not opened outside, and escape sequences in them do not reach the terminal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def with_evil_words(event: ev.Event) -> ev.Event:
 
 
 def evil_run(parent: Path) -> Path:
-    """A run in which everything that a stranger can name says more than it should."""
+    """A run with hostile text in every name and message."""
     config = {**recorded.CONFIG, f"key{EVIL}": f"value{EVIL}", "task": f"task{EVIL}"}
     manifest = msgspec.structs.replace(
         recorded.manifest(), config=config, config_path=f"a{EVIL}.toml", argv=[EVIL], cwd=EVIL, run=f"run{EVIL}"
@@ -139,7 +139,7 @@ def test_screens_escape_control_characters_of_a_run() -> None:
 
 
 def test_live_screen_escapes_control_characters(tmp_path: Path) -> None:
-    """The real screen in a real terminal: none of a run's sequences stands in what the terminal was sent."""
+    """The real screen in a real terminal: no escape sequence of the run is in its input."""
     run_dir = evil_run(tmp_path)
     pid, fd = pty.fork()
     if pid == 0:
@@ -215,13 +215,13 @@ UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
 def calls(path: Path) -> list[tuple[str, ast.Call]]:
-    """Every call in a module, by the dotted name of what is called."""
+    """Every call in a module, by the dotted name of the function."""
     tree = ast.parse(path.read_text())
     return [(ast.unparse(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def given(call: ast.Call, name: str) -> str | None:
-    """How a keyword argument is given; None where it is not."""
+    """The source of a keyword argument; None if it is absent."""
     return next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == name), None)
 
 

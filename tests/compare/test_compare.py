@@ -115,7 +115,7 @@ def test_more_reports_narrow_the_interval() -> None:
 
 @pytest.mark.parametrize(("num", "alike", "at_most"), [(100, 0.0, 0.06), (100, 0.5, 0.08), (400, 0.8, 0.09)])
 def test_false_positive_rate_matches_the_stated_level(num: int, alike: float, at_most: float) -> None:
-    text, tries = 0, 300
+    significant, tries = 0, 300
     for seed in range(tries):
         sides = [
             pace_of(paces.step_times(num, 0.01, noise=0.05, seed=2 * seed + side, alike=alike, warm=0))
@@ -123,8 +123,8 @@ def test_false_positive_rate_matches_the_stated_level(num: int, alike: float, at
         ]
         ratio = pace_ratio(*sides)
         assert ratio is not None
-        text += ratio.stands_out
-    assert text / tries <= at_most
+        significant += ratio.stands_out
+    assert significant / tries <= at_most
 
 
 def test_a_difference_beyond_the_noise_is_found() -> None:
@@ -286,7 +286,7 @@ def test_run_without_reports_states_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "within", "told"),
+    ("value", "within", "text"),
     [
         (0.07, 0.02, ("7 %", "2 %")),
         (0.004, 0.018, ("0.4 %", "1.8 %")),

@@ -1,4 +1,4 @@
-"""A task with a gate: at a named place of its run it waits until a test opens it, and does what is written on it."""
+"""A task with a gate: at a given position it waits until a test opens the gate, then does the requested action."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class GatedData(PointsData, frozen=True, kw_only=True):
     gate: str = ""
     """Folder in which a test and the task meet."""
     at: Place = "nowhere"
-    """Where the gate stands."""
+    """Position of the gate in the run."""
     recurrent_steps: int = 0
     """Steps of a recurrent network that is unrolled, so that the compiler has to do; 0 for none."""
 
 
 class Gate:
-    """Waits at a place, at most once."""
+    """Waits at a position, at most once."""
 
     def __init__(self, data: GatedData, position: Place) -> None:
         self._keeper = GateKeeper(Path(data.gate))
         self._here = data.at == position
 
     def __call__(self) -> None:
-        """Says that it was reached, waits until it is opened, and does what stands on it."""
+        """Reports that it was reached, waits until it is opened, and does the requested action."""
         if not self._here:
             return
         self._here = False
@@ -50,7 +50,7 @@ class Gate:
 
 
 class GateKeeper:
-    """What a test and the task say to each other in the gate's folder."""
+    """Files in the folder of the gate, by which a test and the task communicate."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class GateKeeper:
         return self._reached.exists()
 
     def open(self, word: str = "go") -> None:
-        """Lets the task go on with a word; whole at once, since it reads what it finds."""
+        """Opens the gate with an action; written atomically, because the task may read it at any time."""
         written = self.folder / "written"
         written.write_text(word)
         written.rename(self._opened)
@@ -77,7 +77,7 @@ class GateKeeper:
 
 
 def act(word: str) -> None:
-    """Goes on, or ends in one of the ways that code can."""
+    """Continues, or fails in one of several ways."""
     if word == "raise":
         raise ValueError("shard 7 is cut short")
     if word == "abort":
@@ -87,7 +87,7 @@ def act(word: str) -> None:
 
 
 class GatedPoints(Points):
-    """Points on a line; the gate stands before the batch of that number, counted from 1."""
+    """Points on a line; the gate is before the batch of that number, counted from 1."""
 
     def __init__(self, start: int, size: int, gate: Gate, batch: int) -> None:
         super().__init__(start, size)
@@ -95,7 +95,7 @@ class GatedPoints(Points):
         self._batch = batch
 
     def fetch(self, indices: Any) -> dict[str, Any]:
-        """The points, once the gate is open where it stands before them."""
+        """The points; waits if the gate is before them."""
         if self._fetches + 1 == self._batch:
             self._gate()
         return super().fetch(indices)
@@ -148,6 +148,6 @@ def make_net(traced: Callable[[], None], saved: Callable[[], None], recurrent_st
             return torch.zeros(1)
 
         def set_extra_state(self, state: Any) -> None:
-            """Nothing is in it."""
+            """Empty."""
 
     return Net()

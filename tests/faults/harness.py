@@ -21,7 +21,7 @@ MOMENTS: tuple[Moment, ...] = ("start", "trace", "compile", "train", "data", "ev
 HELD: tuple[Moment, ...] = ("start", "trace", "data", "evaluate", "save")
 """Moments at which the user's own code is held by a gate; in the others it computes."""
 TRAINED: tuple[Moment, ...] = ("train", "data", "evaluate", "save")
-"""Moments at which a checkpoint of an epoch stands already."""
+"""Moments after the first checkpoint of an epoch."""
 PATIENCE_S = 180.0
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = f"""
@@ -41,7 +41,7 @@ after_s = 1.0
 after_steps = 2.0
 """
 RECURRENT_STEPS = 12
-"""Unrolled, they keep the compiler busy for a while."""
+"""Unrolled, they take a while to compile."""
 
 
 class Run(LiveRun):
@@ -85,7 +85,7 @@ class Run(LiveRun):
         return self.gate.is_reached
 
     def show(self) -> str:
-        """What `show` prints, its words one space apart."""
+        """The output of `show`, with single spaces."""
         return " ".join(tputui("show", self.dir).out.split())
 
 
@@ -95,7 +95,7 @@ def is_compiling(run_dir: Path) -> bool:
 
 
 def kept_step(run_dir: Path) -> int | None:
-    """Step of the last checkpoint, whose every tensor was read; None where there is none."""
+    """Step of the last checkpoint, after reading all of its tensors; None if there is none."""
     import torch
 
     path = run_dir / "checkpoints" / "last.pt"

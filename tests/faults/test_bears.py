@@ -1,4 +1,4 @@
-"""Faults that a run bears: one run is held at a moment, each fault befalls it there, and then it trains on.
+"""Faults that a run survives: each fault is injected while the run is paused at a moment; then it trains on.
 
 Real processes: `tputui run` without a screen, its supervisor, and the engine on 8 virtual cores.
 """
@@ -29,7 +29,7 @@ BORNE: tuple[Moment, ...] = (*HELD, "train")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Moment, Run]]:
-    """The runs, each started when it is first asked for."""
+    """The runs, each started at its first use."""
     made = Runs(tmp_path_factory.mktemp("borne"))
     yield made
     for run in made.values():
@@ -53,12 +53,12 @@ class Runs(dict[Moment, Run]):
 
 @pytest.fixture(scope="module")
 def run(request: pytest.FixtureRequest, runs: dict[Moment, Run]) -> Run:
-    """The run at a moment, which what came before has left there."""
+    """The run at a moment, after all earlier faults."""
     return runs[request.param]
 
 
 class Borne(NamedTuple):
-    """A fault, and what its user sees."""
+    """A fault, and what the user sees."""
 
     fault: str
     sees: str
@@ -70,13 +70,13 @@ BEARS: list[Borne] = []
 
 
 def at(*moments: Moment, fault: str, sees: str) -> pytest.MarkDecorator:
-    """Runs a test at those moments; all tests of a moment stand together."""
+    """Runs a test at those moments; all tests of a moment are adjacent."""
     BEARS.append(Borne(fault, sees, moments))
     return pytest.mark.parametrize("run", moments, indirect=True, scope="module")
 
 
 def lives_on(run: Run) -> None:
-    """Training is where it was, or has gone on."""
+    """Training is at the same step, or has continued."""
     assert is_running(run.worker_pid)
     assert "running" in run.show() or "starting" in run.show() or "stalled" in run.show()
     if run.moment == "train":
@@ -165,7 +165,7 @@ def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
     lives_on(run)
 
 
-# At the others no request is served before the user's code goes on.
+# At the other moments, no request is served before the user's code returns.
 @at(
     "data",
     "evaluate",

@@ -1,4 +1,4 @@
-"""Faults that end a run, at every moment at which they can befall it: what is said of them, and what is kept.
+"""Faults that end a run, at every moment at which they can occur: what is reported, and what is saved.
 
 Real processes: `tputui run` without a screen, its supervisor, and the engine on 8 virtual cores.
 """
@@ -25,17 +25,17 @@ pytestmark = [pytest.mark.xla, pytest.mark.slow]
 
 
 class Fault(NamedTuple):
-    """What befalls a run, and how it ends."""
+    """A fault, and how the run ends."""
 
     strike: Callable[[Run], None]
     exit_code: ExitCode
     says: str
-    """Stands on the page of the run."""
+    """Text on the page of the run."""
     moments: tuple[Moment, ...]
     sees: str
-    """What its user sees, in words."""
+    """What the user sees, in words."""
     saves: bool = False
-    """Whether the state of that moment is saved, where anything was trained."""
+    """Whether the state of that moment is saved, if anything was trained."""
 
 
 def kill_worker(run: Run) -> None:
@@ -44,7 +44,7 @@ def kill_worker(run: Run) -> None:
 
 
 def kill_all(run: Run) -> None:
-    """The supervisor first, so that it cannot tell."""
+    """The supervisor first, so that it cannot report it."""
     pids = run.supervisor_pid, run.worker_pid
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_fatal_fault_is_reported_and_checkpoint_survives(name: str, run: Run) ->
 
 
 def accounted(run_dir: Path) -> int:
-    """Steps whose losses are in the journal, and steps of which it says that they are not."""
+    """Number of steps whose losses are in the journal or reported as dropped."""
     recorded = sum(event.n for event in events_in(run_dir, "worker-0", ev.StepsRecorded))
     return recorded + sum(event.num_steps for event in events_in(run_dir, "worker-0", ev.StepsDropped))
 

@@ -535,7 +535,7 @@ def test_events_written_while_looking_back_are_read(tmp_path: Path) -> None:
     growing.close()
 
 
-# Places to go back to
+# Cached states
 
 
 @given(st.lists(st.tuples(st.floats(0, 12), st.floats(0, 0.004)), min_size=1, max_size=12), st.integers(1, 6))

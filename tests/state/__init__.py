@@ -1,1 +1,1 @@
-"""Tests of the reducer and of what is shown of it."""
+"""Tests of the reducer and of snapshots."""

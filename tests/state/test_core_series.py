@@ -1,4 +1,4 @@
-"""What each core's loss was: right where it is whole, a fair sample where it is not, small always."""
+"""The loss of each core over a run: exact in short runs, a fair sample in long ones, always bounded in size."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
     assert 128 <= len(found) <= COLUMNS_MAX
     assert decoded < 20_000 // 20, "opening a long run must not decode it"
     for column in found:
-        # A report's value is its number: so the steps that were looked at are known from the mean.
+        # The value of each event is its number, so the mean shows which steps were sampled.
         assert column.middle == pytest.approx(column.means[0] * 100 + 50.5, abs=50)
         assert column.is_sampled == (column.num_steps < column.last_step - column.first_step + 1)
         value, middle = column.means[0], (column.first_step + column.last_step) / 200

@@ -98,8 +98,8 @@ def test_memory_over_time_is_that_of_all_hosts() -> None:
         "supervisor-1": [host(5, 50, 5)],
     }
     points = seen(journals, around(T0 + 9)).memory_history
-    reported_pace = [(point.t - T0, point.hbm_used_bytes, point.host_used_bytes, point.rss_bytes) for point in points]
-    assert reported_pace == [(1, 7, None, None), (2, 9, None, None), (3, 9, 40, 4), (4, 9, 40, 4), (5, 9, 90, 9)]
+    memory = [(point.t - T0, point.hbm_used_bytes, point.host_used_bytes, point.rss_bytes) for point in points]
+    assert memory == [(1, 7, None, None), (2, 9, None, None), (3, 9, 40, 4), (4, 9, 40, 4), (5, 9, 90, 9)]
 
 
 def test_memory_of_a_long_run_includes_its_peak() -> None:
@@ -117,9 +117,9 @@ def test_memory_of_a_long_run_includes_its_peak() -> None:
 
 def test_meters_over_time_are_those_that_were_reported() -> None:
     points = run_until(12).meter_history
-    reported_pace = of(worker_events(), ev.MetersReported)
+    reports = of(worker_events(), ev.MetersReported)
     assert [(point.epoch, point.split, point.step, point.avg) for point in points] == [
-        (event.epoch, event.split, event.step, {"loss": event.meters["loss"].avg}) for event in reported_pace
+        (event.epoch, event.split, event.step, {"loss": event.meters["loss"].avg}) for event in reports
     ]
 
 

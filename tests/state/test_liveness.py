@@ -1,4 +1,4 @@
-"""Whether a run lives: a table of what was said, what the host knows, and what is to be told."""
+"""The condition of a run: a table of events, processes alive, and the expected condition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def beat(t: float, phase: ev.Phase, step: int = 0) -> ev.HeartbeatSent:
 
 
 def stepping(t: float, phase: ev.Phase = "executing", step_s: float = 0.05) -> list[ev.Event]:
-    """A worker that has done eleven steps and said so at `t`."""
+    """A worker that reported eleven steps at `t`."""
     return [
         opened(t - 5, "worker", pid=4243),
         steps_recorded(t, 1, [[1.0] * 8] * 11),
@@ -67,12 +67,12 @@ def compiled(before_s: float, phase: ev.Phase = "compiling") -> list[ev.Event]:
 
 
 def configured(**stall: object) -> list[ev.Event]:
-    """A supervisor that told how long is too long."""
+    """A supervisor whose configuration sets the limits of a stall."""
     return [*SUPERVISED, ev.RunStarted(t=T0, run="r", config={"stall": stall}, argv=[])]
 
 
 def saved(t: float, seconds: float) -> list[ev.Event]:
-    """What a worker says of a save on request that took so long, until the moment `t`."""
+    """The events of a worker about a requested save of that length, up to `t`."""
     beats = [
         ev.HeartbeatSent(t=t - seconds + s, phase="saving", phase_s=s, step=11, epoch=1) for s in range(int(seconds))
     ]
@@ -91,7 +91,7 @@ class Case(NamedTuple):
     now: float
     condition: str
     words: str
-    """Stands in the reason."""
+    """Part of the reason."""
 
 
 CASES = [

@@ -40,7 +40,7 @@ def off_by(row: list[float], deviations: float) -> list[float]:
 
 
 def named(rows: list[list[float]], report_steps: int) -> list[OutlierView | None]:
-    """What the snapshot names after every report."""
+    """The outlier of the snapshot after every report."""
     state = RunState()
     state.apply("worker-0", 0, opened(T0, "worker"))
     found = []

@@ -1,4 +1,4 @@
-"""Who waits where, and stacks with the user's own code first."""
+"""Which process waits where, and stacks with the user's own code first."""
 
 from __future__ import annotations
 

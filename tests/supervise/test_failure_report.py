@@ -200,7 +200,7 @@ finally:
 
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
-    """A control group of this test's own, where the system lets us make one."""
+    """A control group for this test, if the system allows creating one."""
     groups = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
     own = next((group for _, controllers, group in groups if "memory" in controllers.split(",")), None)
     if own is None:

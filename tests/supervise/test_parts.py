@@ -1,4 +1,4 @@
-"""The supervisor's parts: when force falls due, how an end is judged, what of the output becomes lines."""
+"""Parts of the supervisor: escalation, the outcome of a run, lines of output."""
 
 from __future__ import annotations
 

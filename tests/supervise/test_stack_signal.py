@@ -38,7 +38,7 @@ ANSWERS = """
 
 
 def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
-    """What the command prints."""
+    """The output of the command."""
     command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.run_dir), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 

@@ -1,4 +1,4 @@
-"""What a supervisor does about a stall, with real processes."""
+"""The policies of the supervisor for a stall, with real processes."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ from tputui.text import show_page
 from tputui.text.lines import follow
 
 RUN_SECONDS_MAX = 15.0
-"""A hostile run of a few megabytes takes no longer to be looked at in all ways; most take 0.2 s."""
+"""Maximum seconds to open a hostile run of a few megabytes in all views; most take 0.2 s."""
 MEMORY_BYTES_MAX = 2 << 30
 """Address space of the process of the fuzzer, interpreter and libraries included."""
 SOUND_CODES = {ExitCode.DONE, ExitCode.DAMAGED, ExitCode.USAGE}
 
 
 class Finding(Exception):
-    """A hostile run did what none may."""
+    """A hostile run caused an error."""
 
 
 class TooLong(BaseException):
@@ -45,7 +45,7 @@ class TooLong(BaseException):
 
 
 def view_all(run_dir: Path) -> None:
-    """Looks at a run as every view does. Raises what the views raise."""
+    """Opens a run in every view. Raises the errors of the views."""
     snapshot = session.load(run_dir, clock=lambda: 1_760_000_100.0)
     text = show_page.show_text(snapshot)
     if "\x1b" in text or "\x9b" in text:
@@ -89,7 +89,7 @@ def _command(words: list[str]) -> str:
 
 
 def try_seed(seed: int, folder: Path) -> float:
-    """Makes and looks at the hostile run of a seed; returns the seconds it took. Raises `Finding`."""
+    """Makes the hostile run of a seed and opens it; returns the seconds it took. Raises `Finding`."""
     parent = folder / str(seed)
     parent.mkdir()
     try:

@@ -174,7 +174,7 @@ LINES: tuple[Callable[[bytes, random.Random], bytes], ...] = (_forge, _forge, _f
 
 
 def sealed_forgery(chance: random.Random) -> bytes:
-    """A sealed journal whose frames match their checksums and hold what no writer seals."""
+    """A sealed journal with frames that match their checksums but that no writer would write."""
     import zstandard
 
     frames = b""

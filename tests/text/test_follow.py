@@ -1,4 +1,4 @@
-"""A run as lines: the exact bytes, and what ends the following."""
+"""`follow`: the exact bytes of lines and JSON, and when it returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def no_wait(seconds: float) -> None:
 
 
 def followed(session: Session, *, as_json: bool = False) -> tuple[str, str, Snapshot]:
-    """What is written to stdout and to stderr, and the last snapshot."""
+    """The output on stdout and stderr, and the last snapshot."""
     out, narrate = io.StringIO(), io.StringIO()
     snapshot = follow(session, out, as_json=as_json, narrate=narrate, wait=no_wait)
     session.close()

@@ -1,4 +1,4 @@
-"""What `tputui show` prints: an object with fixed keys, and a page."""
+"""The output of `tputui show`: an object with fixed keys, and a page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROMISED = {
 
 
 def loaded(run_dir: Path, *more: ev.Event) -> Snapshot:
-    """The recorded run with more facts of another worker."""
+    """The recorded run with events of another worker."""
     write_journal(run_dir / "worker-1.jsonl", more)
     return load(run_dir, clock=lambda: T0 + 12)
 
