@@ -154,7 +154,7 @@ def is_alive(reading: Reading) -> bool | None:
 
 def _is_over(readings: list[Reading], state: RunState) -> bool:
     """Whether an end event was read, or no process of the run is known to be alive."""
-    ended = any(writer.run_ended or writer.training_ended for writer in state.processes.values())
+    ended = any(process.run_ended or process.training_ended for process in state.processes.values())
     return ended or not any(is_alive(reading) for reading in readings)
 
 

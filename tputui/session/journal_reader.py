@@ -40,11 +40,11 @@ class CachedStates:
     def store(self, bookmarks: dict[str, Bookmark], state: RunState) -> None:
         """Stores the state of each process that was read far enough since its last stored state."""
         for name, bookmark in bookmarks.items():
-            kept, writer = self._kept.get(name, []), state.processes.get(name)
+            kept, process = self._kept.get(name, []), state.processes.get(name)
             since = kept[-1].bookmark.offset if kept else 0
-            if writer is None or writer.newest_t is None or bookmark.offset - since < self._spacing_bytes:
+            if process is None or process.newest_t is None or bookmark.offset - since < self._spacing_bytes:
                 continue
-            self._kept.setdefault(name, kept).append(CachedState(bookmark, writer.fork(), writer.newest_t))
+            self._kept.setdefault(name, kept).append(CachedState(bookmark, process.fork(), process.newest_t))
         while sum(len(kept) for kept in self._kept.values()) > self._most:
             self._spacing_bytes *= 2
             self._kept = {name: kept[1::2] for name, kept in self._kept.items()}

@@ -163,9 +163,9 @@ class Session:
     def training_processes(self) -> list[tuple[str, int]]:
         """Name and process id of the living training processes; ranks in one process are listed once."""
         found: dict[int, str] = {}
-        for writer in (*self._reader.state.workers, *self._reader.state.ranks):
-            if writer.opened and writer.training_ended is None and self._process_lives(writer.name) is not False:
-                found.setdefault(writer.opened.pid, writer.name)
+        for process in (*self._reader.state.workers, *self._reader.state.ranks):
+            if process.opened and process.training_ended is None and self._process_lives(process.name) is not False:
+                found.setdefault(process.opened.pid, process.name)
         return [(name, pid) for pid, name in found.items()]
 
     def close(self) -> None:
@@ -285,7 +285,7 @@ class Session:
 def _half_read(state: RunState, now: float) -> tuple[float, Liveness]:
     """The time and liveness to use while the run is being read: by the present time, it would look lost until the end
     is read."""
-    times = [writer.newest_t for writer in state.processes.values() if writer.newest_t is not None]
+    times = [process.newest_t for process in state.processes.values() if process.newest_t is not None]
     now = min(times, default=now)
     return now, assess(state, dict.fromkeys(state.processes, True), now)
 
@@ -298,7 +298,7 @@ def manifest_damage(run_dir: Path, state: RunState, manifest: rundir.Manifest | 
     lost: int | None = 0
     try:
         asked = manifest or rundir.read_manifest(run_dir)
-        key = [id(writer.run_started) for writer in state.supervisors]
+        key = [id(process.run_started) for process in state.supervisors]
         why = state.memoized("manifest", key, lambda: truncation.contradicted(state, asked.config))
     except rundir.RunNotFound as error:
         why, lost = str(error).partition(": ")[2], None

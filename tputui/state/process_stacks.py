@@ -22,7 +22,7 @@ _FOLDED = {"tputui": "tputui", "library": "libraries"}
 
 def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView | None:
     """Answers to the newest request for stacks; None if none was answered."""
-    all_stacks = [taken for writer in state.in_order for taken in writer.stacks.values()]
+    all_stacks = [taken for process in state.in_order for taken in process.stacks.values()]
     newest = max((taken.request for taken in all_stacks), default=None)
     if newest is None:
         return None
@@ -113,47 +113,47 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
     if len(beating) < 2:
         return ""
     groups: dict[str, list[ProcessState]] = {}
-    for writer in beating:
-        groups.setdefault(_place(writer), []).append(writer)
+    for process in beating:
+        groups.setdefault(_waiting_for(process), []).append(process)
     # The minority holds up the others; processes in a collective only wait.
     order = sorted(groups.items(), key=lambda pair: (_waits(pair[1][0]), len(pair[1])))
     parts: list[str] = []
-    for place, (what, writers) in enumerate(order):
-        longest = max(_since(writer, now) for writer in writers)
-        cores = [core for writer in writers for core in driven(state, writer)]
+    for place, (what, processes) in enumerate(order):
+        longest = max(_since(process, now) for process in processes)
+        cores = [core for process in processes for core in driven(state, process)]
         is_rest = place > 0 and place == len(order) - 1
-        who = _others(len(cores) or len(writers)) if is_rest else fmt.cores(cores) or writers[0].name
-        lasts = "" if is_rest and _waits(writers[0]) else f" for {fmt.whole(longest)}"
+        who = _others(len(cores) or len(processes)) if is_rest else fmt.cores(cores) or processes[0].name
+        lasts = "" if is_rest and _waits(processes[0]) else f" for {fmt.whole(longest)}"
         parts.append(f"{who} {what}{lasts}")
-    step = max(writer.beat.step for writer in beating if writer.beat)
+    step = max(process.beat.step for process in beating if process.beat)
     return f"{', '.join(parts)} at step {step}"
 
 
-def driven(state: RunState, writer: ProcessState) -> list[int]:
+def driven(state: RunState, process: ProcessState) -> list[int]:
     """Cores that a process drives: under `replica` the worker is the first rank, although it reports for all."""
-    if writer.topology is None:
+    if process.topology is None:
         return []
-    is_first_rank = writer.topology.strategy == "replica" and not writer.is_rank
-    return writer.topology.cores[:1] if is_first_rank else writer.topology.cores
+    is_first_rank = process.topology.strategy == "replica" and not process.is_rank
+    return process.topology.cores[:1] if is_first_rank else process.topology.cores
 
 
 def _others(count: int) -> str:
     return f"{fmt.count(count)} other{'s' if count > 1 else ''}"
 
 
-def _place(writer: ProcessState) -> str:
-    beat = writer.beat
+def _waiting_for(process: ProcessState) -> str:
+    beat = process.beat
     assert beat is not None, "only processes with a heartbeat"
     return f"in {beat.waits_for}" if beat.waits_for else fmt.PHASES[beat.phase]
 
 
-def _waits(writer: ProcessState) -> bool:
-    return writer.beat is not None and writer.beat.waits_for is not None
+def _waits(process: ProcessState) -> bool:
+    return process.beat is not None and process.beat.waits_for is not None
 
 
-def _since(writer: ProcessState, now: float) -> float:
-    assert writer.beat is not None, "only processes with a heartbeat"
-    return lasts_s(writer.beat, now)
+def _since(process: ProcessState, now: float) -> float:
+    assert process.beat is not None, "only processes with a heartbeat"
+    return lasts_s(process.beat, now)
 
 
 def _is_users(thread: ev.ThreadStack) -> bool:
@@ -170,13 +170,13 @@ class _Then(NamedTuple):
 
 
 def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
-    writer = state.processes.get(taken.process)
-    then = _then(writer, taken) if writer else _Then()
+    process = state.processes.get(taken.process)
+    then = _then(process, taken) if process else _Then()
     return ProcessStacks(
         t=taken.t,
         process=taken.process,
         pid=taken.pid,
-        cores=driven(state, writer) if writer else [],
+        cores=driven(state, process) if process else [],
         phase=then.phase,
         phase_s=then.phase_s,
         step=then.step,
@@ -187,11 +187,11 @@ def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
     )
 
 
-def _then(writer: ProcessState, taken: ev.StacksTaken) -> _Then:
+def _then(process: ProcessState, taken: ev.StacksTaken) -> _Then:
     """By its receipts for the request, or else by its newest heartbeat before the stacks."""
-    beats = [beat for beat in (writer.beat_at_stacks, writer.beat) if beat is not None and beat.t <= taken.t]
+    beats = [beat for beat in (process.beat_at_stacks, process.beat) if beat is not None and beat.t <= taken.t]
     beat = max(beats, key=lambda each: each.t, default=None)
-    receipts = writer.receipts.get(taken.request) if not taken.by_signal else None
+    receipts = process.receipts.get(taken.request) if not taken.by_signal else None
     if receipts is not None and receipts.seen is not None:
         phase, step = receipts.seen.phase, (receipts.applied or receipts.seen).step
     elif beat is not None:

@@ -137,13 +137,13 @@ def _with_report(found: Failure, reported: ev.FailureReported | None) -> Failure
 
 def _placed(state: RunState, found: Failure) -> Failure:
     """Adds host, process, cores, and the failures that followed."""
-    writer = state.processes.get(found.writer)
-    opened = writer.opened if writer else None
+    process = state.processes.get(found.writer)
+    opened = process.opened if process else None
     return replace(
         found,
         host=opened.host if opened else "",
         pid=found.pid or (opened.pid if opened else None),
-        cores=driven(state, writer) if writer else [],
+        cores=driven(state, process) if process else [],
         followers=list(_followers(state, found)),
     )
 
@@ -152,17 +152,17 @@ def _followers(state: RunState, found: Failure) -> Iterator[str]:
     """Later ends of other processes, in order, as sentences."""
     later: list[tuple[float, str]] = []
     gone: set[str] = {found.writer}
-    for writer in state.in_order:
-        for exited in writer.rank_exits:
+    for process in state.in_order:
+        for exited in process.rank_exits:
             if exited.process in gone or exited.pid == found.pid:
                 continue
             gone.add(exited.process)
             later.append((exited.t, f"{_name(state.processes.get(exited.process), exited.process)}: {_end(exited)}"))
-    for writer in state.in_order:
-        if writer.failure and not writer.failure.process and writer.name not in gone:
-            gone.add(writer.name)
-            first_line = writer.failure.message.partition("\n")[0]
-            later.append((writer.failure.t, f"{_name(writer, writer.name)}: {writer.failure.error}: {first_line}"))
+    for process in state.in_order:
+        if process.failure and not process.failure.process and process.name not in gone:
+            gone.add(process.name)
+            first_line = process.failure.message.partition("\n")[0]
+            later.append((process.failure.t, f"{_name(process, process.name)}: {process.failure.error}: {first_line}"))
     for supervisor in state.supervisors:
         worker = supervisor.worker_exited
         name = f"worker-{supervisor.index}"
@@ -180,8 +180,8 @@ def _end(exited: ev.RankExited) -> str:
     return f"went down after it ({how})"
 
 
-def _name(writer: ProcessState | None, name: str) -> str:
-    return f"{name} (pid {writer.opened.pid})" if writer and writer.opened else name
+def _name(process: ProcessState | None, name: str) -> str:
+    return f"{name} (pid {process.opened.pid})" if process and process.opened else name
 
 
 def place_of(failure: Failure) -> str:

@@ -143,11 +143,11 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
 
 
 def _loss(state: RunState) -> list[Segment]:
-    writers = [(writer, writer.values.series["loss"]) for writer in state.workers if "loss" in writer.values.series]
-    key = tuple((writer.name, series.count) for writer, series in writers)
-    # Charts go through the steps in order; a stranger's run may have recorded them in any.
+    reporting = [(worker, worker.values.series["loss"]) for worker in state.workers if "loss" in worker.values.series]
+    key = tuple((worker.name, series.count) for worker, series in reporting)
+    # Charts go through the steps in order; an untrusted run may have them in any order.
     return state.memoized(
-        "loss", key, lambda: sorted(combined([series for _, series in writers]), key=attrgetter("first_step"))
+        "loss", key, lambda: sorted(combined([series for _, series in reporting]), key=attrgetter("first_step"))
     )
 
 
@@ -270,13 +270,13 @@ def _cores_of(
     worker: ProcessState, ranks: Mapping[int, ProcessState], liveness: Liveness, now: float
 ) -> Iterable[CoreView]:
     """The cores whose losses a worker records; condition and phase come from the process that drives the core."""
-    record = worker.values.newest.get("loss")
+    newest = worker.values.newest.get("loss")
     row = worker.values.newest_row()
     declared = worker.topology.cores if worker.topology else []
-    columns = range(record.cores) if record else range(0)
+    columns = range(newest.cores) if newest else range(0)
     indices = [worker.values.core_of(column, len(columns)) for column in columns] or declared
     host = worker.opened.host if worker.opened else ""
-    step, stepped = record.first + record.n - 1 if record else 0, worker.stepped
+    step, stepped = newest.first + newest.n - 1 if newest else 0, worker.stepped
     # Cached by process, since one may drive thousands of cores and this runs ten times a second.
     known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
     for column, core in enumerate(indices):

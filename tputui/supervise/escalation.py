@@ -167,7 +167,7 @@ class StallPolicy:
             return None
         self._due = tick + STALL_CHECK_S
         state = self._worker_state.state
-        gone = {exited.process for writer in state.workers for exited in writer.rank_exits}
+        gone = {exited.process for worker in state.workers for exited in worker.rank_exits}
         verdict = assess(state, {name: name not in gone for name in state.processes}, now)
         if verdict.condition != "stalled" or not state.workers:
             self._since, self._is_reported = None, False
@@ -176,6 +176,6 @@ class StallPolicy:
         if self._is_reported or tick - self._since < STALL_MIN_S:
             return None
         self._is_reported = True
-        step = max(writer.steps_done for writer in state.workers)
+        step = max(worker.steps_done for worker in state.workers)
         self._reporter.emit(ev.StallFound(t=now, text=verdict.reason, step=step, policy=self._policy))
         return self._escalation.on_stall(tick) if self._policy == "save-stop" else None

@@ -105,9 +105,9 @@ def _unanswered(state: RunState, request: str) -> Iterator[ev.JournalOpened]:
     """The training processes without an answer, each once."""
     seen: set[int] = set()
     answered = {taken.pid for w in state.in_order for taken in w.stacks.values() if taken.request == request}
-    for writer in (*state.workers, *state.ranks):
-        opened = writer.opened
-        if opened and writer.training_ended is None and opened.pid not in answered | seen:
+    for process in (*state.workers, *state.ranks):
+        opened = process.opened
+        if opened and process.training_ended is None and opened.pid not in answered | seen:
             seen.add(opened.pid)
             yield opened
 
