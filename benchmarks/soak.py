@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from tests.cli.helpers import tputui
-from tests.faults.harness import PATIENCE_S, Run, kept_step
+from tests.faults.harness import PATIENCE_S, Run, last_checkpoint_step
 from tests.live import processes_of
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
@@ -105,7 +105,7 @@ class Soak:
             self.errors.append(f"{name}: steps {steps[:1]} to {steps[-1:]} are not present exactly once")
         self.num_steps += len(steps)
         self._compare(run, name)
-        kept = kept_step(run.dir)
+        kept = last_checkpoint_step(run.dir)
         if kept is not None:
             self._resume, self._first_step = run.dir.name, kept + 1
 
@@ -146,7 +146,7 @@ def save(run: Run) -> None:
     """Requests a checkpoint and loads it."""
     before = run.step()
     assert tputui("checkpoint", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S).code == 0
-    assert (kept_step(run.dir) or 0) >= before
+    assert (last_checkpoint_step(run.dir) or 0) >= before
 
 
 def stop(*words: str) -> Callable[[Run], None]:

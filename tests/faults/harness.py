@@ -94,7 +94,7 @@ def is_compiling(run_dir: Path) -> bool:
     return any(beat.phase == "compiling" for beat in events_in(run_dir, "worker-0", ev.HeartbeatSent))
 
 
-def kept_step(run_dir: Path) -> int | None:
+def last_checkpoint_step(run_dir: Path) -> int | None:
     """Step of the last checkpoint, after reading all of its tensors; None if there is none."""
     import torch
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.faults.harness import HELD, PATIENCE_S, FullDisk, Moment, Run, kept_step
+from tests.faults.harness import HELD, PATIENCE_S, FullDisk, Moment, Run, last_checkpoint_step
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
@@ -174,13 +174,13 @@ def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
     sees="the request is refused with the reason",
 )
 def test_full_disk_rejects_request_old_checkpoint_survives(run: Run) -> None:
-    before = kept_step(run.dir)
+    before = last_checkpoint_step(run.dir)
     with FullDisk(run):
         done = tputui("checkpoint", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
     assert done.code != ExitCode.DONE
     assert "refused" in done.out + done.err
     assert "File too large" in done.out + done.err
-    kept = kept_step(run.dir)
+    kept = last_checkpoint_step(run.dir)
     assert kept is not None
     assert before is not None
     assert kept >= before
@@ -195,7 +195,7 @@ def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
     try:
         done = tputui("checkpoint", elsewhere, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
         assert done.code == ExitCode.DONE, done.err
-        assert kept_step(elsewhere) is not None
+        assert last_checkpoint_step(elsewhere) is not None
     finally:
         elsewhere.rename(run.dir)
     lives_on(run)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.helpers import tputui
 from tests.faults.gated import STEPS_PER_EPOCH
-from tests.faults.harness import HELD, MOMENTS, PATIENCE_S, TRAINED, Moment, Run, kept_step, stray_files
+from tests.faults.harness import HELD, MOMENTS, PATIENCE_S, TRAINED, Moment, Run, last_checkpoint_step, stray_files
 from tests.live import processes_of
 from tests.supervise.harness import events_in
 from tputui.exit_codes import ExitCode
@@ -146,7 +146,7 @@ def test_fatal_fault_is_reported_and_checkpoint_survives(name: str, run: Run) ->
     assert accounted(run.dir) >= max(
         (event.step for event in events_in(run.dir, "worker-0", ev.TrainingEnded)), default=0
     )
-    saved = kept_step(run.dir)
+    saved = last_checkpoint_step(run.dir)
     if run.moment in TRAINED:
         assert saved is not None
         assert saved >= (step if fault.saves else 4)
@@ -166,7 +166,7 @@ def accounted(run_dir: Path) -> int:
 def test_lost_run_resumes_from_last_checkpoint(run: Run, tmp_path: Path) -> None:
     kill_all(run)
     run.left()
-    saved = kept_step(run.dir)
+    saved = last_checkpoint_step(run.dir)
     assert saved is not None
 
     words = ["--set", f"epochs={saved // STEPS_PER_EPOCH + 1}", "--set", f"data.gate={run.gate.folder}"]
