@@ -251,7 +251,7 @@ def _before(journal: Path, offset: int) -> bytes | None:
 class CacheFinding(NamedTuple):
     """The result for one cache file."""
 
-    place: str
+    name: str
     """File, relative to the run's directory."""
     bytes: int
     why_not: str
@@ -285,15 +285,15 @@ class CacheVerifier:
             return
         state = self._states.setdefault(writer, ProcessState(writer))
         state.apply(seq, event)
-        place = waiting.pop(seq, None)
-        if place is not None:
-            self._compare(place, state)
+        pending = waiting.pop(seq, None)
+        if pending is not None:
+            self._compare(pending, state)
 
     def findings(self) -> list[CacheFinding]:
         """The results by file name, after all events were applied."""
         for waiting in self._waiting.values():
-            for place in waiting.values():
-                self._report(place.path, "the journal has no event with its number")
+            for pending in waiting.values():
+                self._report(pending.path, "the journal has no event with its number")
             waiting.clear()
         return sorted(self._findings)
 
@@ -314,12 +314,12 @@ class CacheVerifier:
         else:
             self._waiting.setdefault(head.writer, {})[head.last_seq] = _Waiting(path, _digest(content))
 
-    def _compare(self, place: _Waiting, state: ProcessState) -> None:
+    def _compare(self, pending: _Waiting, state: ProcessState) -> None:
         try:
-            same = _digest(state_codec.encode(state)) == place.digest
+            same = _digest(state_codec.encode(state)) == pending.digest
         except state_codec.NotCacheable:
             same = False
-        self._report(place.path, "" if same else "it differs from its journal")
+        self._report(pending.path, "" if same else "it differs from its journal")
 
     def _report(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
         size = path.stat().st_size if path.is_file() else 0

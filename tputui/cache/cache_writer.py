@@ -193,6 +193,6 @@ class CacheWriter:
     def _drop(self, one: _Followed) -> None:
         """Removes the file, other than the newest, whose neighbours are closest together."""
         offsets = [0, *(kept.offset for kept in one.kept)]
-        number = min(range(len(one.kept) - 1), key=lambda place: offsets[place + 2] - offsets[place])
+        number = min(range(len(one.kept) - 1), key=lambda index: offsets[index + 2] - offsets[index])
         dropped = one.kept.pop(number)
         cache_file.path_of(self._run_dir, one.state.name, dropped.last_seq).unlink(missing_ok=True)

@@ -47,9 +47,9 @@ class StateCache:
             self._kept = _heads(self._run_dir)
         found: dict[str, CachedState] = {}
         for writer, kept in self._kept.items():
-            place = self._newest(kept, t, beyond.get(writer, -1))
-            if place is not None:
-                found[writer] = place
+            cached_state = self._newest(kept, t, beyond.get(writer, -1))
+            if cached_state is not None:
+                found[writer] = cached_state
         return found
 
     def _newest(self, kept: list[_CacheFile], t: float, beyond: int) -> CachedState | None:

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     readings, regions = examine(run_dir, verifier)
     findings = verifier.findings()
     regions += [
-        Damage(one.place, 0, one.bytes, one.why_not, 0) for one in findings if one.why_not and not one.is_outdated
+        Damage(one.name, 0, one.bytes, one.why_not, 0) for one in findings if one.why_not and not one.is_outdated
     ]
     if args.json:
         say_json(_as_json(run_dir, readings, regions, findings), indent=2)
@@ -163,7 +163,7 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
         say(inert(phrases.damage(region)))
     for one in findings:
         if one.is_outdated:
-            say(f"{inert(one.place)}: not used: {inert(one.why_not)}")
+            say(f"{inert(one.name)}: not used: {inert(one.why_not)}")
     for reading in readings:
         if reading.dropped_steps:
             say(f"{inert(reading.journal)}: the losses of {reading.dropped_steps} steps were not recorded")
@@ -194,7 +194,7 @@ def _as_json(
         "dir": str(run_dir),
         "sound": not regions,
         "journals": [{"journal": item.journal, "bytes": item.bytes, "records": item.num_events} for item in readings],
-        "places": [{"place": one.place, "bytes": one.bytes, "why_not": one.why_not or None} for one in findings],
+        "places": [{"place": one.name, "bytes": one.bytes, "why_not": one.why_not or None} for one in findings],
         "regions": regions,
         "lost_records": lost_records(regions),
         "dropped_steps": sum(item.dropped_steps for item in readings),

@@ -98,7 +98,7 @@ def table(folds: list[Fold]) -> list[str]:
     over = _over(folds)
     for title in ("mean", "std"):
         rows.append([title, "", "", "", *(fmt.number(over[title].get(name)) for name in names)])
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return [fmt.inert(line) for line in cells]
 

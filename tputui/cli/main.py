@@ -111,13 +111,13 @@ def _report_crash() -> ExitCode:
 
 
 def _dispatch(words: list[str]) -> ExitCode:
-    place = _command_place(words)
-    top = _top_parser().parse(words[:place])
-    if place == len(words):
+    index = _command_place(words)
+    top = _top_parser().parse(words[:index])
+    if index == len(words):
         return _without_a_command(top)
-    name = words[place]
+    name = words[index]
     if name == "help":
-        return _dispatch([*words[place + 1 : place + 2], "--help"])
+        return _dispatch([*words[index + 1 : index + 2], "--help"])
     if name not in COMMANDS:
         near = OTHER_NAMES.get(name) or nearest(name, COMMANDS)
         hint = f"did you mean {near}?" if near else f"commands: {', '.join(COMMANDS)}"
@@ -126,8 +126,8 @@ def _dispatch(words: list[str]) -> ExitCode:
     parser = Parser(f"tputui {name}", textwrap.fill(command.description, HELP_COLUMNS), command.exit_codes)
     _add_runs_dir(parser, top.runs_dir)
     command.add_arguments(parser)
-    given_before = [word for word in words[:place] if word in _VIEW_OPTIONS]
-    return command.run(parser.parse(given_before + words[place + 1 :]))
+    given_before = [word for word in words[:index] if word in _VIEW_OPTIONS]
+    return command.run(parser.parse(given_before + words[index + 1 :]))
 
 
 def _load(name: str) -> Command:
@@ -137,10 +137,10 @@ def _load(name: str) -> Command:
 
 def _command_place(words: list[str]) -> int:
     """Index of the first word that is neither an option nor the value of one."""
-    place = 0
-    while place < len(words) and words[place].startswith("-"):
-        place += 2 if words[place] == "--runs-dir" else 1
-    return min(place, len(words))
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        index += 2 if words[index] == "--runs-dir" else 1
+    return min(index, len(words))
 
 
 def _top_parser() -> Parser:

@@ -173,13 +173,13 @@ def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreC
     means = [array("f", [math.nan]) * num_cores for _ in frame]
     bad: list[list[int]] = [[] for _ in frame]
     for columns, cores in parts:
-        for place, column in _gathered(columns.shown, edges).items():
+        for index, column in _gathered(columns.shown, edges).items():
             for core, mean in zip(cores, column.means, strict=False):
-                means[place][core] = mean
-            bad[place] += [cores[core] for core in column.bad if core < len(cores)]
+                means[index][core] = mean
+            bad[index] += [cores[core] for core in column.bad if core < len(cores)]
     return [
-        _shown(column, means[place], tuple(sorted(bad[place])))
-        for place, column in enumerate(frame)
+        _shown(column, means[index], tuple(sorted(bad[index])))
+        for index, column in enumerate(frame)
     ]  # fmt: skip
 
 
@@ -203,8 +203,8 @@ def _gathered(columns: list[CoreSeries], edges: list[int]) -> dict[int, CoreSeri
     """Joins columns by the last of the ascending `edges` at or before their first step."""
     found: dict[int, CoreSeries] = {}
     for column in columns:
-        place = max(0, bisect_right(edges, column.first) - 1)
-        found[place] = _joined(found[place], column) if place in found else column
+        index = max(0, bisect_right(edges, column.first) - 1)
+        found[index] = _joined(found[index], column) if index in found else column
     return found
 
 

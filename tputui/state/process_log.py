@@ -77,14 +77,14 @@ class Marks(StateStruct):
             return
         self.was_bad.append(event.metric)
         steps = f"steps {event.first} to {event.first + event.n - 1}"
-        place = next((place for place, value in enumerate(values or ()) if not math.isfinite(value)), None)
-        if values is None or place is None:
+        index = next((index for index, value in enumerate(values or ()) if not math.isfinite(value)), None)
+        if values is None or index is None:
             text = f"{event.bad} NaN/inf values of {event.metric} in {steps}"
             self.add("non_finite", event.t, event.first, text)
             return
-        row, column = divmod(place, event.cores)
+        row, column = divmod(index, event.cores)
         core, more = core_of(column, event.cores), f", one of {event.bad} values in {steps}"
-        text = f"{event.metric} {fmt.number(values[place])} on core {core}{more if event.bad > 1 else ''}"
+        text = f"{event.metric} {fmt.number(values[index])} on core {core}{more if event.bad > 1 else ''}"
         self.add("non_finite", event.t, event.first + row, text, core)
 
     @property

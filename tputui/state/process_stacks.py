@@ -52,7 +52,7 @@ def process_lines(process: ProcessStacks) -> Iterator[str]:
     """Lines of one process: its phase, the stacks of its training thread and of threads in the user's code, other
     names."""
     yield headline(process)
-    shown = [thread for place, thread in enumerate(process.threads) if place == 0 or _is_users(thread)]
+    shown = [thread for index, thread in enumerate(process.threads) if index == 0 or _is_users(thread)]
     for thread in shown:
         yield f"  {thread.name}"
         yield from (f"    {line}" for line in folded(thread.frames))
@@ -118,10 +118,10 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
     # The minority holds up the others; processes in a collective only wait.
     order = sorted(groups.items(), key=lambda pair: (_waits(pair[1][0]), len(pair[1])))
     parts: list[str] = []
-    for place, (what, processes) in enumerate(order):
+    for index, (what, processes) in enumerate(order):
         longest = max(_since(process, now) for process in processes)
         cores = [core for process in processes for core in driven(state, process)]
-        is_rest = place > 0 and place == len(order) - 1
+        is_rest = index > 0 and index == len(order) - 1
         who = _others(len(cores) or len(processes)) if is_rest else fmt.cores(cores) or processes[0].name
         lasts = "" if is_rest and _waits(processes[0]) else f" for {fmt.whole(longest)}"
         parts.append(f"{who} {what}{lasts}")

@@ -155,7 +155,7 @@ class ProcessState(StateStruct):
         return self.progress is not None or bool(self.values.series)
 
     @property
-    def place(self) -> tuple[int, str]:
+    def sort_key(self) -> tuple[int, str]:
         """Sort key: host, then name."""
         return self.index, self.name
 

@@ -61,7 +61,7 @@ class RunState:
     @property
     def in_order(self) -> list[ProcessState]:
         """Every process, by host and name."""
-        return sorted(self.processes.values(), key=lambda process: process.place)
+        return sorted(self.processes.values(), key=lambda process: process.sort_key)
 
     @property
     def newest_t(self) -> float | None:

@@ -70,7 +70,7 @@ def block(failure: Failure) -> list[str]:
     """The failure as lines of text, for the report file, `--no-ui` and `show`."""
     rows = [("first failure", place_of(failure)), ("what", what(failure)), ("", KINDS[failure.kind])]
     rows.append(("when", f"{_moment(failure.t)}, step {failure.step}, while {fmt.PHASES[failure.phase]}"))
-    rows += [("your code" if not place else "", where) for place, where in enumerate(your_code(failure))]
+    rows += [("your code" if not index else "", where) for index, where in enumerate(your_code(failure))]
     rows += [("memory", failure.memory)] if failure.memory else []
     lines = [line for name, text in rows for line in _row(name, text)]
     for name, part in (
@@ -196,5 +196,5 @@ def _moment(t: float) -> str:
 
 
 def _row(name: str, text: str) -> Iterator[str]:
-    for place, line in enumerate(text.splitlines() or [""]):
-        yield f"{'' if place else name:<14} {line}".rstrip()
+    for index, line in enumerate(text.splitlines() or [""]):
+        yield f"{'' if index else name:<14} {line}".rstrip()

@@ -156,9 +156,9 @@ def _aligned(parts: Sequence[Sequence[Piece]]) -> list[Piece]:
         for part in left:
             for piece in part:
                 if piece.first <= end:
-                    place = max(0, bisect_right(edges, piece.first) - 1)
-                    found[place] = found[place].join(piece) if place in found else piece
-        joined += [found[place] for place in sorted(found)]
+                    index = max(0, bisect_right(edges, piece.first) - 1)
+                    found[index] = found[index].join(piece) if index in found else piece
+        joined += [found[index] for index in sorted(found)]
         beyond = ([piece for piece in part if piece.first > end] for part in left)
         left = [part for part in beyond if part]
     return joined

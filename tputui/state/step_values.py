@@ -182,12 +182,12 @@ class StepValues(StateStruct, dict=True):
             return None
 
     def _keep_bad(self, event: StepsRecorded, values: Sequence[float], log: ProcessLog) -> None:
-        for place, value in enumerate(values):
+        for index, value in enumerate(values):
             if not math.isfinite(value):
-                row, column = divmod(place, event.cores)
+                row, column = divmod(index, event.cores)
                 bad = BadValue(event.first + row, column, event.metric, value)
                 if not self.non_finite:
-                    row_values = values[place - column : place - column + event.cores]
+                    row_values = values[index - column : index - column + event.cores]
                     num_bad = sum(not math.isfinite(other) for other in row_values)
                     where = f"core {self.core_of(column, event.cores)}" if num_bad == 1 else f"{num_bad} cores"
                     where = f"all {num_bad} cores" if num_bad == event.cores > 1 else where

@@ -87,8 +87,8 @@ def _placed(found: list[Mark], plan: Plan | None, loss: Sequence[Segment]) -> li
     before = plan.first_step - 1 if plan else 0
     placed: list[Mark] = []
     for mark in found:
-        place = bisect_right(times, mark.t)
-        step = mark.step or (loss[place - 1].last_step if place and mark.kind != "resume" else before)
+        index = bisect_right(times, mark.t)
+        step = mark.step or (loss[index - 1].last_step if index and mark.kind != "resume" else before)
         placed.append(msgspec.structs.replace(mark, step=step))
     return placed
 

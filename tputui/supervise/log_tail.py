@@ -97,7 +97,7 @@ class LastOutput(NamedTuple):
 def read_last(log: Path, traceback: str = "") -> LastOutput:
     """Reads the end of a log file, however long the file is. Lines of `traceback` are left out."""
     lines = _last_lines(log)
-    head = next((place for place, line in enumerate(lines) if line.startswith(_STACK_HEAD)), len(lines))
+    head = next((index for index, line in enumerate(lines) if line.startswith(_STACK_HEAD)), len(lines))
     known = {line.strip() for line in traceback.splitlines()}
     printed = [line for line in lines[:head] if line.strip() not in known]
     return LastOutput(printed[-LAST_LINES:], "\n".join(lines[head : head + STACK_LINES_MAX]))

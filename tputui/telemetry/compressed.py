@@ -151,11 +151,11 @@ class CompressedTail:
             self.name, self._offset, self._expected_seq, damage, self._bad_start, self._bad_reason, self._journal_id
         )
 
-    def go_to(self, place: Bookmark) -> None:
+    def go_to(self, bookmark: Bookmark) -> None:
         """Continues at a bookmark of this journal."""
-        self._offset, self._expected_seq, self.damage = place.offset, place.next_seq, list(place.damage)
-        self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
-        self._journal_id = place.journal_id
+        self._offset, self._expected_seq, self.damage = bookmark.offset, bookmark.next_seq, list(bookmark.damage)
+        self._bad_start, self._bad_reason = bookmark.bad_start, bookmark.bad_reason
+        self._journal_id = bookmark.journal_id
 
     @property
     def position(self) -> JournalPosition:

@@ -75,7 +75,7 @@ def unpack_bytes(block: str, num_values: int) -> bytes:
 def shuffle(raw: bytes | bytearray | memoryview) -> bytes:
     """Regroups float32 bytes: all first bytes, then all second bytes, and so on."""
     view = bytes(raw)
-    return b"".join(view[place::_FLOAT_BYTES] for place in range(_FLOAT_BYTES))
+    return b"".join(view[byte::_FLOAT_BYTES] for byte in range(_FLOAT_BYTES))
 
 
 def unshuffle(grouped: bytes) -> bytes:
@@ -84,8 +84,8 @@ def unshuffle(grouped: bytes) -> bytes:
         raise BlockError("not a whole number of values")
     raw = bytearray(len(grouped))
     quarter = len(grouped) // _FLOAT_BYTES
-    for place in range(_FLOAT_BYTES):
-        raw[place::_FLOAT_BYTES] = grouped[place * quarter : (place + 1) * quarter]
+    for byte in range(_FLOAT_BYTES):
+        raw[byte::_FLOAT_BYTES] = grouped[byte * quarter : (byte + 1) * quarter]
     return bytes(raw)
 
 

@@ -192,12 +192,12 @@ class Tail:
             self.name, offset, self._expected_seq, damage, self._bad_start, self._bad_reason, self._journal_id
         )
 
-    def go_to(self, place: Bookmark) -> None:
+    def go_to(self, bookmark: Bookmark) -> None:
         """Continues at a bookmark of this journal."""
-        self._read_to, self._partial, self._expected_seq = place.offset, b"", place.next_seq
-        self._journal_id = place.journal_id
-        self.damage = list(place.damage)
-        self._bad_start, self._bad_reason = place.bad_start, place.bad_reason
+        self._read_to, self._partial, self._expected_seq = bookmark.offset, b"", bookmark.next_seq
+        self._journal_id = bookmark.journal_id
+        self.damage = list(bookmark.damage)
+        self._bad_start, self._bad_reason = bookmark.bad_start, bookmark.bad_reason
 
     @property
     def position(self) -> JournalPosition:

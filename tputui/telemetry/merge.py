@@ -62,7 +62,7 @@ class JournalTail(Protocol):
     def position(self) -> JournalPosition: ...
     @property
     def bookmark(self) -> Bookmark: ...
-    def go_to(self, place: Bookmark) -> None: ...
+    def go_to(self, bookmark: Bookmark) -> None: ...
 
 
 class _Cursor:
@@ -130,7 +130,7 @@ class Merge:
         """Bookmarks after the events returned so far, by writer; without writers that have unreturned events."""
         return {name: cursor.tail.bookmark for name, cursor in self._cursors.items() if not cursor.waiting}
 
-    def go_to(self, places: Mapping[str, Bookmark], reached: Mapping[str, Reached]) -> set[str]:
+    def go_to(self, bookmarks: Mapping[str, Bookmark], reached: Mapping[str, Reached]) -> set[str]:
         """Continues each writer's journal at a bookmark, whatever was returned before.
 
         `reached` describes what was read before each bookmark that is not the start. Returns the writers that were
@@ -140,9 +140,9 @@ class Merge:
         self._discover()
         moved: set[str] = set()
         for writer, cursor in self._cursors.items():
-            place = places.get(writer)
-            if place is not None and place.journal in ("", cursor.tail.name):
-                cursor.tail.go_to(place)
+            bookmark = bookmarks.get(writer)
+            if bookmark is not None and bookmark.journal in ("", cursor.tail.name):
+                cursor.tail.go_to(bookmark)
                 cursor.waiting.clear()
                 cursor.reached = reached.get(writer, Reached())
                 moved.add(writer)

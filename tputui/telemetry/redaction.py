@@ -107,8 +107,8 @@ def masked_text(text: str) -> str:
     if not any(hint in small for hint in _HINTS):
         return text
     if len(text) > _TEXT_CHARS_MAX:
-        places = range(0, len(text), _TEXT_CHARS_MAX)
-        return "".join(masked_text(text[place : place + _TEXT_CHARS_MAX]) for place in places)
+        offsets = range(0, len(text), _TEXT_CHARS_MAX)
+        return "".join(masked_text(text[offset : offset + _TEXT_CHARS_MAX]) for offset in offsets)
     text = _SHAPES.sub(MASK, text)
     text = _IN_ADDRESS.sub(rf"\1{MASK}@", text)
     text = _IN_QUERY.sub(rf"\1{MASK}", text)
@@ -154,7 +154,7 @@ def secret_keys(value: Any, name: str = "") -> list[str]:
             key for inner, item in value.items() for key in secret_keys(item, f"{name}.{inner}" if name else str(inner))
         ]
     if isinstance(value, list | tuple):
-        return [key for place, item in enumerate(value) for key in secret_keys(item, f"{name}[{place}]")]
+        return [key for index, item in enumerate(value) for key in secret_keys(item, f"{name}[{index}]")]
     return [name] if masked(value, name) != value else []
 
 
@@ -176,15 +176,15 @@ def _masked_header(found: re.Match[str]) -> str:
 def _masked_assignments(text: str) -> str:
     """The text with the values of secret names masked. Values of other names are searched like any text."""
     parts: list[str] = []
-    done = place = 0
-    while (found := _ASSIGNED.search(text, place)) is not None:
-        place = found.end()
+    done = offset = 0
+    while (found := _ASSIGNED.search(text, offset)) is not None:
+        offset = found.end()
         # Check the name first: matching every value would be slow for nested assignments.
         may_be = _MAY_BE_SECRET.search("".join(_words(found["name"])).lower())
-        value = _VALUE.match(text, place) if may_be else None
+        value = _VALUE.match(text, offset) if may_be else None
         if value is not None and (masked := _masked_value(found["name"], value)) is not None:
-            parts += [text[done:place], masked]
-            done = place = value.end()
+            parts += [text[done:offset], masked]
+            done = offset = value.end()
     return "".join([*parts, text[done:]])
 
 

@@ -139,23 +139,23 @@ def _copy_others(run_dir: Path, into: Path, done: set[str]) -> list[str]:
     """Copies or links every other regular file; returns the files that were left out, with the reason."""
     left_out: list[str] = []
     for path in _walk(run_dir):
-        place = path.relative_to(run_dir)
-        if place.parts[0] == rundir.CACHE_DIR:
+        relative = path.relative_to(run_dir)
+        if relative.parts[0] == rundir.CACHE_DIR:
             continue  # the cached states belong to the original journals
-        if str(place) in done or (path.name.startswith(".") and path.name.endswith(".tmp")):
+        if str(relative) in done or (path.name.startswith(".") and path.name.endswith(".tmp")):
             continue
-        target = into / place
+        target = into / relative
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode) and _stays_inside(path, run_dir):
             target.symlink_to(os.readlink(path))
         elif stat.S_ISREG(mode):
             try:
-                _link_or_copy(path, target, link=place.parts[0] == rundir.CHECKPOINTS)
+                _link_or_copy(path, target, link=relative.parts[0] == rundir.CHECKPOINTS)
             except PermissionError:
-                left_out.append(f"{place}: it cannot be read")
+                left_out.append(f"{relative}: it cannot be read")
         elif not stat.S_ISDIR(mode):
-            left_out.append(f"{place}: it is not a regular file of the run")
+            left_out.append(f"{relative}: it is not a regular file of the run")
     return left_out
 
 

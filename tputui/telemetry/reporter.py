@@ -104,9 +104,9 @@ class Reporter:
             self._warn(f"the {metric} of the steps from {first} could not be recorded: not {cores} values per step")
             return
         piece = RECORD_BYTES_MAX // row_bytes * row_bytes
-        for place in range(0, len(raw), piece):
-            rows = raw[place : place + piece]
-            self._put_steps(RawSteps(self.clock(), first + place // row_bytes, cores, metric, rows))
+        for offset in range(0, len(raw), piece):
+            rows = raw[offset : offset + piece]
+            self._put_steps(RawSteps(self.clock(), first + offset // row_bytes, cores, metric, rows))
 
     def step_log(self, cores: int, metric: str = "loss") -> StepLog:
         """A log for per-core values that are already on the host, called once per step."""

@@ -161,9 +161,9 @@ def _as_row(values: Any, cores: int) -> list[float]:
     """Converts values of other types to [cores] floats: NaN if not a number, infinite if beyond float32."""
     row = [math.nan] * cores
     with contextlib.suppress(TypeError):
-        for place, value in zip(range(cores), values, strict=False):
+        for index, value in zip(range(cores), values, strict=False):
             with contextlib.suppress(TypeError, ValueError):
-                row[place] = _as_float32(float(value))
+                row[index] = _as_float32(float(value))
     return row
 
 

@@ -282,12 +282,12 @@ def loss_chart(segments: Sequence[Segment], width: int = 100, height: int = 12) 
         return []
     low, high = min(column.min for column in present), max(column.max for column in present)
     rows = [[" "] * len(columns) for _ in range(height)]
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         if column is None or not column.num_values:
             continue
         for row in range(_chart_row(column.max, low, high, height), _chart_row(column.min, low, high, height) + 1):
-            rows[row][place] = BAND
-        rows[_chart_row(column.mean, low, high, height)][place] = MEAN
+            rows[row][index] = BAND
+        rows[_chart_row(column.mean, low, high, height)][index] = MEAN
     labels = {0: fmt.number(high), height - 1: fmt.number(low)}
     lines = [f"{labels.get(row, ''):>{_LABEL_WIDTH}} |{''.join(cells)}".rstrip() for row, cells in enumerate(rows)]
     bad = "".join(BAD if column is not None and column.num_bad else " " for column in columns)
@@ -307,9 +307,9 @@ def _columns(segments: Sequence[Segment], width: int) -> list[Segment | None]:
     width = min(width, last - first + 1)
     columns: list[Segment | None] = [None] * width
     for segment in segments:
-        place = min(width - 1, (segment.first_step - first) * width // (last - first + 1))
-        before = columns[place]
-        columns[place] = segment if before is None else _joined(before, segment)
+        index = min(width - 1, (segment.first_step - first) * width // (last - first + 1))
+        before = columns[index]
+        columns[index] = segment if before is None else _joined(before, segment)
     return columns
 
 
