@@ -1,4 +1,4 @@
-"""What every test is held to: nothing of it outlives it, and it sees none of the developer's own settings."""
+"""Settings of all tests: they leave nothing behind and do not see the settings of the developer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hypothesis import settings
 from tests import forked, recorded
 from tests.hermetic import Session
 
-# A busy machine is no failure: nothing here is timed. And no examples are kept in the working directory.
+# No deadlines, because the machine may be busy, and no database of examples in the working directory.
 settings.register_profile("tputui", deadline=None, database=None)
 settings.load_profile("tputui")
 _SESSION = pytest.StashKey[Session]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hides the user's settings from the tests. The processes of xdist inherit what is set here."""
+    """Hides the user's settings from the tests. The processes of xdist inherit the environment."""
     if hasattr(config, "workerinput"):
         return
     session = config.stash[_SESSION] = Session()
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails where a test has left a process or a file behind."""
+    """Fails if a test left a process or a file behind."""
     forked.end_template()
     hermetic = session.config.stash.get(_SESSION, None)
     if hermetic is None:
@@ -55,7 +55,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _environment_is_left_as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    # What a viewer keeps must never reach another test.
+    # Preferences that a viewer saves must not reach another test.
     with pytest.MonkeyPatch.context() as own:
         own.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         before = dict(os.environ)

@@ -1,8 +1,8 @@
-"""The machine kept out of the tests, and the tests out of the machine.
+"""Isolates the tests from the machine, and the machine from the tests.
 
 Before the first test the user's settings are removed from the environment, and the temporary directory, the home
-directory and the state of tools become directories of this session. After the last one the session fails if a process
-of it still lives or if a file lies where none should.
+directory and the state of tools become directories of this session. After the last one the session fails if it
+leaves a process or a file behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[1]
 FOREIGN = (
     "TPUTUI_", "TEXTUAL", "PJRT_", "XLA_", "XRT_", "TPU_", "LIBTPU_", "LC_", "XDG_", "HYPOTHESIS_", "CLICOLOR"
 )  # fmt: skip
-"""Beginnings of the names of variables that change what is tested."""
+"""Prefixes of environment variables that would change the results of tests."""
 FOREIGN_NAMES = (
     "BROWSER", "COLORTERM", "COLUMNS", "CPU_NUM_DEVICES", "FORCE_COLOR", "LANGUAGE", "LINES", "NO_COLOR",
     "PYTHONDEVMODE", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONSAFEPATH", "PYTHONUNBUFFERED", "PYTHONUTF8",
@@ -39,7 +39,7 @@ SETTINGS = {
 OWN = frozenset({".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", "snapshot_report.html"})
 """What pytest and its like leave, at the top of a directory."""
 PATIENCE_S = 10.0
-"""What processes that were ended have to be gone."""
+"""Seconds that processes have to end."""
 
 
 class Session:
@@ -48,8 +48,8 @@ class Session:
     def __init__(self) -> None:
         """Replaces the environment. Only in the process that the user started, before it starts others."""
         self._folder = Path(tempfile.mkdtemp(prefix="tputui-tests-"))
-        self._before = {offset: _names(offset) for offset in {REPOSITORY, Path.cwd()}}
-        # Tests look at runs as another user, who must be able to come as far as their directories.
+        self._before = {folder: _names(folder) for folder in {REPOSITORY, Path.cwd()}}
+        # Some tests read runs as another user, who must be able to reach their directories.
         self._folder.chmod(0o755)
         outside = tempfile.gettempdir()
         for name in list(os.environ):
@@ -63,7 +63,7 @@ class Session:
             HYPOTHESIS_STORAGE_DIRECTORY=str(self._folder / "tools"),
             XDG_CACHE_HOME=str(self._folder / "tools"),
             XDG_CONFIG_HOME=str(self._folder / "tools"),
-            # pytest's own directories outlive the session, so that one can look into them.
+            # pytest's own directories outlive the session, for inspection.
             PYTEST_DEBUG_TEMPROOT=outside,
             TMPDIR=str(self._folder / "tmp"),
         )
@@ -71,12 +71,12 @@ class Session:
         tempfile.tempdir = None
 
     def left(self) -> list[str]:
-        """What was left behind, in words; the processes among it are ended."""
+        """Processes and files that were left behind, in words; the processes are killed."""
         found = [f"process {pid}: {words}" for pid, words in self._end_processes()]
         # Files, since torch makes an empty directory as it is imported, and a killed process cannot remove that.
         found += [f"file {path}" for name in ("tmp", "home") for path in _files(self._folder / name)]
-        for offset, before in self._before.items():
-            found += [f"file {offset / name}" for name in sorted(_names(offset) - before)]
+        for folder, before in self._before.items():
+            found += [f"file {folder / name}" for name in sorted(_names(folder) - before)]
         return found
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Session:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end_processes(self) -> list[tuple[int, str]]:
-        """The processes of the session that still live; one that is about to end is waited for."""
+        """Kills the processes of the session that are still alive after a wait, and returns them."""
         deadline = time.monotonic() + PATIENCE_S
         while (living := self._processes()) and time.monotonic() < deadline:
             Event().wait(0.1)
@@ -94,7 +94,7 @@ class Session:
         return living
 
     def _processes(self) -> list[tuple[int, str]]:
-        """Those that have this session's temporary directory in their environment, but this one."""
+        """Other processes with the temporary directory of this session in their environment."""
         mark, found = os.fsencode(f"TMPDIR={self._folder / 'tmp'}"), []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
@@ -109,9 +109,9 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if not path.is_dir())
 
 
-def _names(offset: Path) -> frozenset[str]:
-    """What lies at the top of a directory, where whatever is written by a relative name lands."""
+def _names(folder: Path) -> frozenset[str]:
+    """Names at the top of a directory, where files with relative names would be written."""
     try:
-        return frozenset(os.listdir(offset)) - OWN
+        return frozenset(os.listdir(folder)) - OWN
     except OSError:
         return frozenset()
