@@ -1,4 +1,4 @@
-"""Formats numbers, times, sizes and untrusted text, in the same way for the screen, the lines of `--no-ui` and reports."""
+"""Formats numbers, times, sizes and untrusted text, in the same way for the screen, lines of text and reports."""
 
 from __future__ import annotations
 
