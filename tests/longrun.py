@@ -51,7 +51,7 @@ def write_cache(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]
     return cache_file.listed(run_dir)
 
 
-def page_and_json(run_dir: Path) -> str:
+def rendered(run_dir: Path) -> str:
     """The snapshot of a run as text, and what `show` and `show --json` print."""
     snapshot = session.load(run_dir, clock=lambda: recorded.T0 + 10_000)
     return spelt(snapshot) + show_text(snapshot) + msgspec.json.encode(to_show(snapshot, whole=True)).decode()

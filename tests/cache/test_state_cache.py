@@ -85,12 +85,12 @@ def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 
 def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, whole = longrun.page_and_json(run_dir), longrun.num_read(run_dir)
+    before, whole = longrun.rendered(run_dir), longrun.num_read(run_dir)
     page = shown(run_dir, capsys)
     cached_files = longrun.write_cache(run_dir)
     assert 1 < len(cached_files) <= OF_A_WRITER_MAX
     assert longrun.num_read(run_dir) < whole / 10
-    assert longrun.page_and_json(run_dir) == before
+    assert longrun.rendered(run_dir) == before
     assert shown(run_dir, capsys) == page
     assert check(run_dir, capsys) == (
         0,
@@ -100,12 +100,12 @@ def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.Ca
 
 @pytest.mark.usefixtures("_small_frames")
 def test_compressed_run_opens_from_cached_states(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, whole, page = longrun.page_and_json(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
+    before, whole, page = longrun.rendered(run_dir), longrun.num_read(run_dir), shown(run_dir, capsys)
     cached_files = seal_with_cache(run_dir)
     assert not (run_dir / JOURNAL).exists()
     assert cached_files
     assert longrun.num_read(run_dir) < whole / 10
-    assert longrun.page_and_json(run_dir) == before
+    assert longrun.rendered(run_dir) == before
     assert shown(run_dir, capsys) == page
     code, out = check(run_dir, capsys)
     assert (code, f"{len(cached_files)} cached states" in out) == (0, True)
@@ -161,9 +161,9 @@ def test_grown_journal_continues_from_newest_state(run_dir: Path) -> None:
     longrun.write_cache(run_dir)
     journal.write_bytes(b"".join(lines))
     assert longrun.num_read(run_dir) < 500
-    before = longrun.page_and_json(run_dir)
+    before = longrun.rendered(run_dir)
     shutil.rmtree(run_dir / "places")
-    assert longrun.page_and_json(run_dir) == before
+    assert longrun.rendered(run_dir) == before
 
 
 # Invalid cache files -------------------------------------------------------------------------------------------------
@@ -276,11 +276,11 @@ NOT_REPORTED = {_a_pipe_and_a_link, _a_folder_elsewhere}
 def test_false_state_is_rejected_and_reported(
     run_dir: Path, capsys: pytest.CaptureFixture[str], corrupt: Callable[[Path, Path], None]
 ) -> None:
-    expected, half_way = longrun.page_and_json(run_dir), recorded.T0 + 300
+    expected, half_way = longrun.rendered(run_dir), recorded.T0 + 300
     then = spelt(session.load_at(run_dir, half_way))
     newest = longrun.write_cache(run_dir)[-1]
     corrupt(run_dir, newest)
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
     assert spelt(session.load_at(run_dir, half_way)) == then
     code, out = check(run_dir, capsys)
     assert (code, "places/" in out) == ((0, False) if corrupt in NOT_REPORTED else (1, True))
@@ -290,11 +290,11 @@ def test_false_state_is_rejected_and_reported(
 def test_state_of_other_version_is_ignored_not_damage(
     run_dir: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
 ) -> None:
-    expected, whole = longrun.page_and_json(run_dir), longrun.num_read(run_dir)
+    expected, whole = longrun.rendered(run_dir), longrun.num_read(run_dir)
     for cached in longrun.write_cache(run_dir):
         longrun.forge(cached, **changes)
     assert longrun.num_read(run_dir) == whole
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
     code, out = check(run_dir, capsys)
     assert code == 0
     assert "not used: tputui " in out
@@ -302,10 +302,10 @@ def test_state_of_other_version_is_ignored_not_damage(
 
 def test_states_of_compressed_journal_are_not_damage(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A supervisor that is killed after sealing and before rewriting its cache files leaves them."""
-    expected = longrun.page_and_json(run_dir)
+    expected = longrun.rendered(run_dir)
     cached_files = longrun.write_cache(run_dir)
     seal(run_dir / JOURNAL)
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
     code, out = check(run_dir, capsys)
     assert (code, out.count("not used: its journal was sealed since")) == (0, len(cached_files))
 
@@ -328,12 +328,12 @@ def test_truncated_journal_opens_from_earlier_state(run_dir: Path, capsys: pytes
     content = journal.read_bytes()
     cut = cache_file.read_head(cached_files[-3]).offset + 50
     journal.write_bytes(content[:cut])
-    before, read = longrun.page_and_json(run_dir), longrun.num_read(run_dir)
+    before, read = longrun.rendered(run_dir), longrun.num_read(run_dir)
     assert read < 100
     code, out = check(run_dir, capsys)
     assert (code, out.count(f"{JOURNAL} is shorter than it was")) == (1, 2)
     shutil.rmtree(run_dir / "places")
-    assert longrun.page_and_json(run_dir) == before
+    assert longrun.rendered(run_dir) == before
 
 
 def test_check_finds_damage_before_a_cached_state(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,29 +346,29 @@ def test_check_finds_damage_before_a_cached_state(run_dir: Path, capsys: pytest.
 
 def test_no_state_is_written_after_damage(run_dir: Path) -> None:
     at = flip_bit(run_dir / JOURNAL)
-    expected = longrun.page_and_json(run_dir)
+    expected = longrun.rendered(run_dir)
     cached_files = longrun.write_cache(run_dir)
     assert cached_files
     assert all(cache_file.read_head(cached).offset < at for cached in cached_files)
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
     assert "damage" in expected
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_states_of_hostile_run_change_no_snapshot(tmp_path: Path, seed: int) -> None:
     run_dir, chance = hostile_run(tmp_path, seed), random.Random(seed)
-    expected = longrun.page_and_json(run_dir)
+    expected = longrun.rendered(run_dir)
     for _ in range(2):
         cache_writer = CacheWriter(run_dir, spacing_bytes=chance.choice((500, 2_000, 9_000)), spacing_share=0)
         cache_writer.poll()
         cache_writer.finish(60.0)
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
     for cached in cache_file.listed(run_dir):
         content = cached.read_bytes()
         for damage in chance.sample(BYTES, 2):
             content = damage(content, chance) if content else content
         cached.write_bytes(content)
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
     assert main(["check", str(run_dir)]) in (0, 1)
 
 
@@ -444,12 +444,12 @@ print(cache_writer.error)
 
 
 def test_full_disk_only_loses_the_state(run_dir: Path) -> None:
-    expected = longrun.page_and_json(run_dir)
+    expected = longrun.rendered(run_dir)
     words = [sys.executable, "-P", "-c", _ON_A_FULL_DISK, str(run_dir), str(longrun.SPACING_BYTES)]
     trouble = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     assert trouble == os.strerror(errno.EFBIG)  # a full disk gives ENOSPC
     assert list((run_dir / "places").iterdir()) == []
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
 
 
 def test_unwritable_cache_folder_only_loses_states(run_dir: Path) -> None:
@@ -474,14 +474,14 @@ while True:
 def test_kill_during_cache_write_leaves_intact_states(
     run_dir: Path, capsys: pytest.CaptureFixture[str], num_kept: int
 ) -> None:
-    expected = longrun.page_and_json(run_dir)
+    expected = longrun.rendered(run_dir)
     process = subprocess.Popen([sys.executable, "-P", "-c", _WRITES_REPEATEDLY, str(run_dir)])
     try:
         wait_for(lambda: len(cache_file.listed(run_dir)) >= num_kept, "places")
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert longrun.page_and_json(run_dir) == expected
+    assert longrun.rendered(run_dir) == expected
     code, out = check(run_dir, capsys)
     assert (code, "cached state" in out) == (0, True)  # one or more
 
@@ -493,7 +493,7 @@ def test_repaired_copy_has_no_cached_states(run_dir: Path, capsys: pytest.Captur
     capsys.readouterr()
     copy = run_dir.with_name(f"{run_dir.name}-repaired")
     assert not (copy / "places").exists()
-    assert "1 event" in longrun.page_and_json(copy)
+    assert "1 event" in longrun.rendered(copy)
 
 
 def test_short_run_has_no_cached_state(recorded_run: Path) -> None:
