@@ -94,7 +94,7 @@ def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.Ca
     assert shown(run_dir, capsys) == page
     assert check(run_dir, capsys) == (
         0,
-        f"long-1: no damage: {whole} events in 2 journals, {len(cached_files)} cached states\n",
+        f"long-1: no damage: {whole:,} events in 2 journals, {len(cached_files)} cached states\n",
     )
 
 
