@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,20 +34,20 @@ _IMPORTS = (
 )
 """What `import torch_xla` imports of torch, and the package of the digits. Our own modules are left to the copies."""
 _HEADER_BYTES = 8
-_NUM_STREAMS = 2
+_NUM_STREAMS = 3
 
 
 class Process:
     """A copy of the template, used like `subprocess.Popen`."""
 
     def __init__(
-        self, module: str, arguments: list[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+        self, module: str, arguments: list[str], *, cwd: Path, env: Mapping[str, str], streams: list[int]
     ) -> None:
-        """Starts `module` with these arguments, and nothing on its standard input."""
+        """Starts `module` with these arguments; `streams` become its standard input, output and error."""
         message = json.dumps([module, arguments, str(cwd), dict(env)]).encode()
         self._answers, theirs = socket.socketpair()
         with theirs:
-            descriptors = array.array("i", [stdout, stderr, theirs.fileno()])
+            descriptors = array.array("i", [*streams, theirs.fileno()])
             template = _template()
             template.sendmsg(
                 [len(message).to_bytes(_HEADER_BYTES, "little")],
@@ -84,6 +85,35 @@ class Process:
     def kill(self) -> None:
         """Ends it at once."""
         self.send_signal(signal.SIGKILL)
+
+
+def run(
+    module: str,
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    timeout: float = 600.0,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a module to its end, as `subprocess.run` does with captured output; `env` is added to the environment."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(_NUM_STREAMS)]
+        files[0].write(stdin)
+        files[0].seek(0)
+        process = Process(
+            module,
+            [*arguments],
+            cwd=cwd or Path.cwd(),
+            env={**os.environ, **(env or {})},
+            streams=[file.fileno() for file in files],
+        )
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        for file in files:
+            file.seek(0)
+        return subprocess.CompletedProcess([module, *arguments], code, files[1].read(), files[2].read())
 
 
 _started: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
@@ -167,7 +197,7 @@ class _Template:
 
 def _run(streams: list[int], module: str, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
     """Runs the module in a copy, and ends the process as the interpreter ends."""
-    for number, descriptor in enumerate(streams, start=1):
+    for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.chdir(cwd)

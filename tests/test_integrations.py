@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Tail
@@ -56,7 +57,7 @@ STEPS = 16
 def run_script(folder: Path, body: str, package: str = "lightning.pytorch") -> subprocess.CompletedProcess[str]:
     """Runs the script in a folder of its own."""
     (folder / "train.py").write_text(SCRIPT.format(package=package) + body)
-    return subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, text=True)
+    return forked.run("train", cwd=folder, env={"PYTHONPATH": str(folder)})
 
 
 def the_run(folder: Path) -> Path:

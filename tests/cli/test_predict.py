@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.cli.helpers import one_sentence, tputui
+from tests.cli.helpers import CommandResult, one_sentence, tputui
 from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
@@ -31,6 +32,31 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return runs_to_end(make(tmp_path_factory.mktemp("runs"), "trained", SMALL))
 
 
+class Predicted(NamedTuple):
+    """What one command wrote."""
+
+    result: CommandResult
+    out: Path
+    """File of the predictions, alone in its directory."""
+
+
+@pytest.fixture(scope="module")
+def of_valid(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicted:
+    """Predictions of the validation examples."""
+    folder = tmp_path_factory.mktemp("valid")
+    result = tputui("predict", trained.dir, "--split", "valid", cwd=folder)
+    return Predicted(result, folder / "predictions.csv")
+
+
+@pytest.fixture(scope="module")
+def of_file(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicted:
+    """Predictions of the labelled file."""
+    source, folder = tmp_path_factory.mktemp("mine") / "mine.csv", tmp_path_factory.mktemp("file")
+    digits_csv(source, labelled=True)
+    result = tputui("predict", trained.dir, source, "--out", "out.csv", cwd=folder)
+    return Predicted(result, folder / "out.csv")
+
+
 def test_metrics_equal_the_validation_of_the_run(trained: Run, tmp_path: Path) -> None:
     result = tputui("predict", trained.dir, "--split", "valid", "--batch", "7", "--json", cwd=tmp_path)
     assert result.code == 0, result.err
@@ -42,18 +68,20 @@ def test_metrics_equal_the_validation_of_the_run(trained: Run, tmp_path: Path) -
     assert printed["own_figure"] == {"loss": pytest.approx(best.valid["loss"].avg)}
 
 
-def test_text_output_has_rows_path_and_both_metrics(trained: Run, tmp_path: Path) -> None:
-    result = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
+def test_text_output_has_rows_path_and_both_metrics(of_valid: Predicted) -> None:
+    result = of_valid.result
     assert result.code == 0
     # A slow command prints its progress.
     assert all("of 360 rows" in line for line in result.err.splitlines())
     rows, weights, figures, own = result.out.splitlines()
     assert rows.startswith("360 rows in ")
-    assert rows.endswith(f"on the CPU, written to {tmp_path / 'predictions.csv'}")
+    assert rows.endswith(f"on the CPU, written to {of_valid.out}")
     assert weights.endswith("checkpoints/best.pt")
     assert figures.split()[::2] == ["loss", "accuracy"]
     assert own.startswith("validation of the run: loss ")
-    assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"], "something half-written was left"
+    assert [path.name for path in of_valid.out.parent.iterdir()] == ["predictions.csv"], (
+        "something half-written was left"
+    )
 
 
 def test_existing_output_needs_force(trained: Run, tmp_path: Path) -> None:
@@ -68,7 +96,7 @@ def test_existing_output_needs_force(trained: Run, tmp_path: Path) -> None:
     assert (tmp_path / "predictions.csv").read_text().startswith("example,digit,")
 
 
-def digits_csv(path: Path, *, labelled: bool) -> list[int]:
+def digits_csv(path: Path, *, labelled: bool) -> None:
     """The first 30 digits as a user would have them in a file, with their labels or without."""
     digits = datasets.load_digits()
     pixels, labels = digits.data[:30].astype(int), digits.target[:30].tolist()
@@ -77,14 +105,12 @@ def digits_csv(path: Path, *, labelled: bool) -> list[int]:
         writer.writerow([f"p{index}" for index in range(64)] + ["label"] * labelled)
         for row, label in zip(pixels.tolist(), labels, strict=True):
             writer.writerow(row + [label] * labelled)
-    return [int(label) for label in labels]
 
 
-def test_labelled_file_gets_metrics(trained: Run, tmp_path: Path) -> None:
-    labels = digits_csv(tmp_path / "mine.csv", labelled=True)
-    result = tputui("predict", trained.dir, "mine.csv", "--out", "out.csv", cwd=tmp_path)
+def test_labelled_file_gets_metrics(of_file: Predicted) -> None:
+    labels, result = datasets.load_digits().target[:30].tolist(), of_file.result
     assert result.code == 0, result.err
-    with (tmp_path / "out.csv").open() as file:
+    with of_file.out.open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["example"]) for row in rows] == list(range(30))
     right = sum(int(row["digit"]) == label for row, label in zip(rows, labels, strict=True))
@@ -92,12 +118,10 @@ def test_labelled_file_gets_metrics(trained: Run, tmp_path: Path) -> None:
     assert right > 15, "two epochs tell digits apart better than chance"
 
 
-def test_unlabelled_file_gets_same_predictions_no_metrics(trained: Run, tmp_path: Path) -> None:
-    digits_csv(tmp_path / "labelled.csv", labelled=True)
+def test_unlabelled_file_gets_same_predictions_no_metrics(trained: Run, of_file: Predicted, tmp_path: Path) -> None:
     digits_csv(tmp_path / "bare.csv", labelled=False)
-    with_labels = tputui("predict", trained.dir, "labelled.csv", "--out", "-", "--batch", "30", cwd=tmp_path)
     without = tputui("predict", trained.dir, "bare.csv", "--out", "-", "--batch", "30", cwd=tmp_path)
-    assert without.out == with_labels.out
+    assert without.out == of_file.out.read_text()
     assert without.out.splitlines()[0] == "example,digit,probability"
     assert 'tputui: No labels in input: metrics skipped (no "labels")' in without.err
 
@@ -111,15 +135,14 @@ def test_last_and_best_weights_differ(trained: Run, tmp_path: Path) -> None:
     assert printed["figures"]["loss"] == pytest.approx(last.valid["loss"].avg, rel=1e-5)
 
 
-def test_checkpoint_file_is_sufficient(trained: Run, tmp_path: Path) -> None:
+def test_checkpoint_file_is_sufficient(trained: Run, of_valid: Predicted, tmp_path: Path) -> None:
     shutil.copyfile(trained.dir / "checkpoints" / "best.pt", tmp_path / "sent.pt")
-    inside = tputui("predict", trained.dir, "--split", "valid", "--out", "-", cwd=tmp_path)
     alone = tputui("predict", "sent.pt", "--split", "valid", "--out", "-", cwd=tmp_path)
     assert alone.code == 0, alone.err
-    assert alone.out == inside.out
+    assert alone.out == of_valid.out.read_text()
 
 
-def test_exported_weights_work_without_tputui_or_run(trained: Run, tmp_path: Path) -> None:
+def test_exported_weights_work_without_tputui_or_run(trained: Run, of_file: Predicted, tmp_path: Path) -> None:
     import torch
 
     from engine.tasks.digits import convnet
@@ -135,10 +158,9 @@ def test_exported_weights_work_without_tputui_or_run(trained: Run, tmp_path: Pat
     model = convnet(channels=4, dropout=0.1)
     model.load_state_dict(torch.load(tmp_path / "mine.pt", weights_only=True))
     digits_csv(tmp_path / "mine.csv", labelled=False)
-    inside = tputui("predict", trained.dir, "mine.csv", "--out", "-", cwd=tmp_path)
     alone = tputui("predict", "mine.pt", "mine.csv", "--out", "-", cwd=tmp_path)
     assert alone.code == 0, alone.err
-    assert alone.out == inside.out
+    assert alone.out == of_file.out.read_text()
     pixels = torch.tensor([[float(cell) for cell in line.split(",")]
                            for line in (tmp_path / "mine.csv").read_text().splitlines()[1:]])  # fmt: skip
     with torch.inference_mode():

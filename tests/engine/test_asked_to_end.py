@@ -85,10 +85,15 @@ class Held(Watched):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
-    """Every run, started."""
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
+    """The run of each test that was selected, started."""
     parent = tmp_path_factory.mktemp("asked")
-    started = {name: Held(parent, name) for name in SETUPS}
+    wanted = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path
+    }
+    started = {name: Held(parent, name) for name in SETUPS if name in wanted}
     yield started
     for held in started.values():
         held.clean_up()

@@ -91,6 +91,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watched
         watched.clean_up()
 
 
+# First, since these train until one of them is killed.
+def test_no_process_of_a_run_of_several_ranks_opens_a_port(runs: dict[str, Watched]) -> None:
+    run = runs["kill-rank"].dir
+    wait_for(lambda: events_in(run, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    pids = [events_in(run, writer, ev.JournalOpened)[0].pid for writer in ("worker-0", "rank-1", "supervisor-0")]
+    assert [psutil.Process(pid).net_connections("inet") for pid in pids] == [[], [], []]
+
+
+def test_killed_rank_is_reported_within_2_s(runs: dict[str, Watched]) -> None:
+    watched = runs["kill-rank"]
+    wait_for(lambda: events_in(watched.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    pid = events_in(watched.dir, "rank-1", ev.JournalOpened)[0].pid
+    killed = time.time()
+    os.kill(pid, signal.SIGKILL)
+    report = watched.reported()
+    assert report.t - killed < WITHIN_S
+    assert (report.process, report.pid, report.kind) == ("rank-1", pid, "killed")
+    assert report.memory
+    assert watched.failure().cores == [1]
+
+
 def test_import_error_of_user_module_names_its_line(runs: dict[str, Watched]) -> None:
     failure = runs["import"].failure()
     assert failure.kind == "import"
@@ -152,26 +173,6 @@ def test_rank_exception_is_the_cause_of_other_ends(runs: dict[str, Watched]) -> 
     assert failure.frames[0].function == "Ending._end"
     assert [words.partition(" ")[0] for words in failure.followers] == ["worker-0"]
     assert runs["raise-rank"].late_s() < WITHIN_S
-
-
-def test_no_process_of_a_run_of_several_ranks_opens_a_port(runs: dict[str, Watched]) -> None:
-    run = runs["kill-rank"].dir
-    wait_for(lambda: events_in(run, "worker-0", ev.MetersReported), "training", PATIENCE_S)
-    pids = [events_in(run, writer, ev.JournalOpened)[0].pid for writer in ("worker-0", "rank-1", "supervisor-0")]
-    assert [psutil.Process(pid).net_connections("inet") for pid in pids] == [[], [], []]
-
-
-def test_killed_rank_is_reported_within_2_s(runs: dict[str, Watched]) -> None:
-    watched = runs["kill-rank"]
-    wait_for(lambda: events_in(watched.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
-    pid = events_in(watched.dir, "rank-1", ev.JournalOpened)[0].pid
-    killed = time.time()
-    os.kill(pid, signal.SIGKILL)
-    report = watched.reported()
-    assert report.t - killed < WITHIN_S
-    assert (report.process, report.pid, report.kind) == ("rank-1", pid, "killed")
-    assert report.memory
-    assert watched.failure().cores == [1]
 
 
 def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) -> None:

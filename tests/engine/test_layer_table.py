@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import torch
 from torch import nn
 
 from engine.memory.layer_table import Recorder
+from tests import forked
 from tests.engine.workers import DIGITS
 from tputui.telemetry.layer_table import LAYERS_MAX, text
 
@@ -68,8 +67,7 @@ def test_huge_network_is_listed_partly_but_counted_fully() -> None:
 
 
 def test_describe_lists_layers_without_training(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "engine.commands.describe", "digits", "--layers", str(DIGITS)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=DIGITS.parents[1], timeout=240, check=False)
+    done = forked.run("engine.commands.describe", "digits", "--layers", str(DIGITS), cwd=DIGITS.parents[1])
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[2].split() == ["features.0", "Conv2d", "[8,", "32,", "8,", "8]", "288", "288"]

@@ -48,14 +48,13 @@ class Run:
 
     def start(self, environ: dict[str, str] | None = None) -> None:
         """Starts the worker the way the supervisor does, but with torch imported."""
-        with self.log.open("wb") as log:
+        with self.log.open("wb") as log, open(os.devnull, "rb") as nothing:
             self._process = forked.Process(
                 "engine.worker",
                 [str(self.dir)],
                 cwd=self.dir,
                 env={**os.environ, **(environ or {})},
-                stdout=log.fileno(),
-                stderr=log.fileno(),
+                streams=[nothing.fileno(), log.fileno(), log.fileno()],
             )
 
     def finish(self) -> int:
