@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -223,6 +224,8 @@ def main() -> None:
     connection.set_inheritable(False)
     for name in _IMPORTS:
         importlib.import_module(name)
+    # The copies share these pages as long as their garbage collector leaves them alone.
+    gc.freeze()
     _Template(connection).serve()
 
 

@@ -14,7 +14,6 @@ import pytest
 from engine.commands.describe import check
 from engine.errors import Problem
 from engine.process import hardware
-from tests import forked
 from tests.engine.workers import DIGITS, HERE, LINE
 from tputui import config
 from tputui.exit_codes import ExitCode
@@ -23,7 +22,8 @@ NO_TPU = hardware.Machine("CPU", 0, 0, "a test")
 
 
 def describe(*arguments: str, stdin: str = "", cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
-    return forked.run("engine.commands.describe", *arguments, stdin=stdin, cwd=cwd)
+    command = [sys.executable, "-P", "-m", "engine.commands.describe", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
 
 
 def problems(overrides: list[str]) -> list[Problem]:
