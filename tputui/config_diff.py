@@ -1,12 +1,14 @@
-"""Differences between configurations, by dotted key; equal keys are only counted."""
+"""Differences between configurations, and between a configuration and the defaults, by dotted key."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+
+from tputui.config import default_values
 
 ABSENT = "-"
 """Value of a key that a configuration does not have."""
@@ -42,6 +44,37 @@ def diff(configs: Sequence[Mapping[str, Any]], base: int) -> ConfigDiff:
         else:
             rows.append(DiffRow(key=key, values=values, changed=[value != values[base] for value in values]))
     return ConfigDiff(rows=rows, num_equal=num_equal)
+
+
+class ConfigLine(NamedTuple):
+    """A key of a configuration."""
+
+    key: str
+    value: str
+    """As in a TOML file."""
+    is_set: bool
+    """Whether the value differs from the default, or the key has none, such as most keys of a task."""
+
+
+def config_lines(config: Mapping[str, Any]) -> list[ConfigLine]:
+    """Every key of a configuration with a value, in its order; top-level keys first, as in a TOML file."""
+    defaults = default_values()
+    top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
+    return [
+        ConfigLine(
+            key, json.dumps(value, ensure_ascii=False, default=str), key not in defaults or value != defaults[key]
+        )
+        for key, value in _leaves({**top, **config})
+        if value is not None
+    ]
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -30,9 +30,10 @@ from tputui.ui.launch.field_values import (
 )
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import width_of
+from tputui.ui.runs.columns import COLUMNS
 from tputui.ui.runs.filter import SORT_KEYS, SortKey, SortOrder, parse_filter, parse_sort_order, sort_rows, unknown_keys
 from tputui.ui.runs.rows import RunRow
-from tputui.ui.runs.table import COLUMNS, cell, reason_line, short_age, short_span
+from tputui.ui.runs.table import cell, reason_line, short_age, short_span
 from tputui.ui.widgets.line_input import EditedText, press, spans
 
 TEXTS = st.text(max_size=20)

@@ -27,7 +27,7 @@ from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.supervise import spawn
-from tputui.telemetry import redaction, rundir
+from tputui.telemetry import provenance, redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 from tputui.ui.launch.service import Launch, LaunchError
 
@@ -133,7 +133,7 @@ def create_run(
         argv=argv,
         cwd=os.getcwd(),
         resume_from=str(resume) if resume is not None else None,
-    )
+    ).with_provenance(provenance.collect(Path.cwd()))
     try:
         return rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
     except FileExistsError:

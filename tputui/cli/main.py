@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "export": "write the weights of a run as a plain state dict",
     "check": "check the journals of a run for damage",
     "repair": "write a repaired copy of a damaged run",
+    "rm": "delete runs",
     "doctor": "check whether this machine can train",
     "data": "list and download data sets",
     "serve": "show the screen in a browser on this machine",
@@ -64,6 +65,8 @@ OTHER_NAMES = {
     "info": "show",
     "diff": "compare",
     "kill": "stop RUN --now",
+    "delete": "rm",
+    "remove": "rm",
     "save": "checkpoint",
     "evaluate": "predict",
 }

@@ -13,49 +13,77 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
-from tputui.telemetry import rundir
+from tputui.telemetry import run_labels, rundir
+from tputui.telemetry.run_labels import RunLabels
 
-DESCRIPTION = """Prints a table of the runs, newest first: name, state, epoch, step, loss, age, cores and
-configuration file. With --json one list of objects. The line of a run that cannot be read says so."""
+DESCRIPTION = """Prints a table of the runs, pinned ones first, then newest first: name, state, epoch, step, loss, age,
+cores, configuration file and tags. Archived runs are listed only with --all. With --json one list of objects, newest
+first. The line of a run that cannot be read says so."""
 EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
-_HEAD = ("RUN", "STATE", "EPOCH", "STEP", "LOSS", "AGE", "CORES", "CONFIG")
+_HEAD = ("RUN", "STATE", "EPOCH", "STEP", "LOSS", "AGE", "CORES", "CONFIG", "TAGS")
 _RIGHT = frozenset({"EPOCH", "STEP", "LOSS", "AGE", "CORES"})
 
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     parser.add_option("--json", action="store_true", help="print one list of objects")
+    parser.add_option("--all", action="store_true", help="list archived runs too")
+    parser.add_option("--tag", metavar="TAG", help="list only runs with this tag")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Prints the runs."""
     parent = existing_parent(args)
     if not args.json:
-        return print_table(parent)
-    say_json([_row(path) for path in _newest_first(parent)], indent=2)
+        return print_table(parent, archived=args.all, tag=args.tag)
+    say_json([_row(path, labels) for path, labels in _chosen(parent, archived=args.all, tag=args.tag)], indent=2)
     return ExitCode.DONE
 
 
-def print_table(parent: Path) -> ExitCode:
-    """Prints the runs in `parent` for a person."""
-    paths = _newest_first(parent)
-    if not paths:
-        narrate(f"no runs in {parent} yet; start one with `tputui run CONFIG`")
+def print_table(parent: Path, *, archived: bool = False, tag: str | None = None) -> ExitCode:
+    """Prints the runs in `parent` for a person; with `archived` also those, with `tag` only runs that have it."""
+    chosen = _chosen(parent, archived=archived, tag=tag)
+    if not chosen:
+        narrate(_why_empty(parent, tag))
         return ExitCode.DONE
-    table = [_HEAD, *(_cells(_row(path)) for path in paths)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(_HEAD))]
+    pinned_first = sorted(chosen, key=lambda pair: not (pair[1] and pair[1].pinned))
+    rows = [_cells(_row(path, labels)) for path, labels in pinned_first]
+    head = _HEAD if any(cells[-1] for cells in rows) else _HEAD[:-1]
+    table = [head, *rows]
+    widths = [max(len(line[column]) for line in table) for column in range(len(head))]
     for line in table:
         cells = (
             cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-            for cell, width, name in zip(line, widths, _HEAD, strict=True)
+            for cell, width, name in zip(line, widths, head, strict=False)
         )
         say("  ".join(cells).rstrip())
     return ExitCode.DONE
 
 
-def _newest_first(parent: Path) -> list[Path]:
-    return sorted(runs_in(parent), key=created, reverse=True)
+def _chosen(parent: Path, *, archived: bool, tag: str | None) -> list[tuple[Path, RunLabels | None]]:
+    """The runs to list with their labels, newest first; None for labels that cannot be read."""
+    found = [(path, _labels(path)) for path in sorted(runs_in(parent), key=created, reverse=True)]
+    return [
+        (path, labels)
+        for path, labels in found
+        if (archived or not (labels and labels.archived)) and (tag is None or (labels and tag in labels.tags))
+    ]
+
+
+def _labels(run_dir: Path) -> RunLabels | None:
+    try:
+        return run_labels.read(run_dir)
+    except run_labels.InvalidLabels:
+        return None
+
+
+def _why_empty(parent: Path, tag: str | None) -> str:
+    if not runs_in(parent):
+        return f"no runs in {parent} yet; start one with `tputui run CONFIG`"
+    if tag is not None:
+        return f"no run in {parent} has the tag {tag}; --all searches archived runs too"
+    return f"all runs in {parent} are archived; --all lists them"
 
 
 def created(run_dir: Path) -> float:
@@ -64,9 +92,10 @@ def created(run_dir: Path) -> float:
     return manifest.created if manifest else run_dir.stat().st_mtime
 
 
-def _row(run_dir: Path) -> dict[str, Any]:
+def _row(run_dir: Path, labels: RunLabels | None) -> dict[str, Any]:
     """The values of a run in the table; None if unknown."""
     row: dict[str, Any] = {"run": run_dir.name, "dir": str(run_dir), "created": created(run_dir)}
+    row |= {name: getattr(labels, name, None) for name in RunLabels.__struct_fields__}
     if why := rundir.why_shut(run_dir):
         return {**row, "state": "unreadable", "why": why}
     snapshot = session.load(run_dir)
@@ -98,6 +127,15 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         age(time.time() - row["created"]),
         _or_dash(row.get("num_cores"), "d"),
         inert(str(row.get("config") or row.get("why") or "-")),
+        inert(
+            ", ".join(
+                [
+                    *(["pinned"] if row["pinned"] else []),
+                    *(["archived"] if row["archived"] else []),
+                    *(row["tags"] or ()),
+                ]
+            )
+        ),
     )
 
 

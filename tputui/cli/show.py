@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
 from tputui.session import session
-from tputui.telemetry import layer_table
+from tputui.telemetry import layer_table, run_labels
+from tputui.telemetry.run_labels import RunLabels
 from tputui.text import show_page
 
 DESCRIPTION = """Prints the full status of a run: state, progress, losses by core, meters, epochs with their timings,
-XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals. With --model the layers of its
+XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals; command, host, versions and git
+commit; tags and note. With --model the layers of its
 network: output shapes and parameter counts. With --json one object. The run is never changed."""
 EXIT_CODES = exit_codes(
     DONE="printed, whatever the run's state", USAGE="no such run, or with --model no table of layers"
@@ -40,12 +44,32 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Prints the run."""
     if args.model:
         return _show_model(args)
-    snapshot = session.load(chosen_run(args))
+    run_dir = chosen_run(args)
+    snapshot = session.load(run_dir)
+    try:
+        labels, problem = run_labels.read(run_dir), ""
+    except run_labels.InvalidLabels as error:
+        labels, problem = None, str(error)
     if args.json:
-        say_json(show_page.to_show(snapshot), indent=2)
+        say_json({**show_page.to_show(snapshot), "labels": labels and _all_labels(labels)}, indent=2)
     else:
-        say(show_page.show_text(snapshot, num_epochs=args.epochs).rstrip("\n"))
+        page = show_page.show_text(snapshot, num_epochs=args.epochs).rstrip("\n")
+        say("\n\n".join([page, *(["\n".join(lines)] if (lines := _label_lines(labels, problem)) else [])]))
     return ExitCode.DONE
+
+
+def _all_labels(labels: RunLabels) -> dict[str, Any]:
+    """Every label by name, also those with their default."""
+    return {name: getattr(labels, name) for name in labels.__struct_fields__}
+
+
+def _label_lines(labels: RunLabels | None, problem: str) -> list[str]:
+    """What the user noted about the run."""
+    if labels is None:
+        return [f"labels       {inert(problem)}"]
+    words = [word for word, on in (("pinned", labels.pinned), ("archived", labels.archived)) if on]
+    pairs = (("labels", ", ".join(words)), ("tags", ", ".join(labels.tags)), ("note", labels.note))
+    return [f"{name:<12} {inert(text)}" for name, text in pairs if text]
 
 
 def _show_model(args: argparse.Namespace) -> ExitCode:

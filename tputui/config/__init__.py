@@ -25,6 +25,7 @@ from tputui.config.tables import (
     RunConfig,
     Table,
     data_keys,
+    default_values,
     keys_by_name,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "RunConfig",
     "Table",
     "data_keys",
+    "default_values",
     "from_builtins",
     "keys_by_name",
     "load",

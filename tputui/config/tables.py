@@ -306,6 +306,17 @@ def keys_by_name() -> dict[str, str]:
     return {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
 
 
+def default_values() -> dict[str, Any]:
+    """The default of every key that has one, by its full name, as a JSON value."""
+    classes: list[tuple[str, type[Table]]] = [("", RunConfig), *((f"{name}.", cls) for name, cls in TABLES.items())]
+    return {
+        prefix + field.name: list(field.default) if isinstance(field.default, tuple) else field.default
+        for prefix, cls in classes
+        for field in msgspec.structs.fields(cls)
+        if field.default is not msgspec.NODEFAULT
+    }
+
+
 @cache
 def field_docs(cls: type) -> dict[str, str]:
     """Docstring by field name, base classes included, in the order of definition; white space is folded."""

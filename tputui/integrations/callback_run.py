@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tputui import __version__
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests, rundir
+from tputui.telemetry import provenance, requests, rundir
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "worker"
@@ -132,6 +132,7 @@ def harmless(
 def _make(what: str, parent: Path, config: Mapping[str, Any]) -> Path:
     now, number = time.time(), 1
     base = time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + re.sub(r"[^A-Za-z0-9._-]+", "-", what)[:64]
+    origin = provenance.collect(Path.cwd())
     while True:
         name = base if number == 1 else f"{base}-{number}"
         manifest = rundir.Manifest(
@@ -142,7 +143,7 @@ def _make(what: str, parent: Path, config: Mapping[str, Any]) -> Path:
             config=dict(config),
             argv=list(sys.argv),
             cwd=os.getcwd(),
-        )
+        ).with_provenance(origin)
         try:
             return rundir.create(parent, manifest)
         except FileExistsError:

@@ -18,6 +18,7 @@ from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
 from tputui.session.truncation import JournalFile
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
+from tputui.state.run_details import GitView, RunDetails
 from tputui.state.snapshot import ENDED, DamageRegion, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import requests, rundir
@@ -139,6 +140,7 @@ class Session:
             dir=str(self.run_dir),
             created=manifest.created if manifest else None,
             config=manifest.config if manifest else None,
+            details=_details(manifest) if manifest else RunDetails(),
             requests=[_request_view(r) for r in self._requests() if follows or r.t <= now],
             damage=[_region(damage) for damage in self._damage(reader, final)],
             troubles=[text for text in (gone, reader.trouble) if text],
@@ -280,6 +282,19 @@ class Session:
         if self._manifest is None:
             self._manifest = rundir.manifest_if_readable(self.run_dir)
         return self._manifest
+
+
+def _details(manifest: rundir.Manifest) -> RunDetails:
+    git = manifest.git
+    return RunDetails(
+        argv=manifest.argv,
+        cwd=manifest.cwd or None,
+        config_path=manifest.config_path or None,
+        host=manifest.host,
+        versions=manifest.versions or {"tputui": manifest.version},
+        git=GitView(commit=git.commit, branch=git.branch, dirty=git.dirty, why=git.why) if git else None,
+        resumed_from=manifest.resume_from,
+    )
 
 
 def _half_read(state: RunState, now: float) -> tuple[float, Liveness]:

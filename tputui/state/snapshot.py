@@ -22,6 +22,7 @@ from tputui.state.chart_data import (
     Segment,
     ThroughputView,
 )
+from tputui.state.run_details import RunDetails
 from tputui.telemetry import events as ev
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
@@ -434,6 +435,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The newest requested stacks; None if none were requested."""
     meter_history: list[MeterPoint] = []
     """In order of time, training and validation apart; at most 512 of each. Final values are in `epochs`."""
+    details: RunDetails = RunDetails()
 
     @property
     def newest_loss(self) -> float | None:

@@ -19,6 +19,7 @@ from tputui.state.chart_data import CoreColumn, OutlierView, Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
+from tputui.state.run_details import RunDetails
 from tputui.state.series import combined
 from tputui.state.snapshot import (
     ENDED,
@@ -55,6 +56,8 @@ class ViewerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time of the launch, from the manifest."""
     config: dict[str, Any] | None = None
     """The configuration, from the manifest; None if that cannot be read."""
+    details: RunDetails = RunDetails()
+    """Where the run comes from, from the manifest."""
     requests: list[RequestView] = []
     """The request files."""
     damage: list[DamageRegion] = []
@@ -139,6 +142,26 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         memory_history=history.memory(state),
         meter_history=history.meters(state),
         stacks=process_stacks.stacks(state, requests),
+        details=_details(state, context.details),
+    )
+
+
+def _details(state: RunState, recorded: RunDetails) -> RunDetails:
+    """The details of the manifest, completed from the journals, which also runs of older versions have.
+
+    The command recorded by the run comes first, as for the configuration.
+    """
+    writers = (*state.supervisors, *state.workers)
+    opened = next((w.opened for w in writers if w.opened), None)
+    started = next((w.run_started for w in writers if w.run_started), None)
+    if opened is None:
+        return recorded
+    return msgspec.structs.replace(
+        recorded,
+        argv=started.argv if started else recorded.argv,
+        host=recorded.host or opened.host,
+        versions=recorded.versions or {"tputui": opened.version},
+        resumed_from=started.resumed_from if started else recorded.resumed_from,
     )
 
 

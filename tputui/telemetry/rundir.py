@@ -32,6 +32,7 @@ from tputui.telemetry import redaction
 from tputui.telemetry.codec import check_free
 from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.provenance import GitState, Provenance
 from tputui.telemetry.safe_open import read_small
 
 MANIFEST = "run.json"
@@ -75,6 +76,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Working directory of the command; the user's modules are imported from there."""
     resume_from: str | None = None
     """Checkpoint file to resume from."""
+    host: str | None = None
+    """Host on which the run was started; None in runs of older versions, as in the fields below."""
+    versions: dict[str, str | None] | None = None
+    """Versions of Python, tputui, torch and torch_xla by name; None if not installed."""
+    git: GitState | None = None
+    """The git commit checked out in `cwd`."""
+
+    def with_provenance(self, provenance: Provenance) -> Manifest:
+        """A copy that records where the run comes from."""
+        return msgspec.structs.replace(self, host=provenance.host, versions=provenance.versions, git=provenance.git)
 
     @property
     def resume_path(self) -> Path | None:

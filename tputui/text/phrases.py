@@ -1,8 +1,12 @@
-"""Phrases that the screen, `show`, `check` and the lines of `--no-ui` share: recompiles, executions, damage."""
+"""Phrases that the screen, `show`, `check` and the lines of `--no-ui` share: recompiles, damage, origin."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
+
 from tputui import formatting as fmt
+from tputui.state.run_details import GitView, RunDetails
 from tputui.state.snapshot import DamageRegion, XlaView
 from tputui.telemetry.journal import Damage
 
@@ -41,3 +45,48 @@ def damage(region: Damage | DamageRegion) -> str:
     where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
     lost = "unknown number of events" if region.lost_records is None else fmt.counted(region.lost_records, "event")
     return f"{region.journal}{where}: {region.reason} ({lost} lost)"
+
+
+NOT_RECORDED = "not recorded"
+_COMMIT_CHARS = 12
+
+
+def details(found: RunDetails) -> list[tuple[str, str]]:
+    """Where a run comes from, as pairs of a name and a text."""
+    resumed = [("resumed from", found.resumed_from)] if found.resumed_from else []
+    return [
+        ("command", command(found.argv)),
+        ("directory", found.cwd or NOT_RECORDED),
+        ("host", found.host or NOT_RECORDED),
+        ("versions", versions(found.versions)),
+        ("git", git(found.git)),
+        *resumed,
+    ]
+
+
+def command(argv: Sequence[str] | None) -> str:
+    """A command line that can be pasted into a shell."""
+    return shlex.join(argv) if argv else NOT_RECORDED
+
+
+def versions(found: Mapping[str, str | None] | None) -> str:
+    """`Python 3.11.7, tputui 0.1.0, torch 2.9.1, torch_xla not installed`."""
+    named = [(_NAMES.get(name, name), version or "not installed") for name, version in (found or {}).items()]
+    missing = [name for name in _VERSIONED if name not in (found or {})]
+    return ", ".join([f"{name} {version}" for name, version in named] + [f"{name} {NOT_RECORDED}" for name in missing])
+
+
+_NAMES = {"python": "Python"}
+_VERSIONED = ("torch", "torch_xla")
+"""Named even if a run of an older version did not record them."""
+
+
+def git(found: GitView | None) -> str:
+    """`4c3c74c8b2b1 on main, uncommitted changes`; else why the commit is unknown."""
+    if found is None:
+        return NOT_RECORDED
+    if not found.commit:
+        return found.why or NOT_RECORDED
+    place = f"on {found.branch}" if found.branch else "no branch"
+    changes = {True: "uncommitted changes", False: "no uncommitted changes", None: found.why or "changes unknown"}
+    return f"{found.commit[:_COMMIT_CHARS]} {place}, {changes[found.dirty]}"

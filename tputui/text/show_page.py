@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tputui import formatting as fmt
+from tputui.config_diff import config_lines
 from tputui.state import root_cause
 from tputui.state.chart_data import Segment
 from tputui.state.snapshot import EpochView, MeterView, Snapshot
@@ -79,6 +80,7 @@ def show_text(snapshot: Snapshot, *, num_epochs: int | None = EPOCHS_SHOWN) -> s
     """The page that `show` prints, with the newest `num_epochs` epochs (None: all) and the best one."""
     parts = [
         _head(snapshot),
+        _details(snapshot),
         _cores(snapshot),
         _meters(snapshot),
         _epochs(snapshot, num_epochs),
@@ -127,6 +129,14 @@ def _head(snapshot: Snapshot) -> list[str]:
     if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
         lines.append(_row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
     return lines
+
+
+def _details(snapshot: Snapshot) -> list[str]:
+    """Where the run comes from, and the configuration values that differ from the defaults."""
+    lines = [_row(name, text) for name, text in phrases.details(snapshot.details)]
+    changed = ", ".join(f"{line.key} = {line.value}" for line in config_lines(snapshot.config) if line.is_set)
+    source = snapshot.details.config_path or ""
+    return [*lines, *([_row("config", source, changed)] if changed or source else [])]
 
 
 def _pace(snapshot: Snapshot) -> str:

@@ -19,6 +19,7 @@ from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.body import Body
+from tputui.ui.monitor.details import DetailsScreen
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.monitor.log import LogPanel
@@ -269,6 +270,10 @@ class MonitorScreen(Screen[MonitorResult]):
     def action_skipped(self) -> None:
         """Show the examples that were skipped."""
         self._push_overlay(SkippedScreen(self.frame.snapshot if self.frame is not None else None))
+
+    def action_details(self) -> None:
+        """Show where the run comes from, and its configuration."""
+        self._push_overlay(DetailsScreen(self.frame.snapshot if self.frame is not None else None))
 
     def _push_overlay(self, overlay: PicturesScreen | RunOverlay) -> None:
         def forget(_: None) -> None:

@@ -2,10 +2,12 @@
 
 A filter consists of words and comparisons, all of which a run must match:
 
-digits done          both words occur in the name, task or state
+digits done          both words occur in the name, task, state, tags or note
 -ct                  the word does not occur there
 lr>=0.001            compares a configuration key, given by its last part or in full (`optim.lr`)
+best.auc>0.9         compares a metric: `best.NAME`, `valid.NAME` or `train.NAME`
 cores=8 state=done   compares a column: run, task, state, step, epoch, loss, best, cores
+tag:paper note:seed  the run has the tag, or its note contains the word; also `tag=paper`, `tag!=paper`
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from tputui.ui.runs.rows import RunRow
+from tputui.ui.runs.rows import RunRow, value_at
 
-_TERM = re.compile(r"([A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)(.*)")
+_TERM = re.compile(r"([A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)(.*)|(tags?|note)(:)(.*)", re.IGNORECASE)
 
 
 class Term(NamedTuple):
@@ -52,9 +54,10 @@ def parse_filter(text: str) -> RunFilter:
             lacks = word.startswith("-") and len(word) > 1
             terms.append(Term("", "lacks" if lacks else "has", (word[1:] if lacks else word).lower()))
             continue
-        key, operator, value = match.groups()
+        key, operator, value = match.groups()[:3] if match[1] else match.groups()[3:]
         if not value:
-            return RunFilter(text, (), f"{word}: missing value; example: {key}{operator}0.001")
+            example = "paper" if key.lower() in ("note", *_TAGS) else "0.001"
+            return RunFilter(text, (), f"{word}: missing value; example: {key}{operator}{example}")
         if operator in (">=", "<=", ">", "<") and _number(value) is None:
             return RunFilter(text, (), f"{word}: {operator} needs a number; example: {key}{operator}0.001")
         terms.append(Term(key.lower(), operator, value))
@@ -63,21 +66,32 @@ def parse_filter(text: str) -> RunFilter:
 
 def unknown_keys(run_filter: RunFilter, rows: Sequence[RunRow]) -> list[str]:
     """Keys of the filter that no run has."""
-    return [term.key for term in run_filter.terms if term.key and not any(_values(term.key, row) for row in rows)]
+    known = ("note", *_TAGS)
+    keys = [term.key for term in run_filter.terms if term.key and term.key not in known]
+    return [key for key in keys if not any(_values(key, row) for row in rows)]
 
 
 def _matches(term: Term, row: RunRow) -> bool:
     if not term.key:
-        found = any(term.value in text.lower() for text in (row.path.name, row.task, row.state))
+        texts = (row.path.name, row.task, row.state, *row.labels.tags, row.labels.note)
+        found = any(term.value in text.lower() for text in texts)
         return found is (term.operator == "has")
+    if term.key == "note":
+        return (term.value.lower() in row.labels.note.lower()) is (term.operator != "!=")
     values = _values(term.key, row)
     if term.operator == "!=":
-        return bool(values) and not any(_compare(value, "=", term.value) for value in values)
-    return any(_compare(value, term.operator, term.value) for value in values)
+        # A run without tags lacks the tag; a run without a configuration key has no value to compare.
+        return (bool(values) or term.key in _TAGS) and not any(_compare(value, "=", term.value) for value in values)
+    return any(_compare(value, "=" if term.operator == ":" else term.operator, term.value) for value in values)
+
+
+_TAGS = ("tag", "tags")
 
 
 def _values(key: str, row: RunRow) -> list[Any]:
-    """The values of a key: the column of that name, else configuration keys that end in it."""
+    """The values of a key: the column or metric of that name, else configuration keys that end in it."""
+    if key in _TAGS:
+        return list(row.labels.tags)
     columns: dict[str, Any] = {
         "run": row.path.name,
         "name": row.path.name,
@@ -88,10 +102,13 @@ def _values(key: str, row: RunRow) -> list[Any]:
         "loss": row.loss,
         "best": row.best,
         "cores": row.num_cores,
+        "pinned": row.labels.pinned,
+        "archived": row.labels.archived,
     }
     if columns.get(key) is not None:
         return [columns[key]]
-    return [
+    metrics = [value for name, value in row.metrics.items() if name.lower() == key]
+    return metrics or [
         value
         for name, value in row.config.items()
         if value is not None and (name.lower() == key or name.lower().endswith(f".{key}"))
@@ -132,10 +149,10 @@ SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 _STATES = ("running", "starting", "stalled", "reading", "failed", "lost", "stopped", "done", "unreadable")
 """States that need attention come first."""
 
-_DESCENDING_FIRST: frozenset[SortKey] = frozenset({"start", "step", "cores", "took"})
+_DESCENDING_FIRST: frozenset[SortKey | str] = frozenset({"start", "step", "cores", "took"})
 """Columns whose largest values are shown first unless reversed."""
 
-_LABELS: dict[SortKey, tuple[str, str]] = {
+_LABELS: dict[SortKey | str, tuple[str, str]] = {
     "start": ("oldest first", "newest first"),
     "run": ("by name", "by name, reversed"),
     "state": ("by state, active first", "by state, active last"),
@@ -152,12 +169,14 @@ _LABELS: dict[SortKey, tuple[str, str]] = {
 class SortOrder(NamedTuple):
     """The sort column and direction."""
 
-    key: SortKey = "start"
+    key: SortKey | str = "start"
+    """A standard column, or the key of a chosen one."""
     descending: bool = True
 
-    def next(self) -> SortOrder:
-        """The next column in its usual direction."""
-        key = SORT_KEYS[(SORT_KEYS.index(self.key) + 1) % len(SORT_KEYS)]
+    def next(self, chosen: Sequence[str] = ()) -> SortOrder:
+        """The next column in its usual direction; the `chosen` columns follow the standard ones."""
+        keys = list(dict.fromkeys((*SORT_KEYS, *chosen)))
+        key = keys[(keys.index(self.key) + 1) % len(keys)] if self.key in keys else keys[0]
         return SortOrder(key, key in _DESCENDING_FIRST)
 
     def reversed(self) -> SortOrder:
@@ -167,7 +186,8 @@ class SortOrder(NamedTuple):
     @property
     def label(self) -> str:
         """The order in words, such as `by loss, lowest first`."""
-        return _LABELS[self.key][self.descending]
+        labels = _LABELS.get(self.key) or (f"by {self.key}, lowest first", f"by {self.key}, highest first")
+        return labels[self.descending]
 
     @property
     def text(self) -> str:
@@ -175,23 +195,33 @@ class SortOrder(NamedTuple):
         return "-" * self.descending + self.key
 
 
-def parse_sort_order(text: str) -> SortOrder:
-    """The order of a stored text; the default if the text is invalid."""
+def parse_sort_order(text: str, chosen: Sequence[str] = ()) -> SortOrder:
+    """The order of a stored text; the default if the text is invalid. `chosen` are the keys of the chosen columns."""
     key = text.removeprefix("-")
-    return next((SortOrder(known, text != key) for known in SORT_KEYS if known == key), SortOrder())
+    return SortOrder(key, text != key) if key in (*SORT_KEYS, *chosen) else SortOrder()
 
 
 def sort_rows(rows: Iterable[RunRow], order: SortOrder, now: float) -> list[RunRow]:
-    """Sorts the rows; rows without a value come last, equal ones newest first."""
+    """Sorts the rows: pinned ones first, rows without a value last, equal ones newest first."""
     newest_first = sorted(rows, key=lambda row: row.path.name, reverse=True)
-    value_of = _SORT_VALUES[order.key]
+    value_of = _SORT_VALUES.get(order.key) or (lambda row, _: _comparable(value_at(row, order.key)))
     pairs = [(value_of(row, now), row) for row in newest_first]
     with_value = [pair for pair in pairs if pair[0] is not None]
     with_value.sort(key=lambda pair: pair[0], reverse=order.descending)
-    return [*(row for _, row in with_value), *(row for value, row in pairs if value is None)]
+    found = [*(row for _, row in with_value), *(row for value, row in pairs if value is None)]
+    return sorted(found, key=lambda row: not row.labels.pinned)
 
 
-_SORT_VALUES: dict[SortKey, Callable[[RunRow, float], Any]] = {
+def _comparable(value: Any) -> Any:
+    """A value that can be compared with those of other runs: numbers first, then texts."""
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (False, float(value), "") if math.isfinite(value) else None
+    return True, 0.0, str(value).lower()
+
+
+_SORT_VALUES: dict[SortKey | str, Callable[[RunRow, float], Any]] = {
     "start": lambda row, now: row.created,
     "run": lambda row, now: row.path.name.lower(),
     "state": lambda row, now: _STATES.index(row.state),

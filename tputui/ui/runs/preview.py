@@ -79,6 +79,12 @@ def _facts(row: RunRow, width: int) -> list[Line]:
         ("batch", row.batch),
         ("lr", row.lr_rule),
         ("saved", saved),
+        ("tags", clean(" ".join(row.labels.tags))),
+    )
+    lines += (
+        [[Span(" "), *piece] for piece in paragraph(clean(row.labels.note), width - 2, 3, "info")]
+        if row.labels.note
+        else []
     )
     return lines + [_fact(name, value) for name, value in pairs if value]
 

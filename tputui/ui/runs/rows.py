@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tputui import formatting as fmt
 from tputui.session.session import Session
 from tputui.state.chart_data import Segment
-from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
-from tputui.telemetry import rundir
+from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
+from tputui.telemetry import run_labels, rundir
 from tputui.telemetry.events import Phase
+from tputui.telemetry.run_labels import NO_LABELS, RunLabels
 from tputui.ui.base import status_text
 from tputui.ui.base.reader_thread import PollingThread
 from tputui.ui.charts.columns import ChartColumn, columns
@@ -39,6 +41,10 @@ _SLICE_S = 0.1
 
 Signature = tuple[tuple[str, int, int], ...]
 """Name, size and modification time of each journal."""
+
+METRICS_MAX = 32
+"""Maximum number of metrics of a split that a row keeps."""
+_METRIC = re.compile(r"[\w./@%-]{1,64}")
 
 RowState = RunCondition | Literal["reading", "unreadable"]
 """`reading`: not read to its end yet."""
@@ -113,6 +119,11 @@ class RunRow(NamedTuple):
     curve: Curve | None = None
     alarms: tuple[str, ...] = ()
     """Problems besides the state: damaged journals, NaN/inf values, dropped steps."""
+    metrics: Mapping[str, float] = {}
+    """Metrics of the epochs: `train.NAME` and `valid.NAME` of the newest one, `best.NAME` of the best one."""
+    labels: RunLabels = NO_LABELS
+    labels_problem: str = ""
+    """Why the labels cannot be read."""
 
     @property
     def ended(self) -> bool:
@@ -165,7 +176,33 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         num_checkpoints=len(snapshot.checkpoints),
         curve=curve_of(snapshot.loss),
         alarms=tuple(alarm.text for alarm in status_text.alarms(snapshot)),
+        metrics=metrics_of(snapshot.epochs),
     )
+
+
+def metrics_of(epochs: Sequence[EpochView]) -> dict[str, float]:
+    """Metrics by key: `train.NAME` and `valid.NAME` of the newest epoch, `best.NAME` of the best one."""
+    if not epochs:
+        return {}
+    train = {name: reading.avg for name, reading in epochs[-1].train.items()}
+    splits = {"train": train, "valid": _validation(epochs[-1]), "best": _validation(best_epoch(epochs))}
+    found: dict[str, float] = {}
+    for prefix, values in splits.items():
+        names = [name for name in values if _METRIC.fullmatch(name)][:METRICS_MAX]
+        found |= {f"{prefix}.{name}": values[name] for name in names}
+    return found
+
+
+def _validation(epoch: EpochView | None) -> dict[str, float]:
+    return {**epoch.scores, **{name: reading.avg for name, reading in epoch.valid.items()}} if epoch is not None else {}
+
+
+def value_at(row: RunRow, key: str) -> Any:
+    """The value of a metric or of a configuration key, given in full or by its last part; None if there is none."""
+    for values in (row.metrics, row.config):
+        if key in values:
+            return values[key]
+    return next((value for name, value in row.config.items() if value is not None and name.endswith(f".{key}")), None)
 
 
 def curve_of(segments: list[Segment]) -> Curve | None:
@@ -210,6 +247,21 @@ class Listing(NamedTuple):
     """Why the directory cannot be listed."""
 
 
+class _ReadLabels(NamedTuple):
+    """The labels of a run, and the state of the file when they were read."""
+
+    labels: RunLabels
+    problem: str
+    """Why they cannot be read."""
+    file: tuple[int, int, int]
+    """Inode, size and modification time."""
+
+    def on(self, row: RunRow) -> RunRow:
+        """The row with the labels, and with an alarm if they cannot be read."""
+        alarms = (*row.alarms, self.problem) if self.problem else row.alarms
+        return row._replace(labels=self.labels, labels_problem=self.problem, alarms=alarms)
+
+
 class RunsReader(PollingThread):
     """Polls every run of a directory.
 
@@ -226,6 +278,8 @@ class RunsReader(PollingThread):
         self._rows: dict[Path, RunRow] = {}
         self._signatures: dict[Path, Signature] = {}
         """Signatures of the runs without a session, as of when they were read to their end."""
+        self._labels: dict[Path, _ReadLabels] = {}
+        """Only runs with a file of labels."""
         self._sessions: dict[Path, Session] = {}
         self._must_reload = threading.Event()
         self._last_sent = -math.inf
@@ -259,6 +313,7 @@ class RunsReader(PollingThread):
         self._rows = {path: self._rows.get(path) or RunRow(path, "reading") for path in paths}
         for gone in self._sessions.keys() - self._rows.keys():
             self._sessions.pop(gone).close()
+        has_new |= self._read_labels(paths)
         self._poll_sessions()
         self._send(now=has_new)
         for path in paths:
@@ -267,6 +322,12 @@ class RunsReader(PollingThread):
             if path not in self._sessions:
                 self._read_if_changed(path)
         self._send(now=True)
+
+    def _read_labels(self, paths: Sequence[Path]) -> bool:
+        """Reads the labels that changed; returns whether any did."""
+        found = {path: labels for path in paths if (labels := _labels_of(path, self._labels.get(path))) is not None}
+        before, self._labels = self._labels, found
+        return found != before
 
     def _read_if_changed(self, path: Path) -> None:
         """Reads a run without a session unless it is unchanged since the last time."""
@@ -312,7 +373,9 @@ class RunsReader(PollingThread):
         time_s = time.monotonic()
         if now or time_s - self._last_sent >= message_interval_s(len(self._rows)):
             self._last_sent = time_s
-            self._on_listing(Listing(dict(self._rows), None))
+            labels = self._labels
+            rows = {path: labels[path].on(row) if path in labels else row for path, row in self._rows.items()}
+            self._on_listing(Listing(rows, None))
 
 
 def message_interval_s(num_rows: int) -> float:
@@ -329,6 +392,21 @@ def signature_of(run_dir: Path) -> Signature:
         status = path.stat()
         signature.append((name, status.st_size, status.st_mtime_ns))
     return tuple(signature)
+
+
+def _labels_of(run_dir: Path, known: _ReadLabels | None) -> _ReadLabels | None:
+    """The labels of a run, read again if their file changed; None without such a file."""
+    try:
+        status = (run_dir / run_labels.LABELS).lstat()
+    except OSError:
+        return None
+    file = (status.st_ino, status.st_size, status.st_mtime_ns)
+    if known is not None and known.file == file:
+        return known
+    try:
+        return _ReadLabels(run_labels.read(run_dir), "", file)
+    except run_labels.InvalidLabels as error:
+        return _ReadLabels(NO_LABELS, str(error), file)
 
 
 def _unreadable(path: Path, error: OSError) -> RunRow:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
@@ -23,22 +22,27 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.launch.service import LaunchService
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.render.lines import Line, Span, clean
+from tputui.ui.runs.columns import ColumnsInput, known_keys, parse_columns, unknown
+from tputui.ui.runs.edits import EDIT_ACTIONS, Edit, RunEdits
 from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
+from tputui.ui.runs.new_run import NewRun
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.rows import Listing, RunRow, RunsReader
-from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, empty_text, reason_line, summary_text
+from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, empty_text, reason_line
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_input import LineInput
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
-if TYPE_CHECKING:
-    from tputui.ui.launch.form import PickedConfig
-
 ORDER_KEY = "runs.order"
 """Name of the sort order in the preferences."""
+COLUMNS_KEY = "runs.columns"
+"""Name of the chosen columns in the preferences."""
 PREVIEW_MIN_HEIGHT = 30
 """Terminals with fewer lines have no preview."""
+_WIDE_FOOTER = EDIT_ACTIONS | {"columns"}
+_WIDE_FOOTER_FROM = 110
+"""Terminal width from which the footer shows these keys too."""
 _READ_ONLY = "this view is read-only"
 
 
@@ -78,6 +82,9 @@ class RunsScreen(Screen[MonitorResult]):
         self._applied_filter = ""
         """Text of the filter that was applied last, without edits that are still being typed."""
         self._order = SortOrder()
+        self._columns = ""
+        """Text of the chosen columns."""
+        self._shows_archived = False
         self._marked: frozenset[Path] = frozenset()
         self._notice = ""
         self.notices = Notices(self, self._put_notice)
@@ -89,19 +96,26 @@ class RunsScreen(Screen[MonitorResult]):
             names_run=True,
             on_written=self._reader.wake,
         )
+        self._edits = RunEdits(self, self.notices, self._reader.wake)
 
     def compose(self) -> ComposeResult:
         """Header, filter, table, preview, keys."""
         yield RunsHeader(self._runs_dir)
         yield LineInput("/", id="filter")
+        yield ColumnsInput(lambda: known_keys(self._known()), id="columns")
         yield RunsTable(id="runs")
         yield RunPreview(id="preview")
         yield KeyBar(self.keys_in_force(), id="keys")
 
     def on_mount(self) -> None:
-        """Applies the stored sort order and starts the reading thread."""
-        self._order = parse_sort_order(views_of(self.app).get(ORDER_KEY, self._order.text))
-        self.query_one(LineInput).rest("")
+        """Applies the stored columns and sort order and starts the reading thread."""
+        views = views_of(self.app)
+        self._columns = views.get(COLUMNS_KEY, "")
+        choice = parse_columns(self._columns)
+        self._order = parse_sort_order(views.get(ORDER_KEY, self._order.text), choice.shown)
+        self.query_one(RunsTable).choose_columns(choice)
+        self._filter_line.rest("")
+        self.query_one(ColumnsInput).rest("")
         self.query_one(RunsTable).focus()
         self._show()
         self.run_worker(self._reader.run, thread=True, group="runs")
@@ -116,6 +130,7 @@ class RunsScreen(Screen[MonitorResult]):
         preview = self.query_one(RunPreview)
         preview.display = height >= PREVIEW_MIN_HEIGHT
         preview.styles.height = min(max(height * 2 // 5, 12), 24)
+        self.query_one(KeyBar).show(self._footer_keys())
 
     def on_runs_screen_listing_read(self, message: ListingRead) -> None:
         """Shows the newest rows."""
@@ -127,13 +142,14 @@ class RunsScreen(Screen[MonitorResult]):
     def _show(self) -> None:
         """Draws the filtered and sorted rows."""
         now = self._clock()
-        known = self._known()
-        matching = [row for row in known if self._filter.matches(row)]
+        listed = [row for row in self._known() if self._shows_archived or not row.labels.archived]
+        matching = [row for row in listed if self._filter.matches(row)]
         rows = sort_rows(matching, self._order, now)
-        empty = empty_text(self._runs_dir, self._listing, self._filter, may_start=self._can_start)
+        hidden = len(self._known()) - len(listed)
+        empty = empty_text(self._runs_dir, self._listing, self._filter, may_start=self._can_start, num_hidden=hidden)
         self.query_one(RunsTable).show(rows, self._order, self._marked, now, empty)
         if self._filter.text:
-            self._show_filter_note(len(matching), len(known))
+            self._show_filter_note(len(matching), len(listed))
         self._show_current()
 
     def _show_current(self) -> None:
@@ -142,7 +158,9 @@ class RunsScreen(Screen[MonitorResult]):
         self.query_one(RunPreview).show(PreviewPart(row))
         self.query_one(KeyBar).show(self._footer_keys())
         sentence: Line = [Span(self._notice, "info")] if self._notice else reason_line(row)
-        self.query_one(RunsHeader).show(counts_text(self._listing, len(self._marked), self._order), sentence)
+        num_archived = 0 if self._shows_archived else sum(row.labels.archived for row in self._known())
+        counts = counts_text(self._listing, len(self._marked), self._order, num_archived)
+        self.query_one(RunsHeader).show(counts, sentence)
 
     def _known(self) -> list[RunRow]:
         return list(self._listing.rows.values()) if self._listing is not None else []
@@ -168,12 +186,16 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_filter(self) -> None:
         """Opens the filter line."""
-        self.query_one(LineInput).begin(self._filter.text)
+        self._filter_line.begin(self._filter.text)
         self._show()
 
+    @property
+    def _filter_line(self) -> LineInput:
+        return self.query_one("#filter", LineInput)
+
     def take_key(self, event: events.Key) -> bool:
-        """Passes keys to the filter line while the user types there, whatever has the focus."""
-        return self.query_one(LineInput).take_key(event)
+        """Passes keys to the line in which the user types, whatever has the focus."""
+        return any(line.take_key(event) for line in self.query(LineInput) if line.is_typing)
 
     def on_line_input_changed(self, message: LineInput.Changed) -> None:
         """Filters while the user types."""
@@ -194,11 +216,11 @@ class RunsScreen(Screen[MonitorResult]):
 
     def _set_filter(self, text: str) -> None:
         self._filter, self._applied_filter = parse_filter(text), text
-        self.query_one(LineInput).rest(text)
+        self._filter_line.rest(text)
         self._show()
 
     def _show_filter_note(self, num_matching: int, num_runs: int) -> None:
-        line = self.query_one(LineInput)
+        line = self._filter_line
         if self._filter.error is not None:
             line.note(self._filter.error, "warn")
         else:
@@ -230,7 +252,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_next_order(self) -> None:
         """Sorts by the next column."""
-        self._sort_by(self._order.next())
+        self._sort_by(self._order.next(parse_columns(self._columns).shown))
 
     def action_reverse(self) -> None:
         """Reverses the sort order."""
@@ -246,6 +268,59 @@ class RunsScreen(Screen[MonitorResult]):
         self._order = order
         views_of(self.app).set(ORDER_KEY, order.text)
         self._show()
+
+    # Columns.
+
+    def action_columns(self) -> None:
+        """Opens the line in which the columns are chosen."""
+        line = self.query_one(ColumnsInput)
+        line.begin(f"{self._columns} " if self._columns else "")
+        line.show_candidates()
+        self._show()
+
+    def on_columns_input_changed(self, message: ColumnsInput.Changed) -> None:
+        """Shows the columns while the user types."""
+        line = self.query_one(ColumnsInput)
+        line.show_candidates()
+        self.query_one(RunsTable).choose_columns(parse_columns(line.known_words(message.text)))
+
+    def on_columns_input_done(self, message: ColumnsInput.Done) -> None:
+        """Stores the columns on enter, restores the earlier ones on escape."""
+        text, before = " ".join(message.text.split()), self._columns
+        if message.accepted and text != before:
+            undo_of(self.app).push("columns", lambda: self._set_columns(before))
+        self._set_columns(text if message.accepted else before)
+        if lacking := unknown(parse_columns(self._columns), self._known()):
+            self.notices.show(f"no run has a key called {', '.join(lacking)}")
+        self.query_one(RunsTable).focus()
+
+    def _set_columns(self, text: str) -> None:
+        self._columns = text
+        views_of(self.app).set(COLUMNS_KEY, text)
+        self.query_one(ColumnsInput).rest("")
+        self.query_one(RunsTable).choose_columns(parse_columns(text))
+        self._show()
+
+    # Pins, tags, notes, archived and deleted runs.
+
+    def action_edit(self, kind: Edit) -> None:
+        """Pins or labels the run under the cursor; archives or deletes the marked runs, else that one."""
+        table = self.query_one(RunsTable)
+        if self._read_only:
+            self.notices.show(f"{kind}: {_READ_ONLY}")
+        elif table.row is not None:
+            marked = [row for row in table.rows if row.path in self._marked]
+            self._edits.start(
+                kind, table.row, marked, sorted({tag for row in self._known() for tag in row.labels.tags})
+            )
+
+    def action_show_archived(self) -> None:
+        """Shows archived runs too, or hides them again."""
+        self._shows_archived = not self._shows_archived
+        self._show()
+        num_archived = sum(row.labels.archived for row in self._known())
+        shown = "shown" if self._shows_archived else "hidden"
+        self.notices.show(f"archived runs are {shown} ({num_archived})")
 
     def action_reload(self) -> None:
         """Reads every run again."""
@@ -286,14 +361,16 @@ class RunsScreen(Screen[MonitorResult]):
         return [
             key
             for key in keymap.RUNS
-            if (key.action != "new" or self._can_start) and not (self._read_only and key.action in REQUEST_ACTIONS)
+            if (key.action != "new" or self._can_start)
+            and not (self._read_only and key.action in (*REQUEST_ACTIONS, *EDIT_ACTIONS))
         ]
 
     def _footer_keys(self) -> Sequence[keymap.Key]:
         """The keys that act on the run under the cursor, or those of the filter line while the user types there."""
-        if self.query_one(LineInput).is_typing:
+        if any(line.is_typing for line in self.query(LineInput)):
             return keymap.TYPING
-        return [key for key in self.keys_in_force() if self._key_refusal(key) is None]
+        hidden = _WIDE_FOOTER if self.size.width < _WIDE_FOOTER_FROM else frozenset[str]()
+        return [key for key in self.keys_in_force() if key.action not in hidden and self._key_refusal(key) is None]
 
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
         """Every key for the palette, each with the reason why it does nothing now, else with an empty string."""
@@ -302,6 +379,9 @@ class RunsScreen(Screen[MonitorResult]):
     def _key_refusal(self, key: keymap.Key) -> str | None:
         if key.action == "new" and not self._can_start:
             return _READ_ONLY
+        if key.action in EDIT_ACTIONS:
+            no_run = "no run selected" if self._current_dir() is None else None
+            return _READ_ONLY if self._read_only else no_run
         if key.action not in REQUEST_ACTIONS:
             return None
         run_dir = self._current_dir()
@@ -318,28 +398,7 @@ class RunsScreen(Screen[MonitorResult]):
         if self._service is None or self._read_only:
             self.notices.show(f"new run: {_READ_ONLY}")
             return
-        # Imported here so that the list opens faster.
-        from tputui.ui.launch.picker import ConfigPicker
-
-        rows = sort_rows(self._known(), SortOrder(), self._clock())
-        runs = [(row.path, summary_text(row)) for row in rows if row.state != "unreadable"]
-        self.app.push_screen(ConfigPicker(self._config_dir, runs), self._edit_config)
-
-    def _edit_config(self, picked: PickedConfig | None) -> None:
-        """Opens the launcher with a configuration; leaving it leads back to the configurations."""
-        from tputui.ui.launch.screen import LauncherScreen
-
-        if picked is None or self._service is None:
-            return
-
-        def closed(run_dir: Path | None) -> None:
-            if run_dir is not None:
-                self._started(run_dir)
-            else:
-                self.action_new()
-
-        taken = {row.path.name for row in self._known()}
-        self.app.push_screen(LauncherScreen(self._service, picked, self._config_dir, taken), closed)
+        NewRun(self, self._service, self._config_dir, self._known, self._started).choose(self._clock())
 
     def _started(self, run_dir: Path) -> None:
         """Opens a run that was just started."""

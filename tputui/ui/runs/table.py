@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from rich.cells import cell_len
 from textual import events
@@ -17,46 +17,15 @@ from tputui.ui.base.status_text import Sign
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import sparkline
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread, width_of, wrap
-from tputui.ui.runs.filter import RunFilter, SortKey, SortOrder, unknown_keys
-from tputui.ui.runs.rows import NUM_COLUMNS, Listing, RowState, RunRow
+from tputui.ui.runs.columns import ColumnChoice, TableColumn, chosen_cell, layout
+from tputui.ui.runs.filter import RunFilter, SortOrder, unknown_keys
+from tputui.ui.runs.rows import NUM_COLUMNS, Listing, RowState, RunRow, value_at
 from tputui.ui.widgets.line_widget import Drawn
 
 _MARKS = 4
 """Cells for the cursor and the mark, left of the name."""
 _NAME_WIDTHS = (14, 34)
 
-
-class TableColumn(NamedTuple):
-    """A column of the table."""
-
-    key: SortKey | str
-    title: str
-    width: int
-    min_terminal_width: int
-    """Narrower terminals hide the column."""
-    left_aligned: bool = False
-
-
-_NARROW_CURVE = 6
-"""Width of the curve in narrow terminals, which leaves room for generated run names."""
-
-_LABELED_FROM = 92
-"""Terminal width from which training loss and best validation metric are both shown, with titles that say so."""
-_TRAIN_LOSS = TableColumn("loss", "train loss", 11, _LABELED_FROM)
-
-COLUMNS = (
-    TableColumn("state", "state", 12, 0, left_aligned=True),
-    TableColumn("step", "step", 12, 60),
-    TableColumn("loss", "loss", 8, 40),
-    TableColumn("best", "best valid", 11, _LABELED_FROM),
-    TableColumn("curve", "curve", _NARROW_CURVE, 68, left_aligned=True),
-    TableColumn("age", "age", 5, 46),
-    TableColumn("took", "took", 7, 108),
-    TableColumn("cores", "cores", 5, 72),
-    TableColumn("task", "task", 14, 124, left_aligned=True),
-)
-_CURVES = ((180, 40), (140, 24), (92, 10), (0, _NARROW_CURVE))
-"""Minimal terminal width, and the width of the curve from there on."""
 
 STATES: dict[RowState, Sign] = {
     **{condition: sign for condition, sign in status_text.CONDITIONS.items()},
@@ -89,6 +58,7 @@ class RunsTable(Drawn):
         self._indices: dict[Path, int] = {}
         self._empty: tuple[str, ...] = ()
         self._order = SortOrder()
+        self._choice = ColumnChoice()
         self._marked: frozenset[Path] = frozenset()
         self._chosen: Path | None = None
         self._pending: Path | None = None
@@ -126,6 +96,11 @@ class RunsTable(Drawn):
             self._choose(rows[min(index, len(rows) - 1)].path if rows else None)
         self.redraw()
 
+    def choose_columns(self, choice: ColumnChoice) -> None:
+        """Shows other columns."""
+        self._choice = choice
+        self.redraw()
+
     def choose(self, path: Path) -> None:
         """Moves the cursor to a run, at once or as soon as the run is listed."""
         self._pending = path
@@ -154,15 +129,18 @@ class RunsTable(Drawn):
 
     def figures(self) -> Figures:
         """The rows for a CSV file; times in unix seconds."""
+        keys = [key for key in self._choice.shown if key != "tags"]
         rows: list[tuple[Figure, ...]] = [
             (
                 *(str(row.path), row.state, row.task, row.epoch, row.num_epochs, row.steps, row.total_steps, row.loss),
                 *(row.best, row.best_name, row.best_epoch, row.created, row.started, row.end_time, row.num_cores),
+                *(" ".join(row.labels.tags), row.labels.note, *(_figure(value_at(row, key)) for key in keys)),
             )
             for row in self._rows
         ]
-        head = ("run", "state", "task", "epoch", "num_epochs", "steps", "total_steps", "loss")
-        return Figures((*head, "best", "best_name", "best_epoch", "created", "started", "over", "num_cores"), rows)
+        head: tuple[str, ...] = ("run", "state", "task", "epoch", "num_epochs", "steps", "total_steps", "loss")
+        head += ("best", "best_name", "best_epoch", "created", "started", "over", "num_cores", "tags", "note")
+        return Figures((*head, *keys), rows)
 
     def on_click(self, event: events.Click) -> None:
         """Moves the cursor to a run; opens the run that is already under it."""
@@ -194,13 +172,7 @@ class RunsTable(Drawn):
 
     def _columns(self, width: int) -> tuple[list[TableColumn], int]:
         """The columns that fit, and the width of the name."""
-        curve = next(cells for min_width, cells in _CURVES if width >= min_width)
-        shown = [column._replace(width=curve) if column.key == "curve" else column for column in COLUMNS]
-        shown = [
-            _TRAIN_LOSS if column.key == "loss" and width >= _LABELED_FROM else column
-            for column in shown
-            if width >= column.min_terminal_width
-        ]
+        shown = layout(self._choice, self._rows, width, width - _MARKS - _NAME_WIDTHS[0])
         room = width - _MARKS - sum(column.width + 1 for column in shown)
         longest = max(cell_len(clean(row.path.name)) for row in self._rows)
         return shown, max(min(longest, room, _NAME_WIDTHS[1] if width < 200 else room), min(_NAME_WIDTHS[0], room))
@@ -218,9 +190,14 @@ class RunsTable(Drawn):
         return [Span(_aligned(text, width, left_aligned=left_aligned), "accent" if sorted_by else "label")]
 
     def _line(self, row: RunRow, columns: Sequence[TableColumn], name: int, *, is_current: bool) -> Line:
-        mark = "\u25c6 " if row.path in self._marked else "  "
-        line: Line = [Span("\u276f " if is_current else "  ", "accent"), Span(mark, "info")]
-        line.append(Span(_aligned(clean(row.path.name), name, left_aligned=True), "strong" if is_current else "plain"))
+        labels = row.labels
+        cursor = "\u276f" if is_current else " "
+        line: Line = (
+            [Span(cursor, "accent"), Span("\u2605", "warn")] if labels.pinned else [Span(f"{cursor} ", "accent")]
+        )
+        line.append(Span("\u25c6 " if row.path in self._marked else "  ", "info"))
+        tone: Tone = "strong" if is_current else "dim" if labels.archived else "plain"
+        line.append(Span(_aligned(clean(row.path.name), name, left_aligned=True), tone))
         for column in columns:
             line.append(Span(" "))
             if column.key == "curve":
@@ -233,6 +210,10 @@ class RunsTable(Drawn):
 
 def cell(row: RunRow, column: TableColumn, now: float) -> tuple[str, Tone]:
     """The text and colour of a column other than the curve."""
+    if column.is_chosen:
+        return chosen_cell(row, column)
+    if column.key == "tags":
+        return clean(" ".join(row.labels.tags)), "info"
     if column.key == "state":
         sign = sign_of(row)
         return f"{sign.mark} {sign.word.lower()}{' !' if row.alarms else ''}", sign.tone
@@ -253,6 +234,10 @@ def cell(row: RunRow, column: TableColumn, now: float) -> tuple[str, Tone]:
     if column.key == "cores":
         return (fmt.UNKNOWN if row.num_cores is None else f"{row.num_cores:,}"), "dim"
     return clean(row.task) or fmt.UNKNOWN, "dim"
+
+
+def _figure(value: Any) -> Figure:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def summary_text(row: RunRow) -> str:
@@ -331,8 +316,9 @@ class RunsHeader(Drawn):
         return [spread(left, [Span(f"{self._counts} ", "dim")], width), fit([Span(" "), *self._sentence], width)]
 
 
-def counts_text(listing: Listing | None, num_marked: int, order: SortOrder) -> str:
-    """How many runs there are, are running, are still being read and are marked, and the sort order."""
+def counts_text(listing: Listing | None, num_marked: int, order: SortOrder, num_hidden: int = 0) -> str:
+    """How many runs there are, are running, are still being read and are marked, and the sort order. `num_hidden` is
+    the number of archived runs that are not shown."""
     if listing is None:
         return "loading"
     rows = listing.rows.values()
@@ -340,19 +326,24 @@ def counts_text(listing: Listing | None, num_marked: int, order: SortOrder) -> s
     parts = [fmt.counted(len(rows), "run")]
     parts += [f"{sum(not row.ended and row.state != 'reading' for row in rows)} running"]
     parts += [f"{unread:,} loading"] if unread else []
+    parts += [f"{num_hidden:,} archived"] if num_hidden else []
     parts += [f"{num_marked} marked"] if num_marked else []
     return f"{', '.join(parts)} \u00b7 {order.label}"
 
 
 def reason_line(row: RunRow | None) -> Line:
-    """The alarms of a run and the reason of its state; alarms first, since narrow terminals cut the end."""
-    if row is None or not (row.reason or row.alarms):
+    """The alarms of a run, its note and the reason of its state; alarms first, since narrow terminals cut the end."""
+    if row is None or not (row.reason or row.alarms or row.labels.note):
         return []
     alarms = [Span(f"! {', '.join(row.alarms)}  ", "alert")] if row.alarms else []
-    return [*alarms, Span(clean(row.path.name), "label"), Span(f": {clean(row.reason)}", "dim")]
+    note = [Span(f": {clean(row.labels.note)}", "info")] if row.labels.note else []
+    mark = " \u00b7" if note else ":"
+    return [*alarms, Span(clean(row.path.name), "label"), *note, Span(f"{mark} {clean(row.reason)}", "dim")]
 
 
-def empty_text(runs_dir: Path, listing: Listing | None, run_filter: RunFilter, *, may_start: bool) -> tuple[str, ...]:
+def empty_text(
+    runs_dir: Path, listing: Listing | None, run_filter: RunFilter, *, may_start: bool, num_hidden: int = 0
+) -> tuple[str, ...]:
     """The text shown instead of an empty table: why it is empty, and what to do next."""
     directory = clean(str(runs_dir))
     if listing is None:
@@ -361,8 +352,10 @@ def empty_text(runs_dir: Path, listing: Listing | None, run_filter: RunFilter, *
         return (clean(listing.error), "Choose another directory with tputui --runs-dir DIR or $TPUTUI_RUNS.")
     known = list(listing.rows.values())
     if known:
+        if num_hidden == len(known):
+            return (f"{fmt.counted(num_hidden, 'run')}, all archived. Press a to show them.",)
         unknown = unknown_keys(run_filter, known)
         reason = f"No run has a key called {', '.join(unknown)}." if unknown else "No run matches the filter."
-        return (f"{reason} Press esc to show all {len(known)} runs.",)
+        return (f"{reason} Press esc to show all {len(known) - num_hidden} runs.",)
     hint = "Press n to configure and start a run." if may_start else "Start one with `tputui run CONFIG`."
     return (f"No runs in {directory} yet.", hint)

@@ -1,0 +1,143 @@
+"""Deleting runs: only what certainly is a run that is over, and nothing outside its directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import recorded
+from tputui.session import deletion
+from tputui.session.deletion import CannotDelete
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+
+
+def test_run_is_deleted_and_what_its_links_lead_to_is_not(tmp_path: Path) -> None:
+    run_dir, outside = recorded.write_run(tmp_path / "runs"), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept.txt").write_text("kept")
+    (run_dir / "link").symlink_to(outside)
+    (run_dir / "checkpoints" / "last.pt").symlink_to(outside / "kept.txt")
+    size = deletion.delete(run_dir)
+    assert size.num_files >= 4
+    assert size.num_bytes > 1_000
+    assert list((tmp_path / "runs").iterdir()) == []
+    assert (outside / "kept.txt").read_text() == "kept"
+
+
+def test_size_counts_no_holes(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    before = deletion.examine(run_dir)
+    with (run_dir / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    after = deletion.examine(run_dir)
+    assert after.num_files == before.num_files + 1
+    assert after.num_bytes - before.num_bytes < 1 << 20
+
+
+def living_run(parent: Path, *, ended: bool) -> tuple[Path, subprocess.Popen[bytes]]:
+    """A run with a living process: one that has ended, or one without an end event."""
+    run_dir = recorded.write_run(parent) if ended else rundir.create(parent, recorded.manifest())
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    me = rundir.this_process()
+    head = recorded.opened(recorded.T0, "rank", host_index=1)
+    values = {"host_id": me.host_id, "pid": child.pid, "pid_started": rundir.start_ticks(child.pid)}
+    recorded.write_journal(run_dir / "rank-1.jsonl", [msgspec.structs.replace(head, **values)])
+    return run_dir, child
+
+
+def test_run_with_a_living_process_is_refused(tmp_path: Path) -> None:
+    run_dir, child = living_run(tmp_path, ended=True)
+    try:
+        with pytest.raises(CannotDelete, match=f"has a process that has not exited yet: rank-1, pid {child.pid}"):
+            deletion.delete(run_dir)
+        assert (run_dir / "run.json").exists()
+    finally:
+        child.kill()
+        child.wait()
+    deletion.delete(run_dir)
+    assert not run_dir.exists()
+
+
+def test_running_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir, child = living_run(tmp_path, ended=False)
+    try:
+        with pytest.raises(CannotDelete, match=r"is still (stalled|running|starting); stop it first"):
+            deletion.delete(run_dir)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_link_to_a_run_is_refused(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path / "elsewhere")
+    link = tmp_path / "link"
+    link.symlink_to(run_dir)
+    with pytest.raises(CannotDelete, match="symbolic link"):
+        deletion.delete(link)
+    assert (run_dir / "run.json").exists()
+
+
+def test_folder_that_only_looks_like_a_run_is_refused(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "data.jsonl").write_text('{"text": "mine"}\n')
+    assert rundir.is_run(project)
+    with pytest.raises(CannotDelete, match="may not be a run"):
+        deletion.delete(project)
+    assert (project / "data.jsonl").exists()
+
+
+def test_damaged_run_can_be_deleted(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    (run_dir / "run.json").write_bytes(b"{")
+    deletion.delete(run_dir)
+    assert not run_dir.exists()
+
+
+def test_folder_with_other_runs_or_the_current_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer = recorded.write_run(tmp_path)
+    recorded.write_run(outer / "runs", run="inner")
+    with pytest.raises(CannotDelete, match="contains another run"):
+        deletion.delete(outer)
+    monkeypatch.chdir(outer / "runs" / "inner")
+    with pytest.raises(CannotDelete, match="contains the current directory"):
+        deletion.delete(Path("."))
+    assert (outer / "runs" / "inner" / "run.json").exists()
+
+
+def test_missing_run_is_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(CannotDelete, match="is no longer there"):
+        deletion.delete(tmp_path / "gone")
+
+
+def test_part_that_cannot_be_deleted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = recorded.write_run(tmp_path)
+
+    def full(path: Path) -> None:
+        raise OSError(5, os.strerror(5))
+
+    monkeypatch.setattr("shutil.rmtree", full)
+    with pytest.raises(
+        CannotDelete, match=r"deleted in part: Input/output error; the rest is in .*\.digits-1\.deleted"
+    ):
+        deletion.delete(run_dir)
+    assert rundir.listing(tmp_path) == []
+
+
+def test_ended_run_of_a_script_that_goes_on_can_be_deleted(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    me = rundir.this_process()
+    head = recorded.opened(recorded.T0, "worker")
+    values = {"host_id": me.host_id, "pid": me.pid, "pid_started": me.pid_started}
+    end = ev.TrainingEnded(t=recorded.T0 + 1, outcome="done", step=1, reason="1 epoch trained")
+    recorded.write_journal(run_dir / "worker-0.jsonl", [msgspec.structs.replace(head, **values), end])
+    deletion.delete(run_dir)
+    assert not run_dir.exists()

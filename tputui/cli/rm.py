@@ -1,0 +1,82 @@
+"""`tputui rm`: deletes runs after confirmation."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import reduce
+from pathlib import Path
+
+from tputui.cli.arguments import find_run, parent_of
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.exit_codes import ExitCode
+from tputui.formatting import counted, inert, size
+from tputui.session import deletion
+from tputui.session.deletion import CannotDelete, RunSize
+
+DESCRIPTION = """Deletes runs: their directories with all journals, checkpoints and other files. Prints what will be
+deleted and asks first; without a terminal --yes is required. Refuses if one of the runs is still alive or may not be a
+run, before anything is deleted. Symbolic links are deleted, not followed."""
+EXIT_CODES = exit_codes(
+    DONE="deleted",
+    FAILED="a run could not be deleted completely",
+    USAGE="no such run, it is still alive, or not confirmed; nothing was deleted",
+)
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="name or directory of a run")
+    parser.add_option("--yes", action="store_true", help="do not ask")
+    parser.add_option("--json", action="store_true", help="print one list of objects; requires --yes")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Deletes the runs."""
+    parent = parent_of(args)
+    paths = list(dict.fromkeys(find_run(name, parent).absolute() for name in args.runs))
+    sizes = {path: _examine(path) for path in paths}
+    if not args.yes:
+        _confirm(sizes, as_json=args.json)
+    for path in paths:
+        try:
+            deletion.delete(path)
+        except CannotDelete as error:
+            raise CommandError(ExitCode.FAILED, f"{inert(path.name)} {inert(str(error))}") from None
+        if not args.json:
+            say(f"deleted {inert(path.name)}: {_words(sizes[path])}")
+    if args.json:
+        rows = [
+            {"run": path.name, "dir": str(path), "files": found.num_files, "bytes": found.num_bytes}
+            for path, found in sizes.items()
+        ]
+        say_json(rows, indent=2)
+    return ExitCode.DONE
+
+
+def _examine(path: Path) -> RunSize:
+    try:
+        return deletion.examine(path)
+    except CannotDelete as error:
+        raise CommandError(ExitCode.USAGE, f"{inert(path.name)} {inert(str(error))}; nothing was deleted") from None
+
+
+def _confirm(sizes: dict[Path, RunSize], *, as_json: bool) -> None:
+    """Asks in the terminal. Raises `CommandError` if the answer is not yes."""
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(ExitCode.USAGE, "rm: pass --yes to delete without being asked; nothing was deleted")
+    for path, found in sizes.items():
+        narrate(f"{path}: {_words(found)}")
+    total = reduce(RunSize.plus, sizes.values())
+    sys.stderr.write(f"tputui: delete {counted(len(sizes), 'run')}, {size(total.num_bytes)}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError(ExitCode.USAGE, "nothing was deleted")
+
+
+def _words(found: RunSize) -> str:
+    return f"{counted(found.num_files, 'file')}, {size(found.num_bytes)}"
+
+
+COMMANDS = {"rm": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -1,0 +1,125 @@
+"""Deletes a run: only a directory that certainly is a run, and never while the run is alive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from tputui.session import session
+from tputui.state.snapshot import ENDED
+from tputui.telemetry import rundir
+from tputui.telemetry.merge import head_of
+
+_SPARSE_FROM_BYTES = 1 << 20
+
+
+class CannotDelete(Exception):
+    """The run was not deleted; the message is the reason, to be shown after the name of the run."""
+
+
+class RunSize(NamedTuple):
+    """What a run occupies."""
+
+    num_files: int
+    num_bytes: int
+
+    def plus(self, other: RunSize) -> RunSize:
+        """The size of two runs together."""
+        return RunSize(self.num_files + other.num_files, self.num_bytes + other.num_bytes)
+
+
+def examine(run_dir: Path) -> RunSize:
+    """The size of a run that can be deleted. Raises `CannotDelete`. Reads the whole run, which may take a while."""
+    try:
+        _check_directory(run_dir)
+        size = _size(run_dir)
+        _check_over(run_dir)
+    except OSError as error:
+        raise CannotDelete(f"cannot be read: {error.strerror or error}") from None
+    return size
+
+
+def delete(run_dir: Path) -> RunSize:
+    """Deletes the directory of a run and returns what it occupied. Symbolic links are deleted, not followed.
+
+    Raises `CannotDelete`.
+    """
+    size = examine(run_dir)
+    # Renamed first: a directory that is deleted only in part must not be listed as a run.
+    doomed = run_dir.with_name(f".{run_dir.name}.deleted.{os.getpid()}")
+    try:
+        run_dir.rename(doomed)
+    except OSError as error:
+        raise CannotDelete(f"cannot be deleted: {error.strerror or error}") from None
+    try:
+        shutil.rmtree(doomed)
+    except OSError as error:
+        raise CannotDelete(f"deleted in part: {error.strerror or error}; the rest is in {doomed}") from None
+    return size
+
+
+def _check_directory(run_dir: Path) -> None:
+    """Raises `CannotDelete` unless the directory itself is a run: any folder with a `.jsonl` file looks like one."""
+    if run_dir.is_symlink():
+        raise CannotDelete("is a symbolic link to another directory; remove the link with rm")
+    if not run_dir.is_dir():
+        raise CannotDelete("is no longer there")
+    if reason := rundir.why_shut(run_dir):
+        raise CannotDelete(f"cannot be read: {reason}")
+    if Path.cwd().is_relative_to(run_dir.resolve()):
+        raise CannotDelete("contains the current directory")
+    if rundir.manifest_if_readable(run_dir) is None and not any(_heads(run_dir).values()):
+        raise CannotDelete(f"may not be a run: it has no readable {rundir.MANIFEST} or journal; delete it by hand")
+
+
+def _size(run_dir: Path) -> RunSize:
+    """The size of all files. Raises `CannotDelete` if the directory contains another run or file system."""
+    device, num_files, num_bytes = run_dir.stat().st_dev, 0, 0
+    for parent, folders, files in os.walk(run_dir, onerror=_raise, followlinks=False):
+        for name in folders:
+            folder = Path(parent, name)
+            if folder.is_symlink():
+                num_files += 1
+            elif folder.stat().st_dev != device:
+                raise CannotDelete(f"contains a mounted file system: {folder}")
+            elif (folder / rundir.MANIFEST).exists():
+                raise CannotDelete(f"contains another run: {folder}")
+        for name in files:
+            status = Path(parent, name).lstat()
+            num_files += 1
+            num_bytes += _num_bytes(status) if stat.S_ISREG(status.st_mode) else 0
+    return RunSize(num_files, num_bytes)
+
+
+def _num_bytes(status: os.stat_result) -> int:
+    """The size of a file; of a large one the space that it takes, because it may have holes."""
+    return min(status.st_size, status.st_blocks * 512) if status.st_size > _SPARSE_FROM_BYTES else status.st_size
+
+
+def _check_over(run_dir: Path) -> None:
+    """Raises `CannotDelete` if the run goes on, or if a process of it still writes."""
+    condition = session.load(run_dir).condition
+    if condition not in ENDED:
+        raise CannotDelete(f"is still {condition}; stop it first")
+    heads = _heads(run_dir)
+    if not any(name.startswith("supervisor-") for name in heads):
+        return  # reported by a script, which may go on after the training
+    for name, process in heads.items():
+        if process is not None and rundir.is_alive(process) is True:
+            raise CannotDelete(f"has a process that has not exited yet: {name}, pid {process.pid}")
+
+
+def _heads(run_dir: Path) -> dict[str, rundir.ProcessId | None]:
+    """The writer of each journal by name; None if its first event cannot be read."""
+    found: dict[str, rundir.ProcessId | None] = {}
+    for name, path in rundir.journal_paths(run_dir):
+        head = head_of(path)
+        found[name] = rundir.process_of(head) if head else None
+    return found
+
+
+def _raise(error: OSError) -> None:
+    raise error
