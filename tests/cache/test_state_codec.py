@@ -70,9 +70,16 @@ FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 ROWS = st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1, max_size=9)
 
 
+@pytest.mark.parametrize("whole", [30, cols.WHOLE_VALUES_MAX])
 @given(st.lists(ROWS, min_size=1, max_size=60), st.integers(0, 60))
-@settings(max_examples=60)
-def test_step_values_round_trip_bit_for_bit(blocks: list[list[list[float]]], cut: int) -> None:
+@settings(max_examples=40)
+def test_step_values_round_trip_bit_for_bit(whole: int, blocks: list[list[list[float]]], cut: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cols, "WHOLE_VALUES_MAX", whole)
+        _round_trip(blocks, cut)
+
+
+def _round_trip(blocks: list[list[list[float]]], cut: int) -> None:
     events: list[ev.Event] = [opened(T0, "worker")]
     first = 1
     for number, rows in enumerate(blocks):
@@ -138,9 +145,9 @@ def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:
     ("thing", "derived"),
     [
         (ProcessState("worker-0"), set()),
-        (StepValues(), {"topology", "_row", "_pending"}),
+        (StepValues(), {"topology", "_row", "_pending", "_pending_rows"}),
         (Series(), {"_segments"}),
-        (cols.AllCoreSeries(), {"_views"}),
+        (cols.AllCoreSeries(), {"_views", "_held_chars", "_highest", "_lowest"}),
         (ProcessLog(), {"name", "printed_by", "lines_max"}),
         (Marks(), set()),
         (ProcessState("worker-0").pace, set()),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import struct
 from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,6 +69,34 @@ def test_column_of_a_short_run_is_the_mean_of_its_steps(blocks: list[Rows], most
                 assert math.isnan(column.means[core])
 
 
+@contextmanager
+def sampled_from(whole_values: int) -> Iterator[None]:
+    """Samples reports once this many values were added."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core_series, "WHOLE_VALUES_MAX", whole_values)
+        yield
+
+
+SAMPLED = pytest.mark.parametrize("whole", [0, 60, core_series.WHOLE_VALUES_MAX])
+
+
+@SAMPLED
+@given(runs_of_records(), st.sampled_from([4, 8, 40]))
+def test_extremes_cover_every_step_and_name_the_core(whole: int, blocks: list[Rows], most: int) -> None:
+    rows = [row for block in blocks for row in block]
+    with sampled_from(whole):
+        found = shown(columns_of(blocks, most))
+    for column in found:
+        part = rows[column.first_step - 1 : column.last_step]
+        finite = [value for row in part for value in row if math.isfinite(value)]
+        assert (column.highest is None, column.lowest is None) == (not finite, not finite)
+        if column.highest is not None and column.lowest is not None:
+            assert (column.highest.value, column.lowest.value) == (max(finite), min(finite))
+            for one in (column.highest, column.lowest):
+                assert column.first_step <= one.step <= column.last_step
+                assert rows[one.step - 1][one.core] == one.value
+
+
 def pod(first: int, num_steps: int, num_cores: int, value: float) -> StepsRecorded:
     raw = struct.pack("<f", value) * (num_steps * num_cores)
     return StepsRecorded(
@@ -95,6 +126,71 @@ def test_a_long_run_is_sampled_all_along_and_stays_small() -> None:
         assert column.first_step / 100 - 1 <= value <= column.last_step / 100
         assert abs(value - middle) <= (column.last_step - column.first_step + 1) / 100
     assert max(column.last_step - column.first_step + 1 for column in found) <= 2_000_000 // 128
+
+
+SERIES: dict[str, Callable[[int], float]] = {
+    "falling": lambda report: 1e4 - report,
+    "rising": float,
+    "noisy": lambda report: math.sin(report * report),
+}
+
+
+@pytest.mark.parametrize("value", SERIES.values(), ids=list(SERIES))
+def test_locating_extremes_decodes_two_reports_per_column(
+    monkeypatch: pytest.MonkeyPatch, value: Callable[[int], float]
+) -> None:
+    decoded = 0
+
+    def counted(block: str, num_values: int, value: float) -> int | None:
+        nonlocal decoded
+        decoded += 1
+        return find(block, num_values, value)
+
+    find = float_blocks.find
+    monkeypatch.setattr(float_blocks, "find", counted)
+    made = AllCoreSeries()
+    for report in range(10_000):
+        made.take(pod(report * 100 + 1, 100, 8, value(report)), None, decode)
+    assert decoded == 0
+    found = shown(made, 8)
+    assert decoded <= 2 * len(found)
+    shown(made, 8)
+    assert decoded <= 2 * len(found), "found once"
+    highest = max(one.highest.value for one in found if one.highest is not None)
+    assert highest == pytest.approx(max(map(value, range(10_000))))
+
+
+def test_blocks_held_for_extremes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_series, "WHOLE_VALUES_MAX", 0)
+    monkeypatch.setattr(core_series, "HELD_CHARS_MAX", 1_000)
+    made = AllCoreSeries()
+    for report in range(2_000):
+        made.take(pod(report * 4 + 1, 4, 8, float(-report)), None, decode)
+        ends = [end for column in made.columns for end in (column.high, column.low)]
+        assert sum(len(end.event.block) for end in ends if isinstance(end, core_series._Unlocated)) <= 1_000
+
+
+def test_spike_of_one_of_2048_cores_is_found_in_a_sampled_run() -> None:
+    made = AllCoreSeries()
+    for report in range(1_000):
+        rows = [[1.0] * 2_048 for _ in range(4)] if report == 777 else []
+        if rows:
+            rows[2][1_234] = 9.5
+        first = report * 4 + 1
+        made.take(steps_recorded(T0, first, rows) if rows else pod(first, 4, 2_048, 1.0), None, decode)
+    highest = max((one.highest for one in shown(made, 2_048) if one.highest is not None), key=lambda one: one.value)
+    assert (highest.value, highest.core, highest.step) == (9.5, 1_234, 3_111)
+
+
+def test_extreme_of_an_unreadable_block_names_no_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_series, "WHOLE_VALUES_MAX", 0)
+    made = columns_of([[[1.0, 2.0, 3.0]]] * 2)
+    broken = msgspec.structs.replace(steps_recorded(T0, 3, [[1.0, 9.0, 2.0]]), block="z!")
+    made.take(broken, None, lambda record: None)
+    newest = shown(made)[-1]
+    assert newest.highest is None
+    assert newest.lowest is not None
+    assert newest.lowest.core == 0
 
 
 def test_2000_cores_use_no_more_memory_than_few() -> None:
@@ -136,6 +232,10 @@ def test_cores_of_several_hosts_are_side_by_side() -> None:
         assert [column.means[core] for core in (0, 1, 5)] == [1.0, 2.0, 3.0]
         assert [math.isnan(column.means[core]) for core in (2, 3, 4)] == [True] * 3
         assert column.bad_cores == (4,)
+        assert column.highest is not None
+        assert column.lowest is not None
+        assert (column.highest.value, column.highest.core) == (3.0, 5)
+        assert (column.lowest.value, column.lowest.core) == (1.0, 0)
 
 
 def test_columns_are_shared_between_snapshots() -> None:
@@ -143,27 +243,32 @@ def test_columns_are_shared_between_snapshots() -> None:
     assert shown(made)[0].means is shown(made)[0].means
 
 
+@SAMPLED
 @given(runs_of_records(), runs_of_records())
 @settings(max_examples=40)
-def test_fork_continues_like_the_original(before: list[Rows], after: list[Rows]) -> None:
-    first = columns_of(before, most=8)
-    fork = first.fork()
-    was = repr(shown(first))
-    step = sum(map(len, before)) + 1
-    for rows in after:
-        fork.take(steps_recorded(T0, step, rows), None, decode)
-        step += len(rows)
-    assert repr(shown(first)) == was
-    assert repr(shown(fork)) == repr(shown(columns_of(before + after, most=8)))
+def test_fork_continues_like_the_original(whole: int, before: list[Rows], after: list[Rows]) -> None:
+    with sampled_from(whole):
+        first = columns_of(before, most=8)
+        fork = first.fork()
+        was = repr(shown(first))
+        step = sum(map(len, before)) + 1
+        for rows in after:
+            fork.take(steps_recorded(T0, step, rows), None, decode)
+            step += len(rows)
+        assert repr(shown(first)) == was
+        assert repr(shown(fork)) == repr(shown(columns_of(before + after, most=8)))
 
 
+@SAMPLED
 @given(runs_of_records(), st.sampled_from([4, 8, 40]))
-def test_incremental_reads_equal_one_read(blocks: list[Rows], most: int) -> None:
-    made, first = AllCoreSeries(most), 1
-    for number, rows in enumerate(blocks, start=1):
-        made.take(steps_recorded(T0, first, rows), None, decode)
-        first += len(rows)
-        assert repr(shown(made)) == repr(shown(columns_of(blocks[:number], most)))
+@settings(max_examples=60)
+def test_incremental_reads_equal_one_read(whole: int, blocks: list[Rows], most: int) -> None:
+    with sampled_from(whole):
+        made, first = AllCoreSeries(most), 1
+        for number, rows in enumerate(blocks, start=1):
+            made.take(steps_recorded(T0, first, rows), None, decode)
+            first += len(rows)
+            assert repr(shown(made)) == repr(shown(columns_of(blocks[:number], most)))
 
 
 def test_older_columns_are_the_same_objects() -> None:

@@ -21,6 +21,28 @@ def test_values_round_trip_bit_for_bit(values: list[float]) -> None:
     assert float_blocks.unpack_bytes(float_blocks.pack_plain(raw), len(values)) == raw
 
 
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+FEW = st.sampled_from([0.0, -0.0, 1.0, 1.0000001192092896, 2.0, 256.0])
+
+
+@given(st.lists(FINITE, min_size=1, max_size=300) | st.lists(FEW, min_size=1, max_size=300), st.data())
+def test_find_returns_the_first_occurrence(values: list[float], data: st.DataObject) -> None:
+    spelt = [struct.pack("<f", value) for value in values]
+    wanted = data.draw(st.sampled_from(values) | FINITE | FEW)
+    expected = spelt.index(struct.pack("<f", wanted)) if struct.pack("<f", wanted) in spelt else None
+    for block in (float_blocks.pack(b"".join(spelt)), float_blocks.pack_plain(b"".join(spelt))):
+        found = float_blocks.find(block, len(values), wanted)
+        assert found == expected or (found is not None and values[found] == wanted == 0.0)
+    assert float_blocks.find(block, len(values), 1e300) is None
+
+
+def test_find_in_bytes_that_repeat() -> None:
+    values = [float(1 << 20 | row) for row in range(2_000)]
+    raw = struct.pack("<2000f", *values)
+    for block in (float_blocks.pack(raw), float_blocks.pack_plain(raw)):
+        assert [float_blocks.find(block, 2_000, values[row]) for row in (0, 1_777, 1_999)] == [0, 1_777, 1_999]
+
+
 @given(FLOATS, st.integers(1, 50))
 def test_block_of_wrong_size_is_rejected(values: list[float], more: int) -> None:
     block = float_blocks.pack(struct.pack(f"<{len(values)}f", *values))

@@ -131,6 +131,9 @@ def _check_columns(series: AllCoreSeries) -> None:
             has_counts = len(column.counts) == series.width and column.counts.typecode == "Q"
             _need(has_counts, "a column does not have a count for each core")
             _need(max(column.counts) <= column.rows, "a column counts more values than steps")
+        for extreme in filter(None, (column.high, column.low)):
+            _need(math.isfinite(extreme.value), "the extreme of a column is not finite")
+            _need(extreme.column is None or extreme.column < series.width, "the extreme of a column has no core")
 
 
 def _check_pace(pace: Pace) -> None:

@@ -52,6 +52,14 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time at which its last step was reported; 0 if unknown."""
 
 
+class CoreExtreme(msgspec.Struct, frozen=True, kw_only=True):
+    """The highest or lowest finite value in some steps, and whose it was."""
+
+    value: float
+    core: int
+    step: int
+
+
 class CoreColumn(msgspec.Struct, frozen=True, kw_only=True):
     """The loss of each core over consecutive steps. Shared between snapshots: do not modify.
 
@@ -69,6 +77,10 @@ class CoreColumn(msgspec.Struct, frozen=True, kw_only=True):
     """Sampled steps: all from the first to the last, or fewer."""
     middle: float
     """Mean of the sampled step numbers: the position of the point of a curve."""
+    highest: CoreExtreme | None = None
+    """The highest finite value of all its steps, sampled or not; None if there is none or its core is not known. The
+    newest step may have a column of its own and still hold the extreme of the column before."""
+    lowest: CoreExtreme | None = None
 
     @property
     def is_sampled(self) -> bool:

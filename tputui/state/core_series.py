@@ -5,6 +5,10 @@ pairs. That needs decoded values, and decoding all reports of a long run would t
 up to `WHOLE_VALUES_MAX` values. After that reports are sampled: within the steps of a column the first report is
 added, and the first with NaN or infinite values; of either kind at most one value in `SAMPLED_SHARE` is decoded for
 this alone. Steps of reports that are left out belong to their column without counting in its means.
+
+The extremes of a column cover every report, also those left out: a report states the highest and the lowest of its
+values, so at most the two reports with the extremes of a column are decoded, and only when the columns are shown or
+encoded, or when many blocks are held for this.
 """
 
 from __future__ import annotations
@@ -13,12 +17,14 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from operator import attrgetter
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
-from tputui.state.chart_data import CoreColumn
+from tputui.state.chart_data import CoreColumn, CoreExtreme
 from tputui.state.state_struct import AtLeastOne, Count, CountArray, FloatArray, StateStruct
+from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Int, StepsRecorded
 
 COLUMNS_MAX = 512
@@ -29,8 +35,10 @@ COLUMNS_LEAST = 64
 """... this many."""
 WHOLE_VALUES_MAX = 100_000
 """Values added of one process before reports are sampled."""
-SAMPLED_SHARE = 64
+SAMPLED_SHARE = 128
 """After that, at most one value in this many is decoded for the columns."""
+HELD_CHARS_MAX = 4 << 20
+"""Characters of blocks that are held until their extremes are located."""
 
 
 def columns_max(num_cores: int) -> int:
@@ -38,8 +46,24 @@ def columns_max(num_cores: int) -> int:
     return min(COLUMNS_MAX, max(COLUMNS_LEAST, CELLS_MAX // max(1, num_cores) // 2 * 2))
 
 
+class Extreme(NamedTuple):
+    """A highest or lowest finite value."""
+
+    value: float
+    step: Int
+    """The step of the value; the first step of its event if it is not located."""
+    column: Count | None
+    """Its index in the row of the event; None if it is not located yet, or cannot be."""
+
+
+class _Unlocated(Extreme):
+    """An extreme that an event states, whose step and column are not known before the event is decoded."""
+
+    event: StepsRecorded
+
+
 class CoreSeries(NamedTuple):
-    """Steps `first` to `last`, of which `rows` were added."""
+    """Steps `first` to `last`, of which the values of `rows` were added."""
 
     first: Int
     last: Int
@@ -52,11 +76,26 @@ class CoreSeries(NamedTuple):
     """Whether a report with NaN or infinite values was added."""
     middle: float
     """Mean of the step numbers that were added."""
+    high: Extreme | None = None
+    """The highest finite value of all steps, also of those left out; None if there is none."""
+    low: Extreme | None = None
 
     @property
     def bad(self) -> list[int]:
         """Columns of the cores with a NaN or infinite value."""
         return [] if self.counts is None else [core for core, n in enumerate(self.counts) if n < self.rows]
+
+
+class _Stated(NamedTuple):
+    """An extreme that an event states."""
+
+    value: float
+    event: StepsRecorded | None
+    values: Sequence[float] | None
+    """Of the event, if they were decoded."""
+
+
+_NO_HIGHEST, _NO_LOWEST = _Stated(-math.inf, None, None), _Stated(math.inf, None, None)
 
 
 class AllCoreSeries(StateStruct, dict=True):
@@ -82,6 +121,16 @@ class AllCoreSeries(StateStruct, dict=True):
 
     def __post_init__(self) -> None:
         self._views: list[tuple[CoreSeries, CoreColumn]] = []
+        self._highest = _NO_HIGHEST
+        """The highest value that events of the newest column stated since it was last sealed."""
+        self._lowest = _NO_LOWEST
+        self._held_chars = 0
+        """Characters of the blocks of extremes that were not located yet, of those displaced since as well."""
+
+    def fork(self) -> Self:
+        """An independent copy."""
+        self.locate_extremes()
+        return super().fork()
 
     @property
     def views(self) -> list[CoreColumn]:
@@ -92,12 +141,13 @@ class AllCoreSeries(StateStruct, dict=True):
         same = min(len(views), len(shown))
         while same and views[same - 1][0] is not shown[same - 1]:
             same -= 1
-        views[same:] = [(column, _shown(column, column.means, tuple(column.bad))) for column in shown[same:]]
+        views[same:] = [(column, _view(column)) for column in shown[same:]]
         return [column for _, column in views]
 
     @property
     def shown(self) -> list[CoreSeries]:
         """The columns up to the newest step."""
+        self.locate_extremes()
         if not self.columns or self.columns[-1].last >= self.last:
             return self.columns
         return [*self.columns[:-1], self.columns[-1]._replace(last=self.last)]
@@ -119,37 +169,97 @@ class AllCoreSeries(StateStruct, dict=True):
         size = event.n * event.cores
         self.seen += size
         last = event.first + event.n - 1
-        opens = not self.columns or last - self.columns[-1].first >= self.stride
-        odd = event.bad > 0 and not (self.columns and self.columns[-1].sampled_bad)
+        newest = self.columns[-1] if self.columns else None
+        opens = newest is None or last - newest.first >= self.stride
+        odd = event.bad > 0 and not (newest is not None and newest.sampled_bad)
+        added = False
         if opens or odd or self.taken < WHOLE_VALUES_MAX:
             allowed = WHOLE_VALUES_MAX + self.seen // SAMPLED_SHARE
-            if values is None and (self.decoded[odd] + size <= allowed or not self.columns):
+            if values is None and (self.decoded[odd] + size <= allowed or newest is None):
                 values = decode(event)
                 self.decoded[odd] += size
             if values is not None:
                 self.taken += size
-                self._add(event, values)
+                added = self._add(event, values)
+        if not added or event.n <= self.stride:
+            self._note_extremes(event, values)
+        if added and len(self.columns) > self.most:
+            self._thin()
         if last > self.last:
             self.last = last
 
-    def _add(self, event: StepsRecorded, values: Sequence[float]) -> None:
-        num_cores = event.cores
-        if not self.columns:
-            self.most = min(self.most, columns_max(num_cores))
-        elif num_cores != len(self.columns[-1].means):
+    def locate_extremes(self) -> None:
+        """Finds the step and the core of every extreme."""
+        self._seal()
+        if not self._held_chars:
             return
-        for row in range(0, event.n, self.stride):
-            rows = min(self.stride, event.n - row)
-            part = values[row * num_cores : (row + rows) * num_cores]
-            self._push(_reduced(event.first + row, rows, part, num_cores))
+        self._held_chars = 0
+        for index, column in enumerate(self.columns):
+            if isinstance(column.high, _Unlocated) or isinstance(column.low, _Unlocated):
+                self.columns[index] = column._replace(high=_found(column.high), low=_found(column.low))
+
+    def _note_extremes(self, event: StepsRecorded, values: Sequence[float] | None) -> None:
+        """Compares the extremes that an event states with those of the newest column, without decoding it."""
+        if not self.columns or event.cores != len(self.columns[-1].means):
+            return
+        if self._highest.value < event.max < math.inf:
+            self._highest = _Stated(event.max, event, values)
+        if -math.inf < event.min < self._lowest.value:
+            self._lowest = _Stated(event.min, event, values)
+
+    def _seal(self) -> None:
+        """Adds the extremes that were noted to the newest column."""
+        highest, lowest = self._highest, self._lowest
+        if highest.event is None and lowest.event is None:
+            return
+        self._highest, self._lowest = _NO_HIGHEST, _NO_LOWEST
+        newest = self.columns[-1]
+        high, low = newest.high, newest.low
+        if high is None or highest.value > high.value:
+            high = self._extreme(highest) or high
+        if low is None or lowest.value < low.value:
+            low = self._extreme(lowest) or low
+        if high is not newest.high or low is not newest.low:
+            self.columns[-1] = newest._replace(high=high, low=low)
+        if self._held_chars > HELD_CHARS_MAX:
+            self.locate_extremes()
+
+    def _extreme(self, stated: _Stated) -> Extreme | None:
+        value, event, values = stated
+        if event is None:
+            return None
+        if values is not None:
+            return _located(value, event.first, values, event.cores)
+        extreme = _Unlocated(value, event.first, None)
+        extreme.event = event
+        self._held_chars += len(event.block) + 1
+        return extreme
+
+    def _thin(self) -> None:
+        self._seal()
         while len(self.columns) > self.most:
             self.stride *= 2
             self.columns = _widened(self.columns, self.stride)
 
+    def _add(self, event: StepsRecorded, values: Sequence[float]) -> bool:
+        """Adds the values of an event to the columns; False if it has another number of cores."""
+        num_cores = event.cores
+        if not self.columns:
+            self.most = min(self.most, columns_max(num_cores))
+        elif num_cores != self.width:
+            return False
+        for row in range(0, event.n, self.stride):
+            rows = min(self.stride, event.n - row)
+            part = values[row * num_cores : (row + rows) * num_cores]
+            self._push(_reduced(event.first + row, rows, part, num_cores, extremes=event.n > self.stride))
+        return True
+
     def _push(self, column: CoreSeries) -> None:
         if self.columns:
+            self._seal()
             newest = self.columns[-1]
-            if newest.last < column.first and column.last - newest.first < self.stride:
+            joins = newest.last < column.first and column.last - newest.first < self.stride
+            if joins:
                 self.columns[-1] = _joined(newest, column)
                 return
             # Steps that were left out since then belong to the previous column.
@@ -172,15 +282,29 @@ def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreC
     edges = [column.first for column in frame]
     means = [array("f", [math.nan]) * num_cores for _ in frame]
     bad: list[list[int]] = [[] for _ in frame]
+    highest: list[CoreExtreme | None] = [None] * len(frame)
+    lowest: list[CoreExtreme | None] = [None] * len(frame)
     for columns, cores in parts:
         for index, column in _gathered(columns.shown, edges).items():
             for core, mean in zip(cores, column.means, strict=False):
                 means[index][core] = mean
             bad[index] += [cores[core] for core in column.bad if core < len(cores)]
+            high, low = _named(column.high, cores), _named(column.low, cores)
+            highest[index] = max(filter(None, (highest[index], high)), key=attrgetter("value"), default=None)
+            lowest[index] = min(filter(None, (lowest[index], low)), key=attrgetter("value"), default=None)
     return [
-        _shown(column, means[index], tuple(sorted(bad[index])))
+        CoreColumn(
+            first_step=column.first,
+            last_step=column.last,
+            means=means[index],
+            bad_cores=tuple(sorted(bad[index])),
+            num_steps=column.rows,
+            middle=column.middle,
+            highest=highest[index],
+            lowest=lowest[index],
+        )
         for index, column in enumerate(frame)
-    ]  # fmt: skip
+    ]
 
 
 def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[int]]]) -> list[tuple[int, list[float]]]:
@@ -208,30 +332,72 @@ def _gathered(columns: list[CoreSeries], edges: list[int]) -> dict[int, CoreSeri
     return found
 
 
-def _shown(column: CoreSeries, means: array[float], bad: tuple[int, ...]) -> CoreColumn:
+def _view(column: CoreSeries) -> CoreColumn:
+    cores = range(len(column.means))
     return CoreColumn(
         first_step=column.first,
         last_step=column.last,
-        means=means,
-        bad_cores=bad,
+        means=column.means,
+        bad_cores=tuple(column.bad),
         num_steps=column.rows,
         middle=column.middle,
+        highest=_named(column.high, cores),
+        lowest=_named(column.low, cores),
     )
 
 
-def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int) -> CoreSeries:
-    """A column of `rows` steps from their values, [rows * cores]."""
+def _named(extreme: Extreme | None, cores: Sequence[int]) -> CoreExtreme | None:
+    """An extreme with the global index of its core; None if its core is not known."""
+    if extreme is None or extreme.column is None or extreme.column >= len(cores):
+        return None
+    return CoreExtreme(value=extreme.value, core=cores[extreme.column], step=extreme.step)
+
+
+def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int, *, extremes: bool) -> CoreSeries:
+    """A column of `rows` steps from their values, [rows * cores]; with or without its extremes."""
     last, middle = first + rows - 1, first + (rows - 1) / 2
     means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
     if math.isfinite(sum(means)):
-        return CoreSeries(first, last, rows, means, None, False, middle)
+        high, low = _extremes(first, values, values, num_cores) if extremes else (None, None)
+        return CoreSeries(first, last, rows, means, None, False, middle, high, low)
     counts = array("Q", [rows]) * num_cores
     for core, mean in enumerate(means):
         if not math.isfinite(mean):
             finite = [value for value in values[core::num_cores] if math.isfinite(value)]
             counts[core] = len(finite)
             means[core] = math.fsum(finite) / len(finite) if finite else math.nan
-    return CoreSeries(first, last, rows, means, counts, True, middle)
+    finite = list(filter(math.isfinite, values)) if extremes else []
+    high, low = _extremes(first, finite, values, num_cores) if finite else (None, None)
+    return CoreSeries(first, last, rows, means, counts, True, middle, high, low)
+
+
+def _extremes(first: int, finite: Sequence[float], values: Sequence[float], num_cores: int) -> tuple[Extreme, Extreme]:
+    """The highest and the lowest of the `finite` values, located in all `values` from step `first` on."""
+    return _located(max(finite), first, values, num_cores), _located(min(finite), first, values, num_cores)
+
+
+def _located(value: float, first: int, values: Sequence[float], num_cores: int) -> Extreme:
+    """The extreme at its first occurrence in values from step `first` on, if it is there."""
+    try:
+        row, column = divmod(values.index(value), num_cores)
+    except ValueError:
+        return Extreme(value, first, None)
+    return Extreme(value, first + row, column)
+
+
+def _found(extreme: Extreme | None) -> Extreme | None:
+    """The extreme, located in its event if it was not yet."""
+    if not isinstance(extreme, _Unlocated):
+        return extreme
+    event = extreme.event
+    try:
+        index = float_blocks.find(event.block, event.n * event.cores, extreme.value)
+    except float_blocks.BlockError:
+        index = None
+    if index is None:
+        return Extreme(*extreme)
+    row, column = divmod(index, event.cores)
+    return Extreme(extreme.value, event.first + row, column)
 
 
 def _widened(columns: list[CoreSeries], stride: int) -> list[CoreSeries]:
@@ -246,19 +412,24 @@ def _widened(columns: list[CoreSeries], stride: int) -> list[CoreSeries]:
 
 
 def _joined(left: CoreSeries, right: CoreSeries) -> CoreSeries:
-    """Joins two columns: means over all values of both."""
+    """Joins two columns: means over all values of both, and the extremes of both."""
     rows = left.rows + right.rows
     first, last = min(left.first, right.first), max(left.last, right.last)
     share = right.rows / rows
     middle = left.middle + (right.middle - left.middle) * share
+    high, low = left.high, left.low
+    if high is None or (right.high is not None and right.high.value > high.value):
+        high = right.high
+    if low is None or (right.low is not None and right.low.value < low.value):
+        low = right.low
     if left.counts is None and right.counts is None:
         means = array("f", [a + (b - a) * share for a, b in zip(left.means, right.means, strict=True)])
-        return CoreSeries(first, last, rows, means, None, False, middle)
+        return CoreSeries(first, last, rows, means, None, False, middle, high, low)
     lefts, rights = _counts(left), _counts(right)
     counts = array("Q", [a + b for a, b in zip(lefts, rights, strict=True)])
     sides = zip(left.means, lefts, right.means, rights, counts, strict=True)
     means = array("f", [_mean(a, n, b, m, total) for a, n, b, m, total in sides])
-    return CoreSeries(first, last, rows, means, counts, True, middle)
+    return CoreSeries(first, last, rows, means, counts, True, middle, high, low)
 
 
 def _counts(column: CoreSeries) -> array[int]:

@@ -173,8 +173,12 @@ def _summary(event: StepsRecorded) -> Piece:
 
 
 def _reduced(first: int, last: int, values: Sequence[float], t: float) -> Piece:
-    if math.isfinite(sum(values)):
-        return Piece(first, last, math.fsum(values), min(values), max(values), len(values), 0, t)
+    try:
+        total = math.fsum(values)
+    except (ValueError, OverflowError):
+        total = math.nan
+    if math.isfinite(total):
+        return Piece(first, last, total, min(values), max(values), len(values), 0, t)
     mean, least, greatest, bad = float_blocks.summarise(values)
     num_values = len(values) - bad
     if not num_values:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tputui.state import core_series, history, outlier, process_stacks, root_cause, timeline
-from tputui.state.chart_data import CoreColumn, OutlierView, Segment
+from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
@@ -214,7 +214,17 @@ def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[Co
         return found
     means = array("f", newest)
     bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
-    point = CoreColumn(first_step=step, last_step=step, means=means, bad_cores=bad, num_steps=1, middle=float(step))
+    finite = [CoreExtreme(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
+    point = CoreColumn(
+        first_step=step,
+        last_step=step,
+        means=means,
+        bad_cores=bad,
+        num_steps=1,
+        middle=float(step),
+        highest=max(finite, key=attrgetter("value"), default=None),
+        lowest=min(finite, key=attrgetter("value"), default=None),
+    )
     return [*found[:-1], msgspec.structs.replace(last, last_step=step - 1), point]
 
 

@@ -75,6 +75,8 @@ class StepValues(StateStruct, dict=True):
         """Set by the state of the process, which owns it."""
         self._pending: deque[StepsRecorded] = deque()
         """Events after the newest of `recent`, not decoded yet."""
+        self._pending_rows = 0
+        """Steps in them."""
         self._row: tuple[StepsRecorded, list[float] | None] | None = None
         """The event whose newest row was decoded last, and that row."""
 
@@ -109,6 +111,7 @@ class StepValues(StateStruct, dict=True):
         if event.metric == "loss":
             self.columns.take(event, values, lambda each: self._decoded(seq, each))
             self._pending.append(event)
+            self._pending_rows += event.n
             self._forget_rows(_rows_most(event.cores))
         log.marks.add_non_finite(event, values, self.core_of)
         if find_bad and values is not None:
@@ -139,6 +142,7 @@ class StepValues(StateStruct, dict=True):
 
     def recent_rows(self) -> list[Row]:
         """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""
+        self._pending_rows = 0
         while self._pending:
             event = self._pending.popleft()
             most, num_cores = _rows_most(event.cores), event.cores
@@ -154,21 +158,21 @@ class StepValues(StateStruct, dict=True):
         return self.recent
 
     def normalize(self) -> None:
-        """Reduces the newest events to their last step and decodes pending ones.
+        """Reduces the newest events to their last step, decodes pending ones and locates the extremes.
 
         Afterwards equal values have equal encodings, whether or not they were shown, and however a journal stores them.
         """
         self.recent_rows()
+        self.columns.locate_extremes()
         for metric, event in self.newest.items():
             self.newest[metric] = _last_step(event, self.newest_row(metric))
 
     def _forget_rows(self, most: int) -> None:
         """Drops events before they are decoded if the newest `most` steps do not need them."""
-        num_rows = sum(event.n for event in self._pending)
-        if num_rows >= most:
+        if self._pending_rows >= most:
             self.recent = []
-        while num_rows - self._pending[0].n >= most:
-            num_rows -= self._pending.popleft().n
+        while self._pending_rows - self._pending[0].n >= most:
+            self._pending_rows -= self._pending.popleft().n
 
     def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
         try:
