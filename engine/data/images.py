@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data import decode, sources
-from engine.data.decode import Shape, Unreadable
+from engine.data import image_decoder, sources
+from engine.data.image_decoder import Shape, Unreadable
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
@@ -127,12 +127,12 @@ class ImageCache:
     def _layer(self, name: str, row: int) -> torch.Tensor:
         shape, options = self._shape, self._options
         if name == "image":
-            return self._decoded(name, row, lambda data: decode.image(data, shape))
+            return self._decoded(name, row, lambda data: image_decoder.image(data, shape))
         if name == "mask":
-            return self._decoded(name, row, lambda data: decode.mask(data, shape, options.mask_above))
-        values = self._decoded(name, row, lambda data: decode.depth(data, shape, options.depth_scale))
+            return self._decoded(name, row, lambda data: image_decoder.mask(data, shape, options.mask_above))
+        values = self._decoded(name, row, lambda data: image_decoder.depth(data, shape, options.depth_scale))
         if "depth_valid" in self.rows.files:
-            values *= self._decoded("depth_valid", row, lambda data: decode.mask(data, shape, 0))
+            values *= self._decoded("depth_valid", row, lambda data: image_decoder.mask(data, shape, 0))
         return values
 
     def _decoded(self, name: str, row: int, how: Callable[[bytes], torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Optimizers of the configuration, with updates that are one and the same program in every step.
+"""Optimizers and learning-rate schedules of the configuration. An update is the same program in every step.
 
 The runtime makes each Python number an input of the program, except 0 and 1, which become constants, and it makes two
 equal numbers one input. So an update with Python numbers is another program at any step where a changing number equals
@@ -9,6 +9,7 @@ groups are those of `torch.optim`, so that checkpoints and schedulers work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
+from engine.task import Plan
 from tputui.config import RunConfig
 
 MIN_LR = 1e-30
@@ -38,6 +40,27 @@ def optimizer(config: RunConfig, parameters: Iterable[torch.nn.Parameter]) -> Op
         return RMSprop(parameters, lr=lr, alpha=options.alpha, eps=options.eps, momentum=momentum, weight_decay=decay)
     cls = AdamW if options.name == "adamw" else Adam
     return cls(parameters, lr=lr, betas=options.betas, eps=options.eps, weight_decay=decay)
+
+
+def learning_rate(plan: Plan, epoch: int, batch: int) -> float:
+    """Learning rate of the update that batch `batch` (from 0) of epoch `epoch` (from 1) belongs to.
+
+    A pure function of the position, so that a resumed run continues exactly. A warm-up of N updates rises linearly
+    from 1/N of the scheduled rate at the first update to the full rate at the Nth. A cosine schedule starts after the
+    warm-up at the full rate, and would reach `min_lr` at the update after the last.
+    """
+    config, optim = plan.config, plan.config.optim
+    full, least = config.scaled_lr, config.scaled_min_lr
+    per_epoch = plan.steps_per_epoch // optim.accumulate
+    done = (epoch - 1) * per_epoch + batch // optim.accumulate
+    warm_up = optim.warmup_steps or round(optim.warmup_epochs * per_epoch)
+    rise = min(1.0, (done + 1) / warm_up) if warm_up else 1.0
+    if optim.used_schedule == "step" and optim.step_size is not None:
+        return rise * max(least, full * optim.gamma ** ((epoch - 1) // optim.step_size))
+    if optim.used_schedule == "cosine" and done >= warm_up:
+        part = min(1.0, (done - warm_up) / max(1, config.epochs * per_epoch - warm_up))
+        return least + (full - least) * (1 + math.cos(math.pi * part)) / 2
+    return rise * full
 
 
 def covers(of: Optimizer) -> bool:

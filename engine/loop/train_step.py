@@ -14,7 +14,7 @@ from torch import nn
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused, TaskError
 from engine.loop import network
-from engine.loop.optimizer import optimizer, update
+from engine.loop.optimizer import learning_rate, optimizer, update
 from engine.parallel.base import Strategy
 from engine.section_timer import TRACE_PARTS, SectionTimer
 from engine.task import Dataset, Plan
@@ -103,7 +103,7 @@ class TrainStep:
             if updates and optim.clip_norm is not None and norm is not None:
                 _clip(self._trained, norm, optim.clip_norm)
             if updates:
-                self._update(self._plan.learning_rate(at.epoch, at.batch))
+                self._update(learning_rate(self._plan, at.epoch, at.batch))
             if not updates:
                 self._sums = _gradients(self._trained)
             # Before the sync, so that the gradients are no outputs of the program.

@@ -21,6 +21,7 @@ from engine.loop.artifacts import RunArtifacts
 from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.evaluation import EvalReporter, EvalResult
 from engine.loop.events import EventEmitter, TrainingFacts
+from engine.loop.optimizer import learning_rate
 from engine.loop.reporting import StepReporter
 from engine.loop.train_step import TrainStep
 from engine.memory.layer_table import Recorder
@@ -92,7 +93,7 @@ class Trainer:
                 valid_examples=self._plan.sizes.valid,
                 num_parameters=self._train_step.num_parameters,
                 precision=str(config.device.precision),
-                lr=self._plan.learning_rate(at.epoch, at.batch),
+                lr=learning_rate(self._plan, at.epoch, at.batch),
                 lr_rule=config.lr_rule,
             ),
         )
@@ -268,7 +269,7 @@ class Trainer:
 
     def _lr(self, at: Position) -> float:
         """Learning rate of the step that ended at a position."""
-        return self._plan.learning_rate(at.epoch, at.batch - 1)
+        return learning_rate(self._plan, at.epoch, at.batch - 1)
 
     def _state(self) -> Checkpoint:
         meters = self.reporter.buffer.meters.state() if self.position.batch else {}
