@@ -184,6 +184,8 @@ def epochs(number: int) -> list[EpochView]:
     return [
         EpochView(
             epoch=epoch,
+            step=110 * epoch,
+            t=step_t(110 * epoch) + 0.5,
             train={"loss": reading(1.2 / epoch, 1437)},
             valid={"loss": reading(0.9 / epoch, 360), "accuracy": reading(1 - 0.2 / epoch, 360)},
             train_s=1.62 + 0.01 * epoch,

@@ -506,10 +506,10 @@ def test_values_of_every_panel_can_be_exported() -> None:
         curves_panel = bench.screen.query_one(ComparedCurvesPanel)
         for axis in ("epoch", "time_s", "examples", "step"):
             await pilot.press("x")
-            assert curves_panel.figures().head == ("run", "label", axis, "value")
+            assert curves_panel.figures().head == ("run", "label", axis, "value", "train_value")
         curve = curves_panel.figures()
         assert len(curve.rows) == 880
-        assert curve.rows[0] == ("digits-20251009-100000", "A", 1.0, paces.pair()[0].loss[0].mean)
+        assert curve.rows[0] == ("digits-20251009-100000", "A", 1.0, paces.pair()[0].loss[0].mean, None)
         figures = {name: cells for name, *cells in bench.screen.query_one(ComparedFiguresPanel).figures().rows}
         assert figures["state"] == ["done", "done"]
         paces_shown = [run.pace for run in compare(paces.pair()).runs]

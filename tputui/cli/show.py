@@ -34,9 +34,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option(
         "--epochs",
         type=count_or_all,
-        default=show_page.EPOCHS_SHOWN,
+        default=show_page.FEW,
         metavar="N",
-        help=f"print the newest N epochs and the best one, or `all` (default {show_page.EPOCHS_SHOWN})",
+        help="print the newest N epochs and the best one, or `all` (default: all of up to "
+        f"{show_page.EPOCHS_MAX}; if there are more, a table of the newest {show_page.EPOCHS_SHOWN} and the best)",
     )
 
 

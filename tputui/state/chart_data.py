@@ -5,6 +5,7 @@ Every list of them is bounded in length, however long the run is. Steps count fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -133,6 +134,8 @@ class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
     """Mean wall time of a step in seconds, without compiling."""
     examples_per_s: float
+    lr: float = math.nan
+    """Learning rate of the last of them; NaN if unknown."""
 
 
 class ThroughputView(msgspec.Struct, frozen=True, kw_only=True):

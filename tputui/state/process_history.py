@@ -34,6 +34,8 @@ class ReportPace(NamedTuple):
     num_steps: int
     total_s: float
     num_examples: float
+    lr: float = math.nan
+    """Learning rate of the last of them."""
 
     def join(self, later: ReportPace) -> ReportPace:
         """Both together."""
@@ -43,6 +45,7 @@ class ReportPace(NamedTuple):
             self.num_steps + later.num_steps,
             self.total_s + later.total_s,
             self.num_examples + later.num_examples,
+            later.lr,
         )
 
     def to_point(self) -> ThroughputPoint:
@@ -52,6 +55,7 @@ class ReportPace(NamedTuple):
             step=self.step,
             step_s=self.total_s / self.num_steps,
             examples_per_s=self.num_examples / self.total_s,
+            lr=self.lr,
         )
 
 
@@ -73,6 +77,7 @@ class Pace(StateStruct):
     open_steps: Count = 0
     open_s: float = 0.0
     open_examples: float = 0.0
+    open_lr: float = math.nan
 
     def add(self, event: ProgressReported) -> None:
         """Adds a report; one with an implausible step time is ignored."""
@@ -91,6 +96,7 @@ class Pace(StateStruct):
         self.open_steps += num_steps
         self.open_s += total_s
         self.open_examples += event.examples_per_s * total_s
+        self.open_lr = event.lr
         if self.in_open == self.stride:
             self._close()
 
@@ -128,7 +134,7 @@ class Pace(StateStruct):
         return [reports.to_point() for reports in [*self.history, *newest]]
 
     def _open(self) -> ReportPace:
-        return ReportPace(self.open_t, self.newest_step, self.open_steps, self.open_s, self.open_examples)
+        return ReportPace(self.open_t, self.newest_step, self.open_steps, self.open_s, self.open_examples, self.open_lr)
 
     def _close(self) -> None:
         self.history.append(self._open())

@@ -95,6 +95,10 @@ class EpochView(msgspec.Struct, frozen=True, kw_only=True):
     """An epoch that ended."""
 
     epoch: int
+    step: int
+    """Its last step."""
+    t: float
+    """Unix time at which it ended, including evaluation."""
     train: dict[str, ev.MeterReading]
     valid: dict[str, ev.MeterReading]
     train_s: float

@@ -35,7 +35,7 @@ from tputui.state.snapshot import (
     Topology,
     XlaView,
 )
-from tputui.telemetry.events import HbmReading, MeterReading, Phase, ProgressReported, Split, StepPrograms
+from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, Phase, ProgressReported, Split, StepPrograms
 
 _COLUMNS_JUDGED = 32
 """Number of newest columns searched for an outlier; more than needed to find one."""
@@ -360,23 +360,30 @@ def _meters_of(state: RunState, epochs: list[EpochView], split: Split) -> list[M
 
 def epochs_of(state: RunState) -> list[EpochView]:
     """The completed epochs, in order, each from the first host that reported it."""
-    found: dict[int, EpochView] = {}
+    found: dict[int, EpochEnded] = {}
     for worker in state.workers:
-        for number, event in worker.epochs.items():
-            if number not in found:
-                found[number] = EpochView(
-                    epoch=event.epoch,
-                    train=event.train,
-                    valid=event.valid,
-                    train_s=event.train_s,
-                    valid_s=event.valid_s,
-                    sections_s=event.sections_s,
-                    lr=event.lr,
-                    best=event.best,
-                    scores=event.scores,
-                    trace_s=event.trace_s,
-                )
-    return [found[number] for number in sorted(found)]
+        found = {**worker.epochs, **found}
+    events = [found[number] for number in sorted(found)]
+    # The events are stored with their views, so that no other event gets their ids.
+    made = state.memoized("epochs", tuple(map(id, events)), lambda: (events, list(map(_epoch_view, events))))
+    return made[1]
+
+
+def _epoch_view(event: EpochEnded) -> EpochView:
+    return EpochView(
+        epoch=event.epoch,
+        step=event.step,
+        t=event.t,
+        train=event.train,
+        valid=event.valid,
+        train_s=event.train_s,
+        valid_s=event.valid_s,
+        sections_s=event.sections_s,
+        lr=event.lr,
+        best=event.best,
+        scores=event.scores,
+        trace_s=event.trace_s,
+    )
 
 
 def xla_of(state: RunState) -> XlaView | None:

@@ -15,15 +15,21 @@ from tputui import formatting as fmt
 from tputui.config_diff import config_lines
 from tputui.state import root_cause
 from tputui.state.chart_data import Segment
-from tputui.state.snapshot import EpochView, MeterView, Snapshot
+from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.text import phrases
 
 MARKS_SHOWN = 40
 LINES_SHOWN = 40
 """Newest log lines on the page of `show --at`, and as many marks."""
-EPOCHS_SHOWN = 10
-"""Newest epochs on a page, beside the best one."""
+FEW = -1
+"""Stands for a number of epochs: all if there are few, else tables."""
+EPOCHS_MAX = 10
+"""With more epochs a page has a table of the newest ones instead of a line per epoch."""
+EPOCHS_SHOWN = 5
+"""Newest epochs in that table, beside the best one."""
+_TABLE_WIDTH = 118
+"""Most characters of a row of the table of epochs; further columns are left out."""
 BAND, MEAN, BAD = ":", "*", "!"
 _LABEL_WIDTH = 9
 _NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
@@ -76,14 +82,19 @@ def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
     return "\n\n".join([f"{heading}\n{show_text(snapshot).rstrip()}", *pages]) + "\n"
 
 
-def show_text(snapshot: Snapshot, *, num_epochs: int | None = EPOCHS_SHOWN) -> str:
-    """The page that `show` prints, with the newest `num_epochs` epochs (None: all) and the best one."""
+def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW) -> str:
+    """The page that `show` prints, with the newest `num_epochs` epochs (None: all) and the best one.
+
+    `FEW` prints all epochs if there are at most `EPOCHS_MAX`, else tables of the metrics and of the newest epochs.
+    """
+    is_short = num_epochs == FEW and len(snapshot.epochs) > EPOCHS_MAX
     parts = [
         _head(snapshot),
         _details(snapshot),
         _cores(snapshot),
         _meters(snapshot),
-        _epochs(snapshot, num_epochs),
+        *([_metric_table(snapshot), _epoch_table(snapshot)] if is_short else []),
+        _epochs(snapshot, None if num_epochs == FEW else num_epochs) if not is_short else [],
         _machine(snapshot),
         _kept(snapshot),
         _wrong(snapshot),
@@ -185,13 +196,86 @@ def _meters(snapshot: Snapshot) -> list[str]:
 
 
 def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
-    views = snapshot.epochs
+    shown, note = _newest_and_best(snapshot.epochs, most)
+    return [*note, *(_row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
+
+
+def _newest_and_best(views: list[EpochView], most: int | None) -> tuple[list[EpochView], list[str]]:
+    """The newest epochs and the best one, in order, and a line with the number of the others, if any."""
     newest = views if most is None else views[max(0, len(views) - most) :]
-    best = next((view for view in reversed(views) if view.best), None)
+    best = best_epoch(views)
     shown = newest if best is None or best in newest else [best, *newest]
     left_out = len(views) - len(shown)
-    note = [_row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} not shown; --epochs all prints them")]
-    return [*(note if left_out else []), *(_row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
+    note = _row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} not shown; --epochs all prints them")
+    return shown, [note] if left_out else []
+
+
+def _metric_table(snapshot: Snapshot) -> list[str]:
+    """Every metric in the newest and in the best epoch, in training and validation."""
+    views = snapshot.epochs
+    best, last = best_epoch(views), views[-1]
+    by = monitored(snapshot.config)
+    heads = [f"epoch {last.epoch} train", "valid"]
+    heads += [f"best epoch {best.epoch} train", "valid"] if best is not None else []
+    rows = [[f"metrics by {by}" if best is not None else "metrics", *heads]]
+    for name in _metric_names(views, by):
+        of = (last, best) if best is not None else (last,)
+        rows.append([name, *(fmt.number(value) for view in of for value in _figures(view, name))])
+    return _aligned(rows)
+
+
+def _epoch_table(snapshot: Snapshot) -> list[str]:
+    """The newest epochs and the best one, with as many metrics as fit."""
+    views = snapshot.epochs
+    shown, note = _newest_and_best(views, EPOCHS_SHOWN)
+    best = best_epoch(views)
+    names = _metric_names(views, monitored(snapshot.config))
+    wanted = [(split, name) for name in names for split in (0, 1) if _has(views, name, split)]
+    rows = [["epoch", "train s", "valid s", "lr"]]
+    rows += [
+        [
+            f"epoch {view.epoch}{' best' if view is best else ''}",
+            *(fmt.number(spent, 2) for spent in (view.train_s, view.valid_s)),
+            fmt.exact(view.lr),
+        ]
+        for view in shown
+    ]
+    for split, name in wanted:
+        column = [f"{('train', 'valid')[split]} {name}", *(fmt.number(_figures(view, name)[split]) for view in shown)]
+        wider = [[*row, cell] for row, cell in zip(rows, column, strict=True)]
+        if len(_aligned(wider)[0]) > _TABLE_WIDTH:
+            break
+        rows = wider
+    return [*note, *_aligned(rows)]
+
+
+def _metric_names(views: Iterable[EpochView], first: str) -> list[str]:
+    """The names of all meters and scores; the monitored one and the loss come first."""
+    names = dict.fromkeys(name for view in views for name in (*view.train, *view.valid, *view.scores))
+    return [name for name in dict.fromkeys((first, "loss", *names)) if name in names]
+
+
+def _figures(view: EpochView, name: str) -> tuple[float | None, float | None]:
+    """The training and the validation value of a metric; None where the epoch has none."""
+    return (view.train[name].avg if name in view.train else None), view.figure(name)
+
+
+def _has(views: Iterable[EpochView], name: str, split: int) -> bool:
+    return any(_figures(view, name)[split] is not None for view in views)
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """The rows as text: the first column aligned to the left, the others to the right."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        "  ".join(
+            [
+                f"{row[0]:<{max(widths[0], 12)}}",
+                *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in rows
+    ]
 
 
 def _epoch(view: EpochView) -> Iterable[str]:

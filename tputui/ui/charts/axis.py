@@ -328,10 +328,15 @@ def y_labels(scale: Scale | None, rows: int) -> dict[int, str]:
     """Ticks of the y axis by row."""
     if scale is None:
         return {}
-    values = ticks(scale, max(2, rows // 2)) or [scale.low, scale.high]
+    round_values = ticks(scale, max(2, rows // 2))
+    values = round_values or [scale.low, scale.high]
     step = min((b - a for a, b in itertools.pairwise(values)), default=abs(scale.high - scale.low) or 1.0)
-    texts = (f"{value:.3g}" if scale.log else label(value, step) for value in values)
+    texts = (label(value, step) if round_values and not scale.log else _short(value) for value in values)
     return {dot_row(value, scale, rows * DOTS_Y) // DOTS_Y: text for value, text in zip(values, texts, strict=True)}
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def left_of(labels: Mapping[int, str]) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
+from tputui.state.metric_series import MetricPoint
 from tputui.ui.charts import events_line
 from tputui.ui.charts.axis import (
     X_KINDS,
@@ -73,6 +74,8 @@ class ChartView(NamedTuple):
     """Step at which values are shown; None without a cursor."""
     core: int | None = None
     """A core of the selected row of the heat map; None if no row is selected."""
+    metric: str = ""
+    """The first metric of the page that is shown; empty for the chart of the loss."""
 
     @property
     def weight(self) -> float:
@@ -163,6 +166,10 @@ class VisibleData(NamedTuple):
     outlier: OutlierView | None
     columns: ColumnCache
     """The columns of the segments. Valid until the cache follows other segments."""
+    valid: Sequence[MetricPoint] = ()
+    """The validation loss of the visible epochs; empty in views without it."""
+    best_epoch: int | None = None
+    """The best epoch of the run."""
 
 
 def visible_data(
@@ -230,7 +237,7 @@ def with_axes(data: VisibleData, body: list[Line], axes: Axes, height: int) -> l
     """The body of a chart with its axes and the line of events."""
     signs = marks_line(data, axes)
     dots = [dot for segment, dot in zip(data.segments, axes.x.dots(), strict=True) if segment.num_bad]
-    bad = bad_signs(dots)
+    bad = bad_signs([*dots, *(axes.x.dot(axes.x.at(point.step)) for point in data.valid if point.is_bad)])
     has_strip = height >= STRIP_FROM
     on_ruler: dict[int, EventSign] = bad if has_strip else {**signs, **bad}
     lines = [*sided(body, axes), *ruler_lines(axes, on_ruler, cursor_cell(data, axes))]
@@ -251,7 +258,8 @@ def cursor_cell(data: VisibleData, axes: Axes) -> int | None:
 
 def scale_of(data: VisibleData) -> Scale | None:
     """The y axis that covers all visible values."""
-    return scale_for(data.columns.lows + data.columns.highs, data.view.log)
+    valid = [point.value for point in data.valid if math.isfinite(point.value)]
+    return scale_for(data.columns.lows + data.columns.highs + valid, data.view.log)
 
 
 def sampled(data: VisibleData) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import axis
+from tputui.ui.charts import axis, validation
 from tputui.ui.charts.axis import Axes, XAxis
 from tputui.ui.charts.chart_view import Chart, VisibleData, axes_of, cursor_cell, hidden_by_log, sampled, with_axes
 from tputui.ui.charts.columns import ChartColumn
@@ -30,7 +30,7 @@ def draw_band(data: VisibleData, width: int, height: int) -> Chart:
     axes = axes_of(data, width, height)
     columns = data.columns.merged(axes.x.dots())
     band, lines = _layers(data, columns, axes)
-    body = braille.compose(lines, band=band, guide=cursor_cell(data, axes))
+    body = validation.with_marks(braille.compose(lines, band=band, guide=cursor_cell(data, axes)), data, axes)
     return Chart(with_axes(data, body, axes, height), axes, hidden=hidden_by_log(data))
 
 
@@ -40,7 +40,7 @@ def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tu
         return band, [mean]
     row = dot_of(axes.y, band.canvas.dots_y)
     fill_band(band.canvas, columns, row)
-    lines = [mean]
+    lines = [validation.layer(data.valid, axes), mean] if data.valid else [mean]
     if data.outlier is not None:
         outlier = Layer(axes.canvas(), "alert")
         trace_core(outlier.canvas, data.cores, data.outlier.core, axes.x, row)
@@ -69,7 +69,8 @@ def draw_overlay(data: VisibleData, width: int, height: int) -> Chart:
         trace(mean.canvas, smooth, row)
         if data.outlier is not None:
             trace_core(outlier.canvas, data.cores, data.outlier.core, axes.x, row)
-    body = braille.compose([cores, mean, outlier], guide=cursor_cell(data, axes))
+    layers = [cores, validation.layer(data.valid, axes), mean, outlier] if data.valid else [cores, mean, outlier]
+    body = validation.with_marks(braille.compose(layers, guide=cursor_cell(data, axes)), data, axes)
     notes = (_note(data.cores, shown), *sampled(data))
     return Chart(with_axes(data, body, axes, height), axes, notes, hidden_by_log(data))
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
+from tputui.state.metric_series import LOSS, MetricPoint, validation_points
 from tputui.state.outlier import OutlierRow, deviating_cores_of, find_outlier
-from tputui.ui.charts import heatmap, small_multiples
+from tputui.state.snapshot import EpochView, best_epoch
+from tputui.ui.charts import heatmap, small_multiples, validation
 from tputui.ui.charts.axis import NON_FINITE_MARK, XKind
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, column_at, visible_data
 from tputui.ui.charts.columns import ColumnCache, smoothed
@@ -20,6 +22,8 @@ from tputui.ui.charts.small_multiples import MultiplesMemory
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
+_KINDS_WITH_VALID = ("band", "overlay")
+"""Views whose y axis is the loss."""
 
 _VALUES_A_CALL = 100_000
 """Maximum number of values examined per call: about 20 ms."""
@@ -65,19 +69,28 @@ class LossChart:
         self._detector = OutlierDetector()
         self._heat = HeatMemory()
         self._spans = MultiplesMemory()
+        self._valid: tuple[Sequence[EpochView], list[MetricPoint]] = ((), [])
+        """The validation loss, and the epochs that it is from."""
 
     @property
     def complete(self) -> bool:
         """Whether the outlier search is complete; if not, the next drawing continues it."""
         return self._detector.complete
 
-    def visible(self, series: ChartSeries, view: ChartView) -> VisibleData:
-        """The visible part of the run, smoothed, with its outlier."""
+    def visible(self, series: ChartSeries, view: ChartView, epochs: Sequence[EpochView] = ()) -> VisibleData:
+        """The visible part of the run, smoothed, with its outlier and the validation loss of the epochs."""
         why_not = series.axis_info.why_not(view.x, series.segments)
         view = view._replace(x="step") if why_not else view
         smooth = smoothed(series.segments, view.weight) if view.weight else []
         data = visible_data(series, view, smooth, self._columns)
-        return data._replace(outlier=_shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments))
+        data = data._replace(outlier=_shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments))
+        if view.kind not in _KINDS_WITH_VALID or not epochs:
+            return data
+        if self._valid[0] is not epochs:
+            self._valid = (epochs, validation_points(epochs, LOSS))
+        best = best_epoch(epochs)
+        valid = validation.visible_points(self._valid[1], data)
+        return data._replace(valid=valid, best_epoch=best.epoch if best is not None else None)
 
     def draw(self, data: VisibleData, width: int, height: int) -> Chart | None:
         """The chart; None if there is not enough room."""
@@ -110,16 +123,30 @@ def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_no
     ]
     if data.smooth:
         line += [Span(" \u2500\u2500 ", "label"), Span("raw ", "label")]
+    of_cores: Line = []
     if data.view.kind == "band":
-        line += [
+        of_cores = [
             Span(" \u28ff\u28ff ", "band"),
             Span(f"min-max over {cores} " if width >= 56 else f"{cores} ", "label"),
         ]
     elif data.view.kind == "overlay":
-        line += [Span(" \u2500\u2500 ", "band"), Span("each core ", "label")]
-    if num_non_finite:
-        line.append(Span(f" {NON_FINITE_MARK} {num_non_finite:,} NaN/inf", "bad"))
-    return line
+        of_cores = [Span(" \u2500\u2500 ", "band"), Span("each core ", "label")]
+    bad = [Span(f" {NON_FINITE_MARK} {num_non_finite:,} NaN/inf", "bad")] if num_non_finite else []
+    valid = _valid_value(data)
+    forms = ([*line, *valid, *of_cores, *bad], [*line, *valid, *bad], [*line, *bad])
+    return next((form for form in forms if width_of(form) <= width), forms[-1] if valid else forms[0])
+
+
+def _valid_value(data: VisibleData) -> Line:
+    """The newest visible validation loss; at the cursor that of the newest epoch that had ended."""
+    cursor = data.view.cursor
+    known = data.valid if cursor is None else [point for point in data.valid if point.step <= cursor]
+    if not known:
+        return []
+    point = known[-1]
+    epoch = f" epoch {point.epoch}" if cursor is not None else ""
+    value = Span(f"{fmt.number(point.value)}{epoch} ", "plain" if math.isfinite(point.value) else "bad")
+    return [Span(f" {validation.MARK.mark} ", validation.TONE), Span("valid ", "label"), value]
 
 
 def _mean(data: VisibleData, newest: float | None) -> str:
@@ -165,7 +192,7 @@ def cursor_values(data: VisibleData, row: range | None = None) -> tuple[Line, Li
     if row is not None and column is not None and row.stop <= len(column.means):
         return _position(segment, column, data, step), _of_row(column, row)
     smooth = data.smooth[index] if data.smooth else None
-    return _position(segment, segment, data, step), _values(segment, column, data, smooth)
+    return _position(segment, segment, data, step), [*_values(segment, column, data, smooth), *_valid_value(data)]
 
 
 def _steps(of: Segment | CoreColumn) -> str:

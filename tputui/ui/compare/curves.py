@@ -45,6 +45,8 @@ class Curve(NamedTuple):
     """The values before smoothing; empty without smoothing."""
     bad: list[float]
     """Positions of NaN and infinite values."""
+    train: Sequence[float] = ()
+    """The training values of a metric of the validation split, NaN where there is none; empty without any."""
 
     @property
     def label(self) -> str:
@@ -125,7 +127,10 @@ def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | s
         x_axis = XAxis(snapshot.loss, view.x, axis_info, 1)
         xs = [x_axis.at(epoch * axis_info.steps_per_epoch) for epoch, _ in points]
     values = [value for _, value in points]
-    return Curve(index, xs, values, [], [x for x, value in zip(xs, values, strict=True) if not math.isfinite(value)])
+    bad = [x for x, value in zip(xs, values, strict=True) if not math.isfinite(value)]
+    trained = dict(meter_points(snapshot).get(("train", view.meter[1]), ())) if view.meter[0] == "valid" else {}
+    train = [trained.get(epoch, math.nan) for epoch, _ in points] if trained else []
+    return Curve(index, xs, values, [], bad, train)
 
 
 def _no_steps(snapshot: Snapshot, axis_info: AxisInfo, x: XKind) -> str:
@@ -165,7 +170,9 @@ def draw_chart(
 
 
 def _bounds(curve: Curve, log: bool) -> tuple[float, ...]:
-    finite = [value for value in (*curve.values, *curve.raw) if math.isfinite(value) and (value > 0 or not log)]
+    finite = [
+        value for value in (*curve.values, *curve.raw, *curve.train) if math.isfinite(value) and (value > 0 or not log)
+    ]
     return (min(finite), max(finite)) if finite else ()
 
 
@@ -193,8 +200,9 @@ def _body(curves: Sequence[Curve], axes: Axes, chosen: int, cursor: int | None) 
     drawn: list[Layer] = []
     letters: dict[tuple[int, int], Span] = {}
     for curve in ordered:
-        if curve.raw and curve.run == chosen:
-            drawn.append(_layer(_points(curve.xs, curve.raw, axes.x, scale.log), row, axes, "dim"))
+        behind = curve.raw or curve.train
+        if behind and curve.run == chosen:
+            drawn.append(_layer(_points(curve.xs, behind, axes.x, scale.log), row, axes, "dim"))
         points = _points(curve.xs, curve.values, axes.x, scale.log)
         drawn.append(_layer(points, row, axes, curve.tone, single=len(points) == 1))
         letters |= _letters(curve, points, row, len(curves))
@@ -312,18 +320,21 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
         if self._drawn is None:
             text = "; ".join(f"{label}: {reason}" for label, reason in shown.missing) or "no room for a chart"
             return Drawing(paragraph(text, width, height), note=_note(part, None))
-        return Drawing(self._drawn.lines, head=tuple(head), note=_note(part, self._drawn))
+        has_train = any(curve.train and curve.run == view.chosen for curve in shown.curves)
+        return Drawing(self._drawn.lines, head=tuple(head), note=_note(part, self._drawn, has_train))
 
     def figures(self) -> Figures:
         """The raw values of the visible curves over the selected axis."""
         axis: XKind = self._part.view.x if self._part is not None else "step"
-        head = ("run", "label", "time_s" if axis == "time" else axis, "value")
+        head = ("run", "label", "time_s" if axis == "time" else axis, "value", "train_value")
         rows: list[tuple[Figure, ...]] = []
         if self._part is not None:
             runs = self._part.comparison.runs
             for curve in self._curves(self._part).curves:
                 run = runs[curve.run].run
-                rows += [(run, curve.label, x, y) for x, y in zip(curve.xs, curve.raw or curve.values, strict=True)]
+                train: Sequence[float | None] = curve.train or [None] * len(curve.xs)
+                values = zip(curve.xs, curve.raw or curve.values, train, strict=True)
+                rows += [(run, curve.label, x, value, trained) for x, value, trained in values]
         return Figures(head, rows)
 
     def on_click(self, event: events.Click) -> None:
@@ -402,7 +413,7 @@ def _entry(run: int, curve: Curve | None, cursor: float | None, part: ComparedPa
     return [Span(f"{label} ", tone), Span(f"{text:<{_ENTRY - 2}}", tone if value is not None else "dim")]
 
 
-def _note(part: ComparedPart, drawn: Chart | None) -> str:
+def _note(part: ComparedPart, drawn: Chart | None, has_train: bool = False) -> str:
     view = part.view
     parts = [f"{metric_text(view)} over {_AXES[view.x]}"]
     parts += ["log axis"] if view.log else []
@@ -410,4 +421,6 @@ def _note(part: ComparedPart, drawn: Chart | None) -> str:
         parts.append(f"{fmt.counted(drawn.hidden, 'point')} of 0 or less not shown")
     if view.weight and view.meter is None:
         parts.append(f"smoothed {view.weight:g}")
+    if has_train:
+        parts.append(f"dim: train of {LABELS[view.chosen]}")
     return ", ".join(parts)

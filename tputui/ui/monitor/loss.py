@@ -11,16 +11,19 @@ from typing import NamedTuple
 from textual import events
 from textual.message import Message
 
+from tputui.state.metric_series import MetricSeries, MetricSource
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
+from tputui.ui.base.export import Figure, Figures
 from tputui.ui.base.preferences import undo_of, views_of
-from tputui.ui.charts import loss
+from tputui.ui.charts import loss, metric_page
 from tputui.ui.charts.axis import X_KINDS, axis_info_of
 from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, VisibleData, Window
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
+from tputui.ui.charts.metric_page import MetricCharts, MetricPage
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Span, paragraph
+from tputui.ui.render.lines import Span, fit, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
 TWO_HEADS_FROM = 12
@@ -41,16 +44,18 @@ class LossPart(NamedTuple):
     num_cores: int
     num_non_finite: int
     why_none: str
+    source: MetricSource
+    """What the curves of all metrics are made from."""
 
 
 class LossPanel(RunPanel[LossPart]):
-    """The loss chart."""
+    """The loss chart, and pages of charts of all metrics."""
 
     key = "2"
     name_shown = "loss"
     what = (
         "loss of every step: mean and band of the cores, and the outlier; or a line per core, a small chart per core, "
-        "a map of step and core; below it the events"
+        "a map of step and core; below it the events; on more pages every metric in training and validation"
     )
 
     class Read(Message):
@@ -64,6 +69,9 @@ class LossPanel(RunPanel[LossPart]):
         super().__init__(id=id)
         self.look = ChartView()
         self._chart = LossChart()
+        self._metrics = MetricCharts()
+        self._page: MetricPage | None = None
+        """The page of metrics in the newest drawing; None if that is the loss chart."""
         self._drawn: tuple[VisibleData, Chart] | None = None
         """The newest drawing."""
         self._above = 0
@@ -84,15 +92,24 @@ class LossPanel(RunPanel[LossPart]):
         whole = ChartSeries(
             snapshot.loss, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
         )
-        return LossPart(whole, snapshot.newest_loss, len(snapshot.cores), snapshot.num_non_finite, why)
+        source = MetricSource.of(snapshot)
+        return LossPart(whole, snapshot.newest_loss, len(snapshot.cores), snapshot.num_non_finite, why, source)
+
+    @property
+    def title(self) -> str:
+        """The name of the page."""
+        return "metrics" if self.look.metric else self.name_shown
 
     def draw(self, part: LossPart, width: int, height: int) -> Drawing:
-        """The legend, then the chart."""
+        """The legend, then the chart or a page of metrics."""
         whole = part.whole
+        self._page = None
         if not whole.segments:
             self._drawn = None
             return Drawing(paragraph(part.why_none, width, height))
-        data = self._chart.visible(whole, self.look)
+        if self.look.metric:
+            return self._draw_metrics(part, width, height)
+        data = self._chart.visible(whole, self.look, part.source.epochs)
         heads = 2 if height >= TWO_HEADS_FROM else 1
         chart = self._chart.draw(data, width, height - heads)
         self._drawn = (data, chart) if chart is not None else None
@@ -111,7 +128,39 @@ class LossPanel(RunPanel[LossPart]):
         note = loss.note(whole, data, chart, self.look.x, width)
         return Drawing(lines, head=tuple(head[:heads]), note=note)
 
+    def _draw_metrics(self, part: LossPart, width: int, height: int) -> Drawing:
+        """As many metrics as fit, below the legend or the position of the cursor."""
+        data = self._chart.visible(part.whole, self.look._replace(kind="multiples"))
+        page = self._metrics.draw(part.source, self.look.metric, data, width, height)
+        if page is None:
+            self._drawn = None
+            return Drawing(paragraph("no metric yet", width, height))
+        self._page, self._drawn, self._above = page, (data, page.chart), int(page.has_head)
+        settings = loss.note(part.whole, data, page.chart, self.look.x, width)
+        note = metric_page.note(page, settings, data.view.cursor, width)
+        if not page.has_head:
+            return Drawing(page.chart.lines, note=note)
+        head = loss.cursor_values(data)[0]
+        if data.view.cursor is None:
+            head = metric_page.legend(page.shown[0].best_epoch, part.source.monitored, width)
+        return Drawing(page.chart.lines, head=(fit(head, width),), note=note)
+
+    def figures(self) -> Figures | None:
+        """On a page of metrics the curves of every metric; the figures of the loss are those of the snapshot."""
+        if self._part is None or not self.look.metric:
+            return None
+        return metric_figures(self._metrics.series(self._part.source))
+
     # View settings.
+
+    def action_page(self, by: int) -> None:
+        """Show the next page of metrics, or the one before; the loss chart is the first page."""
+        if self._part is None:
+            return
+        pages = self._metrics.pages(self._part.source, self.size.width - FRAME, self.size.height - FRAME)
+        at = next((number for number, page in enumerate(pages, 1) if self.look.metric in page), 0)
+        firsts = ["", *(page[0] for page in pages)]
+        self.change(self.look._replace(metric=firsts[(at + by) % len(firsts)]), "loss: page")
 
     def change(self, look: ChartView, what: str) -> None:
         """Change the view settings; can be undone."""
@@ -126,8 +175,8 @@ class LossPanel(RunPanel[LossPart]):
         self.change(self.look._replace(log=not self.look.log), "loss: y axis")
 
     def action_next_view(self, by: int) -> None:
-        """Show the next view, or the one before."""
-        self.change(self.look.next_view(by), "loss: view")
+        """Show the next view of the loss, or the one before."""
+        self.change(self.look.next_view(by)._replace(metric=""), "loss: view")
 
     def action_next_x(self) -> None:
         """Show the next x axis that this run has values for."""
@@ -285,6 +334,18 @@ class LossPanel(RunPanel[LossPart]):
         cell = min(max(cell, 0), max(chart.axes.across - 1, 0))
         at = chart.axes.x.nearest(cell * DOTS_X)
         return data.segments[at].last_step if at >= 0 else None
+
+
+def metric_figures(series: list[MetricSeries]) -> Figures:
+    """A row per metric, split and step."""
+    head = ("metric", "split", "step", "epoch", "t", "value", "unit", "of_epoch", "num_non_finite")
+    rows: list[tuple[Figure, ...]] = [
+        (one.name, split, p.step, p.epoch, p.t or None, p.value, one.unit, p.ends_epoch, p.num_bad)
+        for one in series
+        for split, points in (("train", one.train), ("valid", one.valid))
+        for p in points
+    ]
+    return Figures(head, rows, "all metrics")
 
 
 def kept_look(app: object) -> ChartView:

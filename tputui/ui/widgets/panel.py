@@ -63,11 +63,16 @@ class Panel(Drawn, Generic[PartT]):
     key: ClassVar[str]
     """The key that selects the panel."""
     name_shown: ClassVar[str]
-    """Title in the frame."""
+    """Name of the panel."""
     what: ClassVar[str]
     """One sentence for the help."""
     follows_end: ClassVar[bool] = False
     """Whether the panel follows the newest row, which is the last one."""
+
+    @property
+    def title(self) -> str:
+        """Title in the frame."""
+        return self.name_shown
 
     class Selected(Message):
         """The panel has the focus now."""
@@ -182,7 +187,7 @@ class Panel(Drawn, Generic[PartT]):
         title: Line = [
             Span("\u256d\u2500", tone),
             Span(f" {self.key} " if self.key else " ", "dim"),
-            Span(f"{self.name_shown} ", "strong" if self.has_focus else "title"),
+            Span(f"{self.title} ", "strong" if self.has_focus else "title"),
         ]
         room = width - width_of(title) - 4
         end: Line = [Span(f" {note} ", "dim"), Span("\u2500\u256e", tone)] if note and room > len(note) else []

@@ -1,0 +1,337 @@
+"""Small charts of metrics, each with its training and validation curve, all over the x axis of the loss chart."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.metric_series import LR, STEP_TIME, THROUGHPUT, MetricPoint, MetricSeries, MetricSource, metric_series
+from tputui.telemetry.events import Split
+from tputui.ui.charts import axis, validation
+from tputui.ui.charts.axis import Axes
+from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, x_axis_of
+from tputui.ui.charts.columns import smoothed
+from tputui.ui.charts.curves import dot_of, trace
+from tputui.ui.charts.series_chart import as_segments
+from tputui.ui.render import braille
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
+from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
+
+LEAST_WIDTH, LEAST_HEIGHT = 36, 7
+"""Smallest useful chart in cells, including its title and axes."""
+_TWO_TITLES_FROM = 11
+"""Height of a chart in cells from which its title has two lines."""
+_SHAPE = 4.5
+"""Preferred ratio of width to height in cells."""
+_EPOCH_DOTS = 8
+"""Dot columns of an epoch below which only the mean of the whole epoch is drawn."""
+_AXIS_LINES = 2
+
+Points = Sequence[tuple[int, float]]
+"""Dot column and value."""
+
+SPLITS: tuple[Split, ...] = ("train", "valid")
+
+
+class Tiling(NamedTuple):
+    """How charts share a page."""
+
+    across: int
+    down: int
+    width: int
+    height: int
+
+    @property
+    def room(self) -> int:
+        """Number of charts."""
+        return self.across * self.down
+
+
+class MetricPage(NamedTuple):
+    """The drawn page."""
+
+    chart: Chart
+    shown: list[MetricSeries]
+    first: int
+    """Index of the first chart."""
+    num_metrics: int
+    """Number of metrics on all pages."""
+    has_head: bool
+    """Whether there is a line above the charts."""
+
+
+class MetricCharts:
+    """Draws pages of metrics; the curves are computed again only if the run has new values."""
+
+    def __init__(self) -> None:
+        self._source: MetricSource | None = None
+        self._series: list[MetricSeries] = []
+
+    def series(self, source: MetricSource) -> list[MetricSeries]:
+        """Every metric of a run."""
+        if self._source != source:
+            self._series = metric_series(source)
+        self._source = source
+        return self._series
+
+    def pages(self, source: MetricSource, width: int, height: int) -> list[list[str]]:
+        """The names of the metrics of every page."""
+        series = self.series(source)
+        room = tiling(len(series), width, height).room
+        # The loss has a chart of its own before these pages.
+        names = [one.name for one in series if room > 1 or one.name != "loss"]
+        return [names[first : first + room] for first in range(0, len(names), room)]
+
+    def draw(self, source: MetricSource, metric: str, data: VisibleData, width: int, height: int) -> MetricPage | None:
+        """The page that contains a metric, or else the first one; None without any metric."""
+        pages = self.pages(source, width, height)
+        if not pages:
+            return None
+        number = next((number for number, page in enumerate(pages) if metric in page), 0)
+        shown = [one for one in self._series if one.name in pages[number]]
+        tiles = tiling(len(self._series), width, height)
+        # A line for the legend, unless it would cost a row of charts.
+        has_head = tiling(len(self._series), width, height - 1).room == tiles.room
+        if has_head:
+            tiles = tiling(len(self._series), width, height - 1)
+        first = sum(map(len, pages[:number]))
+        return MetricPage(draw(shown, data, tiles), shown, first, sum(map(len, pages)), has_head)
+
+
+def tiling(count: int, width: int, height: int) -> Tiling:
+    """The grid for `count` charts: all of them if they fit, else as many as do."""
+    most_across, most_down = max(width // LEAST_WIDTH, 1), max(height // LEAST_HEIGHT, 1)
+    if most_across * most_down < count:
+        return Tiling(most_across, most_down, width // most_across, height // most_down)
+    grids = [
+        Tiling(across, down, width // across, height // down)
+        for across in range(1, min(most_across, max(count, 1)) + 1)
+        if (down := math.ceil(max(count, 1) / across)) <= most_down
+    ]
+    return min(grids, key=lambda grid: (abs(math.log(grid.width / max(grid.height, 1) / _SHAPE)), grid.room))
+
+
+def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling) -> Chart:
+    """The charts in reading order, with one x axis for all of them."""
+    gap = 1 if tiles.across > 1 else 0
+    titles = 2 if tiles.height >= _TWO_TITLES_FROM else 1
+    rows = max(tiles.height - titles - _AXIS_LINES, 0)
+    curves = [_visible(one, data) for one in series]
+    scales = [axis.scale_for([point.value for points in curve for point in points], data.view.log) for curve in curves]
+    labels = [axis.y_labels(scale, rows) if rows else {} for scale in scales]
+    left = max(map(axis.left_of, labels))
+    across = max(tiles.width - left - gap, 0)
+    x_axis = x_axis_of(data, across * DOTS_X)
+    charts: list[list[Line]] = []
+    for one, curve, scale, texts in zip(series, curves, scales, labels, strict=True):
+        axes = Axes(x_axis, scale, texts, left, across, rows)
+        body = _body(one._replace(train=curve[0], valid=curve[1]), data, axes)
+        lines = [*_titles(one, data, tiles.width - gap, titles), *body]
+        charts.append([_padded(line, tiles.width) for line in lines[: tiles.height]])
+    lines = []
+    for first in range(0, len(charts), tiles.across):
+        beside = charts[first : first + tiles.across]
+        lines += [[span for chart in beside for span in chart[row]] for row in range(tiles.height)]
+    hidden = sum(point.value <= 0 for curve in curves for points in curve for point in points) if data.view.log else 0
+    axes = Axes(x_axis, scales[0], labels[0], left, across, rows)
+    return Chart(lines, axes, hidden=hidden, every=tiles.width if tiles.across > 1 else 0)
+
+
+def _padded(line: Line, width: int) -> Line:
+    line = fit(line, width)
+    return [*line, Span(" " * (width - width_of(line)))]
+
+
+def _visible(series: MetricSeries, data: VisibleData) -> tuple[list[MetricPoint], list[MetricPoint]]:
+    """The training and validation points at the visible steps."""
+    first, last = data.segments[0].first_step, data.segments[-1].last_step
+    return _between(series.train, first, last), _between(series.valid, first, last)
+
+
+def _between(points: list[MetricPoint], first: int, last: int) -> list[MetricPoint]:
+    start = bisect.bisect_left(points, first, key=lambda point: point.step)
+    return points[start : bisect.bisect_right(points, last, key=lambda point: point.step)]
+
+
+def _body(series: MetricSeries, data: VisibleData, axes: Axes) -> list[Line]:
+    """The curves and the x axis."""
+    cursor = cursor_cell(data, axes)
+    bad = [axes.x.dot(axes.x.at(point.step)) for point in (*series.train, *series.valid) if point.is_bad]
+    ruler = axis.ruler_lines(axes, axis.bad_signs(bad), cursor)
+    if axes.y is None:
+        text = "no value yet"
+        if series.train or series.valid:
+            finite = any(math.isfinite(point.value) for point in (*series.train, *series.valid))
+            text = "all values are 0 or less" if finite else "all values are NaN or infinite"
+        blank = paragraph(text, axes.across, axes.rows, "label")
+        return [*axis.sided([*blank, *([] for _ in range(axes.rows - len(blank)))], axes), *ruler]
+    layers = [validation.layer(series.valid, axes), *_train_layers(series, data, axes)]
+    body = braille.compose(layers, guide=cursor)
+    if series.basis != "report":
+        of = series.valid or series.train
+        body = validation.marked(body, of, series.best_epoch, axes, circles=bool(series.valid))
+    return [*axis.sided(body, axes), *ruler]
+
+
+def _train_layers(series: MetricSeries, data: VisibleData, axes: Axes) -> list[Layer]:
+    """The training curve, smoothed over its raw values."""
+    assert axes.y is not None
+    row = dot_of(axes.y, axes.rows * DOTS_Y)
+    raw, smooth = _train_dots(series, data, axes)
+    line, behind = Layer(axes.canvas(), "accent"), Layer(axes.canvas(), "label")
+    if axes.y.log:
+        raw, smooth = _positive(raw), _positive(smooth)
+    trace(line.canvas, smooth or raw, row)
+    if len(smooth or raw) == 1:
+        # A single dot is easily overlooked.
+        x, value = (smooth or raw)[0]
+        trace(line.canvas, [(x - 1, value), (x, value), (x + 1, value)], row)
+    if smooth:
+        trace(behind.canvas, raw, row)
+    return [behind, line] if smooth else [line]
+
+
+def _positive(points: Points) -> Points:
+    return [(x, value if value > 0 else math.nan) for x, value in points]
+
+
+def _train_dots(series: MetricSeries, data: VisibleData, axes: Axes) -> tuple[Points, Points]:
+    """The training curve by dot column, raw and smoothed. Means over an epoch are never smoothed."""
+    x = axes.x
+    if series.basis == "step":
+        means = [(column.x, column.mean) for column in data.columns.merged(x.dots())]
+        return means, list(dict(zip(x.dots(), data.smooth, strict=True)).items()) if data.smooth else []
+    points = series.train
+    if series.basis == "epoch":
+        points = _resolved(points, axes)
+        return list({x.dot(x.at(point.step)): point.value for point in points}.items()), []
+    dots = [x.dot(x.at(point.step)) for point in points]
+    raw = _means(dots, [point.value for point in points])
+    if not data.view.weight or series.name == LR:
+        return raw, []
+    segments = as_segments([(point.t, point.step, point.value) for point in points])
+    return raw, list(dict(zip(dots, smoothed(segments, data.view.weight), strict=True)).items())
+
+
+def _resolved(points: list[MetricPoint], axes: Axes) -> list[MetricPoint]:
+    """The points without those within epochs that are too narrow to show how their mean developed."""
+    ends = [axes.x.dot(axes.x.at(point.step)) for point in points if point.ends_epoch]
+    if len(ends) < 2 or (ends[-1] - ends[0]) / (len(ends) - 1) >= _EPOCH_DOTS:
+        return points
+    newest = points[-1].epoch
+    return [point for point in points if point.ends_epoch or point.epoch == newest]
+
+
+def _means(dots: Sequence[int], values: Sequence[float]) -> Points:
+    """The mean of the finite values of each dot column."""
+    found: dict[int, list[float]] = {}
+    for x, value in zip(dots, values, strict=True):
+        found.setdefault(x, []).append(value)
+    finite = ((x, [value for value in of if math.isfinite(value)]) for x, of in found.items())
+    return [(x, math.fsum(of) / len(of) if of else math.nan) for x, of in finite]
+
+
+def value_text(name: str, value: float) -> str:
+    """A value of a metric with its unit."""
+    if name == THROUGHPUT:
+        return fmt.rate(value, "examples") if math.isfinite(value) else fmt.number(value)
+    if name == STEP_TIME:
+        return f"{fmt.number(value)} s"
+    return f"{value:.4g}" if name == LR else fmt.number(value)
+
+
+def _titles(series: MetricSeries, data: VisibleData, width: int, count: int) -> list[Line]:
+    """Name and values at the cursor, else the newest ones; and the value of the best epoch."""
+    name = Span(f" {clean(series.name)}", "strong")
+    train, valid = (_value(series, split, data.view.cursor) for split in SPLITS)
+    best = _best(series)
+    if count > 1:
+        return [_first_fitting([name], [train], width), _first_fitting([], [[*valid, *best], valid], width)]
+    return [_first_fitting([name], [[*train, *valid, *best], [*train, *valid]], width)]
+
+
+class _Value(NamedTuple):
+    """A value in a title: its sign, the words before and after it."""
+
+    sign: Span
+    before: str
+    text: str
+    after: str = ""
+
+
+def _value(series: MetricSeries, split: Split, cursor: int | None) -> list[_Value]:
+    point = series.newest(split) if cursor is None else series.at(split, cursor)
+    if point is None:
+        return []
+    sign = Span("\u2500", "accent") if split == "train" else Span(validation.MARK.mark, validation.TONE)
+    word = "" if series.basis == "report" else f"{split} "
+    tone_sign = sign._replace(tone="bad") if not math.isfinite(point.value) else sign
+    return [_Value(tone_sign, word, value_text(series.name, point.value))]
+
+
+def _best(series: MetricSeries) -> list[_Value]:
+    """The validation value of the best epoch, else its training value."""
+    point = series.best("valid") or series.best("train")
+    if point is None or series.basis == "report":
+        return []
+    star = Span(validation.BEST.mark, validation.BEST.tone)
+    return [_Value(star, "", value_text(series.name, point.value), f" epoch {point.epoch}")]
+
+
+def _first_fitting(start: Line, choices: Sequence[Sequence[_Value]], width: int) -> Line:
+    """The longest form of the values that fits; the last one is cut if none does."""
+    forms = [_spelt(start, values, words=words) for values in choices for words in (True, False)]
+    return next((line for line in forms if width_of(line) <= width), fit(forms[-1], width))
+
+
+def _spelt(start: Line, values: Sequence[_Value], *, words: bool) -> Line:
+    line = list(start)
+    for value in values:
+        line.append(Span("  " if words else " "))
+        line.append(value.sign._replace(text=f"{value.sign.text} " if words else value.sign.text))
+        if words:
+            line.append(Span(value.before, "label"))
+        line.append(Span(value.text, value.sign.tone if value.sign.tone == "bad" else "plain"))
+        if words:
+            line.append(Span(value.after, "label"))
+    return line
+
+
+def legend(best_epoch: int | None, monitored: str, width: int) -> Line:
+    """What the lines and signs mean."""
+    line: Line = [
+        Span(" \u2500\u2500 ", "accent"),
+        Span("train", "label"),
+        Span(f"  \u00b7{validation.MARK.mark}\u00b7 ", validation.TONE),
+        Span("valid", "label"),
+    ]
+    if best_epoch is None:
+        return line
+    star = [*line, Span(f"  {validation.BEST.mark} ", validation.BEST.tone), Span(f"best epoch {best_epoch}", "label")]
+    longer = [*star, Span(f" by {clean(monitored)}", "label")]
+    return longer if width_of(longer) <= width else star
+
+
+def note(page: MetricPage, settings: str, cursor: int | None, width: int) -> str:
+    """Which metrics the page shows and the settings of the view; without a line for them the cursor or the legend too.
+
+    The least important parts are left out if there is no room.
+    """
+    last = page.first + len(page.shown)
+    which = f"{page.first + 1}-{last}" if len(page.shown) > 1 else f"{last}"
+    parts = [f"{which} of {page.num_metrics}"]
+    if cursor is not None and not page.has_head:
+        parts.insert(0, f"step {cursor:,}")
+    settings = settings.removeprefix("multiples").removeprefix(" \u00b7 ")
+    parts += [settings] if settings else []
+    if cursor is None and not page.has_head:
+        best = page.shown[0].best_epoch
+        star = f", {validation.BEST.mark} best epoch {best}" if best is not None else ""
+        parts.insert(0, f"\u2500 train, {validation.MARK.mark} valid{star}")
+        parts = parts if len(" \u00b7 ".join(parts)) < width - 14 else parts[1:]
+    while len(parts) > 1 and len(" \u00b7 ".join(parts)) >= width - 14:
+        parts.pop()
+    return " \u00b7 ".join(parts)
