@@ -100,6 +100,17 @@ class LossPanel(RunPanel[LossPart]):
         """The name of the page."""
         return "metrics" if self.look.metric else self.name_shown
 
+    def show(self, part: LossPart) -> None:
+        """Show a newer part. A hidden panel is drawn once it is shown again."""
+        if self.display:
+            super().show(part)
+        else:
+            self._part = part
+
+    def on_show(self) -> None:
+        """Draw what changed while the panel was hidden."""
+        self.redraw()
+
     def draw(self, part: LossPart, width: int, height: int) -> Drawing:
         """The legend, then the chart or a page of metrics."""
         whole = part.whole
