@@ -335,7 +335,7 @@ def test_hidden_panel_computes_no_curves(monkeypatch: pytest.MonkeyPatch) -> Non
         await until(pilot, lambda: screen.frame is not None and screen.frame.snapshot is source.served)
         assert len(made_for) == 1
         await pilot.press("z")
-        await until(pilot, lambda: "best epoch 4" in shown(pilot))
+        await until(pilot, lambda: "epoch 4" in shown(pilot))
         assert len(made_for) == 2
 
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(80, 24))

@@ -67,7 +67,7 @@ _EVENTS: tuple[Key, ...] = (
 )
 
 _CHART: tuple[Key, ...] = (
-    Key("v", "v", _loss("next_view(1)"), "view",
+    Key("v", "v", _loss("next_view(1)"), "",
         "next view: band, a line per core, a small chart per core, heat map of core and step", "chart",
         title="loss chart: next view", also="band overlay lines multiples heat map"),
     Key("V,shift+v", "V", _loss("next_view(-1)"), "", "previous view", "chart",

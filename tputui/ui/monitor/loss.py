@@ -23,7 +23,7 @@ from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Span, fit, paragraph
+from tputui.ui.render.lines import Span, fit, paragraph, width_of
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
 TWO_HEADS_FROM = 12
@@ -154,6 +154,8 @@ class LossPanel(RunPanel[LossPart]):
         head = loss.cursor_values(data)[0]
         if data.view.cursor is None:
             head = metric_page.legend(page.shown[0].best_epoch, part.source.monitored, width)
+        while width_of(head) > width and len(head) > 1:
+            head.pop()
         return Drawing(page.chart.lines, head=(fit(head, width),), note=note)
 
     def figures(self) -> Figures | None:
