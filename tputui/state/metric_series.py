@@ -64,6 +64,8 @@ class MetricSeries(NamedTuple):
     best_epoch: int | None
     """The best epoch by the monitored metric; None if there is none yet."""
     is_monitored: bool = False
+    newest_train: float | None = None
+    """The training value of the newest step, which the newest point may only be part of; None if it is not known."""
 
     def newest(self, split: Split) -> MetricPoint | None:
         """The newest point of a split."""
@@ -102,6 +104,8 @@ class MetricSource(NamedTuple):
     monitored: str
     epoch: int
     """The current epoch."""
+    newest_loss: float | None = None
+    """The training loss of the newest step."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> MetricSource:
@@ -113,6 +117,7 @@ class MetricSource(NamedTuple):
             throughput=snapshot.throughput.history if snapshot.throughput is not None else [],
             monitored=monitored(snapshot.config),
             epoch=snapshot.epoch,
+            newest_loss=snapshot.newest_loss,
         )
 
 
@@ -126,7 +131,9 @@ def metric_series(source: MetricSource) -> list[MetricSeries]:
     if source.loss:
         valid = found[LOSS].valid if LOSS in found else []
         train = [clock.of_segment(segment) for segment in source.loss]
-        found[LOSS] = MetricSeries(LOSS, "", "step", _bounded(train, number), valid, number)
+        found[LOSS] = MetricSeries(
+            LOSS, "", "step", _bounded(train, number), valid, number, newest_train=source.newest_loss
+        )
     for name, points in _of_reports(source, clock):
         if points and name not in found:
             found[name] = MetricSeries(name, UNITS.get(name, ""), "report", _bounded(points, number), [], number)

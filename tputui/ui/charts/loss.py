@@ -133,8 +133,9 @@ def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_no
         of_cores = [Span(" \u2500\u2500 ", "band"), Span("each core ", "label")]
     bad = [Span(f" {NON_FINITE_MARK} {num_non_finite:,} NaN/inf", "bad")] if num_non_finite else []
     valid = _valid_value(data)
-    forms = ([*line, *valid, *of_cores, *bad], [*line, *valid, *bad], [*line, *bad])
-    return next((form for form in forms if width_of(form) <= width), forms[-1] if valid else forms[0])
+    forms = [[*line, *valid, *_best_value(data), *of_cores, *bad], [*line, *valid, *of_cores, *bad]]
+    forms += [[*line, *valid, *bad], [*line, *bad]]
+    return next((form for form in forms if width_of(form) <= width), forms[-1] if valid else forms[1])
 
 
 def _valid_value(data: VisibleData) -> Line:
@@ -147,6 +148,19 @@ def _valid_value(data: VisibleData) -> Line:
     epoch = f" epoch {point.epoch}" if cursor is not None else ""
     value = Span(f"{fmt.number(point.value)}{epoch} ", "plain" if math.isfinite(point.value) else "bad")
     return [Span(f" {validation.MARK.mark} ", validation.TONE), Span("valid ", "label"), value]
+
+
+def _best_value(data: VisibleData) -> Line:
+    """The validation loss of the best epoch, if that is visible."""
+    best = next((point for point in data.valid if point.epoch == data.best_epoch), None)
+    if best is None:
+        return []
+    star = validation.BEST
+    return [
+        Span(f" {star.mark} ", star.tone),
+        Span(f"epoch {best.epoch} ", "label"),
+        Span(f"{fmt.number(best.value)} "),
+    ]
 
 
 def _mean(data: VisibleData, newest: float | None) -> str:

@@ -266,6 +266,8 @@ def _value(series: MetricSeries, split: Split, cursor: int | None) -> list[_Valu
     point = series.newest(split) if cursor is None else series.at(split, cursor)
     if point is None:
         return []
+    if cursor is None and split == "train" and series.newest_train is not None:
+        point = point._replace(value=series.newest_train)
     sign = Span("\u2500", "accent") if split == "train" else Span(validation.MARK.mark, validation.TONE)
     word = "" if series.basis == "report" else f"{split} "
     tone_sign = sign._replace(tone="bad") if not math.isfinite(point.value) else sign
