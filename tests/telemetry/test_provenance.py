@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tests import recorded
 from tputui import __version__
+from tputui.integrations.callback_run import CallbackRun
 from tputui.session import session
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.provenance import git_state
@@ -126,3 +128,15 @@ def test_snapshot_without_manifest_has_what_its_journals_recorded(tmp_path: Path
     details = session.load(run_dir).details
     assert (details.argv, details.host) == (["tputui", "run", "digits.toml"], "tpu-vm-0")
     assert details.cwd is None
+
+
+def test_run_of_a_callback_records_the_same(tmp_path: Path) -> None:
+    run = CallbackRun("Net", runs_dir=str(tmp_path), config={"task": "Net"})
+    run.end("done", "1 epoch trained")
+    details = session.load(run.run_dir).details
+    assert details.argv == sys.argv
+    assert details.cwd == str(Path.cwd())
+    assert details.host == socket.gethostname()
+    assert details.versions == provenance.versions()
+    assert details.git is not None
+    assert (details.git.commit is None) is (details.git.why is not None and details.git.branch is None)

@@ -71,14 +71,16 @@ def command(argv: Sequence[str] | None) -> str:
 
 def versions(found: Mapping[str, str | None] | None) -> str:
     """`Python 3.11.7, tputui 0.1.0, torch 2.9.1, torch_xla not installed`."""
-    named = [(_NAMES.get(name, name), version or "not installed") for name, version in (found or {}).items()]
-    missing = [name for name in _VERSIONED if name not in (found or {})]
-    return ", ".join([f"{name} {version}" for name, version in named] + [f"{name} {NOT_RECORDED}" for name in missing])
+    known = found or {}
+    unknown = {name: NOT_RECORDED for name in _VERSIONED if name not in known}
+    versions = {**unknown, **{name: version or "not installed" for name, version in known.items()}}
+    ordered = sorted(versions, key=lambda name: _VERSIONED.index(name) if name in _VERSIONED else len(_VERSIONED))
+    return ", ".join(f"{_NAMES.get(name, name)} {versions[name]}" for name in ordered)
 
 
 _NAMES = {"python": "Python"}
-_VERSIONED = ("torch", "torch_xla")
-"""Named even if a run of an older version did not record them."""
+_VERSIONED = ("python", "tputui", "torch", "torch_xla")
+"""Named first, even if a run of an older version did not record them."""
 
 
 def git(found: GitView | None) -> str:

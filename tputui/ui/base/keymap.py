@@ -203,7 +203,7 @@ RUNS: tuple[Key, ...] = (
         title="start a run", also="launch train"),
     Key("enter", "enter", "open", "open", "open the run: live while it trains, at its end once it is over", "runs",
         also="watch enter"),
-    Key("slash", "/", "filter", "filter", "filter: words, -words, lr>=0.001, state=done; all must match", "runs",
+    Key("slash", "/", "filter", "filter", "filter: words, -words, lr>=0.001, state=done, tag:x; all must match", "runs",
         title="filter the runs: words, -words, lr>=0.001, state=done", also="find search"),
     Key("escape", "esc", "back", "", "show all runs again", "runs", also="clear"),
     Key("o", "o", "next_order", "sort", "sort by the next column", "runs",

@@ -20,6 +20,8 @@ from tputui.ui.widgets.panel_grid import RunOverlay
 
 _NAME_WIDTH = 14
 _MARK = "\u2022"
+_TEXT_MAX, _VALUES_MAX = 2_000, 2_000
+"""Maximum number of characters of a text and of values drawn: a run from an untrusted source may contain more."""
 
 
 class DetailsPart(NamedTuple):
@@ -63,7 +65,11 @@ class DetailsPanel(RunPanel[DetailsPart]):
         """Where the run comes from, then its configuration."""
         rows = [row for name, text in facts(part) for row in _fact(name, text, width)]
         found = config_lines(part.config)
-        rows += [[], *_config_head(part, found, width), *(row for line in found for row in _config_row(line, width))]
+        rows += [
+            [],
+            *_config_head(part, found, width),
+            *(row for line in found[:_VALUES_MAX] for row in _config_row(line, width)),
+        ]
         return Drawing(rows, note="y copy  e export  esc close")
 
     def figures(self) -> Figures | None:
@@ -91,7 +97,8 @@ class DetailsScreen(RunOverlay):
 def facts(part: DetailsPart) -> list[tuple[str, str]]:
     """Where the run comes from and when it ran, as pairs of a name and a text."""
     return [
-        ("run", f"{part.run} ({part.dir})"),
+        ("run", part.run),
+        ("stored in", part.dir),
         *phrases.details(part.details),
         ("device", _device(part)),
         ("created", _local_time(part.created)),
@@ -126,9 +133,13 @@ def _local_time(t: float | None) -> str:
 
 
 def _fact(name: str, text: str, width: int) -> list[Line]:
-    first, *rest = wrap(clean(text), max(width - _NAME_WIDTH - 2, 8)) or [""]
+    first, *rest = wrap(_clipped(text), max(width - _NAME_WIDTH - 2, 8)) or [""]
     rows: list[Line] = [[Span(f" {name:<{_NAME_WIDTH}}", "label"), Span(first)]]
     return rows + [[Span(" " * (_NAME_WIDTH + 1)), Span(piece)] for piece in rest]
+
+
+def _clipped(text: str) -> str:
+    return clean(text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}\u2026")
 
 
 def _config_head(part: DetailsPart, found: Sequence[ConfigLine], width: int) -> list[Line]:
@@ -142,7 +153,7 @@ def _config_head(part: DetailsPart, found: Sequence[ConfigLine], width: int) -> 
 
 def _config_row(line: ConfigLine, width: int) -> list[Line]:
     mark = _MARK if line.is_set else " "
-    pieces = wrap(clean(f"{line.key} = {line.value}"), max(width - 5, 8)) or [""]
+    pieces = wrap(_clipped(f"{line.key} = {line.value}"), max(width - 5, 8)) or [""]
     tone: Tone = "plain" if line.is_set else "label"
     return [
         [Span(f" {mark if index == 0 else ' '} ", "accent"), Span(piece if index == 0 else f"  {piece}", tone)]
