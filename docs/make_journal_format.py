@@ -74,6 +74,14 @@ zstd of the bytes regrouped by significance.
 of every byte before the comma that precedes it. If it differs from what the supervisor recorded (`RunStarted`), views
 show the latter; `tputui check` names the keys that differ.
 
+`host`, `versions` (by name; null if not installed) and `git` (`commit`, `branch`, whether tracked files were changed
+as `dirty`, and `why` something is unknown) say where the run comes from. Older runs lack them.
+
+## Labels
+
+`labels.json` holds what the user noted about the run: `pinned`, `archived`, `tags`, `note`, each only if it is set. The
+file is missing if nothing was noted. It is not part of the recording: views and `tputui check` do not need it.
+
 ## Cached states
 
 `places/WRITER-NUMBER.place` holds the reduced state of a journal up to its event NUMBER, so that a long run opens
