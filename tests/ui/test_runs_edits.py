@@ -240,6 +240,17 @@ def test_columns_are_completed_shown_sorted_and_remembered(tmp_path: Path) -> No
     drive(ScreenApp(lambda: RunsScreen(tmp_path, clock=lambda: NOW), views=views), again)
 
 
+def test_columns_without_room_are_named(tmp_path: Path) -> None:
+    write_runs(tmp_path, 1)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 1)
+        await pilot.press("v", *"seed optim.name optim.gamma optim.step_size checkpoint.mode", "enter")
+        await until(pilot, lambda: "no room for checkpoint.mode; -KEY hides a column" in top(pilot))
+
+    drive(home(tmp_path), script, size=(80, 24))
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 92, 120, 160, 200])
 @pytest.mark.parametrize("choice", ["", "optim.lr", "took -curve tags", " ".join(f"key.{n}" for n in range(30))])
 def test_columns_fit_and_give_way_in_order(width: int, choice: str) -> None:

@@ -76,8 +76,7 @@ class RunEdits:
     def _set(self, rows: Sequence[RunRow], done: str, **values: Any) -> None:
         """Change the labels of runs; undone with the undo key."""
         before = {row.path: {name: getattr(row.labels, name) for name in values} for row in rows}
-        undo = partial(self._start_writing, before, "undone")
-        undo_of(self._screen.app).push(done, lambda: undo())
+        undo_of(self._screen.app).push(done, partial(self._start_writing, before, "undone"))
         self._start_writing(dict.fromkeys(before, values), done)
 
     def _start_writing(self, changes: dict[Path, dict[str, Any]], done: str) -> None:

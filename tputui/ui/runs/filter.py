@@ -232,6 +232,7 @@ _SORT_VALUES: dict[SortKey | str, Callable[[RunRow, float], Any]] = {
     "took": lambda row, now: row.duration_s(now),
     "cores": lambda row, now: row.num_cores,
     "task": lambda row, now: row.task.lower() or None,
+    "tags": lambda row, now: " ".join(row.labels.tags).lower() or None,
 }
 
 

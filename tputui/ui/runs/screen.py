@@ -292,11 +292,14 @@ class RunsScreen(Screen[MonitorResult]):
         self._set_columns(text if message.accepted else before)
         if lacking := unknown(parse_columns(self._columns), self._known()):
             self.notices.show(f"no run has a key called {', '.join(lacking)}")
+        elif hidden := self.query_one(RunsTable).without_room:
+            self.notices.show(f"no room for {', '.join(hidden)}; -KEY hides a column")
         self.query_one(RunsTable).focus()
 
     def _set_columns(self, text: str) -> None:
-        self._columns = text
-        views_of(self.app).set(COLUMNS_KEY, text)
+        if text != self._columns:
+            self._columns = text
+            views_of(self.app).set(COLUMNS_KEY, text)
         self.query_one(ColumnsInput).rest("")
         self.query_one(RunsTable).choose_columns(parse_columns(text))
         self._show()

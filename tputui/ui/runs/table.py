@@ -101,6 +101,12 @@ class RunsTable(Drawn):
         self._choice = choice
         self.redraw()
 
+    @property
+    def without_room(self) -> list[str]:
+        """Keys of the chosen columns for which the terminal is too narrow."""
+        shown = {column.key for column in self._columns(self.size.width)[0]} if self._rows else set(self._choice.shown)
+        return [key for key in self._choice.shown if key not in shown]
+
     def choose(self, path: Path) -> None:
         """Moves the cursor to a run, at once or as soon as the run is listed."""
         self._pending = path
