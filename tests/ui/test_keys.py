@@ -294,7 +294,7 @@ def test_the_screen_survives_every_size() -> None:
         for size in [(20, 5), (80, 24), (1, 1), (200, 50), (59, 40), (120, 36), (300, 12), (80, 24)]:
             await pilot.resize_terminal(*size)
             await pilot.pause()
-        assert "3 meters" in text(pilot.app.screen)
+        assert "7 log" in text(pilot.app.screen)
 
     drive(monitor(made.diverged()), script)
 

@@ -439,17 +439,34 @@ def test_panels_tile_the_body(size: tuple[int, int], num_cores: int, failed: boo
         assert selected in boxes
         cells = [cell for box in boxes.values() for cell in cells_of(box)]
         assert sorted(cells) == [(x, y) for x in range(width) for y in range(height)]
-        assert all(box.width >= 20 and box.height >= 5 for box in boxes.values())
+        assert all(box.width >= 20 and box.height >= (3 if name == "cores" else 5) for name, box in boxes.items())
 
 
 def cells_of(box: Box) -> list[tuple[int, int]]:
     return [(x, y) for x in range(box.x, box.x + box.width) for y in range(box.y, box.y + box.height)]
 
 
-def test_cores_chart_and_meters_are_visible_at_80x24() -> None:
-    boxes = arrange(80, 19, "cores", maximised=False, failed=False, num_cores=8)
-    assert set(boxes) == {"cores", "loss", "meters"}
-    assert boxes["cores"].height - 2 >= 9
+@pytest.mark.parametrize("num_cores", [1, 8, 16, 64, 2048])
+def test_cores_wide_chart_and_log_are_visible_at_80x24(num_cores: int) -> None:
+    for height in (18, 19):
+        boxes = arrange(80, height, "cores", maximised=False, failed=False, num_cores=num_cores)
+        assert set(boxes) == {"cores", "loss", "log"}
+        assert boxes["loss"].width == 80
+        assert boxes["log"].height - 2 >= 3
+    assert set(arrange(80, 18, "meters", maximised=False, failed=False, num_cores=8)) == {"cores", "loss", "meters"}
+
+
+def test_log_and_epochs_are_visible_at_100x30() -> None:
+    boxes = arrange(100, 24, "cores", maximised=False, failed=False, num_cores=8)
+    assert set(boxes) == {"cores", "loss", "meters", "epochs", "log"}
+
+
+def test_strip_of_cores_shows_every_loss_and_state() -> None:
+    said = drawn(CoresPanel, made.outlying(), 78, 2)
+    assert "5 1.9000 \u25b4" in said
+    assert "6 0.0876  \u2500\u2500\u2500\u2500 \u25b2" in said, "the stalled core has the sign of its state"
+    panel = CoresPanel()
+    assert panel.draw(panel.pick(made.running()), 78, 2).note == "8 running"
 
 
 def test_all_panels_are_visible_at_120x36() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from tputui.state.snapshot import Snapshot
-from tputui.ui.monitor.cores import CoresPanel
+from tputui.ui.monitor.cores import CoresPanel, strip_rows
 from tputui.ui.monitor.epochs import EpochsPanel
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.log import LogPanel
@@ -16,7 +16,7 @@ from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.pace import PacePanel
 from tputui.ui.monitor.problems import FailurePanel
 from tputui.ui.monitor.xla import XlaPanel
-from tputui.ui.widgets.panel import Panel, RunPanel
+from tputui.ui.widgets.panel import FRAME, Panel, RunPanel
 from tputui.ui.widgets.panel_grid import Box, Panels
 
 PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace")
@@ -28,7 +28,9 @@ FAILURE = "failure"
 _TINY_WIDTH, _TINY_HEIGHT = 60, 13
 _WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
 _FEW_CORES = 32
-_LEAST_LOWER = 6
+_THREE_FROM, _FOUR_FROM = 16, 22
+"""Rows of the body from which a narrow terminal shows a third panel, and the epochs beside the meters."""
+_MIDDLE = ("meters", "epochs")
 _BOTH_FROM = 140
 """Width in cells from which log and events are beside each other."""
 
@@ -77,7 +79,7 @@ class Body(Panels[RunPanel[Any]]):
     def show(self, snapshot: Snapshot) -> None:
         """Give each panel its part."""
         failed = snapshot.failure is not None
-        num_cores = len(snapshot.cores)
+        num_cores = len(snapshot.cores) or (snapshot.topology.num_cores if snapshot.topology is not None else 0)
         if (failed, num_cores) != (self._failed, self._num_cores):
             self._failed, self._num_cores = failed, num_cores
             self.place()
@@ -120,15 +122,22 @@ def arrange(width: int, height: int, selected: str, *, maximised: bool, failed: 
 
 
 def _narrow(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:
-    """Cores beside the loss, and one panel below."""
-    third = selected if selected not in ("cores", "loss") else "meters"
-    upper = min(max(_lines_for_cores(num_cores), height * 5 // 10), height - _LEAST_LOWER)
-    left = min(max(36, width * 2 // 5), 46)
-    return {
-        "cores": Box(0, top, left, upper),
-        "loss": Box(left, top, width - left, upper),
-        third: Box(0, top + upper, width, height - upper),
-    }
+    """A strip of cores, the loss, and the selected panel or the log; meters and epochs too if there is room."""
+    strip = strip_rows(num_cores, width - FRAME, max(height // 4, 4)) + FRAME
+    rest, y = height - strip, top + strip
+    boxes = {"cores": Box(0, top, width, strip)}
+    if height < _THREE_FROM:
+        return boxes | {selected if selected != "cores" else "loss": Box(0, y, width, rest)}
+    last = selected if selected not in ("cores", "loss") else "log"
+    if height < _FOUR_FROM:
+        lower = max(5, rest * 3 // 8)
+        return boxes | {"loss": Box(0, y, width, rest - lower), last: Box(0, y + rest - lower, width, lower)}
+    lower, middle = max(5, rest // 4), max(6, rest // 4)
+    upper = rest - lower - middle
+    boxes["loss"] = Box(0, y, width, upper)
+    last = last if last not in _MIDDLE else "log"
+    widths = (min(max(width // 2, 40), width - 30),)
+    return boxes | _beside(_MIDDLE, widths, width, y + upper, middle) | {last: Box(0, y + rest - lower, width, lower)}
 
 
 def _wide(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:

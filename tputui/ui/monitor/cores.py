@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -26,6 +27,9 @@ _BAR = 10
 
 _SMALL = 1e-3
 """Smaller losses are printed with an exponent."""
+
+_STRIP_ROWS = 4
+"""Maximum number of lines of the strip; more cores are drawn as a map."""
 
 _STATE = 14
 """Cells of the longest common state."""
@@ -60,6 +64,9 @@ class CoresPanel(RunPanel[CoresPart]):
         note = _note(cores, odd)
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
             return _table(cores, odd, width, note)
+        rows = strip_rows(len(cores), width, _STRIP_ROWS)
+        if height <= _STRIP_ROWS and rows <= height and rows * (width // _COLUMN) >= len(cores):
+            return Drawing(_strip(cores, odd, width, rows), note=_conditions(cores) if odd is None else note)
         summary = [_summary(cores, odd)]
         per_line = max(width // _COLUMN, 1)
         if math.ceil(len(cores) / per_line) <= height - len(summary):
@@ -126,6 +133,38 @@ def _share(loss: float | None, greatest: float) -> float:
 
 def _bar_tone(core: CoreView, odd: OutlierView | None) -> Tone:
     return "alert" if odd is not None and odd.core == core.core else "accent"
+
+
+def strip_rows(num_cores: int, width: int, most: int) -> int:
+    """Lines of the strip of cores in `width` cells; `most` if they are drawn as a map."""
+    rows = math.ceil(num_cores / max(width // _COLUMN, 1)) if num_cores else 2
+    return min(max(rows, 1), most) if rows <= _STRIP_ROWS else most
+
+
+def _strip(cores: list[CoreView], odd: OutlierView | None, width: int, rows: int) -> list[Line]:
+    """A few lines of loss, bar and sign of the state; with the state in words if there is room."""
+    per_line = math.ceil(len(cores) / rows)
+    each = width // per_line
+    words = _STATE if each >= _COLUMN + _STATE + 4 else 1
+    bars = min(each - _COLUMN - words, _BAR)
+    greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
+    lines: list[Line] = []
+    for first in range(0, len(cores), per_line):
+        line: Line = []
+        for core in cores[first : first + per_line]:
+            state, tone = state_of(core)
+            line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9)]
+            if bars > 1:
+                line += bar(_share(core.loss, greatest), bars, _bar_tone(core, odd))
+            mark = f" {state[:words]:<{words}}" if bars > 1 else state[:1]
+            line.append(Span(mark.ljust(each - 12 - (bars if bars > 1 else 0)), tone))
+        lines.append(line)
+    return lines
+
+
+def _conditions(cores: list[CoreView]) -> str:
+    """The conditions of the cores in words: `8 running`, `7 running, 1 stalled`."""
+    return ", ".join(f"{count} {condition}" for condition, count in Counter(c.condition for c in cores).items())
 
 
 def _grid(cores: list[CoreView], odd: OutlierView | None, per_line: int) -> list[Line]:
