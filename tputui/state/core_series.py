@@ -373,7 +373,10 @@ def _reduced(first: int, rows: int, values: Sequence[float], num_cores: int, *, 
 
 def _extremes(first: int, finite: Sequence[float], values: Sequence[float], num_cores: int) -> tuple[Extreme, Extreme]:
     """The highest and the lowest of the `finite` values, located in all `values` from step `first` on."""
-    return _located(max(finite), first, values, num_cores), _located(min(finite), first, values, num_cores)
+    high, low = max(finite), min(finite)
+    high_row, high_column = divmod(values.index(high), num_cores)
+    low_row, low_column = divmod(values.index(low), num_cores)
+    return Extreme(high, first + high_row, high_column), Extreme(low, first + low_row, low_column)
 
 
 def _located(value: float, first: int, values: Sequence[float], num_cores: int) -> Extreme:

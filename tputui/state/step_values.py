@@ -6,6 +6,7 @@ Bounded however long the run. No files and no clock here.
 
 from __future__ import annotations
 
+import functools
 import math
 from array import array
 from collections import deque
@@ -101,8 +102,7 @@ class StepValues(StateStruct, dict=True):
             self.series[event.metric] = Series(pieces_max(self.topology.num_hosts if self.topology else 1))
         series = self.series[event.metric]
         self.newest[event.metric] = event
-        if event.bad:
-            self.num_non_finite += event.bad
+        self.num_non_finite += event.bad
         if not math.isfinite(event.t):
             event = msgspec.structs.replace(event, t=newest_t or 0.0)
         find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
@@ -113,7 +113,8 @@ class StepValues(StateStruct, dict=True):
             self._pending.append(event)
             self._pending_rows += event.n
             self._forget_rows(_rows_most(event.cores))
-        log.marks.add_non_finite(event, values, self.core_of)
+        if event.bad or log.marks.was_bad:
+            log.marks.add_non_finite(event, values, self.core_of)
         if find_bad and values is not None:
             self._keep_bad(event, values, log)
 
@@ -214,6 +215,7 @@ def _last_step(event: StepsRecorded, row: list[float] | None) -> StepsRecorded:
     )  # fmt: skip
 
 
+@functools.lru_cache(maxsize=64)
 def _rows_most(num_cores: int) -> int:
     return max(RECENT_ROWS_LEAST, min(RECENT_ROWS_MAX, RECENT_VALUES_MAX // num_cores))
 

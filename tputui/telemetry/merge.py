@@ -80,24 +80,34 @@ class _Cursor:
         offset, size = self.tail.position
         return bool(self.waiting) or offset >= size
 
-    def take(self, until: float) -> Iterator[_Timed]:
+    def take(self, until: float) -> list[_Timed]:
         """Returns the events up to `until`, reading at most one more chunk."""
-        if not self.waiting:
-            # A sealed journal is read on from the start of a frame, of which some events may have been read before.
-            last_seq = self.reached.last_seq
-            self.waiting.extend(self._timed(numbered) for numbered in self.tail.read() if numbered.seq > last_seq)
-        while self.waiting and not self.waiting[0].t > until:
-            yield self.waiting.popleft()
+        waiting = self.waiting
+        if not waiting:
+            waiting.extend(self._read())
+        if until == math.inf:
+            taken = list(waiting)
+            waiting.clear()
+            return taken
+        taken = []
+        while waiting and not waiting[0].t > until:
+            taken.append(waiting.popleft())
+        return taken
 
-    def _timed(self, numbered: NumberedEvent) -> _Timed:
-        newest_t, set_back_s, _ = self.reached
-        t = numbered.event.t
-        if set_back_s or newest_t is None or not newest_t <= t <= T_MAX:
-            t, set_back_s = run_time(t, newest_t, set_back_s)
-        if newest_t is None or t > newest_t:
-            newest_t = t if math.isfinite(t) else newest_t
-        self.reached = Reached(newest_t, set_back_s, numbered.seq)
-        return _Timed(t, JournalEvent(self.writer, numbered.seq, numbered.event))
+    def _read(self) -> Iterator[_Timed]:
+        """Reads a chunk; `reached` is updated at its end."""
+        newest_t, set_back_s, last_seq = self.reached
+        # A sealed journal is read on from the start of a frame, of which some events may have been read before.
+        fresh = [numbered for numbered in self.tail.read() if numbered.seq > last_seq]
+        for numbered in fresh:
+            last_seq, event = numbered.seq, numbered.event
+            t = event.t
+            if set_back_s or newest_t is None or not newest_t <= t <= T_MAX:
+                t, set_back_s = run_time(t, newest_t, set_back_s)
+            if newest_t is None or t > newest_t:
+                newest_t = t if math.isfinite(t) else newest_t
+            yield _Timed(t, JournalEvent(self.writer, last_seq, event))
+        self.reached = Reached(newest_t, set_back_s, last_seq)
 
 
 class Merge:
@@ -120,7 +130,7 @@ class Merge:
         self._discover()
         events: list[JournalEvent] = []
         while True:
-            rounds = [list(cursor.take(until)) for cursor in self._cursors.values()]
+            rounds = [cursor.take(until) for cursor in self._cursors.values()]
             events.extend(timed.event for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
             quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
             if quiet or time.monotonic() >= deadline:
