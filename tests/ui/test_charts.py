@@ -372,23 +372,6 @@ def test_map_shows_the_outlier_and_its_start() -> None:
     assert all("\u2588" not in row for core, row in rows.items() if core != "5")
 
 
-def test_map_mentions_a_spike_hidden_by_downsampling() -> None:
-    run = made.running()
-    columns = [msgspec.structs.replace(column, num_steps=1) for column in run.core_columns]
-    loss = [*run.loss]
-    loss[119] = made.segment(120, [*(made.loss_at(120, core) for core in range(7)), 40.0])
-    chart = LossChart()
-
-    def notes(segments: list[Segment]) -> str:
-        whole = whole_of(made.changed(run, loss=segments, core_columns=columns))
-        found = chart.draw(chart.visible(whole, ChartView(kind="heat")), 106, 22)
-        assert found is not None
-        return " ".join(found.notes)
-
-    assert "not in the map: 40.000 of a core in step 120" in notes(loss)
-    assert "not in the map" not in notes(run.loss)
-
-
 def test_the_map_marks_the_core_that_is_not_finite() -> None:
     rows = map_rows(made.diverged(), ChartView(kind="heat"))
     bad = events_line.SIGNS["non_finite"].mark

@@ -44,22 +44,24 @@ class OutlierRow(NamedTuple):
     """By core that is off: its distance from the median core, in deviations and signed."""
     deviation: float
     """Median absolute deviation, in units of the loss."""
+    median: float
+    """Loss of the median core; NaN if no core has a finite one."""
 
 
 def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequence[float]) -> OutlierRow:
     """Finds the cores that are off in consecutive steps. `means`: [cores]; NaN and infinite ones are left out."""
     finite = [(mean, core) for core, mean in enumerate(means) if math.isfinite(mean)]
-    if len(finite) < LEAST_CORES:
-        return OutlierRow(first_step, last_step, num_steps, {}, 0.0)
     values = sorted(mean for mean, _ in finite)
-    median = _median(values)
+    median = _median(values) if values else math.nan
+    if len(values) < LEAST_CORES:
+        return OutlierRow(first_step, last_step, num_steps, {}, 0.0, median)
     deviation = max(_median(sorted(abs(value - median) for value in values)), 1e-9 * abs(median), 1e-300)
     if values[0] >= median - OFF * deviation and values[-1] <= median + OFF * deviation:
-        return OutlierRow(first_step, last_step, num_steps, {}, deviation)
+        return OutlierRow(first_step, last_step, num_steps, {}, deviation, median)
     off = {core: (mean - median) / deviation for mean, core in finite if abs(mean - median) > OFF * deviation}
     if len(off) > _FLAGGED_MAX:
         off = dict(heapq.nlargest(_FLAGGED_MAX, off.items(), key=lambda item: abs(item[1])))
-    return OutlierRow(first_step, last_step, num_steps, off, deviation)
+    return OutlierRow(first_step, last_step, num_steps, off, deviation, median)
 
 
 def deviating_cores_of(column: CoreColumn) -> OutlierRow:

@@ -31,6 +31,7 @@ from tputui.ui.charts.axis import (
 )
 from tputui.ui.charts.columns import WEIGHTS, ColumnCache
 from tputui.ui.charts.events_line import EventSign
+from tputui.ui.charts.spikes import Extremes
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line
 
@@ -170,6 +171,8 @@ class VisibleData(NamedTuple):
     """The validation loss of the visible epochs; empty in views without it."""
     best_epoch: int | None = None
     """The best epoch of the run."""
+    extremes: Extremes = Extremes()
+    """The highest and lowest losses of single cores and steps."""
 
 
 def visible_data(

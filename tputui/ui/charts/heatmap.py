@@ -39,8 +39,6 @@ _BAD, _NONE = 99, -99
 """Levels of a cell with a NaN or infinite value, and of a cell without a value."""
 
 _THICK_MOST = 5
-_SPIKE = 4.0
-"""A highest loss above this multiple of the median highest loss is mentioned if the map does not show it."""
 _FAR = 4.0
 """Values above this multiple of the 90th percentile all get the full shade."""
 
@@ -78,6 +76,7 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
     columns_of_cells = cells_of(data.cores, axes)
     reduced = memory.reduced(data.cores, groups, loss=loss)
     cells = [_farthest(reduced[low:high]) for low, high in columns_of_cells]
+    cells = _with_spikes(cells, data, axes, groups, loss=loss)
     level, note = _level(cells, loss=loss, log=data.view.log)
     bad = [{core for column in data.cores[low:high] for core in column.bad_cores} for low, high in columns_of_cells]
     levels = [
@@ -94,27 +93,24 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
         f"{len(groups[0])} cores per row, showing the farthest" if groups and len(groups[0]) > 1 else "1 core per row"
     )
     of_lines = [cores for cores in groups for _ in range(thick)]
-    notes = (*_spike(data), note, *sampled(data), each)
+    notes = (note, *sampled(data), each)
     return Chart(with_axes(data, body, axes, height), axes, notes, rows=of_lines)
 
 
-def _spike(data: VisibleData) -> tuple[str, ...]:
-    """The highest visible loss, if it is a spike that sampled or averaged columns may hide; else empty.
-
-    The segments of the curve contain the extremes of every step, but not their cores.
-    """
-    finite = [segment for segment in data.segments if segment.num_values]
-    if not finite or not any(column.num_steps > 1 or column.is_sampled for column in data.cores):
-        return ()
-    top = max(finite, key=lambda segment: segment.max)
-    usual = sorted(segment.max for segment in finite)[len(finite) // 2]
-    drawn = max((value for column in data.cores for value in column.means if math.isfinite(value)), default=math.inf)
-    if not (top.max > _SPIKE * max(usual, 0.0) and top.max > 2 * drawn):
-        return ()
-    where = f"step {top.first_step:,}"
-    if top.last_step > top.first_step:
-        where = f"steps {top.first_step:,} to {top.last_step:,}"
-    return (f"not in the map: {fmt.number(top.max)} of a core in {where}",)
+def _with_spikes(
+    cells: list[list[float]], data: VisibleData, axes: Axes, groups: Sequence[range], *, loss: bool
+) -> list[list[float]]:
+    """Adds the spikes and the farthest value to the cells of their cores and steps, since the columns contain means."""
+    cells = [list(cell) for cell in cells]
+    farthest = data.extremes.farthest
+    for extreme, distance in (*data.extremes.spikes, *([farthest] if farthest is not None else [])):
+        index, row = axes.cell_of(extreme.step), extreme.core // len(groups[0]) if groups else 0
+        value = extreme.value if loss else distance
+        if 0 <= index < len(cells) and row < len(cells[index]):
+            drawn = cells[index][row]
+            if drawn != drawn or (value > drawn if loss else abs(value) > abs(drawn)):
+                cells[index][row] = value
+    return cells
 
 
 def _label(cores: range, view: ChartView) -> str:

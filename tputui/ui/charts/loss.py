@@ -19,6 +19,7 @@ from tputui.ui.charts.curves import draw_band, draw_overlay
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.charts.heatmap import HeatMemory
 from tputui.ui.charts.small_multiples import MultiplesMemory
+from tputui.ui.charts.spikes import SpikeFinder, max_in, named_extremes
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
@@ -60,6 +61,11 @@ class OutlierDetector:
             self._cached = {key: cached[key] for key in self._found[0]}
         return self._found[1]
 
+    def median_of(self, column: CoreColumn) -> float:
+        """The loss of the median core in a column; NaN if it was not examined yet."""
+        examined = self._cached.get(id(column))
+        return examined[1].median if examined is not None else math.nan
+
 
 class LossChart:
     """Draws the loss of a run, with caches for the outlier, the heat map and the small multiples."""
@@ -69,6 +75,7 @@ class LossChart:
         self._detector = OutlierDetector()
         self._heat = HeatMemory()
         self._spans = MultiplesMemory()
+        self._spikes = SpikeFinder()
         self._valid: tuple[Sequence[EpochView], list[MetricPoint]] = ((), [])
         """The validation loss, and the epochs that it is from."""
 
@@ -84,6 +91,8 @@ class LossChart:
         smooth = smoothed(series.segments, view.weight) if view.weight else []
         data = visible_data(series, view, smooth, self._columns)
         data = data._replace(outlier=_shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments))
+        steps = (data.segments[0].first_step, data.segments[-1].last_step) if view.window and data.segments else None
+        data = data._replace(extremes=self._spikes.find(data.cores, self._detector.median_of, steps))
         if view.kind not in _KINDS_WITH_VALID or not epochs:
             return data
         if self._valid[0] is not epochs:
@@ -241,6 +250,8 @@ def _values(segment: Segment, column: CoreColumn | None, data: VisibleData, smoo
         return [*line, *bad]
     if data.outlier is not None and data.outlier.core < len(column.means):
         line.append(Span(f"  core {data.outlier.core} {fmt.number(column.means[data.outlier.core])}", "alert"))
+    elif column.highest is not None:
+        return [*line, Span(f"  {max_in(column)}", "label"), *bad]
     else:
         line.append(_greatest(list(column.means)))
     return [*line, *_averaged(column, segment), *bad]
@@ -272,6 +283,7 @@ def _of_row(column: CoreColumn, row: range) -> Line:
         Span(f" core {core} {fmt.number(value)}", "bad" if wrong else "strong"),
         Span(f"{away}{among}", "label"),
         Span(mean, "accent"),
+        Span(f"  {max_in(column)}" if column.last_step > column.first_step and column.highest else "", "label"),
         Span(some, "label"),
     ]
 
@@ -303,7 +315,13 @@ def legend(
         mean = first[:2]
         first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
     bad = sorted({core for column in data.cores for core in column.bad_cores})
-    return [first, odd_core(data.outlier, num_cores, width, bad)]
+    second = odd_core(data.outlier, num_cores, width, bad)
+    for text in named_extremes(data.extremes, data.segments) if num_cores > 1 else []:
+        if short and text.startswith("spike") and width_of(first) + 2 + len(text) <= width:
+            first = [*first, Span(f"  {text}", "label")]
+        if width_of(second) + 2 + len(text) <= width:
+            second = [*second, Span(f"  {text}", "label")]
+    return [first, second]
 
 
 def readout(data: VisibleData, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()) -> list[Line]:

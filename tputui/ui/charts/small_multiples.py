@@ -175,6 +175,10 @@ def _reduce(column: CoreColumn, groups: Sequence[range]) -> list[_Span | None]:
         part = means[cores.start : cores.stop]
         values = part if whole else [value for value in part if math.isfinite(value)]
         found.append((min(values), sum(values) / len(values), max(values)) if values else None)
+    for extreme in (column.highest, column.lowest):
+        span = found[row] if extreme and (row := extreme.core // len(groups[0])) < len(found) else None
+        if extreme is not None and span is not None:
+            found[row] = (min(span[0], extreme.value), span[1], max(span[2], extreme.value))
     return found
 
 

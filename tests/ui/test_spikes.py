@@ -1,0 +1,87 @@
+"""A spike of one core in one step: visible and named in the charts of a long run, which does not decode every step."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from tests import recorded
+from tputui.state import core_series
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.ui.charts import heatmap, loss, small_multiples
+from tputui.ui.charts.axis import axis_info_of
+from tputui.ui.charts.chart_view import ChartSeries, ChartView, Window, grouped
+from tputui.ui.charts.loss import LossChart
+from tputui.ui.render.lines import Line
+
+
+def text(lines: list[Line]) -> str:
+    return "\n".join("".join(span.text for span in line) for line in lines)
+
+
+def whole_of(snapshot: Snapshot) -> ChartSeries:
+    return ChartSeries(snapshot.loss, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot))
+
+
+SPIKE_STEP = 12_345
+
+
+def long_run(num_cores: int, core: int, spike: float = 0.9) -> Snapshot:
+    """A run of 20,000 steps, of which few are decoded, with a spike of one core in one step that is lower than the
+    first losses."""
+    state = RunState()
+    state.apply("worker-0", 0, recorded.opened(recorded.T0, "worker"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core_series, "WHOLE_VALUES_MAX", 200 * num_cores)
+        for seq, first in enumerate(range(1, 20_001, 50), start=1):
+            level = 2.3 * math.exp(-first / 4_000) + 0.05
+            noise = random.Random(first)
+            rows = [[level * (1 + 0.1 * noise.uniform(-1, 1)) for _ in range(num_cores)]] * 50
+            if first <= SPIKE_STEP < first + 50:
+                rows[SPIKE_STEP - first] = [*rows[0][:core], spike, *rows[0][core + 1 :]]
+            state.apply("worker-0", seq, recorded.steps_recorded(recorded.T0 + seq, first, rows))
+        return build_snapshot(state, ViewerContext(now=recorded.T0 + 400, run="long", dir="long"))
+
+
+@pytest.mark.parametrize(("num_cores", "core"), [(8, 3), (256, 200)])
+@pytest.mark.parametrize("look", [ChartView(), ChartView(window=Window(10_000, 13_000))], ids=["whole", "zoomed"])
+def test_a_spike_of_one_step_is_in_band_map_and_legend(num_cores: int, core: int, look: ChartView) -> None:
+    run, chart = long_run(num_cores, core), LossChart()
+    [column] = [column for column in run.core_columns if column.first_step <= SPIKE_STEP <= column.last_step]
+    assert max(column.means) < 0.5, "the means do not show it"
+    data = chart.visible(whole_of(run), look)
+    head = text(loss.legend(data, None, num_cores, 0, 120, short=False))
+    assert f"spike 0.9000 core {core} step 12,345" in head
+    drawing = chart.draw(chart.visible(whole_of(run), look._replace(kind="heat")), 106, 22)
+    assert drawing is not None
+    assert not any("not in the map" in note for note in drawing.notes)
+    line = next(index for index, cores in enumerate(drawing.rows) if core in cores)
+    shades = text([drawing.lines[line]])[drawing.axes.left :]
+    cell = drawing.axes.cell_of(SPIKE_STEP)
+    assert shades[cell] == heatmap.SHADES[-1]
+    assert shades.count(heatmap.SHADES[-1]) == 1
+    band = chart.draw(chart.visible(whole_of(run), look._replace(window=Window(10_000, 13_000))), 106, 22)
+    assert band is not None
+    assert band.axes.y is not None
+    assert band.axes.y.high >= 0.9
+
+
+def test_the_cursor_names_the_core_of_the_highest_value() -> None:
+    run, chart = long_run(8, 3), LossChart()
+    for kind in ("band", "heat"):
+        data = chart.visible(whole_of(run), ChartView(kind=kind, cursor=SPIKE_STEP, core=3))
+        drawing = chart.draw(data, 106, 22)
+        assert drawing is not None
+        lines = loss.readout(data, [], 120, short=False, rows=drawing.rows)
+        assert "max 0.9000 core 3 step 12,345" in text(lines)
+
+
+def test_small_charts_reach_a_spike() -> None:
+    columns = long_run(8, 3).core_columns
+    spans = small_multiples.MultiplesMemory().reduced(columns, grouped(8, 8))
+    assert max(span[2] for span in spans[3][len(columns) // 2 :] if span) == pytest.approx(0.9)
+    assert max(span[2] for span in spans[4][len(columns) // 2 :] if span) < 0.9
