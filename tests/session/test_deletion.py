@@ -11,10 +11,17 @@ import msgspec
 import pytest
 
 from tests import recorded
-from tputui.session import deletion
+from tputui.session import deletion, session
 from tputui.session.deletion import CannotDelete
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
+
+
+def delete(run_dir: Path) -> deletion.RunSize:
+    """Deletes a run as the command and the screen do."""
+    size = deletion.examine(run_dir)
+    deletion.delete(run_dir)
+    return size
 
 
 def test_run_is_deleted_and_what_its_links_lead_to_is_not(tmp_path: Path) -> None:
@@ -23,7 +30,7 @@ def test_run_is_deleted_and_what_its_links_lead_to_is_not(tmp_path: Path) -> Non
     (outside / "kept.txt").write_text("kept")
     (run_dir / "link").symlink_to(outside)
     (run_dir / "checkpoints" / "last.pt").symlink_to(outside / "kept.txt")
-    size = deletion.delete(run_dir)
+    size = delete(run_dir)
     assert size.num_files >= 4
     assert size.num_bytes > 1_000
     assert list((tmp_path / "runs").iterdir()) == []
@@ -54,13 +61,14 @@ def living_run(parent: Path, *, ended: bool) -> tuple[Path, subprocess.Popen[byt
 def test_run_with_a_living_process_is_refused(tmp_path: Path) -> None:
     run_dir, child = living_run(tmp_path, ended=True)
     try:
-        with pytest.raises(CannotDelete, match=f"has a process that has not exited yet: rank-1, pid {child.pid}"):
-            deletion.delete(run_dir)
+        for step in (deletion.examine, deletion.delete):
+            with pytest.raises(CannotDelete, match=f"has a process that has not exited yet: rank-1, pid {child.pid}"):
+                step(run_dir)
         assert (run_dir / "run.json").exists()
     finally:
         child.kill()
         child.wait()
-    deletion.delete(run_dir)
+    delete(run_dir)
     assert not run_dir.exists()
 
 
@@ -68,7 +76,7 @@ def test_running_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     run_dir, child = living_run(tmp_path, ended=False)
     try:
         with pytest.raises(CannotDelete, match=r"is still (stalled|running|starting); stop it first"):
-            deletion.delete(run_dir)
+            delete(run_dir)
     finally:
         child.kill()
         child.wait()
@@ -79,7 +87,7 @@ def test_link_to_a_run_is_refused(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(run_dir)
     with pytest.raises(CannotDelete, match="symbolic link"):
-        deletion.delete(link)
+        delete(link)
     assert (run_dir / "run.json").exists()
 
 
@@ -89,14 +97,14 @@ def test_folder_that_only_looks_like_a_run_is_refused(tmp_path: Path) -> None:
     (project / "data.jsonl").write_text('{"text": "mine"}\n')
     assert rundir.is_run(project)
     with pytest.raises(CannotDelete, match="may not be a run"):
-        deletion.delete(project)
+        delete(project)
     assert (project / "data.jsonl").exists()
 
 
 def test_damaged_run_can_be_deleted(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     (run_dir / "run.json").write_bytes(b"{")
-    deletion.delete(run_dir)
+    delete(run_dir)
     assert not run_dir.exists()
 
 
@@ -106,16 +114,16 @@ def test_folder_with_other_runs_or_the_current_directory_is_refused(
     outer = recorded.write_run(tmp_path)
     recorded.write_run(outer / "runs", run="inner")
     with pytest.raises(CannotDelete, match="contains another run"):
-        deletion.delete(outer)
+        delete(outer)
     monkeypatch.chdir(outer / "runs" / "inner")
     with pytest.raises(CannotDelete, match="contains the current directory"):
-        deletion.delete(Path("."))
+        delete(Path("."))
     assert (outer / "runs" / "inner" / "run.json").exists()
 
 
 def test_missing_run_is_a_reason(tmp_path: Path) -> None:
     with pytest.raises(CannotDelete, match="is no longer there"):
-        deletion.delete(tmp_path / "gone")
+        delete(tmp_path / "gone")
 
 
 def test_part_that_cannot_be_deleted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +136,7 @@ def test_part_that_cannot_be_deleted_is_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(
         CannotDelete, match=r"deleted in part: Input/output error; the rest is in .*\.digits-1\.deleted"
     ):
-        deletion.delete(run_dir)
+        delete(run_dir)
     assert rundir.listing(tmp_path) == []
 
 
@@ -139,5 +147,27 @@ def test_ended_run_of_a_script_that_goes_on_can_be_deleted(tmp_path: Path) -> No
     values = {"host_id": me.host_id, "pid": me.pid, "pid_started": me.pid_started}
     end = ev.TrainingEnded(t=recorded.T0 + 1, outcome="done", step=1, reason="1 epoch trained")
     recorded.write_journal(run_dir / "worker-0.jsonl", [msgspec.structs.replace(head, **values), end])
-    deletion.delete(run_dir)
+    delete(run_dir)
     assert not run_dir.exists()
+
+
+def test_run_of_another_host_that_still_writes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock is behind, so that its events look old."""
+    monkeypatch.setattr(session, "WATCH_S", 0.5)
+    run_dir = recorded.write_run(tmp_path, ended=False)
+    journal = run_dir / "worker-0.jsonl"
+    content = journal.read_bytes()
+    lines = content.splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-3]))
+
+    class Pause:
+        """The run writes while it is watched."""
+
+        def wait(self, _: float) -> None:
+            journal.write_bytes(content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deletion, "Event", Pause)
+        with pytest.raises(CannotDelete, match=r"is still (running|stalled); stop it first"):
+            deletion.examine(run_dir)
+    deletion.examine(run_dir)

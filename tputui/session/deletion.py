@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 from tputui.session import session
@@ -14,6 +16,7 @@ from tputui.telemetry import rundir
 from tputui.telemetry.merge import head_of
 
 _SPARSE_FROM_BYTES = 1 << 20
+_POLL_S = 0.2
 
 
 class CannotDelete(Exception):
@@ -32,25 +35,30 @@ class RunSize(NamedTuple):
 
 
 def examine(run_dir: Path) -> RunSize:
-    """The size of a run that can be deleted. Raises `CannotDelete`. Reads the whole run, which may take a while."""
+    """The size of a run that can be deleted. Raises `CannotDelete`.
+
+    Reads the whole run, and watches a run of another host that looks lost for some seconds.
+    """
     try:
         _check_directory(run_dir)
         size = _size(run_dir)
         _check_over(run_dir)
+        _check_processes(run_dir)
     except OSError as error:
         raise CannotDelete(f"cannot be read: {error.strerror or error}") from None
     return size
 
 
-def delete(run_dir: Path) -> RunSize:
-    """Deletes the directory of a run and returns what it occupied. Symbolic links are deleted, not followed.
+def delete(run_dir: Path) -> None:
+    """Deletes the directory of a run that `examine` accepted: a run that is over stays over.
 
-    Raises `CannotDelete`.
+    Symbolic links are deleted, not followed. Raises `CannotDelete`.
     """
-    size = examine(run_dir)
     # Renamed first: a directory that is deleted only in part must not be listed as a run.
     doomed = run_dir.with_name(f".{run_dir.name}.deleted.{os.getpid()}")
     try:
+        _check_directory(run_dir)
+        _check_processes(run_dir)
         run_dir.rename(doomed)
     except OSError as error:
         raise CannotDelete(f"cannot be deleted: {error.strerror or error}") from None
@@ -58,7 +66,6 @@ def delete(run_dir: Path) -> RunSize:
         shutil.rmtree(doomed)
     except OSError as error:
         raise CannotDelete(f"deleted in part: {error.strerror or error}; the rest is in {doomed}") from None
-    return size
 
 
 def _check_directory(run_dir: Path) -> None:
@@ -100,10 +107,25 @@ def _num_bytes(status: os.stat_result) -> int:
 
 
 def _check_over(run_dir: Path) -> None:
-    """Raises `CannotDelete` if the run goes on, or if a process of it still writes."""
-    condition = session.load(run_dir).condition
+    """Raises `CannotDelete` if the run goes on."""
+    source, pause = session.Session.live(run_dir), Event()
+    try:
+        source.read_all()
+        # The clock of another host may differ from this one: a run that still writes is not lost.
+        deadline = time.monotonic() + 2 * session.WATCH_S
+        while (condition := source.snapshot().condition) in ENDED and not source.settled:
+            if time.monotonic() > deadline:
+                break
+            pause.wait(_POLL_S)
+            source.poll()
+    finally:
+        source.close()
     if condition not in ENDED:
         raise CannotDelete(f"is still {condition}; stop it first")
+
+
+def _check_processes(run_dir: Path) -> None:
+    """Raises `CannotDelete` if a process of the run is alive on this host."""
     heads = _heads(run_dir)
     if not any(name.startswith("supervisor-") for name in heads):
         return  # reported by a script, which may go on after the training
