@@ -165,7 +165,7 @@ def test_picture(snap_compare: Compare, size: tuple[int, int]) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await first_frame(pilot)
-        pilot.app.push_screen(DetailsScreen(snapshot()))
-        await until(pilot, lambda: isinstance(pilot.app.screen, DetailsScreen) and "digits.toml" in panel_text(pilot))
+        await pilot.app.push_screen(DetailsScreen(snapshot()))
+        await until(pilot, lambda: "digits.toml" in panel_text(pilot))
 
     assert snap_compare(ScreenApp(lambda: RunsScreen(Path("nowhere"))), terminal_size=size, run_before=script)
