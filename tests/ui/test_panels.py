@@ -108,7 +108,8 @@ def test_header_describes_the_run() -> None:
         "13.1 ms/step",
         "4,885 examples/s",
         "lr 0.004",
-        "8 TPU cores spmd bf16",
+        "\u2605 best valid loss 0.4500 (epoch 2)",
+        "8 TPU cores \u00b7 spmd bf16",
         "batch 8/core x 8 = 64",
         "checkpoint: seen while evaluating -> applied at step 220, checkpoints/step-00000220.pt, 353 KiB, 50.0 ms",
     ):
@@ -117,7 +118,7 @@ def test_header_describes_the_run() -> None:
 
 def test_the_header_fits_80_cells_with_its_figures() -> None:
     said = header_text(made.running(), 80)
-    assert "batch 8 x 8 = 64" in said
+    assert "4,885 ex/s \u00b7 lr 0.004 \u00b7 \u2605 best valid loss 0.4500 (epoch 2)" in said
     assert "ETA 3 s" in said
 
 
@@ -574,3 +575,30 @@ def test_warnings_and_receipts_can_be_acknowledged() -> None:
     assert "applied at step 220" in last_line()
     header.acknowledge()
     assert "newest checkpoint: step 220" in last_line()
+
+
+def test_alarm_does_not_hide_the_newest_checkpoint() -> None:
+    run = made.changed(made.diverged(), requests=[])
+    last = header_text(run, 80).splitlines()[3]
+    assert "30 NaN/inf from core 3, step 301" in last
+    assert last.endswith("  saved step 220 ")
+    warned = made.changed(made.running(), requests=[], warnings=["the host has 2 cores for 8 virtual devices"])
+    assert header_text(warned, 80).splitlines()[3].endswith("  saved step 220 ")
+
+
+def test_notice_does_not_hide_the_alarms() -> None:
+    header = Header()
+    header.show(made.diverged(), replaying=False)
+    header.show_notice("theme: dark")
+    for width, alarms in ((80, "\u25b2 4 alarms "), (200, "\u25b2 7 recompiles ")):
+        last = joined([header.paint(width, 4)[3]])
+        assert last.startswith(" \u276f theme: dark")
+        assert last.endswith(alarms)
+
+
+def test_state_is_a_chip_with_word_and_sign() -> None:
+    header = Header()
+    for condition, chip in (("running", "chip_good"), ("stalled", "chip_warn"), ("failed", "chip_bad")):
+        header.show(made.changed(made.running(), condition=condition), replaying=False)
+        sign = status_text.CONDITIONS[condition]  # type: ignore[index]  # one of its keys
+        assert Span(f" {sign.mark} {sign.word} ", chip) in header.paint(120, 4)[0]  # type: ignore[arg-type]

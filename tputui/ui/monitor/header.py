@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import ENDED, Plan, RequestState, RunCondition, Snapshot, Topology
+from tputui.state.snapshot import (
+    ENDED,
+    Plan,
+    RequestState,
+    RunCondition,
+    Snapshot,
+    Topology,
+    best_epoch,
+    monitored,
+)
 from tputui.ui.base import status_text
 from tputui.ui.base.status_text import Alarm
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
@@ -15,6 +24,12 @@ AWAITED_S = 60.0
 """Seconds after a request in which its receipt is shown before all other messages."""
 
 _RECEIPT_TONES: dict[RequestState, Tone] = {"requested": "info", "seen": "info", "applied": "good", "refused": "warn"}
+
+_LONG_UNITS_FROM = 100
+"""Width in cells from which units have long names."""
+
+_CHIPS: dict[Tone, Tone] = {"good": "chip_good", "warn": "chip_warn", "bad": "chip_bad", "info": "chip_info"}
+"""The tone of the state, by the tone of its sign."""
 
 _SEPARATOR = Span(" \u00b7 ", "dim")
 
@@ -69,7 +84,8 @@ class Header(Drawn):
             return [[Span(" reading the run ...", "dim")]]
         state = _state_line(snapshot, width, self._role(), self._replaying)
         if self._notice or self._behind is not None:
-            return [state, _progress_line(snapshot, width), _pace_line(snapshot, width), self._last_line(snapshot)]
+            last = self._last_line(snapshot, width)
+            return [state, _progress_line(snapshot, width), _pace_line(snapshot, width), last]
         return [state, *_progress_and_message(snapshot, width, self._acknowledged)]
 
     def _role(self) -> Span:
@@ -77,16 +93,25 @@ class Header(Drawn):
             return Span("looking back ", "alert")
         return Span("replay " if self._replaying else "read-only " if self._read_only else "", "info")
 
-    def _last_line(self, snapshot: Snapshot) -> Line:
+    def _last_line(self, snapshot: Snapshot, width: int) -> Line:
+        """A notice, or which moment is shown; the alarms stay beside it, in short if there is no room."""
         if self._notice:
-            return [Span(f" \u276f {self._notice}", "info")]
-        return _banner(self._behind, snapshot) if self._behind is not None else []
+            left: Line = [Span(f" \u276f {self._notice}", "info")]
+        else:
+            left = _banner(self._behind, snapshot) if self._behind is not None else []
+        found = _unhidden(snapshot, self._acknowledged)
+        if not found:
+            return left
+        right: Line = [Span(f"  \u25b2 {alarm.text}", "warn") for alarm in found]
+        if width_of([*left, *right]) > width:
+            right = [Span(f"  \u25b2 {fmt.counted(len(found), 'alarm')}", "warn")]
+        return spread(left, [*right, Span(" ")], width) if width_of([*left, *right]) < width else left
 
 
 def _progress_and_message(snapshot: Snapshot, width: int, acknowledged: frozenset[str]) -> list[Line]:
     """Progress, pace and message. A long reason why a run ended replaces the pace, so that it is shown whole."""
     progress, pace = _progress_line(snapshot, width), _pace_line(snapshot, width)
-    message = _message_line(snapshot, acknowledged)
+    message = _message_line(snapshot, acknowledged, width)
     if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
         return [progress, pace, message]
     tone = status_text.sign_of(snapshot.condition, snapshot.num_non_finite).tone
@@ -122,7 +147,7 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
     """Name, state and age; a long name is cut."""
     sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
     non_finite = " NaN" if sign != status_text.CONDITIONS[snapshot.condition] else ""
-    state = Span(f" {sign.mark} {sign.word}{non_finite} ", sign.tone)
+    state = Span(f" {sign.mark} {sign.word}{non_finite} ", _CHIPS.get(sign.tone, sign.tone))
     name = Span(f" {clean(snapshot.run)} ", "strong")
     right: Line = [role, *_age(snapshot, replaying, short=False)]
     if width_of([name, state, *right]) >= width:
@@ -182,62 +207,85 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
 
 
 def _pace_line(snapshot: Snapshot, width: int) -> Line:
-    """Pace, device and batch, with shorter words in a narrow terminal."""
-    long = _pace(snapshot, "examples/s", "/core")
-    return long if width_of(long) <= width else _pace(snapshot, "ex/s", "")
-
-
-def _pace(snapshot: Snapshot, examples_per_s: str, per_core: str) -> Line:
-    parts: list[Line] = []
+    """Pace, learning rate and best metric, then device and batch; without the last of them if there is no room."""
+    pace: list[Line] = []
     if snapshot.step_s is not None:
-        parts.append([Span(fmt.duration(snapshot.step_s), "strong"), Span("/step", "label")])
+        pace.append([Span(fmt.duration(snapshot.step_s), "strong"), Span("/step", "label")])
     if snapshot.examples_per_s is not None:
-        parts.append([Span(f"{snapshot.examples_per_s:,.0f}", "strong"), Span(f" {examples_per_s}", "label")])
+        unit = "examples/s" if width >= _LONG_UNITS_FROM else "ex/s"
+        pace.append([Span(f"{snapshot.examples_per_s:,.0f}", "strong"), Span(f" {unit}", "label")])
     if snapshot.lr is not None:
-        parts.append([Span("lr ", "label"), Span(f"{snapshot.lr:.4g}", "strong")])
-    if snapshot.topology is not None:
-        parts.append(_device(snapshot.topology, snapshot.plan))
+        pace.append([Span("lr ", "label"), Span(f"{snapshot.lr:.4g}", "strong")])
+    best = _best(snapshot)
+    fixed = _device(snapshot.topology, snapshot.plan) if snapshot.topology is not None else []
     if snapshot.plan is not None:
-        parts.append(_batch(snapshot.plan, snapshot.topology, per_core))
+        fixed.append(_batch(snapshot.plan, snapshot.topology))
+    parts = [*pace, *best, *fixed]
+    while len(parts) > len(pace) and width_of(_separated(parts)) > width:
+        parts.pop()
+    return _separated(parts)
+
+
+def _separated(parts: list[Line]) -> Line:
     line: Line = [Span(" ")]
     for index, part in enumerate(parts):
         line += [_SEPARATOR, *part] if index else part
     return line
 
 
-def _device(topology: Topology, plan: Plan | None) -> Line:
+def _best(snapshot: Snapshot) -> list[Line]:
+    """The best value of the validation metric that chooses the best epoch."""
+    epoch, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    value = epoch.figure(name) if epoch is not None else None
+    if epoch is None or value is None:
+        return []
+    words = Span(f"\u2605 best valid {clean(name)} ", "good")
+    return [[words, Span(fmt.number(value), "strong"), Span(f" (epoch {epoch.epoch})", "dim")]]
+
+
+def _device(topology: Topology, plan: Plan | None) -> list[Line]:
+    """The cores, and how they are used; facts that do not change are dim."""
     cores = fmt.counted(topology.num_cores, f"{clean(topology.device)} core")
     hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
-    precision = f" {plan.precision}" if plan is not None else ""
-    return [Span(cores, "strong"), Span(f"{hosts} {clean(topology.strategy)}{clean(precision)}", "label")]
+    precision = f" {clean(plan.precision)}" if plan is not None else ""
+    return [[Span(f"{cores}{hosts}", "dim")], [Span(f"{clean(topology.strategy)}{precision}", "dim")]]
 
 
-def _batch(plan: Plan, topology: Topology | None, per_core: str) -> Line:
+def _batch(plan: Plan, topology: Topology | None) -> Line:
     cores = topology.num_cores if topology is not None else max(plan.global_batch // max(plan.batch_per_core, 1), 1)
-    return [
-        Span("batch ", "label"),
-        Span(f"{plan.batch_per_core}", "strong"),
-        Span(f"{per_core} x {cores:,} = ", "label"),
-        Span(f"{plan.global_batch:,}", "strong"),
-    ]
+    return [Span(f"batch {plan.batch_per_core}/core x {cores:,} = {plan.global_batch:,}", "dim")]
 
 
-def _message_line(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
-    """A recent receipt, then the alarms, then the condition or the newest event."""
+def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], width: int) -> Line:
+    """A recent receipt, then the alarms, then the condition or the newest event.
+
+    Alarms stay until they are hidden, so the newest checkpoint has a place of its own at the right if they take the
+    room of its line.
+    """
     alarms = _alarms(snapshot, acknowledged)
     if snapshot.condition in ENDED:
         sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
         return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
     receipts = _receipt(snapshot, acknowledged)
     if receipts and _is_awaited(snapshot):
-        return [Span(" "), *receipts, Span(" "), *alarms]
-    return [*alarms, *(receipts or _news(snapshot, acknowledged))]
+        return [Span(" "), *receipts, Span("  "), *alarms[1:]]
+    saved = _newest_checkpoint(snapshot)
+    news = receipts or _news(snapshot, acknowledged) or saved
+    line = [*alarms, *news]
+    if not snapshot.checkpoints or (news == saved and width_of(line) <= width):
+        return line
+    right = [Span(f"  saved step {snapshot.checkpoints[-1].step:,} ", "dim")]
+    return spread(alarms if news == saved else line, right, width)
 
 
 def _alarms(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
-    found = [alarm for alarm in status_text.alarms(snapshot) if alarm.key not in acknowledged]
+    found = _unhidden(snapshot, acknowledged)
     hint = [Span("esc hides  ", "dim")] if any(alarm.key for alarm in found) and snapshot.condition not in ENDED else []
     return [Span(" "), *(Span(f"\u25b2 {alarm.text}  ", "warn") for alarm in found), *hint]
+
+
+def _unhidden(snapshot: Snapshot, acknowledged: frozenset[str]) -> list[Alarm]:
+    return [alarm for alarm in status_text.alarms(snapshot) if alarm.key not in acknowledged]
 
 
 def _alarms_of(snapshot: Snapshot) -> list[Alarm]:
@@ -272,8 +320,12 @@ def _news(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
         return [Span(clean(snapshot.condition_reason), status_text.CONDITIONS["stalled"].tone)]
     if snapshot.warnings and (warning := _newest_warning(snapshot)).key not in acknowledged:
         return [Span(f"\u25b2 {warning.text}", "warn")]
-    if snapshot.checkpoints:
-        newest = snapshot.checkpoints[-1]
-        figures = f"{fmt.size(newest.bytes)}, {fmt.duration(newest.seconds)}{', best so far' if newest.best else ''}"
-        return [Span(f"newest checkpoint: step {newest.step:,}, {clean(newest.path)}, {figures}", "dim")]
     return []
+
+
+def _newest_checkpoint(snapshot: Snapshot) -> Line:
+    if not snapshot.checkpoints:
+        return []
+    newest = snapshot.checkpoints[-1]
+    figures = f"{fmt.size(newest.bytes)}, {fmt.duration(newest.seconds)}{', best so far' if newest.best else ''}"
+    return [Span(f"newest checkpoint: step {newest.step:,}, {clean(newest.path)}, {figures}", "dim")]

@@ -38,9 +38,13 @@ Tone = Literal[
     "run6",
     "run7",
     "run8",
+    "chip_good",
+    "chip_warn",
+    "chip_bad",
+    "chip_info",
 ]
 """The meaning of a text, mapped to a style by the style sheet. `hit`: a search match. `chosen`: the selected line.
-`run1` to `run8`: compared runs, which are also labelled by a letter."""
+`run1` to `run8`: compared runs, which are also labelled by a letter. `chip_`: on a coloured background."""
 
 
 RGB = tuple[int, int, int]
