@@ -18,6 +18,7 @@ from tputui.integrations.callback_run import CallbackRun
 from tputui.session import session
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.provenance import git_state
+from tputui.telemetry.rundir import GitState
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -42,13 +43,13 @@ def repository(tmp_path: Path) -> Path:
 @needs_git
 def test_commit_branch_and_changes_are_recorded(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
-    assert git_state(repository) == provenance.GitState(commit=commit, branch="trunk", dirty=False)
+    assert git_state(repository) == GitState(commit=commit, branch="trunk", dirty=False)
 
     (repository / "data.csv").write_text("untracked")
     assert git_state(repository).dirty is False
     (repository / "train.py").write_text("print(2)\n")
     (repository / "inner").mkdir()
-    assert git_state(repository / "inner") == provenance.GitState(commit=commit, branch="trunk", dirty=True)
+    assert git_state(repository / "inner") == GitState(commit=commit, branch="trunk", dirty=True)
 
     git(repository, "checkout", "-q", "--detach")
     assert (git_state(repository).commit, git_state(repository).branch) == (commit, None)

@@ -6,19 +6,18 @@ Recorded once, before the run starts. Never raises: what cannot be found out is 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from tputui import __version__
 from tputui.environment import installed
 from tputui.telemetry import redaction
+from tputui.telemetry.rundir import GitState, Provenance
 
 GIT_TIMEOUT_S = 2.0
 """Seconds that all git commands together may take."""
@@ -31,29 +30,6 @@ _OPTIONS = ("--no-optional-locks", "-c", "core.fsmonitor=false")
 """No files are written to the repository, and no program that its configuration names as a monitor is started."""
 
 
-class GitState(msgspec.Struct, frozen=True, kw_only=True):
-    """The git commit that was checked out in a directory."""
-
-    commit: str | None = None
-    """Full commit id; None if unknown."""
-    branch: str | None = None
-    """Name of the branch; None if no branch was checked out, or unknown."""
-    dirty: bool | None = None
-    """Whether tracked files differed from the commit; None if unknown. Untracked files do not count."""
-    why: str | None = None
-    """Why something is unknown; None if nothing is."""
-
-
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run comes from."""
-
-    host: str
-    """Host name."""
-    versions: dict[str, str | None]
-    """Versions of Python, tputui, torch and torch_xla; None if not installed."""
-    git: GitState
-
-
 def collect(directory: Path) -> Provenance:
     """The provenance of a run that is started now with `directory` as its working directory."""
     return Provenance(host=socket.gethostname(), versions=versions(), git=git_state(directory))
@@ -61,7 +37,7 @@ def collect(directory: Path) -> Provenance:
 
 def versions() -> dict[str, str | None]:
     """Versions of Python, tputui, torch and torch_xla by name, from package metadata; None if not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "tputui": __version__}
+    found: dict[str, str | None] = {"python": sys.version.partition(" ")[0], "tputui": __version__}
     return found | {package: installed(package) for package in _PACKAGES}
 
 

@@ -32,7 +32,6 @@ from tputui.telemetry import redaction
 from tputui.telemetry.codec import check_free
 from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.journal import SUFFIX
-from tputui.telemetry.provenance import GitState, Provenance
 from tputui.telemetry.safe_open import read_small
 
 MANIFEST = "run.json"
@@ -55,6 +54,29 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 class RunNotFound(Exception):
     """There is no such run; the message contains the searched directory and what to do."""
+
+
+class GitState(msgspec.Struct, frozen=True, kw_only=True):
+    """The git commit that was checked out in a directory."""
+
+    commit: str | None = None
+    """Full commit id; None if unknown."""
+    branch: str | None = None
+    """Name of the branch; None if no branch was checked out, or unknown."""
+    dirty: bool | None = None
+    """Whether tracked files differed from the commit; None if unknown. Untracked files do not count."""
+    why: str | None = None
+    """Why something is unknown; None if nothing is."""
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run comes from."""
+
+    host: str
+    """Host name."""
+    versions: dict[str, str | None]
+    """Versions of Python, tputui, torch and torch_xla; None if not installed."""
+    git: GitState
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

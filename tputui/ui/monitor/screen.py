@@ -19,7 +19,6 @@ from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.body import Body
-from tputui.ui.monitor.details import DetailsScreen
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.monitor.log import LogPanel
@@ -273,6 +272,9 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_details(self) -> None:
         """Show where the run comes from, and its configuration."""
+        # Imported here so that the monitor opens faster: it reads the defaults of all keys.
+        from tputui.ui.monitor.details import DetailsScreen
+
         self._push_overlay(DetailsScreen(self.frame.snapshot if self.frame is not None else None))
 
     def _push_overlay(self, overlay: PicturesScreen | RunOverlay) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from textual.screen import Screen
 
@@ -16,9 +16,11 @@ from tputui.telemetry import run_labels
 from tputui.telemetry.run_labels import InvalidLabels
 from tputui.ui.base.preferences import undo_of
 from tputui.ui.render.lines import clean
-from tputui.ui.runs.labels_dialog import LabelsScreen, TagsAndNote
 from tputui.ui.runs.rows import RunRow
 from tputui.ui.widgets.dialogs import Confirm, Notices
+
+if TYPE_CHECKING:
+    from tputui.ui.runs.labels_dialog import TagsAndNote
 
 Edit = Literal["pin", "labels", "archive", "delete"]
 EDIT_ACTIONS = frozenset(f"edit({kind!r})" for kind in get_args(Edit))
@@ -61,6 +63,9 @@ class RunEdits:
         def save(result: TagsAndNote | None) -> None:
             if result is not None and result != (row.labels.tags, row.labels.note):
                 self._set([row], "tags and note saved", tags=result.tags, note=result.note)
+
+        # Imported here so that the list opens faster.
+        from tputui.ui.runs.labels_dialog import LabelsScreen
 
         if row.labels_problem:
             self._notices.show(f"{row.path.name}: {row.labels_problem}")
