@@ -17,7 +17,7 @@ from tests.ui import made
 from tests.ui.fake_launch_service import MEMORY
 from tputui import formatting as fmt
 from tputui.compare.compare import compare
-from tputui.state.chart_data import OutlierView
+from tputui.state.chart_data import EpochStart, OutlierView
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import NonFinite, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
@@ -31,6 +31,7 @@ from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.memory import MemoryPanel
 from tputui.ui.monitor.meters import MetersPanel
+from tputui.ui.monitor.startup import checklist
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
 from tputui.ui.runs.rows import row_of
@@ -78,9 +79,34 @@ def test_no_snapshot_breaks_the_header(make: Callable[[], Snapshot]) -> None:
 
 
 @pytest.mark.parametrize("panel", PANEL_TYPES[:-1])
-def test_empty_panel_states_reason(panel: type[RunPanel[Any]]) -> None:
+def test_starting_is_described_in_one_panel(panel: type[RunPanel[Any]]) -> None:
     said = drawn(panel, made.starting(), width=120)
-    assert "yet: the worker is starting (imports, building data and model), 4 s" in said
+    assert ("imports, data and model" in said) == (panel is LossPanel)
+    assert " yet" in said or panel is LossPanel
+
+
+def test_startup_checklist_follows_the_phases() -> None:
+    def steps(**changes: Any) -> list[tuple[str, int | None]]:
+        return [(step.state, step.seconds) for step in checklist(made.changed(made.starting(), **changes))]
+
+    waiting = ("waiting", None)
+    assert steps(phase=None, created=made.NOW - 2.5) == [("running", 2), waiting, waiting, waiting]
+    assert steps() == [("done", None), ("running", 4), waiting, waiting]
+    begun = EpochStart(epoch=1, first_step=1, t=made.NOW - 12)
+    built = {"plan": made.running().plan, "epoch_starts": [begun], "started": made.NOW - 20}
+    compiling = steps(phase="compiling", phase_s=11.0, **built)
+    assert compiling == [("done", None), ("done", 8), ("running", 12), waiting]
+    assert steps(phase="executing", phase_s=1.0, **built)[2:] == [("done", None), ("running", 1)]
+    assert steps(phase="data", phase_s=3.0, **built)[2:] == [waiting, ("running", 3)]
+    assert checklist(made.running()) == ()
+    assert checklist(made.changed(made.starting(), condition="failed")) == ()
+
+
+def test_startup_checklist_describes_what_was_built() -> None:
+    run = made.changed(made.starting(), plan=made.running().plan, topology=made.running().topology, phase="compiling")
+    said = drawn(LossPanel, run, width=120)
+    assert "starting  8 TPU cores" in said
+    assert "1,437 + 360 examples" in said
 
 
 def test_empty_panel_of_ended_run_states_it() -> None:

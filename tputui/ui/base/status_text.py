@@ -47,8 +47,6 @@ REQUEST_NAMES: dict[RequestKind, str] = {
     "stacks": "stacks",
 }
 
-_STARTING = "starting (imports, building data and model)"
-
 
 def seconds(value: float) -> str:
     """A duration that is updated continuously, in whole seconds so that it does not flicker."""
@@ -83,13 +81,10 @@ def phase_with_age(phase: Phase | None, phase_s: float) -> str:
 
 
 def nothing_yet(snapshot: Snapshot, what: str) -> str:
-    """The text of an empty panel: why there is no `what` yet."""
+    """The text of an empty panel. What a run does before its first step is in the checklist of the loss panel."""
     if snapshot.condition in ENDED:
         return f"no {what}: the run ended before there was one ({snapshot.condition})"
-    if snapshot.phase is None:
-        return f"no {what} yet: no report from the worker"
-    doing = _STARTING if snapshot.phase == "starting" else fmt.PHASES[snapshot.phase]
-    return f"no {what} yet: the worker is {doing}, {seconds(snapshot.phase_s)}"
+    return f"no {what} yet"
 
 
 def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:

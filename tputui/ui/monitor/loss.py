@@ -22,6 +22,8 @@ from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, Vi
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
+from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
+from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, fit, paragraph, width_of
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
@@ -44,6 +46,9 @@ class LossPart(NamedTuple):
     num_cores: int
     num_non_finite: int
     why_none: str
+    startup: tuple[StartupStep, ...]
+    """The steps up to the first report; none after it."""
+    devices: str
     source: MetricSource
     """What the curves of all metrics are made from."""
 
@@ -89,11 +94,13 @@ class LossPanel(RunPanel[LossPart]):
     def pick(snapshot: Snapshot) -> LossPart:
         """The loss of all steps and cores, and the events."""
         why = "" if snapshot.loss else status_text.nothing_yet(snapshot, "report")
+        startup = checklist(snapshot)
         whole = ChartSeries(
             snapshot.loss, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
         )
         source = MetricSource.of(snapshot)
-        return LossPart(whole, snapshot.newest_loss, len(snapshot.cores), snapshot.num_non_finite, why, source)
+        num_cores, num_bad = len(snapshot.cores), snapshot.num_non_finite
+        return LossPart(whole, snapshot.newest_loss, num_cores, num_bad, why, startup, devices_of(snapshot), source)
 
     @property
     def title(self) -> str:
@@ -117,6 +124,8 @@ class LossPanel(RunPanel[LossPart]):
         self._page = None
         if not whole.segments:
             self._drawn = None
+            if part.startup:
+                return Drawing(startup_lines(part.startup, part.devices))
             return Drawing(paragraph(part.why_none, width, height))
         if self.look.metric:
             return self._draw_metrics(part, width, height)
