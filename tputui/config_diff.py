@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tputui.config import default_values
-
 ABSENT = "-"
 """Value of a key that a configuration does not have."""
 
@@ -58,6 +56,9 @@ class ConfigLine(NamedTuple):
 
 def config_lines(config: Mapping[str, Any]) -> list[ConfigLine]:
     """Every key of a configuration with a value, in its order; top-level keys first, as in a TOML file."""
+    # Imported here so that viewers, which compare configurations only, start faster.
+    from tputui.config import default_values
+
     defaults = default_values()
     top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
     return [
