@@ -21,7 +21,7 @@ def test_table_has_one_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
 
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["RUN", "STATE", "EPOCH", "STEP", "LOSS", "AGE", "CORES", "CONFIG"]
+    assert head.split() == ["RUN", "STATE", "EPOCH", "STEP", "TRAIN", "LOSS", "AGE", "CORES", "CONFIG"]
     cells = {line.split()[0]: line.split()[1:] for line in lines}
     assert cells["whole"][:3] == ["done", "3/3", "66"]
     assert cells["whole"][5:] == ["8", "digits.toml"]

@@ -19,10 +19,10 @@ PROGRESS = ev.ProgressReported(
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
-        ([math.nan, math.nan], "loss NaN on all cores"),
-        ([math.nan, math.inf, math.inf], "loss: no core finite (1 NaN, 2 inf)"),
-        ([math.inf, -math.inf], "loss: no core finite (1 -inf, 1 inf)"),
-        ([1.0, math.nan], "loss 1.0000 (1.0000 core 0 .. 1.0000 core 0, 1 not finite)"),
+        ([math.nan, math.nan], "train loss NaN on all cores"),
+        ([math.nan, math.inf, math.inf], "train loss: no core finite (1 NaN, 2 inf)"),
+        ([math.inf, -math.inf], "train loss: no core finite (1 -inf, 1 inf)"),
+        ([1.0, math.nan], "train loss NaN (1.0000 core 0 .. 1.0000 core 0, 1 not finite)"),
     ],
 )
 def test_non_finite_losses_are_printed_as_such(losses: list[float], words: str) -> None:
@@ -58,8 +58,8 @@ def test_values_of_a_line_are_of_one_step(meters_first: bool) -> None:
         events += [steps_recorded(T0 + step, step, [[loss]]), *(reversed(report) if meters_first else report)]
     columns = [line.split("  ") for line in printed(*events)]
     assert [column[1:4] for column in columns] == [
-        ["step 1", "loss 4.0000", "avg loss 4.2500"],
-        ["step 2", "loss 3.0000", "avg loss 3.2500"],
+        ["step 1", "train loss 4.0000", "avg loss 4.2500"],
+        ["step 2", "train loss 3.0000", "avg loss 3.2500"],
     ]
 
 
@@ -69,7 +69,7 @@ def test_averages_of_the_epoch_before_are_not_printed() -> None:
         steps_recorded(T0 + 23, 23, [[1.0]]), progress(23, epoch=2),
     )  # fmt: skip
     assert "avg" in lines[0]
-    assert lines[1].split("  ")[:3] == ["epoch 2", "step 23", "loss 1.0000"]
+    assert lines[1].split("  ")[:3] == ["epoch 2", "step 23", "train loss 1.0000"]
     assert "avg" not in lines[1]
 
 

@@ -512,7 +512,7 @@ def test_cursor_reads_position_and_values() -> None:
         "epoch 2.00",
         "43 s",
         "14,080 examples",
-        f"mean {sum(values) / 8:.4f}",
+        f"train {sum(values) / 8:.4f}",
         "smooth 0.1",
         f"{min(values):.4f} to {max(values):.4f}",
         "core 5 1.9000",

@@ -143,7 +143,7 @@ def test_cursor_reads_values_and_can_be_removed() -> None:
         await pilot.press("comma")
         assert look(pilot).cursor == 330
         assert "step 330  epoch 3.00  1 min 00 s  21,120 examples" in shown(pilot)
-        assert f"mean {made.segments()[-1].mean:.4f}" in shown(pilot)
+        assert f"train {made.segments()[-1].mean:.4f}" in shown(pilot)
         await pilot.press("comma", "comma")
         at = look(pilot).cursor
         assert at is not None

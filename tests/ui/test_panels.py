@@ -21,7 +21,9 @@ from tputui.state.chart_data import EpochStart, OutlierView
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import NonFinite, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
-from tputui.telemetry.events import StepPrograms
+from tputui.telemetry.events import ProgressReported, StepPrograms
+from tputui.text.lines import LineWriter
+from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
 from tputui.ui.monitor import body
 from tputui.ui.monitor.body import PANEL_TYPES, arrange
@@ -35,6 +37,7 @@ from tputui.ui.monitor.startup import checklist
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
 from tputui.ui.runs.rows import row_of
+from tputui.ui.runs.table import summary_text
 from tputui.ui.terminal.output_filter import to_ascii
 from tputui.ui.widgets.panel import RunPanel
 from tputui.ui.widgets.panel_grid import Box
@@ -556,22 +559,35 @@ def test_a_loss_never_touches_the_number_of_its_core(loss: float) -> None:
 
 
 def test_every_view_shows_the_loss_of_the_newest_step() -> None:
-    """List, `runs`, comparison, chart and cores panel show the loss of the same step."""
-    state = RunState()
+    """List, `runs`, `show`, lines, comparison, chart and cores panel show the loss of the same step, as training."""
+    state, writer = RunState(), LineWriter()
     state.apply("worker-0", 0, opened(T0, "worker"))
+    writer.lines("worker-0", 0, opened(T0, "worker"))
     for seq in range(1, 1001):
         rows = [[10.0 / (seq * 4 + row)] * 8 for row in range(4)]
-        state.apply("worker-0", seq, steps_recorded(T0 + seq, seq * 4 - 3, rows))
+        event = steps_recorded(T0 + seq, seq * 4 - 3, rows)
+        state.apply("worker-0", seq, event)
+        writer.lines("worker-0", seq, event)
     snapshot = build_snapshot(state, ViewerContext(now=T0 + 1001, run="digits", dir="digits"))
     newest = pytest.approx(10.0 / 4003, rel=1e-6)
     assert snapshot.loss[-1].first_step < snapshot.loss[-1].last_step, "the curve's last piece is of several steps"
     assert [core.loss for core in snapshot.cores] == [newest] * 8
     assert snapshot.newest_loss == newest
-    assert row_of(Path("digits"), snapshot, complete=True).loss == newest
+    row = row_of(Path("digits"), snapshot, complete=True)
+    assert row.loss == newest
+    shown = fmt.number(10.0 / 4003)
+    assert f"train loss {shown}" in summary_text(row)
+    assert to_show(snapshot)["train_loss"] == newest
+    assert f"train loss   {shown}  mean of 8 cores in step 4000" in show_text(snapshot)
+    progress = ProgressReported(
+        t=T0 + 1001, epoch=1, epoch_step=4000, step=4000, step_s=0.1, examples_per_s=640.0, lr=0.1, report_steps=4
+    )
+    writer.lines("worker-0", 1001, progress)
+    assert f"train loss {shown} " in " ".join(writer.flush())
     assert compare([snapshot, snapshot]).runs[0].loss == newest
     panel = LossPanel()
     drawing = panel.draw(LossPanel.pick(snapshot), 100, 20)
-    assert f"mean {fmt.number(10.0 / 4003)} " in "".join(span.text for span in drawing.head[0])
+    assert f"train {shown} " in "".join(span.text for span in drawing.head[0])
 
 
 def test_acknowledged_alarms_return_only_with_new_ones() -> None:

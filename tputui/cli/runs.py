@@ -7,22 +7,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tputui import formatting as fmt
 from tputui.cli.arguments import existing_parent, runs_in
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
-from tputui.formatting import inert
 from tputui.session import session
 from tputui.telemetry import run_labels, rundir
 from tputui.telemetry.run_labels import RunLabels
 
-DESCRIPTION = """Prints a table of the runs, pinned ones first, then newest first: name, state, epoch, step, loss, age,
-cores, configuration file and tags. Archived runs are listed only with --all. With --json one list of objects, newest
-first. The line of a run that cannot be read says so."""
+DESCRIPTION = """Prints a table of the runs, pinned ones first, then newest first: name, state, epoch, step, training
+loss, age, cores, configuration file and tags. Archived runs are listed only with --all. With --json one list of
+objects, newest first. The line of a run that cannot be read says so."""
 EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
-_HEAD = ("RUN", "STATE", "EPOCH", "STEP", "LOSS", "AGE", "CORES", "CONFIG", "TAGS")
-_RIGHT = frozenset({"EPOCH", "STEP", "LOSS", "AGE", "CORES"})
+_HEAD = ("RUN", "STATE", "EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES", "CONFIG", "TAGS")
+_RIGHT = frozenset({"EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES"})
 
 
 def add_arguments(parser: Parser) -> None:
@@ -119,15 +119,15 @@ def _config_path(run_dir: Path) -> str | None:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     epoch = "-" if row.get("epoch") is None else f"{row['epoch']}/{row.get('num_epochs') or '?'}"
     return (
-        inert(row["run"]),
+        fmt.inert(row["run"]),
         row["state"],
         epoch,
         _or_dash(row.get("step"), "d"),
-        _or_dash(row.get("loss"), ".4g"),
+        "-" if row.get("loss") is None else fmt.number(row["loss"]),
         age(time.time() - row["created"]),
         _or_dash(row.get("num_cores"), "d"),
-        inert(str(row.get("config") or row.get("why") or "-")),
-        inert(
+        fmt.inert(str(row.get("config") or row.get("why") or "-")),
+        fmt.inert(
             ", ".join(
                 [
                     *(["pinned"] if row["pinned"] else []),

@@ -191,7 +191,10 @@ class LineWriter:
         return "avg " + ", ".join(f"{name} {fmt.number(each.avg)}" for name, each in meters.meters.items())
 
     def _loss(self, step: int) -> str:
-        """`loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, minimum and maximum of the step; "" if unknown."""
+        """`train loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, minimum and maximum of the step; "" if unknown.
+
+        The mean is NaN if the loss of a core is, as in `Snapshot.newest_loss`.
+        """
         rows: list[tuple[float, int]] = []
         for worker in self._state.workers:
             newest = worker.values.newest.get("loss")
@@ -207,13 +210,13 @@ class LineWriter:
         if not finite:
             kinds = Counter(fmt.number(loss) for loss, _ in rows)
             if len(kinds) == 1:
-                return f"loss {next(iter(kinds))} on all cores"
+                return f"train loss {next(iter(kinds))} on all cores"
             each = ", ".join(f"{times} {kind}" for kind, times in sorted(kinds.items()))
-            return f"loss: no core finite ({each})"
-        mean = math.fsum(loss for loss, _ in finite) / len(finite)
+            return f"train loss: no core finite ({each})"
+        mean = math.nan if odd else math.fsum(loss for loss, _ in finite) / len(finite)
         (least, low), (greatest, high) = min(finite), max(finite)
         spread = f"{fmt.number(least)} core {low} .. {fmt.number(greatest)} core {high}"
-        return f"loss {fmt.number(mean)} ({spread}{beside})" if len(rows) > 1 else f"loss {fmt.number(mean)}"
+        return f"train loss {fmt.number(mean)}" + (f" ({spread}{beside})" if len(rows) > 1 else "")
 
 
 def last_lines(snapshot: Snapshot) -> list[str]:

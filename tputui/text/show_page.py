@@ -47,6 +47,7 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     fields["state_reason"] = fields.pop("condition_reason")
     fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
     fields["meters"] = [_meter(view) for view in snapshot.meters]
+    fields["train_loss"] = snapshot.newest_loss
     if not whole:
         for name in _NOT_SHOWN:
             del fields[name]
@@ -137,6 +138,7 @@ def _head(snapshot: Snapshot) -> list[str]:
         lines.append(_row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
         epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
         lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
+    lines += _train_loss(snapshot)
     if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
         lines.append(_row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
     return lines
@@ -148,6 +150,20 @@ def _details(snapshot: Snapshot) -> list[str]:
     changed = ", ".join(f"{line.key} = {line.value}" for line in config_lines(snapshot.config) if line.is_set)
     source = snapshot.details.config_path or ""
     return [*lines, *([_row("config", source, changed)] if changed or source else [])]
+
+
+def _train_loss(snapshot: Snapshot) -> list[str]:
+    """The training loss of the newest step, and the highest of the run with its core and step."""
+    if snapshot.newest_loss is None:
+        return []
+    highest = max(
+        (column.highest for column in snapshot.core_columns if column.highest is not None),
+        key=lambda extreme: extreme.value,
+        default=None,
+    )
+    top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step}" if highest else ""
+    mean = f"mean of {fmt.counted(len(snapshot.cores), 'core')} in step {snapshot.steps}"
+    return [_row("train loss", fmt.number(snapshot.newest_loss), mean, top)]
 
 
 def _pace(snapshot: Snapshot) -> str:
@@ -172,7 +188,7 @@ def _cores(snapshot: Snapshot) -> list[str]:
         return [_row("cores", f"{len(snapshot.cores)}, none with a finite loss")]
     low, high = finite[0], finite[-1]
     spread = f"{fmt.number(low.loss)} on core {low.core} to {fmt.number(high.loss)} on core {high.core}"
-    return [_row("loss", spread, f"{len(finite)} of {len(snapshot.cores)} cores are finite")]
+    return [_row("train loss", spread, f"{len(finite)} of {len(snapshot.cores)} cores are finite")]
 
 
 def _loss(core: Any) -> float:

@@ -173,11 +173,11 @@ def _best_value(data: VisibleData) -> Line:
 
 
 def _mean(data: VisibleData, newest: float | None) -> str:
-    """`mean 0.0039`; if the window ends earlier, with the steps of the last value."""
+    """`train 0.0039`, the mean over the cores; if the window ends earlier, with the steps of the last value."""
     last = data.segments[-1]
     if newest is not None:
-        return f"mean {fmt.number(newest)}"
-    return f"mean {fmt.number(last.mean)} at {_steps(last)}"
+        return f"train {fmt.number(newest)}"
+    return f"train {fmt.number(last.mean)} at {_steps(last)}"
 
 
 def odd_in_short(outlier: OutlierView | None) -> Line:
@@ -241,7 +241,7 @@ def _values(segment: Segment, column: CoreColumn | None, data: VisibleData, smoo
     bad = [Span(f"  {NON_FINITE_MARK} {segment.num_bad:,} NaN/inf", "bad")] if segment.num_bad else []
     if not segment.num_values:
         return [Span(" no finite value", "bad"), *bad]
-    line: Line = [Span(f" mean {fmt.number(segment.mean)}", "accent")]
+    line: Line = [Span(f" train {fmt.number(segment.mean)}", "accent")]
     if smooth is not None and smooth == smooth:
         line.append(Span(f"  smooth {fmt.number(smooth)}"))
     if segment.max > segment.min:

@@ -69,7 +69,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
         lines.append(_fact("phase", status_text.phase_with_age(row.phase, row.phase_s)))
     epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}"
     eta = f", {fmt.duration(row.eta_s)} to go" if row.eta_s is not None and not row.ended else ""
-    best = "" if row.best is None else f"{fmt.number(row.best)} {clean(row.best_name)} in epoch {row.best_epoch}"
+    best = "" if row.best is None else f"{fmt.number(row.best)} valid {clean(row.best_name)} in epoch {row.best_epoch}"
     saved = fmt.counted(row.num_checkpoints, "checkpoint") if row.num_checkpoints else ""
     pairs = (
         ("task", clean(row.task)),

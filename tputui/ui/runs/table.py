@@ -247,10 +247,10 @@ def _figure(value: Any) -> Figure:
 
 
 def summary_text(row: RunRow) -> str:
-    """The state of a run in one line: `done, step 66/66, loss 0.0812`."""
+    """The state of a run in one line: `done, train loss 0.0812, step 66/66`."""
     parts = [sign_of(row).word.lower()]
+    parts += [f"train loss {fmt.number(row.loss)}"] if row.loss is not None else []
     parts += [f"step {_steps(row, 24)}"] if row.steps is not None else []
-    parts += [f"loss {fmt.number(row.loss)}"] if row.loss is not None else []
     return ", ".join(parts)
 
 
