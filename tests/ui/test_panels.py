@@ -27,6 +27,7 @@ from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
 from tputui.ui.monitor import body
 from tputui.ui.monitor.body import PANEL_TYPES, arrange
+from tputui.ui.monitor.core_history import CoreHistory
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
 from tputui.ui.monitor.header import Header
@@ -489,6 +490,31 @@ def test_cores_wide_chart_and_log_are_visible_at_80x24(num_cores: int) -> None:
 def test_log_and_epochs_are_visible_at_100x30() -> None:
     boxes = arrange(100, 24, "cores", maximised=False, failed=False, num_cores=8)
     assert set(boxes) == {"cores", "loss", "meters", "epochs", "log"}
+
+
+def test_sparkline_below_each_core_at_200x50() -> None:
+    box = arrange(200, 44, "cores", maximised=False, failed=False, num_cores=8)["cores"]
+    said = drawn(CoresPanel, made.running(), box.width - 2, box.height - 2).splitlines()
+    sparklines = [line for line in said if "\u2581" in line]
+    assert len(sparklines) == 8
+    assert all(line.startswith("     \u2588") and line.endswith("\u2581") for line in sparklines), "the losses fall"
+
+
+def test_sparklines_keep_spikes_and_mark_non_finite_losses() -> None:
+    columns = made.core_columns(4, steps=160, columns=160)
+    columns[80] = made.core_column(81, 81, 4, {2: 9.0})
+    columns[120] = made.core_column(121, 121, 4, {3: math.nan})
+    history = CoreHistory()
+    for width in (160, 20):
+        found = history.sparklines(columns, range(4), width, 2)
+        text = {core: ["".join(span.text for span in line) for line in lines] for core, lines in found.items()}
+        assert all(len(lines) == 2 and len(lines[1]) == width for lines in text.values())
+        assert text[2][0].strip()[-1] == "\u2588", "the spike is the highest block"
+        assert "\u2716" in text[3][1]
+        assert "\u2716" not in text[2][1]
+    grown = [*columns, made.core_column(161, 161, 4)]
+    assert history.sparklines(grown, range(4), 20, 2) == CoreHistory().sparklines(grown, range(4), 20, 2)
+    assert CoreHistory().sparklines([], range(4), 20, 2) == {}
 
 
 def test_strip_of_cores_shows_every_loss_and_state() -> None:

@@ -34,6 +34,9 @@ _MIDDLE = ("meters", "epochs")
 _BOTH_FROM = 140
 """Width in cells from which log and events are beside each other."""
 
+_TALL = 56
+"""Rows of the body from which cores and loss take half of them."""
+
 PANEL_TYPES: tuple[type[RunPanel[Any]], ...] = (
     CoresPanel,
     LossPanel,
@@ -144,7 +147,11 @@ def _wide(width: int, height: int, top: int, selected: str, num_cores: int) -> d
     """Everything, in three rows."""
     share = 31 if num_cores <= _FEW_CORES else 38
     left = min(max(42, width * share // 100), 90)
-    upper = max(height * 42 // 100, min(_lines_for_cores(num_cores), height * 45 // 100))
+    most = height * 45 // 100
+    upper = max(height * (50 if height >= _TALL else 42) // 100, min(_lines_for_cores(num_cores), most))
+    if 2 * num_cores + 3 <= most:
+        # A sparkline below each core, and the head of the table.
+        upper = max(upper, 2 * num_cores + 3)
     middle = max(9, (height - upper) * 45 // 100)
     y, z = top + upper, top + upper + middle
     boxes = {"cores": Box(0, top, left, upper), "loss": Box(left, top, width - left, upper)}

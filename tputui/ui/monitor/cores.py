@@ -7,9 +7,10 @@ from collections import Counter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import OutlierView
+from tputui.state.chart_data import CoreColumn, OutlierView
 from tputui.state.snapshot import CoreView, Snapshot
 from tputui.ui.base import status_text
+from tputui.ui.monitor.core_history import CoreHistory
 from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
@@ -28,6 +29,12 @@ _BAR = 10
 _SMALL = 1e-3
 """Smaller losses are printed with an exponent."""
 
+_HISTORY_ROWS = 3
+"""Maximum number of lines of the sparkline of a core."""
+
+_INDENT = 5
+"""Cells before the sparkline of a core, which begins below its loss."""
+
 _STRIP_ROWS = 4
 """Maximum number of lines of the strip; more cores are drawn as a map."""
 
@@ -41,6 +48,7 @@ class CoresPart(NamedTuple):
     cores: list[CoreView]
     outlier: OutlierView | None
     why_none: str
+    columns: list[CoreColumn]
 
 
 class CoresPanel(RunPanel[CoresPart]):
@@ -48,12 +56,16 @@ class CoresPanel(RunPanel[CoresPart]):
 
     key = "1"
     name_shown = "cores"
-    what = "loss, step and state of every core; the outlier is named"
+    what = "loss, step and state of every core; the outlier is named; the loss so far if there is room"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._history = CoreHistory()
 
     @staticmethod
     def pick(snapshot: Snapshot) -> CoresPart:
         why_none = "" if snapshot.cores else status_text.nothing_yet(snapshot, "core")
-        return CoresPart(snapshot.cores, snapshot.outlier, why_none)
+        return CoresPart(snapshot.cores, snapshot.outlier, why_none, snapshot.core_columns)
 
     def draw(self, part: CoresPart, width: int, height: int) -> Drawing:
         """A table, a table of several columns, or a map."""
@@ -63,7 +75,9 @@ class CoresPanel(RunPanel[CoresPart]):
         odd = part.outlier
         note = _note(cores, odd)
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
-            return _table(cores, odd, width, note)
+            drawing = _table(cores, odd, width, note)
+            below = min((height - 1) // len(cores) - 1, _HISTORY_ROWS)
+            return self._with_history(drawing, part, width, below) if below > 0 else drawing
         rows = strip_rows(len(cores), width, _STRIP_ROWS)
         if height <= _STRIP_ROWS and rows <= height and rows * (width // _COLUMN) >= len(cores):
             return Drawing(_strip(cores, odd, width, rows), note=_conditions(cores) if odd is None else note)
@@ -72,6 +86,15 @@ class CoresPanel(RunPanel[CoresPart]):
         if math.ceil(len(cores) / per_line) <= height - len(summary):
             return Drawing(_grid(cores, odd, per_line), head=tuple(summary), note=note)
         return _map(cores, odd, width, height, note)
+
+    def _with_history(self, table: Drawing, part: CoresPart, width: int, rows: int) -> Drawing:
+        """The table with the loss so far of each core below its row."""
+        found = self._history.sparklines(part.columns, [core.core for core in part.cores], width - _INDENT, rows)
+        lines: list[Line] = []
+        for core, line in zip(part.cores, table.rows, strict=True):
+            sparkline = found.get(core.core, [])
+            lines += [line, *([Span(" " * _INDENT), *spans] for spans in sparkline)]
+        return table._replace(rows=lines)
 
 
 def _note(cores: list[CoreView], odd: OutlierView | None) -> str:
