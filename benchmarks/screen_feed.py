@@ -46,9 +46,13 @@ class Window(NamedTuple):
 class Feed:
     """The writing process, as a context manager."""
 
-    def __init__(self, runs_dir: Path, *, cores: int, values_per_s: int, history: int = 0) -> None:
+    def __init__(
+        self, runs_dir: Path, *, cores: int, values_per_s: int, history: int = 0, silent: bool = False
+    ) -> None:
+        """`silent`: the process writes only the history, then nothing."""
         command = [sys.executable, "-m", "benchmarks.screen_feed", str(runs_dir)]
         rates = ["--cores", str(cores), "--values-per-s", str(values_per_s), "--history", str(history)]
+        rates += ["--silent"] if silent else []
         self._process = subprocess.Popen(command + rates, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.run_dir = Path(self._process.stdout.readline().strip())
@@ -114,8 +118,9 @@ def shown_step(screen: str) -> int:
     return int(found.group(1).replace(",", "")) if found else 0
 
 
-def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> None:
-    """Reports until the process is killed; a late report is not compensated by a larger one."""
+def write(reporter: Reporter, cores: int, values_per_s: int, history: int, *, silent: bool = False) -> None:
+    """Reports until the process is killed; a late report is not compensated by a larger one. `silent`: reports only the
+    history, and lives on."""
     steps = max(1, values_per_s // REPORTS_PER_S // cores)
     made = losses(max(history, KEPT_STEPS), cores)
     done = at = 0
@@ -123,6 +128,8 @@ def write(reporter: Reporter, cores: int, values_per_s: int, history: int) -> No
         reporter.record_steps(first + 1, made[first : min(first + 100, history)], cores)
         done = min(first + 100, history)
     reporter.flush(60)
+    while silent:
+        time.sleep(60)
     # From here on the curve stays flat.
     made = made[-KEPT_STEPS:]
     due = time.monotonic()
@@ -146,13 +153,14 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=8)
     parser.add_argument("--values-per-s", type=int, default=100_000)
     parser.add_argument("--history", type=int, default=0, help="steps recorded before")
+    parser.add_argument("--silent", action="store_true", help="write nothing after the history")
     args = parser.parse_args()
     run_dir = rundir.create(args.runs_dir, recorded.manifest(f"feed-{args.cores}x{args.values_per_s}-{time.time_ns()}"))
     reporter = Reporter(run_dir, "worker")
     for event in recorded.worker_events(num_cores=args.cores)[2:4]:
         reporter.emit(event)
     print(run_dir, flush=True)
-    write(reporter, args.cores, args.values_per_s, args.history)
+    write(reporter, args.cores, args.values_per_s, args.history, silent=args.silent)
 
 
 if __name__ == "__main__":
