@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 def cases(folder: Path) -> dict[str, Case]:
-    """Writes the ended runs and returns the cases by name. `{run}` in a command is the run that is written meanwhile."""
+    """Writes the ended runs and returns the cases by name. `{run}` in a command is the run that is being written."""
     first, _ = write_run(folder / "runs", STEPS)
     second = first.with_name("long-again")
     shutil.copytree(first, second)

@@ -211,3 +211,8 @@ def _inert(character: str) -> str:
         return "    "
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def age(seconds: float) -> str:
+    """An age that is updated once a minute: `12 s`, `3 min`, `5 h 02 min`, `3 d 4 h`."""
+    return f"{int(seconds) // 60} min" if 60 <= seconds < 3600 else whole(seconds)

@@ -505,6 +505,7 @@ class HandPlayer:
     def __init__(self) -> None:
         self.start, self.end, self.position, self.speed, self.playing = NOW, NOW + 100, NOW + 40, 1.0, True
         self.live = False
+        self.follows = False
 
     def play(self) -> None:
         self.playing = True
@@ -528,6 +529,7 @@ class LivePlayer(HandPlayer):
     def __init__(self) -> None:
         super().__init__()
         self.position, self.live = self.end, True
+        self.follows = True
 
     def pause(self) -> None:
         self.playing, self.live = False, False
@@ -549,13 +551,21 @@ class HandSource:
         self.hand_player = player
         self.caught_up = True
         self.closed = False
+        self._polled: list[object] = []
 
     @property
     def player(self) -> Player | None:
         return self.hand_player
 
     def poll(self, budget_s: float) -> list[object]:
-        return []
+        """Something if what is served has changed."""
+        player, before = self.hand_player, self._polled
+        moment = (player.position, player.playing, player.live) if player is not None else None
+        self._polled = [self.served, self.newest_served, moment]
+        return [] if before == self._polled else self._polled
+
+    def fingerprint(self) -> object:
+        return None
 
     def snapshot(self) -> Snapshot:
         return self.served

@@ -30,7 +30,7 @@ class Flood(made.HandSource):
 
     def poll(self, budget_s: float) -> list[object]:
         self.taken = next(self._number)
-        return []
+        return [self.taken]
 
     def snapshot(self) -> Snapshot:
         run, number = made.running(), self.taken

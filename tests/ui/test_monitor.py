@@ -52,6 +52,7 @@ def live_player() -> made.HandPlayer:
     """A player that follows the newest moment until it is moved."""
     player = made.HandPlayer()
     player.start, player.end, player.position, player.live = made.NOW - 60, made.NOW, made.NOW, True
+    player.follows = True
     return player
 
 

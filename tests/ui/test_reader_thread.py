@@ -6,10 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
+
+import pytest
 
 from tests import recorded
 from tests.ui import made
 from tputui.session.session import Session
+from tputui.state.snapshot import Snapshot
+from tputui.telemetry import requests
 from tputui.ui.base.reader_thread import Frame, Player, ReaderThread
 
 
@@ -40,7 +45,7 @@ def pumped(
         if draws:
             pump.drawn()
 
-    pump = ReaderThread(source, deliver, frame_s=0.01)
+    pump = ReaderThread(source, deliver, frame_s=0.01, age_s=0.01)
     thread = threading.Thread(target=pump.run)
     thread.start()
     with got:
@@ -73,30 +78,102 @@ def test_frame_rate_is_limited() -> None:
     assert source.polls > len(frames)
 
 
-def test_ended_run_redraws_rarely_or_on_key() -> None:
-    """GIVEN an idle pause longer than the test, only commands cause frames."""
-    source = made.HandSource(made.finished(), made.LivePlayer())
-    source.hand_player.playing = False  # type: ignore[union-attr]
-    frames: list[Frame] = []
-    got = threading.Condition()
+class Idle:
+    """A thread with a source, whose ages change only after the test."""
 
-    def deliver(frame: Frame) -> None:
-        with got:
-            frames.append(frame)
-            got.notify()
-        pump.drawn()
+    def __init__(self, source: made.HandSource, *, age_s: float = 3_600.0, long_age_s: float = 3_600.0) -> None:
+        self.frames: list[Frame] = []
+        self._got = threading.Condition()
+        self.reader = ReaderThread(source, self._deliver, frame_s=0.0, age_s=age_s, long_age_s=long_age_s)
+        self._thread = threading.Thread(target=self.reader.run)
 
-    pump = ReaderThread(source, deliver, frame_s=0.0, idle_s=3_600.0)
-    thread = threading.Thread(target=pump.run)
-    thread.start()
-    for number in range(1, 21):
-        with got:
-            assert got.wait_for(lambda number=number: len(frames) >= number, timeout=60)  # type: ignore[misc]
-        pump.ask(lambda player: player.pause())
-    pump.stop()
-    thread.join(10)
-    assert not thread.is_alive()
-    assert len(frames) <= 21
+    def __enter__(self) -> Idle:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.stop()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def wait_for(self, number: int) -> None:
+        """Waits for a number of frames."""
+        with self._got:
+            assert self._got.wait_for(lambda: len(self.frames) >= number, timeout=60)
+
+    def _deliver(self, frame: Frame) -> None:
+        with self._got:
+            self.frames.append(frame)
+            self._got.notify()
+        self.reader.drawn()
+
+
+@pytest.mark.parametrize("snapshot", [made.finished(), made.running()], ids=lambda snapshot: snapshot.condition)
+def test_without_news_only_commands_cause_frames(snapshot: Snapshot) -> None:
+    source = made.HandSource(snapshot, made.LivePlayer())
+    with Idle(source) as idle:
+        for number in range(1, 21):
+            idle.wait_for(number)
+            idle.reader.ask(lambda player: player.set_speed(2.0))
+        idle.wait_for(21)
+    assert len(idle.frames) == 21
+
+
+def test_news_causes_one_frame() -> None:
+    source = made.HandSource(made.running())
+    with Idle(source) as idle:
+        idle.wait_for(1)
+        source.served = made.changed(made.running(), steps=12_345)
+        idle.wait_for(2)
+    assert [frame.snapshot.steps for frame in idle.frames][1:] == [12_345]
+
+
+def test_refresh_causes_a_frame() -> None:
+    with Idle(made.HandSource(made.finished())) as idle:
+        idle.wait_for(1)
+        idle.reader.refresh()
+        idle.wait_for(2)
+
+
+def test_ages_of_an_ended_run_are_shown_in_minutes_after_one_minute() -> None:
+    """GIVEN a frame whenever an age changes, fresh ends are drawn often and old ones hardly ever."""
+    ended = made.finished()
+    for age_s, is_often in ((10.0, True), (600.0, False)):
+        over = made.changed(ended, ended=ended.now - age_s, newest_fact=ended.now - age_s)
+        with Idle(made.HandSource(over), age_s=0.001) as idle:
+            if is_often:
+                idle.wait_for(5)
+            else:
+                time.sleep(0.1)
+        assert (len(idle.frames) >= 5) == is_often
+
+
+def test_other_files_of_an_ended_run_are_noticed(tmp_path: Path) -> None:
+    """GIVEN the end of the run long ago, a request is shown within seconds."""
+    run_dir = recorded.write_run(tmp_path)
+    session = Session.live(run_dir, clock=lambda: recorded.T0 + 86_400.0)
+    with Idle(cast("made.HandSource", session), age_s=0.05) as idle:
+        idle.wait_for(1)
+        seen = len(idle.frames)
+        requests.submit(run_dir, "checkpoint", by="test", now=recorded.T0 + 86_000.0)
+        idle.wait_for(seen + 1)
+    assert [request.by for request in idle.frames[-1].snapshot.requests][-1:] == ["test"]
+
+
+def test_events_of_a_continued_run_are_noticed(tmp_path: Path) -> None:
+    """GIVEN a viewer of an ended run, a new journal is read within seconds."""
+    run_dir = recorded.write_run(tmp_path)
+    worker = run_dir / "worker-0.jsonl"
+    hidden = worker.rename(tmp_path / "hidden")
+    session = Session.live(run_dir, clock=lambda: recorded.T0 + 86_400.0)
+    with Idle(cast("made.HandSource", session), age_s=0.05) as idle:
+        idle.wait_for(1)
+        assert idle.frames[0].snapshot.steps == 0
+        hidden.rename(worker)
+        deadline = time.monotonic() + 10
+        while idle.frames[-1].snapshot.steps != 66 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert idle.frames[-1].snapshot.steps == 66
 
 
 def test_player_commands_run_in_the_reader_thread() -> None:

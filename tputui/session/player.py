@@ -102,6 +102,11 @@ class Player:
         return self._live
 
     @property
+    def follows(self) -> bool:
+        """Whether the run is followed, also while its past is shown; false in a recording."""
+        return self._follows
+
+    @property
     def speed(self) -> float:
         """Seconds of the run per second."""
         return self._speed

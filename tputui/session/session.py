@@ -104,6 +104,10 @@ class Session:
             self._back = JournalReader(self.run_dir, self._cached)
         return self._play(self._back, budget_s / 2)
 
+    def fingerprint(self) -> object:
+        """A value that changes with the files of the run other than its journals: manifest, requests, the directory."""
+        return [_modified(path) for path in (self.run_dir, self.run_dir / rundir.REQUESTS)]
+
     def update_clock_skew(self) -> None:
         """Measures the clock of another host by events that just arrived: they were written after the last ones
         were."""
@@ -295,6 +299,14 @@ def _details(manifest: rundir.Manifest) -> RunDetails:
         git=GitView(commit=git.commit, branch=git.branch, dirty=git.dirty, why=git.why) if git else None,
         resumed_from=manifest.resume_from,
     )
+
+
+def _modified(path: Path) -> int | None:
+    """Time at which a file was modified; None if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _half_read(state: RunState, now: float) -> tuple[float, Liveness]:

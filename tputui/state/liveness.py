@@ -250,7 +250,7 @@ def _long_trace(beat: HeartbeatSent, pace: _Pace, now: float) -> str | None:
 
 def _lost_reason(state: RunState, alive: Alive, now: float) -> str:
     newest = state.newest_t
-    silent_s = fmt.whole(now - newest) if newest is not None else "an unknown time"
+    silent_s = fmt.age(now - newest) if newest is not None else "an unknown time"
     silent = [w for w in state.in_order if w.run_ended is None and w.training_ended is None] or state.in_order
     broke = next((w.failure for w in state.workers if w.failure), None)
     after = f", after {broke.error}" if broke else ""

@@ -1,12 +1,14 @@
 """The threads that poll files or processes for a screen, and the one that reads a run.
 
-A `ReaderThread` delivers immutable frames to the screen, at most ten a second. Only this thread touches the session:
-the screen requests pause, seek and speed through `ask`. A frame is delivered after the previous one was drawn, so a
-slow terminal slows drawing but never reading. Must not import Textual.
+A `ReaderThread` delivers immutable frames to the screen, at most ten a second. Without news there is a frame only when
+a displayed age changes. Only this thread touches the session: the screen requests pause, seek and speed through `ask`.
+A frame is delivered after the previous one was drawn, so a slow terminal slows drawing but never reading. Must not
+import Textual.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,8 +21,12 @@ from tputui.state.snapshot import ENDED, Snapshot
 FRAME_S = 0.1
 """Seconds between frames, independent of the number of events."""
 
-IDLE_S = 1.0
-"""Seconds between frames of a run that has ended: its frames differ only in ages, which are shown in whole seconds."""
+AGE_S = 1.0
+"""Seconds between frames that differ only in ages, which are shown in whole seconds; also between two checks for
+changes other than events."""
+
+LONG_AGE_S = 60.0
+"""The same where every age is shown in minutes or not at all: an ended run, a recording that stands still."""
 
 _BUDGET_S = 0.04
 """Maximum seconds of reading before commands are run again."""
@@ -31,6 +37,9 @@ two reports in one frame and none in the next."""
 
 _RETRY_S = 0.01
 """Seconds between polls while a due frame waits for an event."""
+
+_POLLS_S = ((2.0, 0.05), (10.0, 0.1), (math.inf, 0.25))
+"""Seconds since the newest event, and seconds between polls up to there."""
 
 
 class Player(Protocol):
@@ -48,6 +57,8 @@ class Player(Protocol):
     def playing(self) -> bool: ...
     @property
     def live(self) -> bool: ...
+    @property
+    def follows(self) -> bool: ...
     def play(self) -> None: ...
     def pause(self) -> None: ...
     def seek(self, t: float) -> None: ...
@@ -63,6 +74,7 @@ class Source(Protocol):
     @property
     def player(self) -> Player | None: ...
     def poll(self, budget_s: float) -> object: ...
+    def fingerprint(self) -> object: ...
     def snapshot(self) -> Snapshot: ...
     def newest(self) -> Snapshot: ...
     def close(self) -> None: ...
@@ -136,35 +148,87 @@ class ReaderThread(PollingThread):
     """Polls a source until stopped, and closes it."""
 
     def __init__(
-        self, source: Source, deliver: Callable[[Frame], object], *, frame_s: float = FRAME_S, idle_s: float = IDLE_S
+        self,
+        source: Source,
+        deliver: Callable[[Frame], object],
+        *,
+        frame_s: float = FRAME_S,
+        age_s: float = AGE_S,
+        long_age_s: float = LONG_AGE_S,
     ) -> None:
         """`deliver` is called in the thread."""
         super().__init__()
         self._source = source
         self._deliver = deliver
         self._frame_s = frame_s
-        self._idle_s = idle_s
+        self._age_s = age_s
+        self._long_age_s = long_age_s
         self._commands: deque[Callable[[Player], None]] = deque()
         self._drawn = threading.Event()
         self._drawn.set()
         self._due = 0.0
-        """Monotonic time of the next frame."""
+        """Monotonic time of the next frame with news."""
+        self._ages_due = 0.0
+        """Monotonic time of the next frame without news."""
         self._is_urgent = False
         """Whether a command waits to be seen, so that the next frame does not wait until it is due."""
         self._has_news = False
-        """Whether events were read since the last frame."""
+        """Whether something changed since the last frame."""
+        self._news_at = -math.inf
+        """Monotonic time of the newest event."""
+        self._must_refresh = False
+        """Whether `refresh` was called since the last poll."""
+        self._fingerprint: object = None
+        self._checked_at = -math.inf
+        """Monotonic time of the last comparison of the fingerprint."""
+        self._is_over = False
+        """Whether the last frame showed a run that has ended, so that it is polled rarely."""
+        self._moves = False
+        """Whether the last frame showed a player that moves through the past."""
 
     def poll(self) -> float:
         """Runs commands, reads events, and delivers a frame when one is due."""
+        if self._must_refresh:
+            self._must_refresh, self._is_urgent = False, True
         self._is_urgent = self._run_commands() or self._is_urgent
-        self._has_news = bool(self._source.poll(_BUDGET_S)) or self._has_news
+        events = bool(self._source.poll(_BUDGET_S))
         now = time.monotonic()
-        is_due = self._is_urgent or now >= self._due + (0.0 if self._has_news else _AWAIT_S)
-        if is_due and self._drawn.is_set():
+        if events:
+            self._news_at = now
+        self._has_news = self._has_news or events or not self._source.caught_up or self._has_changed(now)
+        if self._is_due(now) and self._drawn.is_set():
             self._deliver_frame(now)
-        # An urgent frame waits only for the one before to be drawn.
-        remaining = (now if self._is_urgent else self._due) - time.monotonic()
-        return max(remaining, _RETRY_S) if self._source.caught_up else 0.0
+        return self._wait_s(time.monotonic()) if self._source.caught_up else 0.0
+
+    def _has_changed(self, now: float) -> bool:
+        """Whether something other than events changed; checked once a second."""
+        if now < self._checked_at + self._age_s:
+            return False
+        self._checked_at = now
+        before, self._fingerprint = self._fingerprint, self._source.fingerprint()
+        return before != self._fingerprint
+
+    def _is_due(self, now: float) -> bool:
+        if self._is_urgent or now >= self._ages_due:
+            return True
+        if self._moves:
+            return now >= self._due + (0.0 if self._has_news else _AWAIT_S)
+        return self._has_news and now >= self._due
+
+    def _wait_s(self, now: float) -> float:
+        """Seconds until the next poll."""
+        if self._is_urgent:
+            # An urgent frame waits only for the one before to be drawn.
+            return _RETRY_S
+        if self._has_news or now < self._due:
+            return max(self._due - now, _RETRY_S)
+        if self._is_over:
+            wait_s = self._age_s
+        elif self._moves or now < self._due + _AWAIT_S:
+            wait_s = _RETRY_S
+        else:
+            wait_s = next(poll_s for silent_s, poll_s in _POLLS_S if now - self._news_at <= silent_s)
+        return max(min(wait_s, self._ages_due - now), _RETRY_S)
 
     def close(self) -> None:
         """Closes the source."""
@@ -173,6 +237,11 @@ class ReaderThread(PollingThread):
     def ask(self, command: Callable[[Player], None]) -> None:
         """Queues a command for the player, to be run in the thread; without a player it is dropped."""
         self._commands.append(command)
+        self.wake()
+
+    def refresh(self) -> None:
+        """Delivers a frame at once, also without news; callable from any thread."""
+        self._must_refresh = True
         self.wake()
 
     def drawn(self) -> None:
@@ -184,11 +253,26 @@ class ReaderThread(PollingThread):
         is_late = not self._due <= now < self._due + self._frame_s
         self._due = now + self._frame_s if is_late else self._due + self._frame_s
         frame = take_frame(self._source)
-        if _is_idle(frame) and not self._has_news:
-            self._due = now + self._idle_s
+        self._ages_due = now + self._until_age_changes(frame)
+        self._is_over = frame.caught_up and frame.newest.condition in ENDED
+        self._moves = frame.player is not None and frame.player.playing and not frame.player.live
         self._is_urgent = self._has_news = False
         self._drawn.clear()
         self._deliver(frame)
+
+    def _until_age_changes(self, frame: Frame) -> float:
+        """Seconds until a displayed age changes."""
+        newest, player = frame.newest, self._source.player
+        if player is not None and not player.follows:
+            return self._long_age_s
+        if newest.condition not in ENDED:
+            return self._age_s
+        since = newest.ended if newest.ended is not None else newest.newest_fact
+        if since is None:
+            return self._long_age_s
+        # Ages of a minute and more are shown in whole minutes, see `formatting.age`.
+        age_s = max(newest.now - since, 0.0)
+        return self._age_s if age_s < 60 else min(self._long_age_s, 60 - age_s % 60)
 
     def _run_commands(self) -> bool:
         player, has_run = self._source.player, False
@@ -200,17 +284,11 @@ class ReaderThread(PollingThread):
         return has_run
 
 
-def _is_idle(frame: Frame) -> bool:
-    """Whether the next frame differs from this one only in ages, unless a key is pressed."""
-    over = frame.caught_up and frame.newest.condition in ENDED
-    return over and (frame.player is None or not frame.player.playing)
-
-
 def take_frame(source: Source) -> Frame:
     """The current state of a source."""
     snapshot, player = source.snapshot(), source.player
     state = None
     if player is not None:
         state = PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
-    looks_back = state is not None and not state.live
+    looks_back = player is not None and player.follows and not player.live
     return Frame(snapshot, state, source.caught_up, source.newest() if looks_back else snapshot)

@@ -175,7 +175,7 @@ def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
         return [Span("no data yet ", "dim")]
     if snapshot.condition in ENDED and snapshot.started is not None:
         over = snapshot.ended or snapshot.newest_fact
-        ago = f", ended {status_text.seconds(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
+        ago = f", ended {fmt.age(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
         return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
     age = max(snapshot.now - snapshot.newest_fact, 0.0)
     late = age > 10 and not replaying

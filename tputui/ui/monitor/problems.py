@@ -129,7 +129,8 @@ def _head(part: StacksPart, view: StacksView, refusal: str | None, width: int) -
     request = f"not requested again: {refusal}" if refusal is not None else ""
     if part.again_s is not None and refusal is None:
         request = f"requested again {status_text.seconds(part.again_s)} ago, no answer yet"
-    taken = f"taken {status_text.seconds(part.age_s)} ago, at {status_text.time_of_day(view.t)}"
+    age = status_text.seconds(part.age_s) if part.age_s < 60 else fmt.age(part.age_s)
+    taken = f"taken {age} ago, at {status_text.time_of_day(view.t)}"
     text = "; ".join(part for part in (taken, request) if part)
     tone: Tone = "warn" if request else "label"
     return tuple([Span(f" {piece}", tone)] for piece in wrap(clean(text), width - 2))

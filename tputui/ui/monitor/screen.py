@@ -91,7 +91,9 @@ class MonitorScreen(Screen[MonitorResult]):
         self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
         self.notices = Notices(self, self._put_notice)
         # The receipts of the run appear in the place of the notice.
-        self._requests = RunRequests(self, self.notices, lambda *_: self._refusal(), written_s=1.0)
+        self._requests = RunRequests(
+            self, self.notices, lambda *_: self._refusal(), written_s=1.0, on_written=self._reader.refresh
+        )
 
     def compose(self) -> ComposeResult:
         """Header, panels, bars."""
