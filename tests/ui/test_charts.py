@@ -504,6 +504,16 @@ def read(snapshot: Snapshot, look: ChartView) -> str:
     return text([where, values])
 
 
+def test_growing_columns_have_the_same_outlier_as_a_new_search() -> None:
+    """GIVEN columns that are added one at a time, and then a narrower window, earlier results are reused correctly."""
+    columns = noisy(60, 16, {index: {5: 2.0} for index in range(20, 45)})
+    detector = OutlierDetector()
+    for number in range(1, len(columns) + 1):
+        assert detector.outlier(columns[:number]) == OutlierDetector().outlier(columns[:number])
+    for window in (columns[10:], columns[:30], columns):
+        assert detector.outlier(window) == OutlierDetector().outlier(window)
+
+
 def test_cursor_reads_position_and_values() -> None:
     said = read(made.outlying(), ChartView(cursor=220, smoothing=3))
     values = [made.loss_at(220, core) for core in range(8)]

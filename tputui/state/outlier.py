@@ -12,6 +12,7 @@ names a core, however high it is.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,22 +94,69 @@ class _Score:
         return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
 
 
-def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
-    """The core that was off for longest in `rows`, which are in order of steps; with `now` only one that still is."""
-    scores: dict[tuple[int, bool], _Score] = {}
-    """By core, and whether it is above the others."""
-    over: list[_Score] = []
-    for row in rows:
+class OutlierSearch:
+    """Finds the core that was off for longest, one row after the other in order of steps."""
+
+    def __init__(self) -> None:
+        self._scores: dict[tuple[int, bool], _Score] = {}
+        """By core, and whether it is above the others."""
+        self._over: list[_Score] = []
+        """Named cores that have recovered."""
+
+    def add(self, row: OutlierRow) -> None:
+        """Adds the next row."""
+        scores = self._scores
+        if not row.off and not scores:
+            return
         fall = _FALL * min(row.num_steps, _STEPS_MOST)
         off = {(core, deviations > 0): deviations for core, deviations in row.off.items()}
         for key in scores.keys() - off.keys():
             scores[key].value -= fall
             if scores[key].value <= 0:
-                over.append(scores.pop(key))
+                score = scores.pop(key)
+                if score.named:
+                    self._over.append(score)
         for key, deviations in off.items():
-            scores.setdefault(key, _Score(key[0], row.first_step)).add(row, deviations)
-    found = [score for score in (scores.values() if now else [*over, *scores.values()]) if score.named]
-    return max(found, key=lambda score: (score.total, abs(score.by), -score.core)).to_view() if found else None
+            if key not in scores:
+                scores[key] = _Score(key[0], row.first_step)
+            scores[key].add(row, deviations)
+
+    def copy(self) -> OutlierSearch:
+        """An independent copy, which can be continued with other rows."""
+        other = OutlierSearch()
+        other._scores = {key: copy.copy(score) for key, score in self._scores.items()}
+        other._over = list(self._over)
+        return other
+
+    def outlier(self, *, now: bool = False) -> OutlierView | None:
+        """The core that was off for longest; with `now` only one that still is."""
+        found = [score for score in (*(() if now else self._over), *self._scores.values()) if score.named]
+        return max(found, key=lambda score: (score.total, abs(score.by), -score.core)).to_view() if found else None
+
+
+def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
+    """The core that was off for longest in `rows`, which are in order of steps; with `now` only one that still is."""
+    search = OutlierSearch()
+    for row in rows:
+        search.add(row)
+    return search.outlier(now=now)
+
+
+class RowCache:
+    """Rows by step, found again only if the losses of the step changed: most steps are examined in many frames."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, int], tuple[Sequence[float], OutlierRow]] = {}
+
+    def rows(self, steps: Iterable[tuple[int, int, int, Sequence[float]]]) -> list[OutlierRow]:
+        """The rows of `steps`: first step, last step, number of steps, means. Forgets all others."""
+        before, self._rows = self._rows, {}
+        for first_step, last_step, num_steps, means in steps:
+            cached = before.get((first_step, last_step))
+            if cached is None or cached[1].num_steps != num_steps or cached[0] != means:
+                cached = (means, deviating_cores(first_step, last_step, num_steps, means))
+            self._rows[first_step, last_step] = cached
+        return [row for _, row in self._rows.values()]
 
 
 def _median(values: Sequence[float]) -> float:

@@ -192,13 +192,20 @@ def _outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView
     """The core that deviates now, by the newest single steps, or else by the newest columns of the whole run."""
     writers = [w for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w in writers)
-    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:]))
+    caches = state.memoized("outlier rows", None, lambda: (outlier.RowCache(), outlier.RowCache()))
+    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], *caches))
 
 
-def _outlier_of(writers: Sequence[ProcessState], newest: Sequence[CoreColumn]) -> OutlierView | None:
+def _outlier_of(
+    writers: Sequence[ProcessState],
+    newest: Sequence[CoreColumn],
+    step_rows: outlier.RowCache,
+    column_rows: outlier.RowCache,
+) -> OutlierView | None:
     recent = core_series.rows([(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers])
-    by_step = outlier.find_outlier((outlier.deviating_cores(step, step, 1, means) for step, means in recent), now=True)
-    by_column = outlier.find_outlier(map(outlier.deviating_cores_of, newest), now=True)
+    by_step = outlier.find_outlier(step_rows.rows((step, step, 1, means) for step, means in recent), now=True)
+    columns = ((column.first_step, column.last_step, column.num_steps, column.means) for column in newest)
+    by_column = outlier.find_outlier(column_rows.rows(columns), now=True)
     if by_step is None or by_column is None or by_step.core != by_column.core:
         return by_step or by_column
     return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.state.metric_series import LOSS, MetricPoint, validation_points
-from tputui.state.outlier import OutlierRow, deviating_cores_of, find_outlier
+from tputui.state.outlier import OutlierRow, OutlierSearch, deviating_cores_of
 from tputui.state.snapshot import EpochView, best_epoch
 from tputui.ui.charts import heatmap, small_multiples, validation
 from tputui.ui.charts.axis import NON_FINITE_MARK, XKind
@@ -36,6 +36,8 @@ class OutlierDetector:
     def __init__(self) -> None:
         self._cached: dict[int, tuple[CoreColumn, OutlierRow]] = {}
         self._found: tuple[tuple[int, ...], OutlierView | None] = ((), None)
+        self._search: tuple[tuple[int, ...], OutlierSearch] = ((), OutlierSearch())
+        """The search over all but the newest columns, and which those are: a running run only adds to them."""
         self.complete = True
         """Whether every column of the last call was examined; if not, the next call continues."""
 
@@ -43,28 +45,44 @@ class OutlierDetector:
         """The core that deviated longest within the columns; the newest columns are examined first."""
         budget = _VALUES_A_CALL
         cached = self._cached
+        key = tuple(map(id, columns))
         num_cached = len(columns)
-        for position, column in enumerate(reversed(columns)):
-            if id(column) not in cached:
-                if budget < 0:
-                    num_cached = position
-                    break
-                budget -= len(column.means)
-                cached[id(column)] = (column, deviating_cores_of(column))
+        if not cached.keys() >= set(key):
+            for position, column in enumerate(reversed(columns)):
+                if id(column) not in cached:
+                    if budget < 0:
+                        num_cached = position
+                        break
+                    budget -= len(column.means)
+                    cached[id(column)] = (column, deviating_cores_of(column))
         self.complete = num_cached == len(columns)
-        seen = columns[len(columns) - num_cached :]
-        key = tuple(map(id, seen))
+        key = key[len(columns) - num_cached :]
         if key != self._found[0]:
-            self._found = (key, find_outlier(cached[id(column)][1] for column in seen))
+            self._found = (key, self._searched(key))
         # Columns outside the window are dropped only when there are many: the window may move back.
         if len(cached) > 4 * len(columns):
-            self._cached = {key: cached[key] for key in self._found[0]}
+            self._cached = {key: cached[key] for key in {*self._found[0], *self._search[0]}}
         return self._found[1]
 
     def median_of(self, column: CoreColumn) -> float:
         """The loss of the median core in a column; NaN if it was not examined yet."""
         examined = self._cached.get(id(column))
         return examined[1].median if examined is not None else math.nan
+
+    def _searched(self, key: tuple[int, ...]) -> OutlierView | None:
+        """The outlier of columns; continues the search of the previous call if its columns are the first ones."""
+        begun, search = self._search
+        if key[: len(begun)] != begun:
+            begun, search = (), OutlierSearch()
+        # The newest column and the point after it change with every report.
+        lasting = max(len(key) - 2, len(begun))
+        for each in key[len(begun) : lasting]:
+            search.add(self._cached[each][1])
+        self._search = (key[:lasting], search)
+        search = search.copy()
+        for each in key[lasting:]:
+            search.add(self._cached[each][1])
+        return search.outlier()
 
 
 class LossChart:
