@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tests.recorded import T0, losses, steps_recorded, worker_events, write_journal
+from tests.ui import measured
+from tputui import formatting as fmt
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
@@ -120,3 +122,47 @@ def test_the_page_has_the_newest_epochs_and_the_best(recorded_run: Path) -> None
     assert epochs(3) == [7, 28, 29, 30]
     assert epochs(None) == list(range(1, 31))
     assert "26 of 30 not shown; --epochs all prints them" in show_text(snapshot, num_epochs=3)
+
+
+def test_page_of_many_epochs_has_tables_of_metrics_and_epochs() -> None:
+    run = measured.running()
+    page = show_text(run)
+    rows = [line.split() for line in page.splitlines()]
+    last, best = run.epochs[-1], run.epochs[measured.BEST - 1]
+    assert [fmt.number(last.valid["loss"].avg), fmt.number(best.valid["loss"].avg)] == [
+        next(row for row in rows if row[:1] == ["loss"])[place] for place in (2, 4)
+    ]
+    assert ["auc", "-", fmt.number(last.scores["auc"]), "-", fmt.number(best.scores["auc"])] in rows
+    assert "metrics by auc  epoch 12 train   valid  best epoch 9 train   valid" in page
+    assert [row[:3] for row in rows if row[:1] == ["epoch"]] == [
+        ["epoch", "train", "s"],
+        ["epoch", "8", "3.40"],
+        ["epoch", "9", "best"],
+        *(["epoch", str(number), "3.40"] for number in (10, 11, 12)),
+    ]
+    assert "7 of 12 not shown; --epochs all prints them" in page
+    assert max(len(line) for line in page.splitlines() if line.startswith("epoch ")) <= 120
+    assert page.isascii()
+
+
+def test_page_of_few_epochs_or_a_chosen_number_has_lines() -> None:
+    few, many = measured.running(10), measured.running(11)
+    assert "epoch 10     loss" in show_text(few)
+    assert "metrics by" not in show_text(few)
+    assert "metrics by" in show_text(many)
+    assert "metrics by" not in show_text(many, num_epochs=11)
+    assert show_text(many, num_epochs=11) == show_text(many, num_epochs=None)
+
+
+def test_epochs_without_metrics_have_tables_too() -> None:
+    run = measured.running()
+    bare = [msgspec.structs.replace(epoch, train={}, valid={}, scores={}, best=False) for epoch in run.epochs]
+    page = show_text(msgspec.structs.replace(run, epochs=bare))
+    assert "metrics  " in page
+    assert "epoch 12" in page
+
+
+def test_object_has_step_and_time_of_every_epoch(recorded_run: Path) -> None:
+    shown = to_show(load(recorded_run))
+    assert [epoch["step"] for epoch in shown["epochs"]] == [22, 44, 66]
+    assert all(epoch["t"] > T0 for epoch in shown["epochs"])

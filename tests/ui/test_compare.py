@@ -187,6 +187,27 @@ def test_a_meter_is_charted_by_epoch_on_every_axis() -> None:
         assert first.values == [epoch.valid["loss"].avg for epoch in pair[0].epochs]
 
 
+def test_training_values_of_the_selected_run_are_behind_a_validation_metric() -> None:
+    pair = paces.pair()
+    first, second = curves_of(pair, CompareView(2)._replace(meter=("valid", "loss"))).curves
+    assert first.train == [epoch.train["loss"].avg for epoch in pair[0].epochs]
+    without = ComparedCurvesPanel().draw(part(pair, meter=("valid", "accuracy")), 100, 20)
+    assert "train" not in without.note
+    shown = ComparedCurvesPanel()
+    drawing = shown.draw(part(pair, meter=("valid", "loss"), chosen=1), 100, 20)
+    assert "dim: train of B" in drawing.note
+    assert any(span.tone == "dim" and span.text.strip("│└─┬┤ ") for line in drawing.rows[:-2] for span in line)
+    shown.show(part(pair, meter=("valid", "loss")))
+    figures = shown.figures()
+    assert [row[-2:] for row in figures.rows] == [
+        (epoch.valid["loss"].avg, epoch.train["loss"].avg) for run in pair for epoch in run.epochs
+    ]
+    assert len(second.train) == len(second.values)
+    lacking = [msgspec.structs.replace(epoch, train={}) if epoch.epoch == 2 else epoch for epoch in pair[0].epochs]
+    gap = curves_of([made.changed(pair[0], epochs=lacking), pair[1]], CompareView(2)._replace(meter=("valid", "loss")))
+    assert math.isnan(gap.curves[0].train[1])
+
+
 def test_run_without_an_axis_states_reason() -> None:
     one = made.changed(paces.run("a"), plan=None, epoch_starts=[])
     found = curves_of([one, paces.run("b")], CompareView(2)._replace(x="examples"))

@@ -335,6 +335,11 @@ def y_labels(scale: Scale | None, rows: int) -> dict[int, str]:
     return {dot_row(value, scale, rows * DOTS_Y) // DOTS_Y: text for value, text in zip(values, texts, strict=True)}
 
 
+def end_labels(scale: Scale | None, rows: int) -> dict[int, str]:
+    """Both ends of the y axis by row, for charts with few rows."""
+    return {0: _short(scale.high), rows - 1: _short(scale.low)} if scale is not None and rows > 1 else {}
+
+
 def _short(value: float) -> str:
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 

@@ -24,6 +24,8 @@ LEAST_WIDTH, LEAST_HEIGHT = 36, 7
 """Smallest useful chart in cells, including its title and axes."""
 _TWO_TITLES_FROM = 11
 """Height of a chart in cells from which its title has two lines."""
+_TICKS_FROM = 8
+"""Height of the curves in cells from which the y axis has round ticks instead of its ends."""
 _SHAPE = 4.5
 """Preferred ratio of width to height in cells."""
 _EPOCH_DOTS = 8
@@ -32,6 +34,9 @@ _AXIS_LINES = 2
 
 Points = Sequence[tuple[int, float]]
 """Dot column and value."""
+
+_TRAIN = "\u2500"
+"""Sign of training values: a line, as in the chart."""
 
 SPLITS: tuple[Split, ...] = ("train", "valid")
 
@@ -121,7 +126,8 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling) -> Ch
     rows = max(tiles.height - titles - _AXIS_LINES, 0)
     curves = [_visible(one, data) for one in series]
     scales = [axis.scale_for([point.value for points in curve for point in points], data.view.log) for curve in curves]
-    labels = [axis.y_labels(scale, rows) if rows else {} for scale in scales]
+    labels_of = axis.y_labels if rows >= _TICKS_FROM else axis.end_labels
+    labels = [labels_of(scale, rows) for scale in scales]
     left = max(map(axis.left_of, labels))
     across = max(tiles.width - left - gap, 0)
     x_axis = x_axis_of(data, across * DOTS_X)
@@ -268,7 +274,7 @@ def _value(series: MetricSeries, split: Split, cursor: int | None) -> list[_Valu
         return []
     if cursor is None and split == "train" and series.newest_train is not None:
         point = point._replace(value=series.newest_train)
-    sign = Span("\u2500", "accent") if split == "train" else Span(validation.MARK.mark, validation.TONE)
+    sign = Span(_TRAIN, "accent") if split == "train" else Span(validation.MARK.mark, validation.TONE)
     word = "" if series.basis == "report" else f"{split} "
     tone_sign = sign._replace(tone="bad") if not math.isfinite(point.value) else sign
     return [_Value(tone_sign, word, value_text(series.name, point.value))]
@@ -284,22 +290,35 @@ def _best(series: MetricSeries) -> list[_Value]:
 
 
 def _first_fitting(start: Line, choices: Sequence[Sequence[_Value]], width: int) -> Line:
-    """The longest form of the values that fits; the last one is cut if none does."""
-    forms = [_spelt(start, values, words=words) for values in choices for words in (True, False)]
+    """The longest form of the values that fits: with words, with signs, or without the sign of training, which could be
+    mistaken for a minus. The last form is cut if none fits."""
+    forms = [form(start, values) for values in choices for form in (_with_words, _with_signs, _tight)]
     return next((line for line in forms if width_of(line) <= width), fit(forms[-1], width))
 
 
-def _spelt(start: Line, values: Sequence[_Value], *, words: bool) -> Line:
+def _with_words(start: Line, values: Sequence[_Value]) -> Line:
     line = list(start)
     for value in values:
-        line.append(Span("  " if words else " "))
-        line.append(value.sign._replace(text=f"{value.sign.text} " if words else value.sign.text))
-        if words:
-            line.append(Span(value.before, "label"))
-        line.append(Span(value.text, value.sign.tone if value.sign.tone == "bad" else "plain"))
-        if words:
-            line.append(Span(value.after, "label"))
+        sign = value.sign._replace(text=f"  {value.sign.text} ")
+        line += [sign, Span(value.before, "label"), _number(value), Span(value.after, "label")]
     return line
+
+
+def _with_signs(start: Line, values: Sequence[_Value]) -> Line:
+    signs = [(value.sign._replace(text=f" {value.sign.text} "), value) for value in values]
+    return [*start, *(span for sign, value in signs for span in (sign, _number(value)))]
+
+
+def _tight(start: Line, values: Sequence[_Value]) -> Line:
+    line = list(start)
+    for value in values:
+        sign = " " if value.sign.text == _TRAIN else f" {value.sign.text}"
+        line += [value.sign._replace(text=sign), _number(value)]
+    return line
+
+
+def _number(value: _Value) -> Span:
+    return Span(value.text, "bad" if value.sign.tone == "bad" else "plain")
 
 
 def legend(best_epoch: int | None, monitored: str, width: int) -> Line:
@@ -332,7 +351,7 @@ def note(page: MetricPage, settings: str, cursor: int | None, width: int) -> str
     if cursor is None and not page.has_head:
         best = page.shown[0].best_epoch
         star = f", {validation.BEST.mark} best epoch {best}" if best is not None else ""
-        parts.insert(0, f"\u2500 train, {validation.MARK.mark} valid{star}")
+        parts.insert(0, f"{_TRAIN} train, {validation.MARK.mark} valid{star}")
         parts = parts if len(" \u00b7 ".join(parts)) < width - 14 else parts[1:]
     while len(parts) > 1 and len(" \u00b7 ".join(parts)) >= width - 14:
         parts.pop()
