@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from tputui.state.chart_data import MeterPoint, Segment, ThroughputPoint
@@ -121,22 +121,53 @@ class MetricSource(NamedTuple):
         )
 
 
-def metric_series(source: MetricSource) -> list[MetricSeries]:
+class EpochCurves:
+    """The points of the finished epochs. Computed again only when an epoch ends, as a run may have thousands."""
+
+    def __init__(self, epochs: Sequence[EpochView]) -> None:
+        self.epochs = epochs
+        best = best_epoch(epochs)
+        self.best = best.epoch if best is not None else None
+        self.last_steps = {epoch.epoch: epoch.step for epoch in epochs}
+        self.ends = [epoch.step for epoch in epochs]
+        self._points: dict[str, tuple[list[MetricPoint], list[MetricPoint]]] = {}
+
+    def names(self) -> dict[str, None]:
+        """The names of all meters and scores, in the order in which they were reported first."""
+        return dict.fromkeys(name for epoch in self.epochs for name in (*epoch.train, *epoch.valid, *epoch.scores))
+
+    def points(self, name: str) -> tuple[list[MetricPoint], list[MetricPoint]]:
+        """Training and validation values of a meter or score."""
+        if name not in self._points:
+            train = [
+                MetricPoint(epoch.step, epoch.epoch, epoch.t, epoch.train[name].avg, True)
+                for epoch in self.epochs
+                if name in epoch.train
+            ]
+            self._points[name] = (sorted(train), sorted(validation_points(self.epochs, name)))
+        return self._points[name]
+
+    def learning_rates(self) -> list[MetricPoint]:
+        """The learning rate of every epoch."""
+        return sorted(MetricPoint(view.step, view.epoch, view.t, view.lr, True) for view in self.epochs)
+
+
+def metric_series(source: MetricSource, ended: EpochCurves | None = None) -> list[MetricSeries]:
     """Every metric that has a value: the monitored one first, then the loss, the others in the order in which the run
-    reported them, the learning rate, and the throughput. A metric of the run hides one of ours with the same name."""
-    best = best_epoch(source.epochs)
-    number = best.epoch if best is not None else None
-    clock = _Clock(source)
-    found = {name: _meter(name, source, clock, number) for name in dict.fromkeys(_names(source))}
+    reported them, the learning rate, and the throughput. A metric of the run hides one of ours with the same name.
+
+    `ended` are the curves of `source.epochs`, if the caller has them.
+    """
+    ended = ended or EpochCurves(source.epochs)
+    best, clock = ended.best, _Clock(source, ended)
+    found = {name: _meter(name, source, clock, ended) for name in _names(source, ended)}
     if source.loss:
         valid = found[LOSS].valid if LOSS in found else []
-        train = [clock.of_segment(segment) for segment in source.loss]
-        found[LOSS] = MetricSeries(
-            LOSS, "", "step", _bounded(train, number), valid, number, newest_train=source.newest_loss
-        )
-    for name, points in _of_reports(source, clock):
+        train = _bounded(clock.of_segments(), best)
+        found[LOSS] = MetricSeries(LOSS, "", "step", train, valid, best, newest_train=source.newest_loss)
+    for name, points in _of_reports(source, clock, ended):
         if points and name not in found:
-            found[name] = MetricSeries(name, UNITS.get(name, ""), "report", _bounded(points, number), [], number)
+            found[name] = MetricSeries(name, UNITS.get(name, ""), "report", _bounded(points, best), [], best)
     if source.monitored in found:
         found[source.monitored] = found[source.monitored]._replace(is_monitored=True)
     first = [name for name in dict.fromkeys((source.monitored, LOSS)) if name in found]
@@ -146,9 +177,9 @@ def metric_series(source: MetricSource) -> list[MetricSeries]:
 class _Clock:
     """The epoch and the time of a step."""
 
-    def __init__(self, source: MetricSource) -> None:
+    def __init__(self, source: MetricSource, ended: EpochCurves) -> None:
         self._epochs = source.epochs
-        self._ends = [epoch.step for epoch in source.epochs]
+        self._ends = ended.ends
         self._current = source.epoch
         self._segments = source.loss
         self._last_steps = [segment.last_step for segment in source.loss]
@@ -163,37 +194,33 @@ class _Clock:
         place = bisect_left(self._last_steps, step)
         return self._segments[place].t if place < len(self._segments) else 0.0
 
-    def of_segment(self, segment: Segment) -> MetricPoint:
-        """A segment as a point."""
-        step = segment.last_step
-        return MetricPoint(step, self.epoch_at(step), segment.t, segment.mean, num_bad=segment.num_bad)
+    def of_segments(self) -> list[MetricPoint]:
+        """The segments of the loss as points."""
+        epoch_at = self.epoch_at
+        return [
+            MetricPoint(one.last_step, epoch_at(one.last_step), one.t, one.mean, False, one.num_bad)
+            for one in self._segments
+        ]
 
 
-def _names(source: MetricSource) -> Iterator[str]:
-    """The names of all meters and scores, each at least once, in the order in which they were reported first."""
-    for epoch in source.epochs[:1]:
-        yield from (*epoch.train, *epoch.valid, *epoch.scores)
-    for point in source.meters:
-        yield from point.avg
-    for epoch in source.epochs[1:]:
-        yield from (*epoch.train, *epoch.valid, *epoch.scores)
+def _names(source: MetricSource, ended: EpochCurves) -> list[str]:
+    """The names of all meters and scores in the order in which they were reported first."""
+    of_first = EpochCurves(source.epochs[:1]).names()
+    running = (name for point in source.meters for name in point.avg)
+    return list(dict.fromkeys([*of_first, *running, *ended.names()]))
 
 
-def _meter(name: str, source: MetricSource, clock: _Clock, best: int | None) -> MetricSeries:
-    ended = {epoch.epoch: epoch.step for epoch in source.epochs}
-    train: list[MetricPoint] = []
-    valid: list[MetricPoint] = []
+def _meter(name: str, source: MetricSource, clock: _Clock, ended: EpochCurves) -> MetricSeries:
+    train, valid = ended.points(name)
+    running: tuple[list[MetricPoint], list[MetricPoint]] = ([], [])
     for point in source.meters:
         # The final values are those of the epoch's end.
-        if name in point.avg and not (point.epoch in ended and (point.split == "valid" or _is_final(point, ended))):
-            into = train if point.split == "train" else valid
+        last = ended.last_steps.get(point.epoch)
+        if name in point.avg and (last is None or (point.split == "train" and point.step < last)):
+            into = running[point.split == "valid"]
             into.append(MetricPoint(point.step, point.epoch, clock.time_at(point.step), point.avg[name]))
-    for epoch in source.epochs:
-        reading = epoch.train.get(name)
-        if reading is not None:
-            train.append(MetricPoint(epoch.step, epoch.epoch, epoch.t, reading.avg, ends_epoch=True))
-    valid += validation_points(source.epochs, name)
-    return MetricSeries(name, "", "epoch", _bounded(_in_order(train), best), _bounded(_in_order(valid), best), best)
+    train, valid = sorted([*train, *running[0]]), sorted([*valid, *running[1]])
+    return MetricSeries(name, "", "epoch", _bounded(train, ended.best), _bounded(valid, ended.best), ended.best)
 
 
 def validation_points(epochs: Sequence[EpochView], name: str) -> list[MetricPoint]:
@@ -202,23 +229,13 @@ def validation_points(epochs: Sequence[EpochView], name: str) -> list[MetricPoin
     return [MetricPoint(view.step, view.epoch, view.t, value, True) for view, value in figures if value is not None]
 
 
-def _is_final(point: MeterPoint, ended: dict[int, int]) -> bool:
-    return point.step >= ended[point.epoch]
-
-
-def _of_reports(source: MetricSource, clock: _Clock) -> Iterable[tuple[str, list[MetricPoint]]]:
+def _of_reports(source: MetricSource, clock: _Clock, ended: EpochCurves) -> Iterable[tuple[str, list[MetricPoint]]]:
     """Learning rate, throughput and step time, by name."""
     points = [(point, clock.epoch_at(point.step)) for point in source.throughput]
     rates = [MetricPoint(point.step, epoch, point.t, point.lr) for point, epoch in points if point.lr == point.lr]
-    # Without the rates of the reports, those of the epochs.
-    ends = [MetricPoint(view.step, view.epoch, view.t, view.lr, ends_epoch=True) for view in source.epochs]
-    yield LR, rates or _in_order(ends)
+    yield LR, rates or ended.learning_rates()
     yield THROUGHPUT, [MetricPoint(point.step, epoch, point.t, point.examples_per_s) for point, epoch in points]
     yield STEP_TIME, [MetricPoint(point.step, epoch, point.t, point.step_s) for point, epoch in points]
-
-
-def _in_order(points: list[MetricPoint]) -> list[MetricPoint]:
-    return sorted(points, key=lambda point: (point.step, point.epoch, point.ends_epoch))
 
 
 def _bounded(points: list[MetricPoint], best: int | None) -> list[MetricPoint]:

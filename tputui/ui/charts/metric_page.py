@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.metric_series import LR, STEP_TIME, THROUGHPUT, MetricPoint, MetricSeries, MetricSource, metric_series
+from tputui.state.metric_series import (
+    LR,
+    STEP_TIME,
+    THROUGHPUT,
+    EpochCurves,
+    MetricPoint,
+    MetricSeries,
+    MetricSource,
+    metric_series,
+)
 from tputui.telemetry.events import Split
 from tputui.ui.charts import axis, validation
 from tputui.ui.charts.axis import Axes
@@ -73,12 +82,15 @@ class MetricCharts:
 
     def __init__(self) -> None:
         self._source: MetricSource | None = None
+        self._ended = EpochCurves([])
         self._series: list[MetricSeries] = []
 
     def series(self, source: MetricSource) -> list[MetricSeries]:
         """Every metric of a run."""
+        if self._ended.epochs is not source.epochs:
+            self._ended = EpochCurves(source.epochs)
         if self._source != source:
-            self._series = metric_series(source)
+            self._series = metric_series(source, self._ended)
         self._source = source
         return self._series
 
@@ -165,7 +177,7 @@ def _between(points: list[MetricPoint], first: int, last: int) -> list[MetricPoi
 def _body(series: MetricSeries, data: VisibleData, axes: Axes) -> list[Line]:
     """The curves and the x axis."""
     cursor = cursor_cell(data, axes)
-    bad = [axes.x.dot(axes.x.at(point.step)) for point in (*series.train, *series.valid) if point.is_bad]
+    bad = validation.dots_of([point for point in (*series.train, *series.valid) if point.is_bad], axes.x)
     ruler = axis.ruler_lines(axes, axis.bad_signs(bad), cursor)
     if axes.y is None:
         text = "no value yet"
@@ -213,8 +225,10 @@ def _train_dots(series: MetricSeries, data: VisibleData, axes: Axes) -> tuple[Po
     points = series.train
     if series.basis == "epoch":
         points = _resolved(points, axes)
-        return list({x.dot(x.at(point.step)): point.value for point in points}.items()), []
-    dots = [x.dot(x.at(point.step)) for point in points]
+        return list(
+            dict(zip(validation.dots_of(points, x), [point.value for point in points], strict=True)).items()
+        ), []
+    dots = validation.dots_of(points, x)
     raw = _means(dots, [point.value for point in points])
     if not data.view.weight or series.name == LR:
         return raw, []
@@ -224,8 +238,9 @@ def _train_dots(series: MetricSeries, data: VisibleData, axes: Axes) -> tuple[Po
 
 def _resolved(points: list[MetricPoint], axes: Axes) -> list[MetricPoint]:
     """The points without those within epochs that are too narrow to show how their mean developed."""
-    ends = [axes.x.dot(axes.x.at(point.step)) for point in points if point.ends_epoch]
-    if len(ends) < 2 or (ends[-1] - ends[0]) / (len(ends) - 1) >= _EPOCH_DOTS:
+    ends = [point for point in points if point.ends_epoch]
+    dots = validation.dots_of([*ends[:1], *ends[-1:]], axes.x)
+    if len(ends) < 2 or (dots[-1] - dots[0]) / (len(ends) - 1) >= _EPOCH_DOTS:
         return points
     newest = points[-1].epoch
     return [point for point in points if point.ends_epoch or point.epoch == newest]

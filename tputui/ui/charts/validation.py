@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from tputui.state.metric_series import MetricPoint
-from tputui.ui.charts import axis
-from tputui.ui.charts.axis import Axes, dot_row
+from tputui.ui.charts.axis import Axes, XAxis, dot_row
 from tputui.ui.charts.chart_view import VisibleData
 from tputui.ui.charts.events_line import SIGNS, EventSign, over
-from tputui.ui.render.braille import DOTS_Y, Canvas, Layer
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas, Layer
 from tputui.ui.render.lines import Line, Tone
 
 TONE: Tone = "info"
@@ -34,11 +33,26 @@ def visible_points(points: Sequence[MetricPoint], data: VisibleData) -> Sequence
     return [point for point in points if first <= point.step <= last]
 
 
+def dots_of(points: Sequence[MetricPoint], x: XAxis) -> list[int]:
+    """The dot column of every point."""
+    if x.kind not in ("step", "examples") or x.high <= x.low:
+        return [x.dot(x.at(point.step)) for point in points]
+    # Inlined: a call for each of thousands of points would cost a frame.
+    size = x.at(1)
+    scale, low = (x.width - 1) / (x.high - x.low), x.low
+    return [round((point.step * size - low) * scale) for point in points]
+
+
 def layer(points: Sequence[MetricPoint], axes: Axes) -> Layer:
     """The dotted line through the points; a value that is not finite, or not drawable, leaves a gap."""
     canvas = axes.canvas()
-    if axes.y is not None:
-        dotted(canvas, _dots(points, axes), lambda value: _row(value, axes.y, canvas.dots_y))
+    scale = axes.y
+    if scale is not None:
+        # The last value of each dot column.
+        values = dict(zip(dots_of(points, axes.x), [point.value for point in points], strict=True))
+        if scale.log:
+            values = {x: value if value > 0.0 else math.nan for x, value in values.items()}
+        dotted(canvas, list(values.items()), lambda value: dot_row(value, scale, canvas.dots_y))
     return Layer(canvas, TONE)
 
 
@@ -68,36 +82,27 @@ def marked(
     body: list[Line], points: Sequence[MetricPoint], best_epoch: int | None, axes: Axes, *, circles: bool = True
 ) -> list[Line]:
     """The body with a star at the best epoch and circles at other points, not too close to one another."""
-    if axes.y is None or not axes.rows:
+    scale = axes.y
+    if scale is None or not axes.rows or not points:
         return body
     by_row: dict[int, dict[int, EventSign]] = {}
     free_from = 0
     best: tuple[int, int] | None = None
-    for point in points:
-        if point.value - point.value != 0.0 or (axes.y.log and point.value <= 0.0):
+    last = len(points) - 1
+    for index, (point, dot) in enumerate(zip(points, dots_of(points, axes.x), strict=True)):
+        cell = dot // DOTS_X
+        is_best = point.epoch == best_epoch and point.ends_epoch
+        if not is_best and (not circles or (cell < free_from and index != last)):
             continue
-        cell = axes.cell_of(point.step)
-        row = _row(point.value, axes.y, axes.rows * DOTS_Y) // DOTS_Y
-        if not 0 <= cell < axes.across or not 0 <= row < axes.rows:
+        value = point.value
+        if value - value != 0.0 or (scale.log and value <= 0.0) or not 0 <= cell < axes.across:
             continue
-        if point.ends_epoch and point.epoch == best_epoch:
+        row = dot_row(value, scale, axes.rows * DOTS_Y) // DOTS_Y
+        if is_best:
             best = (row, cell)
-        elif circles and (cell >= free_from or point is points[-1]):
+        else:
             by_row.setdefault(row, {})[cell] = MARK
             free_from = cell + _MARKS_APART
     if best is not None:
         by_row.setdefault(best[0], {})[best[1]] = BEST
     return [over(line, by_row[row]) if row in by_row else line for row, line in enumerate(body)]
-
-
-def _dots(points: Sequence[MetricPoint], axes: Axes) -> list[tuple[int, float]]:
-    """The last value of each dot column; NaN if a logarithmic axis cannot show it."""
-    log = axes.y is not None and axes.y.log
-    found: dict[int, float] = {}
-    for point in points:
-        found[axes.x.dot(axes.x.at(point.step))] = point.value if point.value > 0.0 or not log else math.nan
-    return list(found.items())
-
-
-def _row(value: float, scale: axis.Scale | None, dots: int) -> int:
-    return dot_row(value, scale, dots) if scale is not None else 0
