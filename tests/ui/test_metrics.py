@@ -85,10 +85,12 @@ def test_m_shows_the_pages_in_turn_and_back() -> None:
         await pilot.press("m", "v")
         assert (panel(pilot).look.metric, panel(pilot).look.kind) == ("", "overlay")
 
-    drive(monitor(measured.running()), script, size=(80, 24))
+    drive(monitor(measured.running()), script, size=(72, 24))
 
 
-@pytest.mark.parametrize(("size", "most"), [((80, 24), 1), ((120, 36), 2), ((160, 45), 6), ((200, 50), 6)])
+@pytest.mark.parametrize(
+    ("size", "most"), [((72, 24), 1), ((80, 24), 2), ((120, 36), 2), ((160, 45), 6), ((200, 50), 6)]
+)
 def test_a_page_has_as_many_charts_as_fit(size: tuple[int, int], most: int) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("m")
@@ -98,7 +100,7 @@ def test_a_page_has_as_many_charts_as_fit(size: tuple[int, int], most: int) -> N
         await pilot.press("2", "z")
         page = panel(pilot)._page
         assert page is not None
-        assert len(page.shown) == (7 if size[0] > 80 else 4)
+        assert len(page.shown) == {72: 2, 80: 4}.get(size[0], 7)
 
     drive(monitor(measured.running()), script, size=size)
 
@@ -260,7 +262,7 @@ def test_new_metric_appears_without_moving_the_page() -> None:
         assert "grad norm" in shown(pilot)
         assert "3 of 6" in shown(pilot)
 
-    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(80, 24))
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(72, 24))
 
 
 def test_a_run_without_steps_says_so_on_every_page() -> None:
@@ -287,7 +289,7 @@ def test_an_earlier_moment_has_the_metrics_of_then(player: Callable[[], made.Han
         await pilot.press("b")
         await until(pilot, lambda: "best epoch 9" in shown(pilot))
 
-    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(80, 24))
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(72, 24))
 
 
 def test_export_has_a_row_per_metric_split_and_step(tmp_path: Path) -> None:
@@ -338,7 +340,7 @@ def test_hidden_panel_computes_no_curves(monkeypatch: pytest.MonkeyPatch) -> Non
         await until(pilot, lambda: "epoch 4" in shown(pilot))
         assert len(made_for) == 2
 
-    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(80, 24))
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(72, 24))
 
 
 @same_textual
