@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests import recorded
 from tests.ui.driving import AppPilot, drive, first_frame, text, until
 from tests.ui.test_pictures import DRAWN_BY, Compare
 from tests.ui.test_runs import NOW, all_read, chosen, home, names, table_of, write_runs
+from tputui.session import deletion
 from tputui.telemetry import run_labels, rundir
 from tputui.telemetry.run_labels import NO_LABELS, RunLabels
 from tputui.ui.app import ScreenApp
@@ -183,6 +185,33 @@ def test_delete_names_runs_and_size_and_cancelling_is_preselected(tmp_path: Path
 
     drive(home(tmp_path), script)
     assert [path.name for path in tmp_path.iterdir()] == ["run-00"]
+
+
+@pytest.mark.parametrize("key", ["y", "down", "enter"])
+def test_key_pressed_before_the_dialog_cancels_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    write_runs(tmp_path, 2)
+    pressed = threading.Event()
+    examine = deletion.examine
+
+    def slowly(run_dir: Path) -> deletion.RunSize:
+        pressed.wait(20)
+        return examine(run_dir)
+
+    monkeypatch.setattr(deletion, "examine", slowly)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 2)
+        await pilot.press("D")
+        assert "delete: checking run-01 ... (any key cancels)" in top(pilot)
+        await pilot.press(key)
+        pressed.set()
+        screen = pilot.app.screen_stack[1]
+        assert isinstance(screen, RunsScreen)
+        await until(pilot, lambda: screen._notice == "delete: cancelled by another key")
+        assert not isinstance(pilot.app.screen, Confirm)
+
+    drive(home(tmp_path), script)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_living_run_cannot_be_deleted(tmp_path: Path) -> None:

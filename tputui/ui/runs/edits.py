@@ -37,6 +37,12 @@ class RunEdits:
         self._screen = screen
         self._notices = notices
         self._on_changed = on_changed
+        self._num_cancelled = 0
+        """Number of calls of `cancel`."""
+
+    def cancel(self) -> None:
+        """Do not ask to delete runs that are still being examined: the next key must not answer a sudden dialog."""
+        self._num_cancelled += 1
 
     def start(self, kind: Edit, row: RunRow, marked: Sequence[RunRow], known_tags: Sequence[str]) -> None:
         """Pin or label `row`, or archive or delete the marked runs, or `row` if none is marked."""
@@ -75,8 +81,8 @@ class RunEdits:
     def _ask_delete(self, rows: Sequence[RunRow]) -> None:
         """Delete runs after a confirmation that names them and their size."""
         paths = [row.path for row in rows]
-        self._notices.show(f"delete: measuring {_named(paths)} ...")
-        self._screen.run_worker(partial(self._examine, paths), thread=True, group="edits")
+        self._notices.show(f"delete: checking {_named(paths)} ... (any key cancels)")
+        self._screen.run_worker(partial(self._examine, paths, self._num_cancelled), thread=True, group="edits")
 
     def _set(self, rows: Sequence[RunRow], done: str, **values: Any) -> None:
         """Change the labels of runs; undone with the undo key."""
@@ -99,7 +105,7 @@ class RunEdits:
         sentence = problems[0] if problems else f"{_named(list(changes))}: {done}"
         self._screen.call_later(self._finish, sentence)
 
-    def _examine(self, paths: Sequence[Path]) -> None:
+    def _examine(self, paths: Sequence[Path], num_cancelled: int) -> None:
         sizes: dict[Path, RunSize] = {}
         for path in paths:
             try:
@@ -107,9 +113,12 @@ class RunEdits:
             except CannotDelete as error:
                 self._screen.call_later(self._notices.show, f"delete: {clean(path.name)} {error}")
                 return
-        self._screen.call_later(self._confirm, sizes)
+        self._screen.call_later(self._confirm, sizes, num_cancelled)
 
-    def _confirm(self, sizes: dict[Path, RunSize]) -> None:
+    def _confirm(self, sizes: dict[Path, RunSize], num_cancelled: int) -> None:
+        if num_cancelled != self._num_cancelled or not self._screen.is_current:
+            self._notices.show("delete: cancelled by another key")
+            return
         self._notices.clear()
         paths = list(sizes)
         total = RunSize(sum(each.num_files for each in sizes.values()), sum(each.num_bytes for each in sizes.values()))

@@ -195,6 +195,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def take_key(self, event: events.Key) -> bool:
         """Passes keys to the line in which the user types, whatever has the focus."""
+        self._edits.cancel()
         return any(line.take_key(event) for line in self.query(LineInput) if line.is_typing)
 
     def on_line_input_changed(self, message: LineInput.Changed) -> None:
