@@ -76,7 +76,6 @@ class CoreView(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     condition: CoreCondition
     phase: ev.Phase | None
-    """Phase of its process."""
     phase_s: float
     """Seconds in that phase; up to `Snapshot.now` while the process is alive."""
 
@@ -254,7 +253,6 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     kind: ev.FailureKind = "exception"
     t: float = 0.0
-    """Unix time at which it did."""
     host: str = ""
     pid: int | None = None
     cores: list[int] = []
@@ -275,7 +273,6 @@ class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
     """The Python stacks of a process."""
 
     t: float
-    """Unix time in seconds."""
     process: str
     pid: int
     cores: list[int]
