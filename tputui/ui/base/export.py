@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from tputui.state.chart_data import Mark
+from tputui.state.chart_data import CoreExtreme, Mark
 from tputui.state.snapshot import LogLine, Snapshot, best_epoch
 from tputui.ui.base.reader_thread import Frame
 
@@ -96,8 +96,9 @@ class Figures(NamedTuple):
 
 
 def _loss(snapshot: Snapshot) -> Figures:
-    """By step: mean and range over all cores, and the mean of each core. Values per core have steps of their own and
-    may be sampled, so the column `of` names what a row contains: both if the steps are the same."""
+    """By step: mean and range over all cores, the mean of each core, and the extremes with their core and step. Values
+    per core have steps of their own and their means may be sampled, so the column `of` names what a row contains: both
+    if the steps are the same."""
     cores = max((len(column.means) for column in snapshot.core_columns), default=0)
     own = tuple(f"core_{core}_mean" for core in range(cores))
     head = ("of", "first_step", "last_step", "t", "mean", "min", "max", "num_values", "num_non_finite")
@@ -110,8 +111,14 @@ def _loss(snapshot: Snapshot) -> Figures:
         mean = (s.t, s.mean, s.min, s.max, s.num_values, s.num_bad) if s is not None else (None,) * 6
         means = tuple(c.means) if c is not None else ()
         num_steps = c.num_steps if c is not None else None
-        rows.append((of, *steps, *mean, num_steps, *means, *(None,) * (cores - len(means))))
-    return Figures((*head, "num_steps_of_cores", *own), rows)
+        ends = (*_extreme(c.highest if c else None), *_extreme(c.lowest if c else None))
+        rows.append((of, *steps, *mean, num_steps, *means, *(None,) * (cores - len(means)), *ends))
+    names = [f"{end}_{part}" for end in ("highest", "lowest") for part in ("value", "core", "step")]
+    return Figures((*head, "num_steps_of_cores", *own, *names), rows)
+
+
+def _extreme(extreme: CoreExtreme | None) -> tuple[Figure, ...]:
+    return (extreme.value, extreme.core, extreme.step) if extreme is not None else (None, None, None)
 
 
 def _cores(snapshot: Snapshot) -> Figures:
