@@ -62,8 +62,8 @@ class BestEpoch:
 
     @property
     def suffix(self) -> str:
-        """`; best loss: 0.194 (epoch 3)`, to follow another sentence; empty if there is no best epoch."""
-        return "" if self.value is None else f"; best {self._monitor}: {self.value:.6g} (epoch {self.epoch})"
+        """`; best validation loss: 0.194 (epoch 3)`, to follow another sentence; empty if there is no best epoch."""
+        return "" if self.value is None else f"; best validation {self._monitor}: {self.value:.6g} (epoch {self.epoch})"
 
 
 class CheckpointManager:

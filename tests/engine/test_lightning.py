@@ -121,7 +121,7 @@ def test_epoch_losses_are_files_and_end_names_the_best(lit: Run) -> None:
     assert np.load(lit.dir / "trn_losses.npy").tolist() == [epoch.train["loss"].avg for epoch in epochs]
     assert np.load(lit.dir / "val_losses.npy").tolist() == [epoch.valid["loss"].avg for epoch in epochs]
     best = [epoch for epoch in epochs if epoch.best][-1]
-    words = f"2 epochs trained; best loss: {best.valid['loss'].avg:.6g} (epoch {best.epoch})"
+    words = f"2 epochs trained; best validation loss: {best.valid['loss'].avg:.6g} (epoch {best.epoch})"
     assert lit.one(ev.TrainingEnded).reason == words
 
 

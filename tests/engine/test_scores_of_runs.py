@@ -53,7 +53,8 @@ def test_score_can_select_the_best_epoch(run: Run) -> None:
     hits = [epoch.scores["hits"] for epoch in epochs]
     assert [epoch.best for epoch in epochs] == [hit > max(hits[:place], default=-1) for place, hit in enumerate(hits)]
     best = max(hits)
-    assert run.one(ev.TrainingEnded).reason == f"3 epochs trained; best hits: {best:g} (epoch {hits.index(best) + 1})"
+    reason = f"3 epochs trained; best validation hits: {best:g} (epoch {hits.index(best) + 1})"
+    assert run.one(ev.TrainingEnded).reason == reason
 
 
 def test_skipped_rows_are_reported_once_with_row_and_column(run: Run) -> None:

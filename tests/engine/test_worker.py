@@ -206,7 +206,7 @@ def test_resume_with_changed_settings_reports_them(runs_dir: Path, interrupted: 
     assert epoch.best, "no epoch was the best by this figure yet"
     content = torch.load(changed.dir / "checkpoints" / "best.pt", weights_only=True)
     assert content["best"] == epoch.valid["accuracy"].avg <= 1.0
-    assert f"best accuracy: {content['best']:.6g}" in changed.one(ev.TrainingEnded).reason
+    assert f"best validation accuracy: {content['best']:.6g}" in changed.one(ev.TrainingEnded).reason
 
 
 def test_epoch_with_failed_save_is_not_the_best(runs_dir: Path) -> None:

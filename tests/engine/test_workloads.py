@@ -82,7 +82,7 @@ def test_a_resnet_learns_ten_labels_with_folds_by_group(tmp_path: Path) -> None:
     assert 0 <= epochs[-1].scores["auc"] <= 1
     assert len([name for name in epochs[-1].scores if name.startswith("auc ")]) == 10
     assert run.one(ev.TrainingPlanned).steps_per_epoch == 5
-    assert "best loss:" in run.one(ev.TrainingEnded).reason
+    assert "best validation loss:" in run.one(ev.TrainingEnded).reason
     assert np.load(run.dir / "val_losses.npy").shape == (3,)
 
 
