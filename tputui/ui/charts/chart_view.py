@@ -154,6 +154,25 @@ class ChartSeries(NamedTuple):
     """The core that currently deviates from the others."""
 
 
+class ValidCurve(NamedTuple):
+    """The validation loss at the visible steps. Computed once per epoch, since a run may have thousands."""
+
+    points: Sequence[MetricPoint]
+    ends: tuple[float, ...]
+    """Least and greatest finite value; empty without any."""
+    bad: Sequence[MetricPoint]
+    """The points that are NaN or infinite."""
+    best_epoch: int | None
+    """The best epoch of the run."""
+
+    @classmethod
+    def of(cls, points: Sequence[MetricPoint], best_epoch: int | None) -> ValidCurve:
+        """The curve of some points."""
+        finite = [point.value for point in points if math.isfinite(point.value)]
+        ends = (min(finite), max(finite)) if finite else ()
+        return cls(points, ends, [point for point in points if point.is_bad], best_epoch)
+
+
 class VisibleData(NamedTuple):
     """The visible part of the series, and the view."""
 
@@ -167,10 +186,8 @@ class VisibleData(NamedTuple):
     outlier: OutlierView | None
     columns: ColumnCache
     """The columns of the segments. Valid until the cache follows other segments."""
-    valid: Sequence[MetricPoint] = ()
-    """The validation loss of the visible epochs; empty in views without it."""
-    best_epoch: int | None = None
-    """The best epoch of the run."""
+    valid: ValidCurve | None = None
+    """The validation loss at the visible steps; None in views without it."""
     extremes: Extremes = Extremes()
     """The highest and lowest losses of single cores and steps."""
 
@@ -240,7 +257,8 @@ def with_axes(data: VisibleData, body: list[Line], axes: Axes, height: int) -> l
     """The body of a chart with its axes and the line of events."""
     signs = marks_line(data, axes)
     dots = [dot for segment, dot in zip(data.segments, axes.x.dots(), strict=True) if segment.num_bad]
-    bad = bad_signs([*dots, *(axes.x.dot(axes.x.at(point.step)) for point in data.valid if point.is_bad)])
+    wrong = data.valid.bad if data.valid is not None else ()
+    bad = bad_signs([*dots, *(axes.x.dot(axes.x.at(point.step)) for point in wrong)])
     has_strip = height >= STRIP_FROM
     on_ruler: dict[int, EventSign] = bad if has_strip else {**signs, **bad}
     lines = [*sided(body, axes), *ruler_lines(axes, on_ruler, cursor_cell(data, axes))]
@@ -261,8 +279,8 @@ def cursor_cell(data: VisibleData, axes: Axes) -> int | None:
 
 def scale_of(data: VisibleData) -> Scale | None:
     """The y axis that covers all visible values."""
-    valid = [point.value for point in data.valid if math.isfinite(point.value)]
-    return scale_for(data.columns.lows + data.columns.highs + valid, data.view.log)
+    valid = data.valid.ends if data.valid is not None else ()
+    return scale_for([*data.columns.lows, *data.columns.highs, *valid], data.view.log)
 
 
 def sampled(data: VisibleData) -> tuple[str, ...]:

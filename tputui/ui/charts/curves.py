@@ -40,7 +40,7 @@ def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tu
         return band, [mean]
     row = dot_of(axes.y, band.canvas.dots_y)
     fill_band(band.canvas, columns, row)
-    lines = [validation.layer(data.valid, axes), mean] if data.valid else [mean]
+    lines = [validation.layer(data.valid.points, axes), mean] if data.valid is not None else [mean]
     if data.outlier is not None:
         outlier = Layer(axes.canvas(), "alert")
         trace_core(outlier.canvas, data.cores, data.outlier.core, axes.x, row)
@@ -69,7 +69,9 @@ def draw_overlay(data: VisibleData, width: int, height: int) -> Chart:
         trace(mean.canvas, smooth, row)
         if data.outlier is not None:
             trace_core(outlier.canvas, data.cores, data.outlier.core, axes.x, row)
-    layers = [cores, validation.layer(data.valid, axes), mean, outlier] if data.valid else [cores, mean, outlier]
+    layers = [cores, mean, outlier]
+    if data.valid is not None:
+        layers.insert(1, validation.layer(data.valid.points, axes))
     body = validation.with_marks(braille.compose(layers, guide=cursor_cell(data, axes)), data, axes)
     notes = (_note(data.cores, shown), *sampled(data))
     return Chart(with_axes(data, body, axes, height), axes, notes, hidden_by_log(data))

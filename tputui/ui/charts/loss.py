@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
-from tputui.state.metric_series import LOSS, MetricPoint, validation_points
+from tputui.state.metric_series import LOSS, validation_points
 from tputui.state.outlier import OutlierRow, OutlierSearch, deviating_cores_of
 from tputui.state.snapshot import EpochView, best_epoch
 from tputui.ui.charts import heatmap, small_multiples, validation
 from tputui.ui.charts.axis import NON_FINITE_MARK, XKind
-from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, column_at, visible_data
+from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, ValidCurve, VisibleData, column_at, visible_data
 from tputui.ui.charts.columns import ColumnCache, smoothed
 from tputui.ui.charts.curves import draw_band, draw_overlay
 from tputui.ui.charts.events_line import sign_of
@@ -94,8 +94,8 @@ class LossChart:
         self._heat = HeatMemory()
         self._spans = MultiplesMemory()
         self._spikes = SpikeFinder()
-        self._valid: tuple[Sequence[EpochView], list[MetricPoint]] = ((), [])
-        """The validation loss, and the epochs that it is from."""
+        self._valid: tuple[Sequence[EpochView], object, ValidCurve | None] = ((), None, None)
+        """The epochs and the visible steps of the validation loss, and its curve."""
 
     @property
     def complete(self) -> bool:
@@ -113,11 +113,9 @@ class LossChart:
         data = data._replace(extremes=self._spikes.find(data.cores, self._detector.median_of, steps))
         if view.kind not in _KINDS_WITH_VALID or not epochs:
             return data
-        if self._valid[0] is not epochs:
-            self._valid = (epochs, validation_points(epochs, LOSS))
-        best = best_epoch(epochs)
-        valid = validation.visible_points(self._valid[1], data)
-        return data._replace(valid=valid, best_epoch=best.epoch if best is not None else None)
+        if self._valid[0] is not epochs or self._valid[1] != steps:
+            self._valid = (epochs, steps, _valid_curve(epochs, steps))
+        return data._replace(valid=self._valid[2])
 
     def draw(self, data: VisibleData, width: int, height: int) -> Chart | None:
         """The chart; None if there is not enough room."""
@@ -130,6 +128,15 @@ class LossChart:
         if data.view.kind == "heat":
             return heatmap.draw(data, width, height, self._heat)
         return draw_band(data, width, height)
+
+
+def _valid_curve(epochs: Sequence[EpochView], steps: tuple[int, int] | None) -> ValidCurve | None:
+    """The validation loss of the epochs that ended at `steps`, by default of all; None without any."""
+    points = validation_points(epochs, LOSS)
+    if steps is not None:
+        points = [point for point in points if steps[0] <= point.step <= steps[1]]
+    best = best_epoch(epochs)
+    return ValidCurve.of(points, best.epoch if best is not None else None) if points else None
 
 
 def _shown_outlier(
@@ -168,10 +175,11 @@ def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_no
 def _valid_value(data: VisibleData) -> Line:
     """The newest visible validation loss; at the cursor that of the newest epoch that had ended."""
     cursor = data.view.cursor
-    known = data.valid if cursor is None else [point for point in data.valid if point.step <= cursor]
+    points = data.valid.points if data.valid is not None else ()
+    known = len(points) if cursor is None else bisect.bisect_right(points, cursor, key=lambda point: point.step)
     if not known:
         return []
-    point = known[-1]
+    point = points[known - 1]
     epoch = f" epoch {point.epoch}" if cursor is not None else ""
     value = Span(f"{fmt.number(point.value)}{epoch} ", "plain" if math.isfinite(point.value) else "bad")
     return [Span(f" {validation.MARK.mark} ", validation.TONE), Span("valid ", "label"), value]
@@ -179,7 +187,8 @@ def _valid_value(data: VisibleData) -> Line:
 
 def _best_value(data: VisibleData) -> Line:
     """The validation loss of the best epoch, if that is visible."""
-    best = next((point for point in data.valid if point.epoch == data.best_epoch), None)
+    valid = data.valid
+    best = next((p for p in reversed(valid.points) if p.epoch == valid.best_epoch), None) if valid is not None else None
     if best is None:
         return []
     star = validation.BEST

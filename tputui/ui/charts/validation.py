@@ -25,14 +25,6 @@ _DASH, _PERIOD = 1, 3
 """Dot columns with a dot, and the period of the dotted line."""
 
 
-def visible_points(points: Sequence[MetricPoint], data: VisibleData) -> Sequence[MetricPoint]:
-    """The points at the visible steps."""
-    if data.view.window is None or not data.segments:
-        return points
-    first, last = data.segments[0].first_step, data.segments[-1].last_step
-    return [point for point in points if first <= point.step <= last]
-
-
 def dots_of(points: Sequence[MetricPoint], x: XAxis) -> list[int]:
     """The dot column of every point."""
     if x.kind not in ("step", "examples") or x.high <= x.low:
@@ -75,7 +67,7 @@ def dotted(canvas: Canvas, points: Sequence[tuple[int, float]], row: Callable[[f
 
 def with_marks(body: list[Line], data: VisibleData, axes: Axes) -> list[Line]:
     """The body of a chart with the circles and the star of the validation values in it."""
-    return marked(body, data.valid, data.best_epoch, axes) if data.valid else body
+    return marked(body, data.valid.points, data.valid.best_epoch, axes) if data.valid is not None else body
 
 
 def marked(

@@ -150,7 +150,8 @@ class LossPanel(RunPanel[LossPart]):
 
     def _draw_metrics(self, part: LossPart, width: int, height: int) -> Drawing:
         """As many metrics as fit, below the legend or the position of the cursor."""
-        data = self._chart.visible(part.whole, self.look._replace(kind="multiples"))
+        # Without cores, whose outlier these charts do not show.
+        data = self._chart.visible(part.whole._replace(cores=[]), self.look._replace(kind="multiples"))
         page = self._metrics.draw(part.source, self.look.metric, data, width, height)
         if page is None:
             self._drawn = None
