@@ -55,6 +55,9 @@ class FakeLaunchService:
     def machine_error(self) -> str | None:
         return self._machine_error
 
+    def data_sets(self) -> dict[str, bool]:
+        return {"rgbd": False, "ct": True}
+
     def describe(self, task: str, stop: Event) -> TaskDescription:
         if self._check_error:
             raise LaunchError(self._check_error)

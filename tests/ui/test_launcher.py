@@ -13,6 +13,7 @@ from tests.ui.driving import AppPilot, drive, text, until
 from tests.ui.fake_launch_service import TOML, FakeLaunchService, edit, home, make_place, pick
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
+from tputui.ui.launch import configs
 from tputui.ui.launch.fields_panel import FieldsPanel
 from tputui.ui.launch.picker import ConfigPicker
 from tputui.ui.launch.screen import LauncherScreen
@@ -346,7 +347,7 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "1 run," in text(pilot.app.screen) and "done" in text(pilot.app.screen))
         await pilot.press("n")
-        await until(pilot, lambda: shows(pilot, "Re-run or resume", "run-old", "done, step 66/66"))
+        await until(pilot, lambda: shows(pilot, "Re-run or resume", "run-old", "done, train loss", "step 66/66"))
         await pilot.press("end", "r")
         await until(pilot, lambda: shows(pilot, "resumes the last checkpoint of run-old", "Ready"))
         await pilot.press("ctrl+s")
@@ -357,6 +358,53 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
     drive(home(place, service), script, size=(160, 45))
     assert service.launches[0].resume == run_dir
     assert service.launches[0].tables["model"] == {"channels": 32, "dropout": 0.1}
+
+
+def test_configurations_show_whether_their_data_is_present(place: Path) -> None:
+    samples = place / "sample_configs"
+    (samples / "depth.toml").write_text('task = "mask_depth"\n[data]\nsource = "set:rgbd/frames.csv"\n')
+    (samples / "lost.toml").write_text('task = "tabular"\n[data]\nsource = "lost.csv"\n')
+    (samples / "mine.toml").write_text('task = "my_project.tasks:Mine"\n')
+    (samples / "scan.toml").write_text('task = "image_labels"\n[data]\nsource = "set:ct/train.csv"\n')
+
+    def row(pilot: AppPilot, name: str) -> str:
+        return next(line for line in text(pilot.app.screen).splitlines() if name in line)
+
+    async def script(pilot: AppPilot) -> None:
+        await pick(pilot)
+        await until(pilot, lambda: "needs data fetch" in row(pilot, "depth.toml"))
+        assert "ready" in row(pilot, "small.toml")
+        assert "ready" in row(pilot, "scan.toml")
+        assert "ready" in row(pilot, "Blank configuration")
+        assert "data not found" in row(pilot, "lost.toml")
+        assert "ready" not in row(pilot, "mine.toml")
+        first, *_, last = [line for line in text(pilot.app.screen).splitlines() if "sample_configs/" in line]
+        assert "lost.toml" in first
+        assert "scan.toml" in last, "sets that are fetched come after the others"
+        for _ in range(3):
+            await pilot.press("down")
+        await until(pilot, lambda: shows(pilot, "fetch its data first: tputui data fetch rgbd"))
+        await pilot.press("up")
+        await until(pilot, lambda: not shows(pilot, "tputui data fetch"))
+
+    drive(home(place), script, size=(120, 36))
+
+
+def test_enter_on_the_empty_list_opens_the_digits_demo(place: Path) -> None:
+    (place / "sample_configs" / "digits.toml").write_text(TOML)
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: shows(pilot, "No runs in", "digits demo", "new run"))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LauncherScreen) and shows(pilot, "Ready"))
+        assert shows(pilot, "sample_configs/digits.toml")
+
+    drive(home(place), script, size=(80, 24))
+
+
+def test_demo_without_the_sample_is_the_blank_configuration(tmp_path: Path) -> None:
+    assert configs.demo(tmp_path) is configs.BLANK
+    assert configs.BLANK.task == "digits"
 
 
 def test_a_read_only_view_starts_nothing(place: Path) -> None:

@@ -31,8 +31,18 @@ from tputui.ui.launch.field_values import (
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import width_of
 from tputui.ui.runs.columns import COLUMNS
-from tputui.ui.runs.filter import SORT_KEYS, SortKey, SortOrder, parse_filter, parse_sort_order, sort_rows, unknown_keys
-from tputui.ui.runs.rows import RunRow
+from tputui.ui.runs.empty import empty_text
+from tputui.ui.runs.filter import (
+    SORT_KEYS,
+    RunFilter,
+    SortKey,
+    SortOrder,
+    parse_filter,
+    parse_sort_order,
+    sort_rows,
+    unknown_keys,
+)
+from tputui.ui.runs.rows import Listing, RunRow
 from tputui.ui.runs.table import cell, reason_line, short_age, short_span
 from tputui.ui.widgets.line_input import EditedText, press, spans
 
@@ -320,3 +330,17 @@ def test_problems_come_before_the_end_reason() -> None:
     assert "".join(span.text for span in reason_line(long)) == (
         "! 1 recompile  long: ended at once on request, at step 6886"
     )
+
+
+def test_empty_list_is_a_card_if_there_is_room() -> None:
+    empty = empty_text(Path("/runs"), Listing({}, None), RunFilter(), may_start=True)
+    for width, height in ((80, 20), (200, 45), (44, 12)):
+        lines = ["".join(span.text for span in line) for line in empty.draw(width, height)]
+        assert len(lines) <= height
+        assert all(len(line) <= width for line in lines)
+        assert any("\u256d" in line for line in lines)
+    small = ["".join(span.text for span in line) for line in empty.draw(36, 8)]
+    assert small[1] == "  No runs in /runs yet."
+    read_only = empty_text(Path("/runs"), Listing({}, None), RunFilter(), may_start=False)
+    assert read_only.sentences[1] == "Start one with `tputui run CONFIG`."
+    assert not read_only.keys

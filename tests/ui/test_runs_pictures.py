@@ -74,7 +74,7 @@ def test_offers(snap_compare: Compare, app: ScreenApp, size: tuple[int, int]) ->
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot)
         await pick(pilot)
-        await until(pilot, lambda: "digits-1" in text(pilot.app.screen))
+        await until(pilot, lambda: "digits-1" in text(pilot.app.screen) and "ready" in text(pilot.app.screen))
 
     assert snap_compare(app, terminal_size=size, run_before=script)
 

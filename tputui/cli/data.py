@@ -82,8 +82,13 @@ def run(args: argparse.Namespace) -> ExitCode:
     return _list(args.json) if args.action == "list" else _fetch(args.name, args.to, args.json)
 
 
+def list_sets() -> list[Set]:
+    """The data sets of the catalog. Raises `CommandError`."""
+    return _decoded(_engine(["list"]), list[Set])
+
+
 def _list(as_json: bool) -> ExitCode:
-    sets = _decoded(_engine(["list"]), list[Set])
+    sets = list_sets()
     if as_json:
         say_json(sets, indent=2)
     else:

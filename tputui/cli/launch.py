@@ -23,6 +23,7 @@ import msgspec
 from tputui import __version__, config
 from tputui.check_result import CheckResult, TaskDescription
 from tputui.cli.console import CommandError
+from tputui.cli.data import list_sets
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -253,6 +254,13 @@ class EngineLaunchService:
     def machine_error(self) -> str | None:
         """Why this machine cannot train; None if it can."""
         return environment_problem(self._environ)
+
+    def data_sets(self) -> dict[str, bool]:
+        """The data sets of the engine's catalog, each with whether it was fetched; empty if it cannot be read."""
+        try:
+            return {entry.name: entry.path is not None for entry in list_sets()}
+        except (CommandError, OSError):
+            return {}
 
     def describe(self, task: str, stop: Event) -> TaskDescription:
         """The options of a task. Raises `LaunchError`."""

@@ -17,6 +17,9 @@ from typing import Any, Literal, NamedTuple
 from tputui.telemetry import rundir
 
 SAMPLES = "sample_configs"
+DEMO = Path(SAMPLES) / "digits.toml"
+DATA_SET_SCHEME = "set:"
+"""Begins a path in a fetched data set: `set:NAME/FILE`."""
 MAX_DIRECTORIES = 2_000
 MAX_FILES = 500
 MAX_DEPTH = 5
@@ -43,6 +46,21 @@ class ConfigChoice(NamedTuple):
     """The configuration file; for a run the one it was started with."""
 
     @property
+    def data_source(self) -> str | None:
+        """The path of the data; None if the configuration names none."""
+        data = self.tables.get("data")
+        source = data.get("source") if isinstance(data, Mapping) else None
+        return source if isinstance(source, str) else None
+
+    @property
+    def data_set(self) -> str | None:
+        """The data set that must be fetched before it can be used; None if the data is from elsewhere."""
+        source = self.data_source
+        if source is None or not source.startswith(DATA_SET_SCHEME):
+            return None
+        return source.removeprefix(DATA_SET_SCHEME).partition("/")[0]
+
+    @property
     def task(self) -> str:
         """The task; empty if unknown."""
         return str(self.tables.get("task", ""))
@@ -51,6 +69,15 @@ class ConfigChoice(NamedTuple):
     def name(self) -> str:
         """The label in the list."""
         return self.path.name if self.kind == "run" else str(self.path)
+
+
+class Readiness(NamedTuple):
+    """Whether the data of a configuration is present."""
+
+    label: Literal["", "ready", "needs data fetch", "data not found"]
+    """Empty if that is not known."""
+    command: str
+    """The command that gets the data; empty if none is needed."""
 
 
 BLANK = ConfigChoice(
@@ -63,7 +90,7 @@ BLANK = ConfigChoice(
 
 
 def files(start: Path) -> list[ConfigChoice]:
-    """The configuration files below a directory, `sample_configs` first, then by path."""
+    """The configuration files below a directory, `sample_configs` first."""
     choices = []
     for path in _toml_files(start):
         choice = _read(path, path.relative_to(start))
@@ -71,7 +98,35 @@ def files(start: Path) -> list[ConfigChoice]:
             choices.append(choice)
         if len(choices) == MAX_FILES:
             break
-    return sorted(choices, key=lambda each: (each.path.parts[0] != SAMPLES, len(each.path.parts), str(each.path)))
+    return sorted(choices, key=_position)
+
+
+def _position(choice: ConfigChoice) -> tuple[bool, bool, int, str]:
+    """Samples first, and of them those that need no data set."""
+    parts = choice.path.parts
+    return parts[0] != SAMPLES, choice.data_set is not None, len(parts), str(choice.path)
+
+
+def demo(start: Path) -> ConfigChoice:
+    """The digits sample below a directory, else the blank configuration, which has the same task."""
+    found = _read(start / DEMO, DEMO)
+    return found if found is not None and found.error is None else BLANK
+
+
+def readiness(choice: ConfigChoice, data_sets: Mapping[str, bool], start: Path) -> Readiness:
+    """Whether the data of a configuration is present. Relative paths are below `start`."""
+    if choice.error is not None:
+        return Readiness("", "")
+    name, source = choice.data_set, choice.data_source
+    if name is not None:
+        if name not in data_sets:
+            return Readiness("", "")
+        command = f"tputui data fetch {name}"
+        return Readiness("ready", "") if data_sets[name] else Readiness("needs data fetch", command)
+    if source is not None:
+        return Readiness("ready" if (start / Path(source).expanduser()).exists() else "data not found", "")
+    # The data of a task of one's own is not known.
+    return Readiness("" if ":" in choice.task else "ready", "")
 
 
 def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[ConfigChoice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ from textual.screen import Screen
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
-from tputui.ui.launch.configs import BLANK, ConfigChoice
+from tputui.ui.launch.configs import BLANK, ConfigChoice, Readiness
 from tputui.ui.launch.form import PickedConfig
-from tputui.ui.render.lines import Line, Span, clean, crop, fit, paragraph
+from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, paragraph
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_widget import Drawn
@@ -26,6 +26,7 @@ from tputui.ui.widgets.panel import ListPanel
 _HEADINGS = {"file": "Configuration files", "blank": "", "run": "Re-run or resume"}
 _NAME_WIDTHS = (20, 46)
 _TASK_WIDTH = 14
+_LABEL_WIDTH = 16
 
 
 class ConfigsPart(NamedTuple):
@@ -35,6 +36,8 @@ class ConfigsPart(NamedTuple):
     is_searching: bool
     directory: str
     """The directory that was searched."""
+    readiness: tuple[Readiness, ...] = ()
+    """Of each configuration, once it is known."""
 
 
 class ConfigsPanel(ListPanel[ConfigsPart]):
@@ -45,6 +48,9 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
 
     class Chosen(Message):
         """The configuration under the cursor was clicked."""
+
+    class Moved(Message):
+        """The cursor is on another configuration."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -69,6 +75,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
         if self._part is not None and self._part.choices:
             self._index = min(max(self._index + by, 0), len(self._part.choices) - 1)
             self.redraw()
+            self.post_message(self.Moved())
 
     def on_click(self, event: events.Click) -> None:
         """Moves the cursor to a configuration; chooses the one that is already under it."""
@@ -80,6 +87,13 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
             self.post_message(self.Chosen())
         self._index = index
         self.redraw()
+        self.post_message(self.Moved())
+
+    @property
+    def command(self) -> str:
+        """The command that gets the data of the configuration under the cursor; empty if none is needed."""
+        known = self._part.readiness if self._part is not None else ()
+        return known[self._index].command if self._index < len(known) else ""
 
     def draw_rows(self, part: ConfigsPart, width: int, height: int) -> list[Line]:
         """One row per configuration, with a heading for each kind."""
@@ -97,7 +111,8 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
             if index == self._index:
                 self.cursor_row = len(rows)
             self._row_indices.append(index)
-            rows.append(_line(choice, names, width, is_current=index == self._index))
+            label = part.readiness[index].label if index < len(part.readiness) else ""
+            rows.append(_line(choice, label, names, width, is_current=index == self._index))
         if part.is_searching:
             rows.append([Span(" searching ...", "dim")])
         elif not any(each.kind == "file" for each in part.choices):
@@ -105,7 +120,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
         return rows
 
 
-def _line(choice: ConfigChoice, names: int, width: int, *, is_current: bool) -> Line:
+def _line(choice: ConfigChoice, label: str, names: int, width: int, *, is_current: bool) -> Line:
     name = crop(clean(choice.name), names)
     line: Line = [
         Span(" \u276f " if is_current else "   ", "accent"),
@@ -113,7 +128,8 @@ def _line(choice: ConfigChoice, names: int, width: int, *, is_current: bool) -> 
         Span(f"{crop(clean(choice.task), _TASK_WIDTH):<{_TASK_WIDTH}}  ", "label"),
     ]
     note = Span(clean(choice.error), "warn") if choice.error is not None else Span(clean(choice.summary), "dim")
-    return fit([*line, note], width)
+    tone: Tone = "good" if label == "ready" else "warn"
+    return fit([*line, *([Span(f"{label:<{_LABEL_WIDTH}}  ", tone)] if choice.error is None else []), note], width)
 
 
 class PickerHeader(Drawn):
@@ -122,6 +138,12 @@ class PickerHeader(Drawn):
     def __init__(self) -> None:
         super().__init__(id="head")
         self._notice = ""
+        self._hint = ""
+
+    def hint(self, hint: str) -> None:
+        """Shows a hint while there is no notice; an empty one removes it."""
+        self._hint = hint
+        self.redraw()
 
     def tell(self, notice: str) -> None:
         """Shows a notice; an empty one removes it."""
@@ -131,7 +153,8 @@ class PickerHeader(Drawn):
     def paint(self, width: int, height: int) -> list[Line]:
         """Two lines."""
         title: Line = [Span(" new run ", "strong"), Span("Choose a configuration", "label")]
-        return [fit(title, width), fit([Span(f" {self._notice}", "warn")], width)]
+        second = Span(f" {self._notice}", "warn") if self._notice else Span(f" {self._hint}", "info")
+        return [fit(title, width), fit([second], width)]
 
 
 class ConfigPicker(Screen[PickedConfig | None]):
@@ -143,15 +166,23 @@ class ConfigPicker(Screen[PickedConfig | None]):
     class ConfigsFound(Message):
         """The searching thread found configurations."""
 
-        def __init__(self, choices: tuple[ConfigChoice, ...], *, is_searching: bool) -> None:
+        def __init__(
+            self, choices: tuple[ConfigChoice, ...], readiness: tuple[Readiness, ...], *, is_searching: bool
+        ) -> None:
             super().__init__()
-            self.choices, self.is_searching = choices, is_searching
+            self.choices, self.readiness, self.is_searching = choices, readiness, is_searching
 
-    def __init__(self, config_dir: Path, runs: Sequence[tuple[Path, str]]) -> None:
-        """Files are searched below `config_dir`; `runs` are earlier runs, each with its state in words."""
+    def __init__(
+        self, config_dir: Path, runs: Sequence[tuple[Path, str]], data_sets: Callable[[], Mapping[str, bool]]
+    ) -> None:
+        """Files are searched below `config_dir`; `runs` are earlier runs, each with its state in words.
+
+        `data_sets` returns the data sets that can be fetched, each with whether it was. It is called from a thread.
+        """
         super().__init__()
         self._config_dir = config_dir
         self._runs = runs
+        self._data_sets = data_sets
         self.notices = Notices(self, self._put_notice)
 
     def compose(self) -> ComposeResult:
@@ -168,18 +199,31 @@ class ConfigPicker(Screen[PickedConfig | None]):
 
     @work(thread=True, group="configs")
     def _search(self) -> None:
-        files = tuple(configs.files(self._config_dir))
-        self.post_message(self.ConfigsFound((*files, BLANK), is_searching=bool(self._runs)))
+        found = (*configs.files(self._config_dir), BLANK)
+        self.post_message(self.ConfigsFound(found, (), is_searching=bool(self._runs)))
         if self._runs:
-            self.post_message(self.ConfigsFound((*files, BLANK, *configs.runs(self._runs)), is_searching=False))
+            found = (*found, *configs.runs(self._runs))
+            self.post_message(self.ConfigsFound(found, (), is_searching=False))
+        data_sets = self._data_sets()
+        ready = tuple(configs.readiness(choice, data_sets, self._config_dir) for choice in found)
+        self.post_message(self.ConfigsFound(found, ready, is_searching=False))
 
     def on_config_picker_configs_found(self, message: ConfigsFound) -> None:
         """Shows the configurations found so far."""
         message.stop()
-        self._show(message.choices, is_searching=message.is_searching)
+        self._show(message.choices, message.readiness, is_searching=message.is_searching)
 
-    def _show(self, choices: tuple[ConfigChoice, ...], *, is_searching: bool) -> None:
-        self.query_one(ConfigsPanel).show(ConfigsPart(choices, is_searching, clean(str(self._config_dir))))
+    def _show(
+        self, choices: tuple[ConfigChoice, ...], readiness: tuple[Readiness, ...] = (), *, is_searching: bool
+    ) -> None:
+        directory = clean(str(self._config_dir))
+        self.query_one(ConfigsPanel).show(ConfigsPart(choices, is_searching, directory, readiness))
+        self.on_configs_panel_moved()
+
+    def on_configs_panel_moved(self) -> None:
+        """Names the command that gets the data of the configuration under the cursor."""
+        command = clean(self.query_one(ConfigsPanel).command)
+        self.query_one(PickerHeader).hint(f"fetch its data first: {command}" if command else "")
 
     def keys_in_force(self) -> Sequence[keymap.Key]:
         """The keys of this screen."""

@@ -38,6 +38,9 @@ class LaunchService(Protocol):
     def machine_error(self) -> str | None:
         """Why this machine cannot train; None if it can."""
 
+    def data_sets(self) -> Mapping[str, bool]:
+        """The data sets that `tputui data fetch` knows, each with whether it was fetched; empty if not available."""
+
     def describe(self, task: str, stop: Event) -> TaskDescription:
         """Returns the options of a task. Raises `LaunchError`."""
 

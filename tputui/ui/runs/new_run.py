@@ -47,7 +47,14 @@ class NewRun:
             if picked is not None:
                 self._edit(picked, now)
 
-        self._screen.app.push_screen(ConfigPicker(self._config_dir, runs), edit)
+        self._screen.app.push_screen(ConfigPicker(self._config_dir, runs, self._service.data_sets), edit)
+
+    def edit_demo(self, now: float) -> None:
+        """Opens the launcher with the digits sample. `now` is unix time."""
+        from tputui.ui.launch import configs
+        from tputui.ui.launch.form import PickedConfig
+
+        self._edit(PickedConfig(configs.demo(self._config_dir), resume=False), now)
 
     def _edit(self, picked: PickedConfig, now: float) -> None:
         """Opens the launcher with a configuration; leaving it leads back to the configurations."""

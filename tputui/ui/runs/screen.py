@@ -24,11 +24,12 @@ from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.render.lines import Line, Span, clean
 from tputui.ui.runs.columns import ColumnsInput, known_keys, parse_columns, unknown
 from tputui.ui.runs.edits import EDIT_ACTIONS, Edit, RunEdits
+from tputui.ui.runs.empty import empty_text
 from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
 from tputui.ui.runs.new_run import NewRun
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.rows import Listing, RunRow, RunsReader
-from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, empty_text, reason_line
+from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, reason_line
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_input import LineInput
@@ -68,12 +69,11 @@ class RunsScreen(Screen[MonitorResult]):
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`service` starts runs; None disables that. Configurations are searched below `config_dir`, by default the
-        current directory. `clock` returns unix time."""
+        """`service` starts runs of configurations below `config_dir` (default: the current directory)."""
         super().__init__()
         self._runs_dir = runs_dir
-        self._service = service
-        self._config_dir = config_dir or Path.cwd()
+        directory = config_dir or Path.cwd()
+        self._new_run = NewRun(self, service, directory, self._known, self._started) if service is not None else None
         self._read_only = read_only
         self._clock = clock
         self._reader = RunsReader(runs_dir, lambda listing: self.post_message(self.ListingRead(listing)), clock)
@@ -167,7 +167,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     @property
     def _can_start(self) -> bool:
-        return self._service is not None and not self._read_only
+        return self._new_run is not None and not self._read_only
 
     # Cursor, filter, sort order, marks.
 
@@ -341,9 +341,11 @@ class RunsScreen(Screen[MonitorResult]):
     # Opening a run.
 
     def action_open(self) -> None:
-        """Opens the run under the cursor."""
+        """Opens the run under the cursor; if there are no runs yet, the launcher with the digits demo."""
         row = self.query_one(RunsTable).row
         if row is None:
+            if self._new_run is not None and self._can_start and self._listing is not None and not self._known():
+                self._new_run.edit_demo(self._clock())
             return
         if row.state == "unreadable":
             self.notices.show(f"{row.path.name}: {row.reason}")
@@ -399,10 +401,10 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_new(self) -> None:
         """Opens the list of configurations for a new run."""
-        if self._service is None or self._read_only:
+        if self._new_run is None or self._read_only:
             self.notices.show(f"new run: {_READ_ONLY}")
-            return
-        NewRun(self, self._service, self._config_dir, self._known, self._started).choose(self._clock())
+        else:
+            self._new_run.choose(self._clock())
 
     def _started(self, run_dir: Path) -> None:
         """Opens a run that was just started."""

@@ -16,9 +16,10 @@ from tputui.ui.base.export import Figure, Figures
 from tputui.ui.base.status_text import Sign
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import sparkline
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread, width_of, wrap
+from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread, width_of
 from tputui.ui.runs.columns import ColumnChoice, TableColumn, chosen_cell, layout
-from tputui.ui.runs.filter import RunFilter, SortOrder, unknown_keys
+from tputui.ui.runs.empty import Empty
+from tputui.ui.runs.filter import SortOrder
 from tputui.ui.runs.rows import NUM_COLUMNS, Listing, RowState, RunRow, value_at
 from tputui.ui.widgets.line_widget import Drawn
 
@@ -56,7 +57,7 @@ class RunsTable(Drawn):
         super().__init__(id=id)
         self._rows: Sequence[RunRow] = ()
         self._indices: dict[Path, int] = {}
-        self._empty: tuple[str, ...] = ()
+        self._empty = Empty(())
         self._order = SortOrder()
         self._choice = ColumnChoice()
         self._marked: frozenset[Path] = frozenset()
@@ -82,12 +83,10 @@ class RunsTable(Drawn):
         index = self._indices.get(self._chosen) if self._chosen is not None else None
         return None if index is None else self._rows[index]
 
-    def show(
-        self, rows: Sequence[RunRow], order: SortOrder, marked: frozenset[Path], now: float, empty: Sequence[str]
-    ) -> None:
+    def show(self, rows: Sequence[RunRow], order: SortOrder, marked: frozenset[Path], now: float, empty: Empty) -> None:
         """Replaces the rows; the cursor stays on its run. `empty` is shown if there are no rows."""
         index = self._cursor_index
-        self._rows, self._order, self._marked, self._now, self._empty = rows, order, marked, now, tuple(empty)
+        self._rows, self._order, self._marked, self._now, self._empty = rows, order, marked, now, empty
         self._indices = {row.path: number for number, row in enumerate(rows)}
         if self._chosen in self._indices:
             self._pending = None
@@ -122,7 +121,7 @@ class RunsTable(Drawn):
     def paint(self, width: int, height: int) -> list[Line]:
         """The column titles and rows, or `empty`."""
         if not self._rows:
-            return [[], *([Span(f"  {piece}", "dim")] for text in self._empty for piece in wrap(text, width - 4))]
+            return self._empty.draw(width, height)
         columns, name = self._columns(width)
         chosen = self._cursor_index
         rows = max(height - 1, 1)
@@ -345,23 +344,3 @@ def reason_line(row: RunRow | None) -> Line:
     note = [Span(f": {clean(row.labels.note)}", "info")] if row.labels.note else []
     mark = " \u00b7" if note else ":"
     return [*alarms, Span(clean(row.path.name), "label"), *note, Span(f"{mark} {clean(row.reason)}", "dim")]
-
-
-def empty_text(
-    runs_dir: Path, listing: Listing | None, run_filter: RunFilter, *, may_start: bool, num_hidden: int = 0
-) -> tuple[str, ...]:
-    """The text shown instead of an empty table: why it is empty, and what to do next."""
-    directory = clean(str(runs_dir))
-    if listing is None:
-        return (f"Looking for runs in {directory} ...",)
-    if listing.error is not None:
-        return (clean(listing.error), "Choose another directory with tputui --runs-dir DIR or $TPUTUI_RUNS.")
-    known = list(listing.rows.values())
-    if known:
-        if num_hidden == len(known):
-            return (f"{fmt.counted(num_hidden, 'run')}, all archived. Press a to show them.",)
-        unknown = unknown_keys(run_filter, known)
-        reason = f"No run has a key called {', '.join(unknown)}." if unknown else "No run matches the filter."
-        return (f"{reason} Press esc to show all {len(known) - num_hidden} runs.",)
-    hint = "Press n to configure and start a run." if may_start else "Start one with `tputui run CONFIG`."
-    return (f"No runs in {directory} yet.", hint)
