@@ -176,7 +176,7 @@ def test_at_80x24_cursor_and_outlier_share_one_line() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "\u25b4 core 5 +1.81" in shown(pilot)
         await pilot.press("comma")
-        assert "step 330 mean" in shown(pilot)
+        assert "step 330 train" in shown(pilot)
 
     drive(monitor(made.outlying()), script, size=(80, 24))
 

@@ -242,7 +242,8 @@ def cursor_values(data: VisibleData, row: range | None = None) -> tuple[Line, Li
     if row is not None and column is not None and row.stop <= len(column.means):
         return _position(segment, column, data, step), _of_row(column, row)
     smooth = data.smooth[index] if data.smooth else None
-    return _position(segment, segment, data, step), [*_values(segment, column, data, smooth), *_valid_value(data)]
+    train, *more = _values(segment, column, data, smooth)
+    return _position(segment, segment, data, step), [train, *_valid_value(data), *more]
 
 
 def _steps(of: Segment | CoreColumn) -> str:

@@ -132,7 +132,7 @@ class Panel(Drawn, Generic[PartT]):
         drawing = self.draw(self._part, inner, room)
         more = [line for part in drawing.along for line in (part.head, *part.rows)]
         rows = [fit(row, inner) for row in (*drawing.head, *drawing.rows[:COPIED_ROWS_MAX], *more)]
-        return plain_text([[Span(" \u00b7 ".join(text for text in (self.name_shown, drawing.note) if text))], *rows])
+        return plain_text([[Span(" \u00b7 ".join(text for text in (self.title, drawing.note) if text))], *rows])
 
     def scroll_rows(self, rows: int) -> None:
         """Scroll by a number of rows, down if positive."""
