@@ -152,6 +152,13 @@ def test_states_differ_for_every_colour_vision(seen: str | None) -> None:
             assert math.dist(lab(str(one), seen), lab(str(other), seen)) > 30, (one, other)
 
 
+@pytest.mark.parametrize("seen", [None, *BLINDNESS])
+def test_ends_and_middle_of_the_heat_map_differ_for_every_colour_vision(seen: str | None) -> None:
+    theme = COLOUR_BLIND
+    below, middle, above = (lab(str(colour), seen) for colour in (theme.primary, theme.background, theme.error))
+    assert min(math.dist(below, middle), math.dist(middle, above), math.dist(below, above)) > 30
+
+
 def contrast(one: str, other: str) -> float:
     """The contrast ratio of WCAG 2."""
     light = sorted((((lab(colour)[0] + 16) / 116) ** 3 for colour in (one, other)), reverse=True)

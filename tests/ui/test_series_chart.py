@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.ui import made
 from tputui.state.chart_data import Segment
-from tputui.ui.charts import axis
-from tputui.ui.charts.axis import NON_FINITE_MARK, dot_row
+from tputui.ui.charts import scale as y_scale
+from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.columns import columns
+from tputui.ui.charts.scale import dot_row
 from tputui.ui.charts.series_chart import chart_over_steps
 from tputui.ui.render.braille import ABOVE, BELOW, Canvas
 from tputui.ui.render.lines import Line, width_of
@@ -121,11 +122,11 @@ def test_chart_shows_the_spike_at_its_column_and_row() -> None:
     segments[99] = made.segment(100, [*(made.loss_at(100, core) for core in range(7)), 8.0])
     drawn = chart_over_steps(segments, 80, 20)
     assert drawn is not None
-    first_row = text(drawn.lines[0])
     assert drawn.axes.y is not None
-    assert drawn.axes.y.high == 8.0
-    spike = [index for index, mark in enumerate(first_row[7:], start=7) if mark != " "]
-    left, across = 80 - len(first_row[7:]), 80 - 7
+    assert 8.0 <= drawn.axes.y.high < 9.0
+    row = text(drawn.lines[dot_row(8.0, drawn.axes.y, drawn.axes.rows * 4) // 4])
+    spike = [index for index, mark in enumerate(row[7:], start=7) if mark != " "]
+    left, across = 80 - len(row[7:]), 80 - 7
     assert len(spike) == 1
     assert (spike[0] - left) / across == pytest.approx(99 / 199, abs=0.03)
 
@@ -173,34 +174,75 @@ def test_no_value_and_no_size_breaks_the_chart(rows: list[list[float]], width: i
 
 
 def test_dot_rows_of_the_ends() -> None:
-    scale = axis.Scale(1.0, 3.0)
+    scale = y_scale.Scale(1.0, 3.0)
     assert [dot_row(value, scale, 41) for value in (3.0, 2.0, 1.0)] == [0, 20, 40]
-    log = axis.Scale(1.0, 100.0, log=True)
+    log = y_scale.Scale(1.0, 100.0, log=True)
     assert [dot_row(value, log, 41) for value in (100.0, 10.0, 1.0, -5.0)] == [0, 20, 40, 40]
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(1, 12))
 def test_ticks_are_few_and_within(low: float, extent: float, count: int) -> None:
-    scale = axis.Scale(low, low + extent)
-    found = axis.ticks(scale, count)
+    scale = y_scale.Scale(low, low + extent)
+    found = y_scale.ticks(scale, count)
     slack = extent * 1e-6 + abs(low) * 1e-9
     assert len(found) <= count
     assert all(scale.low - slack <= value <= scale.high + slack for value in found)
 
 
 def test_ticks_are_round() -> None:
-    assert axis.ticks(axis.Scale(0.05, 2.4), 4) == [1.0, 2.0]
-    assert axis.ticks(axis.Scale(0.013, 0.041), 5) == pytest.approx([0.02, 0.03, 0.04])
-    assert axis.ticks(axis.Scale(0.02, 30.0, log=True), 4) == [0.1, 1.0, 10.0]
-    assert axis.step_ticks(1, 66, 5) == [20, 40, 60]
-    assert axis.step_ticks(5, 5, 5) == [5]
-    assert axis.step_ticks(1, 3, 4) == [1, 2, 3]
+    assert y_scale.ticks(y_scale.Scale(0.05, 2.4), 4) == [1.0, 2.0]
+    assert y_scale.ticks(y_scale.Scale(0.013, 0.041), 5) == pytest.approx([0.02, 0.03, 0.04])
+    assert y_scale.ticks(y_scale.Scale(0.02, 30.0, log=True), 4) == [0.1, 1.0, 10.0]
+    assert y_scale.step_ticks(1, 66, 5) == [20, 40, 60]
+    assert y_scale.step_ticks(5, 5, 5) == [5]
+    assert y_scale.step_ticks(1, 3, 4) == [1, 2, 3]
 
 
 def test_tick_labels_are_distinct() -> None:
-    assert [axis.label(value, 0.05) for value in (0.05, 0.1, 1.0)] == ["0.05", "0.10", "1.00"]
-    assert axis.label(0.0, 1) == "0"
-    assert axis.label(2e7, 1e7) == "2e+07"
+    assert [y_scale.label(value, 0.05, 1.0) for value in (0.05, 0.1, 1.0)] == ["0.05", "0.10", "1.00"]
+    assert y_scale.label(0.0, 1, 1) == "0"
+    assert y_scale.label(2e7, 1e7, 2e7) == "2e+07"
+
+
+def test_all_ticks_have_the_same_form() -> None:
+    small = y_scale.y_labels(y_scale.fitted(y_scale.Scale(0.0, 9.7e-5), 12), 12)
+    assert {text[-4:] for text in small.values()} == {"e-05", "0"}
+    large = y_scale.y_labels(y_scale.fitted(y_scale.Scale(2e5, 1.4e6), 12), 12)
+    assert all(text.endswith("e+06") for text in large.values())
+    log = y_scale.y_labels(y_scale.fitted(y_scale.Scale(3e-6, 2.0, True), 12), 12)
+    assert len(log) >= 3
+    assert len({"e" in text for text in log.values()}) == 1
+
+
+RANGES = st.tuples(st.floats(-1e6, 1e6), st.floats(1e-9, 1e9)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@given(RANGES, st.integers(4, 60))
+def test_y_ticks_are_evenly_spaced_round_values(ends: tuple[float, float], rows: int) -> None:
+    scale = y_scale.Scale(*ends)
+    _assert_even(scale, y_scale.fitted(scale, rows), rows)
+
+
+@given(st.floats(-12, 6), st.floats(1.01, 12), st.integers(4, 60))
+def test_ticks_of_a_log_axis_are_evenly_spaced(power: float, decades: float, rows: int) -> None:
+    scale = y_scale.Scale(10.0**power, 10.0 ** (power + decades), True)
+    found = y_scale.fitted(scale, rows)
+    _assert_even(scale, found, rows)
+    assert math.log10(found.high / found.low) <= decades * 1.61
+
+
+def _assert_even(scale: y_scale.Scale, found: y_scale.Scale, rows: int) -> None:
+    assert found.low <= scale.low
+    assert found.high >= scale.high
+    if not found.tick:
+        return
+    places = sorted(y_scale.y_labels(found, rows))
+    gaps = {b - a for a, b in itertools.pairwise(places)}
+    assert len(gaps) <= 1, "uneven"
+    assert len(places) >= 2
+    if not scale.log:
+        assert found.high - found.low <= 1.61 * (scale.high - scale.low)
+        assert found.low >= 0 or scale.low < 0
 
 
 def test_segment_is_drawn_at_the_middle_of_its_steps() -> None:

@@ -176,6 +176,11 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         """Whether the terminal shows no colours, so that pictures must be drawn with characters."""
         return not self.output_filter.colour or self.console.color_system is None
 
+    @property
+    def has_many_colours(self) -> bool:
+        """Whether the terminal has at least 256 colours."""
+        return self.console.color_system in ("256", "truecolor")
+
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """The variables that the style sheet needs before a theme is set."""
         return VARIABLES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
@@ -12,7 +11,8 @@ from tputui import formatting as fmt
 from tputui.state.chart_data import Segment
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.charts.events_line import SIGNS, EventSign, line_of
-from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas
+from tputui.ui.charts.scale import Scale, step_ticks, ticks
+from tputui.ui.render.braille import DOTS_X, Canvas
 from tputui.ui.render.lines import Line, Span
 
 NON_FINITE_MARK = SIGNS["non_finite"].mark
@@ -25,96 +25,12 @@ _ROOMS = 32
 """Number of axis lengths per power of two."""
 
 
-class Scale(NamedTuple):
-    """Values from `low` to `high` along a linear or logarithmic axis."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    def place(self, value: float) -> float:
-        """Position of a value: 0 at `low`, 1 at `high`; on a log axis 0 for values <= 0."""
-        low, high = self.low, self.high
-        if self.log:
-            if value <= 0:
-                return 0.0
-            low, high, value = math.log(low), math.log(high), math.log(value)
-        return (value - low) / (high - low) if high > low else 0.5
-
-
-def scale_for(values: Sequence[float], log: bool = False) -> Scale | None:
-    """The scale of all finite values, if `log` of the positive ones; None if there are none."""
-    # A finite sum proves quickly that all values are finite.
-    finite = values if math.isfinite(sum(values)) else list(filter(math.isfinite, values))
-    if log:
-        finite = [value for value in finite if value > 0]
-    if not finite:
-        return None
-    low, high = min(finite), max(finite)
-    if low == high:
-        pad = abs(low) * 0.05 or 0.5
-        return Scale(low / 1.05, high * 1.05, log) if log else Scale(low - pad, high + pad)
-    return Scale(low, high, log)
-
-
 def with_room(length: float) -> float:
     """Round a length up so that the result changes only after the length has grown by 1/32 to 1/16."""
     if not 0.0 < length < math.inf:
         return length
     share, power = math.frexp(length)
     return math.ldexp(math.ceil(share * _ROOMS) / _ROOMS, power)
-
-
-def ticks(scale: Scale, count: int) -> list[float]:
-    """At most `count` round values within the scale, in ascending order."""
-    if count < 1 or not scale.high > scale.low:
-        return []
-    if scale.log and scale.high / scale.low >= 10:
-        return _powers(scale, count)
-    step = _round_step((scale.high - scale.low) / count)
-    found = _multiples(scale, step)
-    while len(found) > count:
-        step = _round_step(step * 1.01)
-        found = _multiples(scale, step)
-    return found
-
-
-def step_ticks(first: int, last: int, count: int) -> list[int]:
-    """At most `count` round steps from `first` to `last`; `first` and `last` if no step is round."""
-    if last <= first:
-        return [first]
-    found = [int(value) for value in ticks(Scale(first, last), count) if value == int(value)]
-    return found or [first, last][:count]
-
-
-def _round_step(least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is at least `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    for factor in (1, 2, 5):
-        if factor * power >= least * (1 - 1e-9):
-            return factor * power
-    return 10 * power
-
-
-def _multiples(scale: Scale, step: float) -> list[float]:
-    first, last = math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9)
-    return [number * step for number in range(first, last + 1)] if last - first < 1000 else []
-
-
-def _powers(scale: Scale, count: int) -> list[float]:
-    first, last = math.ceil(math.log10(scale.low) - 1e-9), math.floor(math.log10(scale.high) + 1e-9)
-    stride = max(1, math.ceil((last - first + 1) / count))
-    return [10.0**power for power in range(first, last + 1, stride)]
-
-
-def label(value: float, step: float) -> str:
-    """A tick as text, with enough digits to distinguish it from the next tick, `step` away."""
-    if value == 0:
-        return "0"
-    if not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.3g}"
-    digits = 0 if step >= 1 else min(6, math.ceil(-math.log10(step) - 1e-9))
-    return f"{value:.{digits}f}"
 
 
 XKind = Literal["step", "epoch", "time", "examples"]
@@ -317,31 +233,6 @@ class Axes(NamedTuple):
     def cell_of(self, step: float) -> int:
         """The cell of a step; may be outside the chart."""
         return self.x.dot(self.x.at(step)) // DOTS_X
-
-
-def dot_row(value: float, scale: Scale, dots: int) -> int:
-    """Dot row of a value, 0 at the top."""
-    return round((1.0 - scale.place(value)) * (dots - 1))
-
-
-def y_labels(scale: Scale | None, rows: int) -> dict[int, str]:
-    """Ticks of the y axis by row."""
-    if scale is None:
-        return {}
-    round_values = ticks(scale, max(2, rows // 2))
-    values = round_values or [scale.low, scale.high]
-    step = min((b - a for a, b in itertools.pairwise(values)), default=abs(scale.high - scale.low) or 1.0)
-    texts = (label(value, step) if round_values and not scale.log else _short(value) for value in values)
-    return {dot_row(value, scale, rows * DOTS_Y) // DOTS_Y: text for value, text in zip(values, texts, strict=True)}
-
-
-def end_labels(scale: Scale | None, rows: int) -> dict[int, str]:
-    """Both ends of the y axis by row, for charts with few rows."""
-    return {0: _short(scale.high), rows - 1: _short(scale.low)} if scale is not None and rows > 1 else {}
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def left_of(labels: Mapping[int, str]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
@@ -18,22 +18,22 @@ from tputui.ui.charts.axis import (
     X_KINDS,
     Axes,
     AxisInfo,
-    Scale,
     XAxis,
     XKind,
     bad_signs,
     left_of,
     ruler_lines,
-    scale_for,
     sided,
     strip_line,
-    y_labels,
 )
 from tputui.ui.charts.columns import WEIGHTS, ColumnCache
 from tputui.ui.charts.events_line import EventSign
+from tputui.ui.charts.scale import Scale, fitted, scale_for, y_labels
 from tputui.ui.charts.spikes import Extremes
+from tputui.ui.charts.y_range import YRange, joined_scale, manual_scale, outside_note, robust_scale, robust_scale_of
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Line
+from tputui.ui.render.lines import Line, Span
+from tputui.ui.render.ramp import Ramp
 
 ViewKind = Literal["band", "overlay", "multiples", "heat"]
 VIEWS: tuple[ViewKind, ...] = get_args(ViewKind)
@@ -43,6 +43,12 @@ STRIP_FROM = 9
 
 LEAST_SPAN = 8
 """Number of visible steps at the maximum zoom."""
+
+_ALWAYS = 0.1
+"""Share of the visible steps, the newest ones, whose mean is always within the y axis."""
+_PRECISION = 1e-6
+ABOVE, BELOW = (EventSign(mark, "label", "") for mark in "\u25b2\u25bc")
+"""Drawn at the edge of a chart for values outside the y axis."""
 
 ZOOM = 2.0
 ALL_FROM = 0.8
@@ -77,6 +83,8 @@ class ChartView(NamedTuple):
     """A core of the selected row of the heat map; None if no row is selected."""
     metric: str = ""
     """The first metric of the page that is shown; empty for the chart of the loss."""
+    y: YRange = YRange()
+    """The range of the y axis."""
 
     @property
     def weight(self) -> float:
@@ -164,13 +172,23 @@ class ValidCurve(NamedTuple):
     """The points that are NaN or infinite."""
     best_epoch: int | None
     """The best epoch of the run."""
+    scale: Scale | None
+    """The scale of the values without outliers."""
 
     @classmethod
     def of(cls, points: Sequence[MetricPoint], best_epoch: int | None) -> ValidCurve:
         """The curve of some points."""
         finite = [point.value for point in points if math.isfinite(point.value)]
         ends = (min(finite), max(finite)) if finite else ()
-        return cls(points, ends, [point for point in points if point.is_bad], best_epoch)
+        bad = [point for point in points if point.is_bad]
+        return cls(points, ends, bad, best_epoch, robust_scale_of([point.value for point in points]))
+
+    def finite_outside(self, low: float, high: float) -> Sequence[float]:
+        """The finite values below `low` or above `high`."""
+        if not self.ends or (self.ends[0] >= low and self.ends[1] <= high):
+            return ()
+        values = (point.value for point in self.points)
+        return [value for value in values if not low <= value <= high and math.isfinite(value)]
 
 
 class VisibleData(NamedTuple):
@@ -190,6 +208,8 @@ class VisibleData(NamedTuple):
     """The validation loss at the visible steps; None in views without it."""
     extremes: Extremes = Extremes()
     """The highest and lowest losses of single cores and steps."""
+    ramp: Ramp | None = None
+    """The colours of maps; None where bands and maps are not painted as backgrounds, which takes many colours."""
 
 
 def visible_data(
@@ -224,6 +244,12 @@ class Chart(NamedTuple):
     """In the heat map the cores of each line, from the top; else empty."""
     every: int = 0
     """Distance in cells between charts side by side with the same x axis; 0 for a single chart."""
+    outside: str = ""
+    """Number of values outside the y axis; empty if there are none."""
+    legend: Sequence[Span] = ()
+    """The legend of a map."""
+    log_helps: bool = False
+    """Whether a logarithmic axis would show more."""
 
 
 def x_axis_of(data: VisibleData, width: int) -> XAxis:
@@ -236,6 +262,8 @@ def axes_of(data: VisibleData, width: int, height: int) -> Axes:
     """The axes of a chart of `width` by `height` cells whose y axis is the loss."""
     rows = rows_for(height)
     scale = scale_of(data)
+    if scale is not None and data.view.y.kind != "manual":
+        scale = fitted(scale, rows)
     labels = y_labels(scale, rows)
     left = left_of(labels)
     return Axes(x_axis_of(data, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
@@ -278,9 +306,48 @@ def cursor_cell(data: VisibleData, axes: Axes) -> int | None:
 
 
 def scale_of(data: VisibleData) -> Scale | None:
-    """The y axis that covers all visible values."""
-    valid = data.valid.ends if data.valid is not None else ()
-    return scale_for([*data.columns.lows, *data.columns.highs, *valid], data.view.log)
+    """The y axis: of the chosen range, by default without outliers. A logarithmic axis has room for all values."""
+    columns, view = data.columns, data.view
+    valid = data.valid
+    if view.y.kind == "robust" and not view.log:
+        start, means = columns.newest(_ALWAYS)
+        scale = robust_scale(columns.sorted_lows, columns.sorted_highs, [*means, *data.smooth[start:]])
+        return joined_scale(scale, valid.scale) if valid is not None else scale
+    ends = valid.ends if valid is not None else ()
+    scale = scale_for([*columns.lows, *columns.highs, *ends], view.log)
+    return manual_scale(view.y, scale) if view.y.kind == "manual" else scale
+
+
+def outside(data: VisibleData, scale: Scale | None) -> str:
+    """The number of values outside the y axis. Of a segment of several values only the highest and the lowest count."""
+    if scale is None:
+        return ""
+    least = 0.0 if scale.log else -math.inf
+    valid = data.valid.finite_outside(max(scale.low, least), scale.high) if data.valid is not None else ()
+    above = data.columns.sorted_highs.num_above(scale.high) + sum(value > scale.high for value in valid)
+    below = data.columns.sorted_lows.num_between(least, scale.low) + sum(least < value < scale.low for value in valid)
+    return outside_note(above, below, scale)
+
+
+def with_arrows(body: list[Line], spans: Iterable[tuple[int, float, float]], scale: Scale | None) -> list[Line]:
+    """The rows of a chart with arrows at the dot columns that have values above or below the y axis; `spans` are dot
+    column, minimum and maximum."""
+    if scale is None or not body:
+        return body
+    above: dict[int, EventSign] = {}
+    below: dict[int, EventSign] = {}
+    # Values of a core are single precision, those of the curve are not.
+    lowest, highest = scale.low - abs(scale.low) * _PRECISION, scale.high + abs(scale.high) * _PRECISION
+    for x, low, high in spans:
+        if high > highest:
+            above[x // DOTS_X] = ABOVE
+        if low < lowest and (low > 0 or not scale.log):
+            below[x // DOTS_X] = BELOW
+    if above:
+        body[0] = events_line.over(body[0], above)
+    if below:
+        body[-1] = events_line.over(body[-1], below)
+    return body
 
 
 def sampled(data: VisibleData) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ on one core is never lost.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tputui.state.chart_data import Segment
+from tputui.ui.charts.y_range import SortedValues
 
 
 class ChartColumn(NamedTuple):
@@ -105,6 +107,9 @@ class ColumnCache:
         self.lows: list[float] = []
         """The minimum of each segment; inf if no value is finite (-inf in `highs`)."""
         self.highs: list[float] = []
+        self.sorted_lows = SortedValues()
+        """The minima, weighted by the steps of their segments."""
+        self.sorted_highs = SortedValues()
         self._means: list[float] = []
         self._counts: list[int] = []
         self._bad_counts: list[int] = []
@@ -120,6 +125,16 @@ class ColumnCache:
             self._take(same, segments[same:])
         self._segments = segments
         return self
+
+    def newest(self, share: float) -> tuple[int, list[float]]:
+        """The first segment of the newest `share` of the steps, and the means from there on; NaN if no value is
+        finite."""
+        if not self.middles:
+            return 0, []
+        first, last = self.middles[0], self.middles[-1]
+        start = bisect.bisect_left(self.middles, last - (last - first) * share)
+        means = zip(self._means[start:], self._counts[start:], strict=True)
+        return start, [mean if count else math.nan for mean, count in means]
 
     def merged(self, dots: Sequence[int]) -> list[ChartColumn]:
         """Merge the segments by dot column; `dots` contains the column of each segment, in ascending order."""
@@ -138,6 +153,9 @@ class ColumnCache:
         self.middles = self.middles[:same] + [(one.first_step + one.last_step) / 2 for one in new]
         self.lows = self.lows[:same] + [one.min if one.num_values else math.inf for one in new]
         self.highs = self.highs[:same] + [one.max if one.num_values else -math.inf for one in new]
+        steps = [one.last_step - one.first_step + 1 for one in new]
+        self.sorted_lows.follow(same, list(zip(self.lows[same:], steps, strict=True)))
+        self.sorted_highs.follow(same, list(zip(self.highs[same:], steps, strict=True)))
         self._means = self._means[:same] + [one.mean if one.num_values else 0.0 for one in new]
         self._counts = self._counts[:same] + [one.num_values for one in new]
         self._bad_counts = self._bad_counts[:same] + [one.num_bad for one in new]

@@ -8,13 +8,25 @@ from collections.abc import Callable, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import axis, validation
+from tputui.ui.charts import validation
 from tputui.ui.charts.axis import Axes, XAxis
-from tputui.ui.charts.chart_view import Chart, VisibleData, axes_of, cursor_cell, hidden_by_log, sampled, with_axes
+from tputui.ui.charts.chart_view import (
+    Chart,
+    VisibleData,
+    axes_of,
+    cursor_cell,
+    hidden_by_log,
+    outside,
+    sampled,
+    with_arrows,
+    with_axes,
+)
 from tputui.ui.charts.columns import ChartColumn
+from tputui.ui.charts.scale import Scale
+from tputui.ui.charts.y_range import suggests_log
 from tputui.ui.render import braille
 from tputui.ui.render.braille import Canvas, Layer
-from tputui.ui.render.lines import Tone
+from tputui.ui.render.lines import Line, Tone
 
 LINES_MAX = 64
 """More lines are unreadable and slow to draw."""
@@ -30,8 +42,32 @@ def draw_band(data: VisibleData, width: int, height: int) -> Chart:
     axes = axes_of(data, width, height)
     columns = data.columns.merged(axes.x.dots())
     band, lines = _layers(data, columns, axes)
-    body = validation.with_marks(braille.compose(lines, band=band, guide=cursor_cell(data, axes)), data, axes)
-    return Chart(with_axes(data, body, axes, height), axes, hidden=hidden_by_log(data))
+    body = braille.compose(lines, band=band, guide=cursor_cell(data, axes), painted=data.ramp is not None)
+    body = validation.with_marks(body, data, axes)
+    return _finished(data, body, columns, axes, height)
+
+
+def _finished(
+    data: VisibleData,
+    body: list[Line],
+    columns: Sequence[ChartColumn],
+    axes: Axes,
+    height: int,
+    notes: tuple[str, ...] = (),
+) -> Chart:
+    """The chart of a body: with axes, and arrows for the values outside the y axis."""
+    cut = outside(data, axes.y)
+    if cut:
+        spans = [(column.x, column.low, column.high) for column in columns]
+        spans += [
+            (axes.x.dot(axes.x.at(point.step)), point.value, point.value)
+            for point in (data.valid.points if data.valid is not None else ())
+            if math.isfinite(point.value)
+        ]
+        body = with_arrows(body, spans, axes.y)
+    lines = with_axes(data, body, axes, height)
+    log_helps = not data.view.log and suggests_log([column.mean for column in columns], axes.y)
+    return Chart(lines, axes, notes, hidden_by_log(data), outside=cut, log_helps=log_helps)
 
 
 def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tuple[Layer, list[Layer]]:
@@ -61,10 +97,11 @@ def draw_overlay(data: VisibleData, width: int, height: int) -> Chart:
     axes = axes_of(data, width, height)
     cores, mean, outlier = (Layer(axes.canvas(), tone) for tone in _TONES)
     shown = chosen(data.cores)
+    columns = data.columns.merged(axes.x.dots())
     if axes.y is not None:
         row = dot_of(axes.y, mean.canvas.dots_y)
         _trace_all(cores.canvas, data.cores, shown, dots_of(data.cores, axes.x), row)
-        means = [(column.x, column.mean) for column in data.columns.merged(axes.x.dots())]
+        means = [(column.x, column.mean) for column in columns]
         smooth = list(dict(zip(axes.x.dots(), data.smooth, strict=True)).items()) if data.smooth else means
         trace(mean.canvas, smooth, row)
         if data.outlier is not None:
@@ -74,7 +111,7 @@ def draw_overlay(data: VisibleData, width: int, height: int) -> Chart:
         layers.insert(1, validation.layer(data.valid.points, axes))
     body = validation.with_marks(braille.compose(layers, guide=cursor_cell(data, axes)), data, axes)
     notes = (_note(data.cores, shown), *sampled(data))
-    return Chart(with_axes(data, body, axes, height), axes, notes, hidden_by_log(data))
+    return _finished(data, body, columns, axes, height, notes)
 
 
 def chosen(columns: Sequence[CoreColumn]) -> list[int]:
@@ -126,7 +163,7 @@ def _note(columns: Sequence[CoreColumn], shown: Sequence[int]) -> str:
     return f"the {len(shown)} cores farthest out of {num_cores:,}"
 
 
-def dot_of(scale: axis.Scale, dots: int) -> Callable[[float], int]:
+def dot_of(scale: Scale, dots: int) -> Callable[[float], int]:
     """A function from a value to its dot row, in an area `dots` high; values outside map to one row outside."""
     form = math.log if scale.log else float
     low, high, most = form(scale.low), form(scale.high), dots - 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tputui.state.chart_data import Mark
-from tputui.ui.render.lines import Line, Span, Tone
+from tputui.ui.render.lines import Line, Span, Tone, on_ground_of
 
 
 class EventSign(NamedTuple):
@@ -80,7 +80,10 @@ def over(line: Line, signs: dict[int, EventSign]) -> Line:
     for span in line:
         rest = 0
         for cell in sorted(cell for cell in signs if start <= cell < start + len(span.text)):
-            found += [Span(span.text[rest : cell - start], span.tone), Span(signs[cell].mark, signs[cell].tone)]
+            found += [
+                Span(span.text[rest : cell - start], span.tone),
+                Span(signs[cell].mark, on_ground_of(span.tone, signs[cell].tone)),
+            ]
             rest = cell - start + 1
         found.append(Span(span.text[rest:], span.tone))
         start += len(span.text)

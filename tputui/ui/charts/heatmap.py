@@ -1,12 +1,14 @@
 """A heat map of cores over steps: how far each core is from the others at the same step.
 
 The loss of all cores falls together, which would hide everything else, so a cell shows the distance from the median
-core of its step as a share of that median; with a log axis, and for a single core, it shows the loss itself. Shade and
-colour grow together, so the map is readable without colours.
+core of its step as a share of that median; with a log axis, and for a single core, it shows the loss itself. Where the
+terminal has the colours, cells are painted from blue over the background to red, two rows of cores in a line if there
+are more cores than lines. Elsewhere shade and colour grow together, so the map is readable without colours.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -26,8 +28,9 @@ from tputui.ui.charts.chart_view import (
     x_axis_of,
 )
 from tputui.ui.charts.events_line import SIGNS
-from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Line, Span, Tone
+from tputui.ui.render.braille import DOTS_X, GUIDE
+from tputui.ui.render.lines import RGB, Line, Span, Tone
+from tputui.ui.render.ramp import STEPS, Ramp
 
 SHADES = " \u2591\u2592\u2593\u2588"
 """Shades from none to full."""
@@ -35,6 +38,9 @@ LOWER = " \u2581\u2582\u2584\u2586"
 """Shades for cores below the median, distinguishable from those above it without colours."""
 
 _MOST = len(SHADES) - 1
+_BAR = 12
+"""Cells of the colour bar."""
+_UPPER_HALF = "\u2580"
 _BAD, _NONE = 99, -99
 """Levels of a cell with a NaN or infinite value, and of a cell without a value."""
 
@@ -67,17 +73,19 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
     """A row for each core or group of cores, a cell for one or more steps; axes and line of events below."""
     num_cores = len(data.cores[-1].means) if data.cores else 0
     rows = max(rows_for(height), 1)
-    groups = grouped(num_cores, rows)
+    is_halved = data.ramp is not None and num_cores > rows
+    groups = grouped(num_cores, 2 * rows if is_halved else rows)
     left = max(len(str(num_cores)) + 2, 6)
     thick = thickness(len(groups), rows)
-    labels = {index * thick: _label(cores, data.view) for index, cores in enumerate(groups)}
+    of_lines = _pairs(groups) if is_halved else [cores for cores in groups for _ in range(thick)]
+    labels = {index: _label(of_lines[index], data.view) for index in range(0, len(of_lines), thick)}
     axes = Axes(x_axis_of(data, (width - left) * DOTS_X), None, labels, left, width - left, rows)
     loss = data.view.log or num_cores < 2
     columns_of_cells = cells_of(data.cores, axes)
     reduced = memory.reduced(data.cores, groups, loss=loss)
     cells = [_farthest(reduced[low:high]) for low, high in columns_of_cells]
     cells = _with_spikes(cells, data, axes, groups, loss=loss)
-    level, note = _level(cells, loss=loss, log=data.view.log)
+    level, legend = _level(cells, loss=loss, log=data.view.log, ramp=data.ramp)
     bad = [{core for column in data.cores[low:high] for core in column.bad_cores} for low, high in columns_of_cells]
     levels = [
         [
@@ -87,14 +95,25 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
         for row, cores in enumerate(groups)
     ]
     guide = cursor_cell(data, axes)
-    body = [_line(row, guide, "accent" if loss else "alert") for row in levels for _ in range(thick)]
+    if data.ramp is None:
+        body = [_line(row, guide, "accent" if loss else "alert") for row in levels for _ in range(thick)]
+    elif is_halved:
+        body = [_halved_line(levels[row : row + 2], data.ramp, guide) for row in range(0, len(levels), 2)]
+    else:
+        body = [line for row in levels for line in [_halved_line([row, row], data.ramp, guide)] * thick]
     body += [[]] * (rows - len(body))
-    each = (
-        f"{len(groups[0])} cores per row, showing the farthest" if groups and len(groups[0]) > 1 else "1 core per row"
-    )
-    of_lines = [cores for cores in groups for _ in range(thick)]
-    notes = (note, *sampled(data), each)
-    return Chart(with_axes(data, body, axes, height), axes, notes, rows=of_lines)
+    of_row = "half row" if is_halved else "row"
+    size = len(groups[0]) if groups else 1
+    each = f"{size} cores per {of_row}, showing the farthest" if size > 1 else f"1 core per {of_row}"
+    # While the cursor takes the place of the legend, the frame has the range.
+    shown = ("".join(span.text for span in legend if span.text.strip()),) if data.view.cursor is not None else ()
+    notes = (*shown, *sampled(data), each)
+    return Chart(with_axes(data, body, axes, height), axes, notes, rows=of_lines, legend=legend)
+
+
+def _pairs(groups: Sequence[range]) -> list[range]:
+    """The cores of each line that shows two groups."""
+    return [range(two[0].start, two[-1].stop) for two in (groups[at : at + 2] for at in range(0, len(groups), 2))]
 
 
 def _with_spikes(
@@ -166,15 +185,18 @@ def _farthest(columns: Sequence[list[float]]) -> list[float]:
     return found
 
 
-def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Level, str]:
+def _level(cells: Sequence[list[float]], *, loss: bool, log: bool, ramp: Ramp | None) -> tuple[Level, Line]:
     """A function from a value to its shade, negative below the median, and the legend of the shades."""
     values = [value for cell in cells for value in cell if value == value]
+    steps = STEPS if ramp is not None else _MOST
     if not values:
-        return lambda value: _NONE, "no finite value"
+        return lambda value: _NONE, [Span("no finite value", "label")]
     if not loss:
         most, more = _most(values)
-        note = f"{SHADES[-1]} {fmt.percent(most * 100)}{more} above the median core, {LOWER[-1]} below it"
-        return lambda value: _NONE if value != value else round(min(max(value / most, -1.0), 1.0) * _MOST), note
+        low, high = (min(max(value / most, -1.0), 1.0) for value in (min(values), max(values)))
+        below, above = (_signed(value * most) for value in (low, high))
+        legend = _legend("deviation from median", (low, below), (high, f"{above}{more}"), ramp)
+        return lambda value: _NONE if value != value else round(min(max(value / most, -1.0), 1.0) * steps), legend
     if log:
         values = [value for value in values if value > 0] or [1.0]
     low, high = min(values), max(values)
@@ -184,9 +206,22 @@ def _level(cells: Sequence[list[float]], *, loss: bool, log: bool) -> tuple[Leve
     def level(value: float) -> int:
         if value != value:
             return _NONE
-        return round((form(max(value, low)) - least) / span * _MOST)
+        return round((form(max(value, low)) - least) / span * steps)
 
-    return level, f"loss {fmt.number(low, 3)} to \u2588 {fmt.number(high, 3)}"
+    return level, _legend("loss", (0.0, fmt.number(low, 3)), (1.0, fmt.number(high, 3)), ramp)
+
+
+def _signed(share: float) -> str:
+    return f"{share * 100:+.3g} %" if share else "0 %"
+
+
+def _legend(what: str, low: tuple[float, str], high: tuple[float, str], ramp: Ramp | None) -> Line:
+    """The ends of the colours and their values, with a colour bar or the two signs between them."""
+    if ramp is not None:
+        bar = [Span(" "), *ramp.bar(low[0], high[0], _BAR), Span(" ")]
+    else:
+        bar = [Span(f" {LOWER[-1]} " if low[0] < 0 else " "), Span("..."), Span(f" {SHADES[-1]} ")]
+    return [Span(f" {what} ", "label"), Span(low[1]), *bar, Span(f"{high[1]} ")]
 
 
 def _most(values: Sequence[float]) -> tuple[float, str]:
@@ -212,3 +247,46 @@ def _line(levels: Sequence[int], guide: int | None, above: Tone) -> Line:
             line.append(Span(text, above if level >= 0 else "accent"))
         start += count
     return line
+
+
+@functools.lru_cache(maxsize=8)
+def _palette(ramp: Ramp) -> dict[int, RGB]:
+    """The colour of each level; of a cell without a value the background."""
+    return {level: ramp.at(level) for level in range(-STEPS, STEPS + 1)} | {_NONE: ramp.middle}
+
+
+def _halved_line(halves: Sequence[Sequence[int]], ramp: Ramp, guide: int | None) -> Line:
+    """A line of one or two rows of levels, painted: the upper one in the upper half of each cell."""
+    upper, lower = halves[0], halves[-1]
+    colour_of = _palette(ramp)
+    line: Line = []
+    start = 0
+    for (above, below), run in itertools.groupby(zip(upper, lower, strict=True)):
+        count = len(list(run))
+        if _BAD in (above, below):
+            line.append(Span(SIGNS["non_finite"].mark * count, "bad"))
+        elif above == below == _NONE:
+            line.append(Span("\u00b7" * count, "dim"))
+        else:
+            at = guide - start if guide is not None else -1
+            line += _painted_run(count, colour_of[above], colour_of[below], ramp.text, at)
+        start += count
+    if len(halves) == 1:
+        # The last line has only an upper half.
+        line = [span if span.colours is None else _without_lower_half(span, ramp) for span in line]
+    return line
+
+
+def _without_lower_half(span: Span, ramp: Ramp) -> Span:
+    assert span.colours is not None
+    ground = span.colours[1] or ramp.middle
+    return Span(_UPPER_HALF * len(span.text), span.tone, (ground, ramp.middle)) if span.text.isspace() else span
+
+
+def _painted_run(count: int, upper: RGB, lower: RGB, text: RGB, guide: int) -> Line:
+    """Cells of one colour, or of one colour in each half; a cursor in them is drawn on their lower colour."""
+    piece = Span((" " if upper == lower else _UPPER_HALF) * count, "plain", (text if upper == lower else upper, lower))
+    if not 0 <= guide < count:
+        return [piece]
+    before, after = (piece._replace(text=piece.text[0] * length) for length in (guide, count - guide - 1))
+    return [span for span in (before, Span(GUIDE, "plain", (text, lower)), after) if span.text]

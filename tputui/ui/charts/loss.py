@@ -23,6 +23,8 @@ from tputui.ui.charts.spikes import SpikeFinder, max_in, named_extremes
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
+_BAND_SAMPLES = ([Span(" \u28ff\u28ff ", "band")], [Span(" "), Span("  ", "in_band"), Span(" ")])
+"""The band in the legend: as dots, and painted."""
 _KINDS_WITH_VALID = ("band", "overlay")
 """Views whose y axis is the loss."""
 
@@ -160,7 +162,7 @@ def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_no
     of_cores: Line = []
     if data.view.kind == "band":
         of_cores = [
-            Span(" \u28ff\u28ff ", "band"),
+            *_BAND_SAMPLES[data.ramp is not None],
             Span(f"min-max over {cores} " if width >= 56 else f"{cores} ", "label"),
         ]
     elif data.view.kind == "overlay":
@@ -334,12 +336,23 @@ def nearest_mark(marks: list[Mark], step: int) -> Line:
 
 
 def legend(
-    data: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int, *, short: bool
+    data: VisibleData,
+    newest: float | None,
+    num_cores: int,
+    num_non_finite: int,
+    width: int,
+    *,
+    short: bool,
+    of_map: Sequence[Span] = (),
 ) -> list[Line]:
-    """The legend of the curves, and the outlier; both in the first line if room is `short`."""
+    """The legend of the curves or of the map, and the outlier; both in the first line if room is `short`."""
     first = curve_legend(data, newest, num_cores, num_non_finite, width)
     odd = odd_in_short(data.outlier)
-    if short and odd:
+    if of_map:
+        odd = odd if short else []
+        forms = ([*first, *of_map, *odd], [*first, *of_map[1:], *odd], [*of_map[1:], *odd], of_map)
+        first = next((list(form) for form in forms if width_of(form) <= width), list(of_map[1:]))
+    elif short and odd:
         mean = first[:2]
         first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
     bad = sorted({core for column in data.cores for core in column.bad_cores})
@@ -368,6 +381,9 @@ def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XK
     hidden = f", {chart.hidden:,} points <= 0 not shown" if chart is not None and chart.hidden else ""
     parts = [
         f"log axis{hidden}" if view.log else "",
+        chart.outside if chart is not None else "",
+        "l: log axis" if chart is not None and chart.log_helps else "",
+        view.y.note if view.kind != "heat" else "",
         f"EMA {view.weight:g}" if view.weight else "",
         why_not or (f"by {view.x}" if view.x != "step" else ""),
         f"steps {data.segments[0].first_step:,} to {data.segments[-1].last_step:,}"

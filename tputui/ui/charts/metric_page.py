@@ -21,10 +21,12 @@ from tputui.state.metric_series import (
 from tputui.telemetry.events import Split
 from tputui.ui.charts import axis, validation
 from tputui.ui.charts.axis import Axes
-from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, x_axis_of
+from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, with_arrows, x_axis_of
 from tputui.ui.charts.columns import smoothed
 from tputui.ui.charts.curves import dot_of, trace
+from tputui.ui.charts.scale import Scale, end_labels, fitted, scale_for, y_labels
 from tputui.ui.charts.series_chart import as_segments
+from tputui.ui.charts.y_range import joined_scale, robust_scale_of
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
 from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
@@ -137,8 +139,8 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling) -> Ch
     titles = 2 if tiles.height >= _TWO_TITLES_FROM else 1
     rows = max(tiles.height - titles - _AXIS_LINES, 0)
     curves = [_visible(one, data) for one in series]
-    scales = [axis.scale_for([point.value for points in curve for point in points], data.view.log) for curve in curves]
-    labels_of = axis.y_labels if rows >= _TICKS_FROM else axis.end_labels
+    scales = [_scale(curve, data, rows) for curve in curves]
+    labels_of = y_labels if rows >= _TICKS_FROM else end_labels
     labels = [labels_of(scale, rows) for scale in scales]
     left = max(map(axis.left_of, labels))
     across = max(tiles.width - left - gap, 0)
@@ -155,7 +157,29 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling) -> Ch
         lines += [[span for chart in beside for span in chart[row]] for row in range(tiles.height)]
     hidden = sum(point.value <= 0 for curve in curves for points in curve for point in points) if data.view.log else 0
     axes = Axes(x_axis, scales[0], labels[0], left, across, rows)
-    return Chart(lines, axes, hidden=hidden, every=tiles.width if tiles.across > 1 else 0)
+    num_cut = sum(len(_cut(curve, scale)) for curve, scale in zip(curves, scales, strict=True))
+    cut = f"{fmt.counted(num_cut, 'value')} outside" if num_cut else ""
+    return Chart(lines, axes, hidden=hidden, every=tiles.width if tiles.across > 1 else 0, outside=cut)
+
+
+def _scale(curve: tuple[list[MetricPoint], list[MetricPoint]], data: VisibleData, rows: int) -> Scale | None:
+    """The y axis of a chart: without outliers, unless the user chose another range. Manual limits are of the loss."""
+    train, valid = ([point.value for point in points] for points in curve)
+    if data.view.y.kind == "robust" and not data.view.log:
+        scale = joined_scale(robust_scale_of(train), robust_scale_of(valid))
+    else:
+        scale = scale_for([*train, *valid], data.view.log)
+    return fitted(scale, rows) if scale is not None and rows >= _TICKS_FROM else scale
+
+
+def _cut(curve: tuple[list[MetricPoint], list[MetricPoint]], scale: Scale | None) -> list[MetricPoint]:
+    """The points outside the y axis; none on a logarithmic one, which has room for all that it can show."""
+    if scale is None or scale.log:
+        return []
+    low, high = scale.low, scale.high
+    return [
+        point for points in curve for point in points if not low <= point.value <= high and math.isfinite(point.value)
+    ]
 
 
 def _padded(line: Line, width: int) -> Line:
@@ -188,6 +212,8 @@ def _body(series: MetricSeries, data: VisibleData, axes: Axes) -> list[Line]:
         return [*axis.sided([*blank, *([] for _ in range(axes.rows - len(blank)))], axes), *ruler]
     layers = [validation.layer(series.valid, axes), *_train_layers(series, data, axes)]
     body = braille.compose(layers, guide=cursor)
+    cut = _cut((series.train, series.valid), axes.y)
+    body = with_arrows(body, [(axes.x.dot(axes.x.at(each.step)), each.value, each.value) for each in cut], axes.y)
     if series.basis != "report":
         of = series.valid or series.train
         body = validation.marked(body, of, series.best_epoch, axes, circles=bool(series.valid))

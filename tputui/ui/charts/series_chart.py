@@ -12,6 +12,8 @@ from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, visible_data
 from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.curves import dot_of, draw_band, fill_band, trace
+from tputui.ui.charts.scale import fitted, scale_for, y_labels
+from tputui.ui.charts.y_range import YRange
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, joined
@@ -27,8 +29,9 @@ def chart_over_steps(segments: Sequence[Segment], width: int, height: int, *, lo
     rows = height - _AXIS_LINES
     if not segments or rows < 1 or width < 12:
         return None
-    scale = axis.scale_for([bound for segment in segments for bound in (segment.min, segment.max)], log)
-    labels = axis.y_labels(scale, rows)
+    scale = scale_for([bound for segment in segments for bound in (segment.min, segment.max)], log)
+    scale = fitted(scale, rows) if scale is not None else None
+    labels = y_labels(scale, rows)
     left = axis.left_of(labels)
     across = width - left
     axes = Axes(XAxis(segments, "step", AxisInfo(), across * DOTS_X), scale, labels, left, across, rows)
@@ -61,7 +64,9 @@ def chart_of_view(series: ChartSeries, view: ChartView, width: int, height: int)
     if height < LEAST_CHART or width < 24 or len(series.segments) < 2:
         return None
     why_not = series.axis_info.why_not(view.x, series.segments)
-    data = visible_data(series, view._replace(kind="band", log=False, x="step" if why_not else view.x))
+    data = visible_data(
+        series, view._replace(kind="band", log=False, x="step" if why_not else view.x, y=YRange("full"))
+    )
     return draw_band(data, width, height) if data.segments else None
 
 

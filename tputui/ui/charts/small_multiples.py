@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn
-from tputui.ui.charts import axis, events_line
+from tputui.ui.charts import events_line
 from tputui.ui.charts.axis import Axes
 from tputui.ui.charts.chart_view import (
     Chart,
@@ -18,12 +18,15 @@ from tputui.ui.charts.chart_view import (
     grouped,
     hidden_by_log,
     marks_line,
+    outside,
     sampled,
     scale_of,
+    with_arrows,
     x_axis_of,
 )
 from tputui.ui.charts.curves import dot_of, dots_of, trace
 from tputui.ui.charts.events_line import SIGNS
+from tputui.ui.charts.scale import Scale
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, Canvas, Layer
 from tputui.ui.render.lines import Line, Span, Tone, fit, paragraph, width_of
@@ -93,7 +96,8 @@ def draw(data: VisibleData, width: int, height: int, memory: MultiplesMemory) ->
     what = f"{bounds}{size} cores per chart" if size > 1 else f"{bounds}1 core per chart"
     strip = [Span(" "), *events_line.line_of(marks_line(data, axes), across), Span(" ")]
     lines.append([span for _ in range(min(tiling.across, len(tiling.groups))) for span in strip])
-    return Chart(lines, axes, (what, *sampled(data)), hidden_by_log(data), every=tiling.width)
+    cut = outside(data, scale)
+    return Chart(lines, axes, (what, *sampled(data)), hidden_by_log(data), every=tiling.width, outside=cut)
 
 
 def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
@@ -126,7 +130,10 @@ def _one(
     if axes.y is not None:
         _trace(canvas, band, points, axes.y, canvas.dots_y)
     tone: Tone = "alert" if odd else "accent"
-    body = braille.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=cursor_cell(data, axes))
+    guide = cursor_cell(data, axes)
+    body = braille.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=guide, painted=data.ramp is not None)
+    if outside(data, axes.y):
+        body = with_arrows(body, ((x, low, high) for x, (low, _, high) in points), axes.y)
     edge = Span("\u2502", "alert" if odd else "dim")
     title = fit(_title(data, cores, tiling.width - 1, odd=odd, bad=bad), tiling.width - 1)
     rows: list[Line] = [title, *([edge, *line] for line in body)]
@@ -182,7 +189,7 @@ def _reduce(column: CoreColumn, groups: Sequence[range]) -> list[_Span | None]:
     return found
 
 
-def _trace(canvas: Canvas, band: Canvas, points: Sequence[tuple[int, _Span]], scale: axis.Scale, dots: int) -> None:
+def _trace(canvas: Canvas, band: Canvas, points: Sequence[tuple[int, _Span]], scale: Scale, dots: int) -> None:
     row = dot_of(scale, dots)
     for x, (low, _, high) in points:
         band.column(x, row(high), row(low))

@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from tputui.state.metric_series import MetricPoint
-from tputui.ui.charts.axis import Axes, XAxis, dot_row
+from tputui.ui.charts.axis import Axes, XAxis
 from tputui.ui.charts.chart_view import VisibleData
 from tputui.ui.charts.events_line import SIGNS, EventSign, over
+from tputui.ui.charts.scale import dot_row
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas, Layer
 from tputui.ui.render.lines import Line, Tone
 

@@ -25,6 +25,7 @@ from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis, XKind,
 from tputui.ui.charts.chart_view import Chart
 from tputui.ui.charts.columns import smoothed
 from tputui.ui.charts.curves import dot_of, trace
+from tputui.ui.charts.scale import fitted, scale_for, y_labels
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView, MeterKey
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
@@ -158,8 +159,9 @@ def draw_chart(
     if width < _MIN_WIDTH or height < _MIN_HEIGHT or not any(curve.xs for curve in curves):
         return None
     rows = height - 2
-    scale = axis.scale_for([value for curve in curves for value in _bounds(curve, log)], log)
-    labels = axis.y_labels(scale, rows)
+    scale = scale_for([value for curve in curves for value in _bounds(curve, log)], log)
+    scale = fitted(scale, rows) if scale is not None else None
+    labels = y_labels(scale, rows)
     left = axis.left_of(labels)
     axes = Axes(_x_axis(curves, kind, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
     at = axes.x.dot(cursor) // DOTS_X if cursor is not None else None

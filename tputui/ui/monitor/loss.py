@@ -15,17 +15,22 @@ from tputui.state.metric_series import MetricSeries, MetricSource
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figure, Figures
-from tputui.ui.base.preferences import undo_of, views_of
+from tputui.ui.base.preferences import Views, undo_of, views_of
 from tputui.ui.charts import loss, metric_page
 from tputui.ui.charts.axis import X_KINDS, axis_info_of
 from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, VisibleData, Window
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
+from tputui.ui.charts.y_range import RANGES, RangeKind, YRange, limits_of
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, fit, paragraph, width_of
+from tputui.ui.render.ramp import Ramp
+from tputui.ui.terminal.capabilities import paints_grounds
+from tputui.ui.terminal.themes import ramp_of
+from tputui.ui.widgets.dialogs import PromptScreen
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
 TWO_HEADS_FROM = 12
@@ -81,6 +86,8 @@ class LossPanel(RunPanel[LossPart]):
         """The newest drawing."""
         self._above = 0
         """Lines of the legend above the chart."""
+        self._paints = True
+        """False for text without colours."""
         self._dragging = False
         self.clock = time.monotonic
         self._window_changed_at = -math.inf
@@ -130,6 +137,7 @@ class LossPanel(RunPanel[LossPart]):
         if self.look.metric:
             return self._draw_metrics(part, width, height)
         data = self._chart.visible(whole, self.look, part.source.epochs)
+        data = data._replace(ramp=self._ramp())
         heads = 2 if height >= TWO_HEADS_FROM else 1
         chart = self._chart.draw(data, width, height - heads)
         self._drawn = (data, chart) if chart is not None else None
@@ -140,7 +148,8 @@ class LossPanel(RunPanel[LossPart]):
             head = loss.readout(data, whole.marks, width, short=short, rows=chart.rows if chart is not None else ())
         else:
             newest = part.newest if data.segments[-1] is whole.segments[-1] else None
-            head = loss.legend(data, newest, part.num_cores, part.num_non_finite, width, short=short)
+            of_map = chart.legend if chart is not None else ()
+            head = loss.legend(data, newest, part.num_cores, part.num_non_finite, width, short=short, of_map=of_map)
         if not any(segment.num_values for segment in data.segments) and lines:
             lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
         if not self._chart.complete and self.is_mounted:
@@ -174,6 +183,26 @@ class LossPanel(RunPanel[LossPart]):
             return None
         return metric_figures(self._metrics.series(self._part.source))
 
+    def _ramp(self) -> Ramp | None:
+        """The colours of maps; None if nothing is painted as a background."""
+        if not (self.is_attached and self._paints and paints_grounds(self.app)):
+            return None
+        return ramp_of(self.app.current_theme)
+
+    def notify_style_update(self) -> None:
+        """Draw again in the colours of another theme."""
+        super().notify_style_update()
+        if self._drawn is not None and self._drawn[0].ramp != self._ramp():
+            self.call_next(self.redraw)
+
+    def as_text(self) -> str:
+        """The panel without colours, so the band is drawn as dots."""
+        self._paints = False
+        try:
+            return super().as_text()
+        finally:
+            self._paints = True
+
     # View settings.
 
     def action_page(self, by: int) -> None:
@@ -196,6 +225,24 @@ class LossPanel(RunPanel[LossPart]):
     def action_toggle_log(self) -> None:
         """Switch the y axis between linear and logarithmic."""
         self.change(self.look._replace(log=not self.look.log), "loss: y axis")
+
+    def action_next_range(self) -> None:
+        """Show the next y range: without outliers, of all values, or as typed by the user."""
+        kind = self.look.y.after()
+        if kind != "manual":
+            self._change_range(self.look.y._replace(kind=kind))
+            return
+        scale = self._drawn[1].axes.y if self._drawn is not None else None
+        shown = (scale.low, scale.high) if scale is not None else (0.0, 1.0)
+        text = " ".join(f"{limit:.4g}" for limit in shown)
+        self.app.push_screen(PromptScreen("y range: lower and upper limit", limits_of, text), self._take_limits)
+
+    def _take_limits(self, limits: tuple[float, float] | None) -> None:
+        """Use the typed limits; after esc the default range, so that the key always goes on."""
+        self._change_range(YRange("manual", *limits) if limits is not None else self.look.y._replace(kind="robust"))
+
+    def _change_range(self, y: YRange) -> None:
+        self.change(self.look._replace(y=y), "loss: y range")
 
     def action_next_view(self, by: int) -> None:
         """Show the next view of the loss, or the one before."""
@@ -380,7 +427,16 @@ def kept_look(app: object) -> ChartView:
         log=views.get("loss.log_axis", False),
         smoothing=min(max(views.get("loss.smoothing", 0), 0), len(WEIGHTS) - 1),
         x=next((one for one in X_KINDS if one == x), "step"),
+        y=_kept_range(views),
     )
+
+
+def _kept_range(views: Views) -> YRange:
+    kept = views.get("loss.y_range", "robust")
+    kind: RangeKind = next((one for one in RANGES if one == kept), "robust")
+    low, high = views.get("loss.y_low", 0.0), views.get("loss.y_high", 1.0)
+    is_sound = math.isfinite(high - low) and low < high
+    return YRange(kind, low, high) if is_sound else YRange("robust" if kind == "manual" else kind)
 
 
 def keep_look(app: object, look: ChartView) -> None:
@@ -390,3 +446,6 @@ def keep_look(app: object, look: ChartView) -> None:
     views.set("loss.log_axis", look.log)
     views.set("loss.smoothing", look.smoothing)
     views.set("loss.x", look.x)
+    views.set("loss.y_range", look.y.kind)
+    views.set("loss.y_low", look.y.low)
+    views.set("loss.y_high", look.y.high)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.ui.render.lines import Line, Span, Tone
+from tputui.ui.render.lines import Line, Span, Tone, in_band, on_ground_of
 
 DOTS_X = 2
 """Dot columns in a cell."""
@@ -146,8 +146,15 @@ class Layer(NamedTuple):
     tone: Tone
 
 
-def compose(layers: Sequence[Layer], *, band: Layer | None = None, guide: int | None = None) -> list[Line]:
-    """The layers, lowest first, over the band, as lines; `guide` is a cell column drawn where it is empty."""
+def compose(
+    layers: Sequence[Layer], *, band: Layer | None = None, guide: int | None = None, painted: bool = False
+) -> list[Line]:
+    """The layers, lowest first, over the band, as lines; `guide` is a cell column drawn where it is empty.
+
+    The band is drawn as dots, or `painted` as a background.
+    """
+    if band is not None and painted:
+        return _over_background(layers, band.canvas, guide)
     tones: list[Tone] = ["plain"]
     rows, owners = _blank(band, layers)
     if band is not None:
@@ -194,3 +201,71 @@ def _line(cells: bytearray, owner: bytearray, tones: Sequence[Tone], guide: int 
         text = f"{text[:guide]}{GUIDE}{text[guide + 1 :]}"
     runs = [run.span() for run in _RUN.finditer(owner)]
     return [Span(text[start:end], tones[owner[start]]) for start, end in runs]
+
+
+_UPPER_DOTS = 0x01 | 0x02 | 0x08 | 0x10
+_NOTHING, _UPPER, _LOWER, _FULL = range(4)
+"""The halves of a cell that a band covers."""
+_COVERED = bytes(
+    (_UPPER if (bits & _UPPER_DOTS).bit_count() >= 2 else 0) | (_LOWER if (bits & ~_UPPER_DOTS).bit_count() >= 2 else 0)
+    for bits in range(256)
+)
+"""By the bits of a cell: the halves of which a band covers at least half."""
+_MOSTLY = bytes(bits.bit_count() >= 6 for bits in range(256))
+"""By the bits of a cell: whether a band covers most of it."""
+_HALVES = (" ", "\u2580", "\u2584", " ")
+_EDGE_TONES: tuple[Tone, ...] = ("plain", "band_edge", "band_edge", "in_band")
+
+
+def _over_background(layers: Sequence[Layer], band: Canvas, guide: int | None) -> list[Line]:
+    """The layers over a band that is painted as a background, its edge in half cells."""
+    dots = band.cells()
+    rows = [bytearray(band.width) for _ in dots]
+    owners = [row.translate(_COVERED) for row in dots]
+    around: list[bytes | bytearray] = [bytes(band.width), *dots, bytes(band.width)]
+    # Two owners per layer: outside of the band, and in it.
+    tones = [*_EDGE_TONES, *(tone for layer in layers for tone in (layer.tone, in_band(layer.tone)))]
+    for number, layer in enumerate(layers):
+        outside = len(_EDGE_TONES) + 2 * number
+        for row, cells in enumerate(layer.canvas.cells()):
+            if any(cells):
+                _draw_over(cells, rows[row], owners[row], around[row : row + 3], outside)
+    return [_painted_line(cells, owner, tones, guide) for cells, owner in zip(rows, owners, strict=True)]
+
+
+def _draw_over(
+    cells: bytearray, row: bytearray, owners: bytearray, band: Sequence[bytes | bytearray], owner: int
+) -> None:
+    """Draw a row of cells; `band` are the dots of the band in the row above, in this one and in the one below.
+
+    A cell gets the background if the band covers most of it, or if its edge is in the cell and the next cell is
+    covered. Otherwise a band thinner than a cell would look as thick as one.
+    """
+    above, here, below = band
+    for column, bits in enumerate(cells):
+        if not bits:
+            continue
+        dots = here[column]
+        half = _COVERED[dots]
+        is_in_band = (
+            _MOSTLY[dots] or (half == _UPPER and _MOSTLY[above[column]]) or (half == _LOWER and _MOSTLY[below[column]])
+        )
+        row[column] = bits
+        owners[column] = owner + 1 if is_in_band else owner
+
+
+def _painted_line(cells: bytearray, owner: bytearray, tones: Sequence[Tone], guide: int | None) -> Line:
+    """A row of cells; adjacent cells of one tone share a span."""
+    line: Line = []
+    for run in _RUN.finditer(owner):
+        start, end = run.span()
+        of = owner[start]
+        text = text_of(cells[start:end]) if of > _FULL else _HALVES[of] * (end - start)
+        if guide is not None and start <= guide < end and of in (_NOTHING, _FULL):
+            tone = tones[of]
+            pieces = (text[: guide - start], GUIDE, text[guide - start + 1 :])
+            each = (tone, on_ground_of(tone, "label"), tone)
+            line += [Span(piece, its) for piece, its in zip(pieces, each, strict=True) if piece]
+        else:
+            line.append(Span(text, tones[of]))
+    return line

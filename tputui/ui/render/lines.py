@@ -42,9 +42,42 @@ Tone = Literal[
     "chip_warn",
     "chip_bad",
     "chip_info",
+    "in_band",
+    "band_edge",
+    "accent_in_band",
+    "alert_in_band",
+    "bad_in_band",
+    "good_in_band",
+    "info_in_band",
+    "label_in_band",
+    "warn_in_band",
 ]
 """The meaning of a text, mapped to a style by the style sheet. `hit`: a search match. `chosen`: the selected line.
-`run1` to `run8`: compared runs, which are also labelled by a letter. `chip_`: on a coloured background."""
+`run1` to `run8`: compared runs, which are also labelled by a letter. `in_band`, and tones that end so: with the
+background of the band of a chart, whose colour is the text colour of `band_edge`. `chip_`: on a coloured
+background."""
+
+_IN_BAND: dict[Tone, Tone] = {
+    "plain": "in_band",
+    "accent": "accent_in_band",
+    "alert": "alert_in_band",
+    "bad": "bad_in_band",
+    "good": "good_in_band",
+    "info": "info_in_band",
+    "label": "label_in_band",
+    "warn": "warn_in_band",
+}
+_BANDS = frozenset(_IN_BAND.values())
+
+
+def in_band(tone: Tone) -> Tone:
+    """The tone on the background of the band; itself if there is no such tone."""
+    return _IN_BAND.get(tone, tone)
+
+
+def on_ground_of(below: Tone, tone: Tone) -> Tone:
+    """The tone on the background of the tone `below`."""
+    return in_band(tone) if below in _BANDS else tone
 
 
 RGB = tuple[int, int, int]

@@ -30,10 +30,18 @@ class HasCapabilities(Protocol):
     @property
     def without_colour(self) -> bool: ...
 
+    @property
+    def has_many_colours(self) -> bool: ...
+
 
 def draws_characters(app: object) -> bool:
     """Whether pictures must be drawn with ASCII characters, because colours or half blocks are missing."""
     return isinstance(app, HasCapabilities) and (app.ascii_only or app.without_colour)
+
+
+def paints_grounds(app: object) -> bool:
+    """Whether backgrounds in shades of a colour can be drawn; 16 colours are not enough."""
+    return isinstance(app, HasCapabilities) and app.has_many_colours and not draws_characters(app)
 
 
 def key_names(app: object, text: str) -> str:

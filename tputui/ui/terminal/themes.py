@@ -5,7 +5,12 @@ A meaning never rests on a colour alone: there is always a word or a sign too.
 
 from __future__ import annotations
 
+import functools
+
+from textual.color import Color
 from textual.theme import Theme
+
+from tputui.ui.render.ramp import Ramp
 
 VARIABLES: dict[str, str] = {
     "faint": "42%",
@@ -17,6 +22,7 @@ VARIABLES: dict[str, str] = {
     "hit-ground": "#5b4a12",
     "chosen-ground": "#24405c",
     "chosen-style": "none",
+    "band-ground": "#203a4e",
 }
 """Variables that the style sheet of the tones needs besides colours, with the values of the dark theme."""
 
@@ -49,7 +55,14 @@ LIGHT = Theme(
     surface="#efefe9",
     panel="#e6e6df",
     dark=False,
-    variables={**VARIABLES, "faint": "62%", "soft": "78%", "hit-ground": "#ffe58a", "chosen-ground": "#cfe3f7"},
+    variables={
+        **VARIABLES,
+        "faint": "62%",
+        "soft": "78%",
+        "hit-ground": "#ffe58a",
+        "chosen-ground": "#cfe3f7",
+        "band-ground": "#c6d9e9",
+    },
 )
 
 COLOUR_BLIND = Theme(
@@ -65,7 +78,7 @@ COLOUR_BLIND = Theme(
     surface="#141a24",
     panel="#1a2230",
     dark=True,
-    variables={**VARIABLES, "faint": "50%"},
+    variables={**VARIABLES, "faint": "50%", "band-ground": "#2c3f4f"},
 )
 """Only blue, yellow and orange, which also differ in lightness: distinguishable with every colour blindness."""
 
@@ -92,6 +105,7 @@ MONO = Theme(
         "hit-ground": "#000000",
         "chosen-ground": "#000000",
         "chosen-style": "reverse",
+        "band-ground": "#000000",
         **{f"block-cursor-{part}background": "#ffffff" for part in ("", "blurred-")},
         **{f"block-cursor-{part}foreground": "#000000" for part in ("", "blurred-")},
         "input-cursor-background": "#ffffff",
@@ -105,6 +119,17 @@ background into reverse video."""
 
 THEMES: dict[str, Theme] = {"dark": DARK, "light": LIGHT, "colour-blind safe": COLOUR_BLIND, "mono": MONO}
 """By the name shown to the user, in the order of the theme key."""
+
+
+@functools.lru_cache(maxsize=16)
+def _ramp(below: str, middle: str, above: str, text: str) -> Ramp:
+    return Ramp(*(Color.parse(colour).rgb for colour in (below, middle, above, text)))
+
+
+def ramp_of(theme: Theme) -> Ramp:
+    """The colours of maps: the primary colour below the median, the background at it, the colour of errors above."""
+    background = theme.background or "#000000"
+    return _ramp(theme.primary, background, theme.error or theme.primary, theme.foreground or "#ffffff")
 
 
 def title_of(name: str) -> str:

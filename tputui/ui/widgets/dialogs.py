@@ -16,6 +16,7 @@ from tputui.telemetry.events import RequestKind
 from tputui.ui.base.export import Form
 from tputui.ui.render.lines import Line, Span, clean, fit
 from tputui.ui.terminal.capabilities import key_names
+from tputui.ui.widgets.line_input import LineInput, spans
 from tputui.ui.widgets.line_widget import Drawn
 
 ValueT = TypeVar("ValueT")
@@ -195,6 +196,60 @@ class ExportScreen(ChoiceScreen[Form]):
         """`name` is the name of the panel."""
         note = "a new file in the current folder; existing files are never overwritten"
         super().__init__(f"Write {name} as", FORMS, note)
+
+
+class PromptScreen(ModalScreen[ValueT | None], Generic[ValueT]):
+    """Asks for a value in one line; the result is the value, or None. The dialog stays until the text is valid."""
+
+    CSS_PATH = "../dialogs.tcss"
+
+    def __init__(self, question: str, parse: Callable[[str], ValueT], text: str = "") -> None:
+        """`parse` raises ValueError with a sentence for the user; `text` is the first text."""
+        super().__init__()
+        self._question = question
+        self._parse = parse
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """The text, and the reason why it is not valid."""
+        yield PromptInput(self._question, id="prompt")
+
+    def on_mount(self) -> None:
+        """Start editing."""
+        self._edit(self._text)
+
+    def _edit(self, text: str) -> None:
+        self.query_one(PromptInput).begin(text)
+
+    def on_line_input_changed(self, message: LineInput.Changed) -> None:
+        """Forget the reason why the previous text was not valid."""
+        message.stop()
+        self.query_one(PromptInput).reason = ""
+
+    def on_line_input_done(self, message: LineInput.Done) -> None:
+        """Close the dialog with the value, or show why the text has none."""
+        message.stop()
+        if not message.accepted:
+            self.dismiss(None)
+            return
+        try:
+            value = self._parse(message.text)
+        except ValueError as error:
+            self.query_one(PromptInput).reason = str(error)
+            self._edit(message.text)
+        else:
+            self.dismiss(value)
+
+
+class PromptInput(LineInput):
+    """A question, the text below it, and the reason why the text is not valid, else the keys."""
+
+    reason = ""
+
+    def paint(self, width: int, height: int) -> list[Line]:
+        foot = Span(self.reason, "bad") if self.reason else Span("enter accepts, esc cancels", "label")
+        text: Line = [Span("\u276f ", "accent"), *spans(self._edited, max(width - 2, 8))]
+        return [[Span(self._prompt, "strong")], [], text, [], [foot]]
 
 
 class Notices:

@@ -1,0 +1,281 @@
+"""The range of a y axis: outliers are cut and counted, everything else is inside."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ui import made
+from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tputui.state.chart_data import Segment
+from tputui.ui.charts import loss
+from tputui.ui.charts.axis import AxisInfo
+from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, ViewKind, VisibleData, scale_of
+from tputui.ui.charts.loss import LossChart
+from tputui.ui.charts.scale import Scale
+from tputui.ui.charts.y_range import (
+    SortedValues,
+    YRange,
+    limits_of,
+    outside_note,
+    robust_scale_of,
+    suggests_log,
+)
+from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.widgets.dialogs import PromptInput
+
+FULL = ChartView(y=YRange("full"))
+
+
+def series_of(segments: list[Segment]) -> ChartSeries:
+    return ChartSeries(segments, [], [], AxisInfo())
+
+
+def segments_of(values: list[float]) -> list[Segment]:
+    return [made.segment(step, [value]) for step, value in enumerate(values, start=1)]
+
+
+def visible(segments: list[Segment], view: ChartView | None = None) -> VisibleData:
+    return LossChart().visible(series_of(segments), view or ChartView())
+
+
+def drawn(segments: list[Segment], view: ChartView | None = None, width: int = 90, height: int = 20) -> Chart:
+    chart = LossChart()
+    found = chart.draw(chart.visible(series_of(segments), view or ChartView()), width, height)
+    assert found is not None
+    return found
+
+
+def noisy(count: int, seed: int = 1) -> list[float]:
+    pick = random.Random(seed)
+    return [1.0 + pick.gauss(0.0, 0.1) for _ in range(count)]
+
+
+ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
+ROWS = st.lists(st.lists(ANY, min_size=1, max_size=3), min_size=1, max_size=300)
+
+
+@given(ROWS, st.sampled_from([0, 1, 5]))
+def test_every_finite_value_is_inside_or_counted(rows: list[list[float]], num_spikes: int) -> None:
+    rows = [*rows, *([[1e9, -1e9]] * num_spikes), *([[0.5]] * 10)]
+    segments = [made.segment(step, row) for step, row in enumerate(rows, start=1)]
+    found = drawn(segments)
+    scale = found.axes.y
+    assert scale is not None
+    finite = [segment for segment in segments if segment.num_values]
+    above = sum(segment.max > scale.high for segment in finite)
+    below = sum(segment.min < scale.low for segment in finite)
+    assert found.outside == outside_note(above, below, scale)
+    assert sum(int(part.split()[0]) for part in found.outside.split(", ") if part) == above + below
+    newest = finite[-1]
+    assert scale.low <= newest.mean <= scale.high
+
+
+@given(st.integers(200, 400), st.integers(0, 10))
+def test_no_outlier_means_the_full_range(count: int, seed: int) -> None:
+    values = noisy(count, seed)
+    data = visible(segments_of(values))
+    assert scale_of(data) == scale_of(data._replace(view=FULL))
+    assert drawn(segments_of(values)).outside == ""
+
+
+def test_one_spike_of_a_million_steps_does_not_flatten_the_curve() -> None:
+    segments = [
+        Segment(
+            first_step=at * 500 + 1, last_step=(at + 1) * 500, mean=0.5, min=0.4, max=0.6, num_values=4000, num_bad=0
+        )
+        for at in range(2000)
+    ]
+    segments[700] = Segment(
+        first_step=350_001, last_step=350_500, mean=0.51, min=0.4, max=40.0, num_values=4000, num_bad=0
+    )
+    found = drawn(segments)
+    assert found.axes.y is not None
+    assert found.axes.y.high < 1.0
+    assert found.outside.startswith("1 value above 0.")
+    assert sum("\u25b2" in span.text for line in found.lines for span in line) == 1
+    top = "".join(span.text for span in found.lines[0])
+    assert top.index("\u25b2") == pytest.approx(found.axes.left + 0.35 * found.axes.across, abs=1)
+    assert drawn(segments, FULL).axes.y.high >= 40.0  # type: ignore[union-attr]
+
+
+def test_values_below_the_axis_have_arrows_at_its_lower_edge() -> None:
+    values = noisy(300)
+    values[50] = -40.0
+    found = drawn(segments_of(values))
+    assert re.match(r"\d values? below 0\.", found.outside)
+    bottom = "".join(span.text for span in found.lines[found.axes.rows - 1])
+    assert "\u25bc" in bottom
+
+
+def test_mean_of_the_newest_tenth_is_never_cut() -> None:
+    values = [*noisy(900), *[5.0 + at / 100 for at in range(8)]]
+    found = drawn(segments_of(values))
+    assert found.axes.y is not None
+    assert found.axes.y.high >= 5.07
+    assert found.outside == ""
+
+
+def test_percentiles_are_weighted_by_steps() -> None:
+    long = Segment(first_step=1, last_step=1000, mean=9.0, min=9.0, max=9.0, num_values=1000, num_bad=0)
+    rest = [made.segment(step, [1.0 + step % 7 / 10]) for step in range(1001, 1101)]
+    assert drawn([long, *rest]).outside == ""
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.lists(ANY, max_size=90)), max_size=8))
+def test_sorted_values_follow_every_change(changes: list[tuple[int, list[float]]]) -> None:
+    followed, values = SortedValues(), list[tuple[float, int]]()
+    for same, more in changes:
+        same = min(same, len(values))
+        new = [(value, 1 + at % 3) for at, value in enumerate(more)]
+        values = [*values[:same], *new]
+        followed.follow(same, new)
+        finite = sorted(each for each in values if math.isfinite(each[0]))
+        assert followed.ranked == finite
+        assert followed.weight == sum(weight for _, weight in finite)
+
+
+@given(st.lists(ANY, max_size=200))
+def test_scale_of_a_metric_contains_its_newest_value(values: list[float]) -> None:
+    scale = robust_scale_of(values)
+    assert (scale is None) == (not any(map(math.isfinite, values)))
+    if scale is not None and math.isfinite(values[-1]):
+        assert scale.low <= values[-1] <= scale.high
+
+
+# Manual limits.
+
+
+@pytest.mark.parametrize(
+    ("typed", "limits"), [("0 2.5", (0.0, 2.5)), ("-1,1", (-1.0, 1.0)), (" 1e-3   1e3 ", (1e-3, 1e3))]
+)
+def test_limits_are_two_numbers(typed: str, limits: tuple[float, float]) -> None:
+    assert limits_of(typed) == limits
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("", "two numbers"),
+        ("1", "two numbers"),
+        ("low high", "two numbers"),
+        ("1 2 3", "two numbers"),
+        ("2 1", "exceed"),
+        ("1 1", "exceed"),
+        ("nan 1", "finite"),
+        ("0 inf", "finite"),
+        ("-1e308 1e308", "too far apart"),
+    ],
+)
+def test_wrong_limits_are_explained_in_one_sentence(typed: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        limits_of(typed)
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_manual_range_counts_what_it_cuts(kind: ViewKind) -> None:
+    run = made.running()
+    series = ChartSeries(run.loss, run.core_columns, run.marks, AxisInfo())
+    chart = LossChart()
+    for log in (False, True):
+        view = ChartView(kind=kind, log=log, y=YRange("manual", 0.5, 1.0))
+        data = chart.visible(series, view)
+        found = chart.draw(data, 90, 24)
+        assert found is not None
+        if kind == "heat":
+            assert found.outside == ""
+            continue
+        assert found.axes.y == Scale(0.5, 1.0, log)
+        assert "above 1" in found.outside
+        assert "y 0.5 to 1" in loss.note(series, data, found, "step", 200)
+
+
+def test_log_axis_starts_above_zero_whatever_the_limits() -> None:
+    data = visible(segments_of([0.5, 0.1, 2.0]), ChartView(log=True, y=YRange("manual", 0.0, 5.0)))
+    assert scale_of(data) == Scale(0.1, 5.0, True)
+    data = visible(segments_of([-0.5, 0.1, 2.0]), ChartView(log=True, y=YRange("manual", -5.0, -1.0)))
+    assert scale_of(data) == Scale(-5.0, -1.0)
+
+
+# The suggestion of a logarithmic axis.
+
+
+def test_log_axis_is_suggested_for_a_converged_curve_until_it_is_on() -> None:
+    values = [2.3 * math.exp(-step / 100) + 0.002 for step in range(1000)]
+    series, data = series_of(segments_of(values)), visible(segments_of(values))
+    assert "l: log axis" in loss.note(series, data, drawn(segments_of(values)), "step", 90)
+    data = data._replace(view=ChartView(log=True))
+    assert "l: log" not in loss.note(series, data, drawn(segments_of(values), ChartView(log=True)), "step", 90)
+
+
+def test_log_axis_is_not_suggested_without_need() -> None:
+    scale = Scale(0.0, 2.3)
+    assert suggests_log([2.3, 0.02], scale)
+    assert not suggests_log([2.3, 0.1], scale), "less than two decades"
+    assert not suggests_log([2.3, 0.001, 2.0], scale), "the newest value is high"
+    assert not suggests_log([2.3, -0.1], scale), "a value that it cannot show"
+    assert not suggests_log([math.nan], scale)
+    assert not suggests_log([1.0], None)
+
+
+# The key.
+
+
+def test_key_cycles_through_the_ranges_and_undo_returns() -> None:
+    app = monitor(made.running())
+
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        await pilot.press("L")
+        assert panel.look.y == YRange("full")
+        await pilot.press("L")
+        prompt = pilot.app.screen.query_one(PromptInput)
+        await pilot.press("ctrl+u", *"2 1", "enter")
+        await until(pilot, lambda: "exceed" in text(pilot.app.screen))
+        await pilot.press("ctrl+u", *"0.5 1", "enter")
+        assert not prompt.is_attached
+        assert panel.look.y == YRange("manual", 0.5, 1.0)
+        assert "y 0.5 to 1" in panel.as_text()
+        await pilot.press("u")
+        assert panel.look.y == YRange("full")
+        await pilot.press("u")
+        assert panel.look.y == YRange()
+        await pilot.press("L", "L", "escape")
+        assert panel.look.y == YRange()
+
+    drive(app, script)
+
+
+def test_range_is_kept_with_the_other_settings() -> None:
+    app = monitor(made.running())
+    app.views.set("loss.y_range", "manual")
+    app.views.set("loss.y_low", 0.25)
+    app.views.set("loss.y_high", 1)
+
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        assert panel.look.y == YRange("manual", 0.25, 1.0)
+        await pilot.press("L")
+        assert app.views.get("loss.y_range", "") == "robust"
+
+    drive(app, script)
+
+
+def test_unusable_kept_limits_are_ignored() -> None:
+    app = monitor(made.running())
+    app.views.set("loss.y_range", "manual")
+    app.views.set("loss.y_low", 3.0)
+
+    async def script(pilot: AppPilot) -> None:
+        assert pilot.app.screen.query_one(LossPanel).look.y == YRange()
+
+    drive(app, script)
+
+
+def test_metric_charts_cut_outliers_too() -> None:
+    assert robust_scale_of([*noisy(500), 1e6, 1.0]) == robust_scale_of([*noisy(500), 50.0, 1.0])
