@@ -136,8 +136,7 @@ class LossPanel(RunPanel[LossPart]):
             return Drawing(paragraph(part.why_none, width, height))
         if self.look.metric:
             return self._draw_metrics(part, width, height)
-        data = self._chart.visible(whole, self.look, part.source.epochs)
-        data = data._replace(ramp=self._ramp())
+        data = self._chart.visible(whole, self.look, part.source.epochs)._replace(ramp=self._ramp())
         heads = 2 if height >= TWO_HEADS_FROM else 1
         chart = self._chart.draw(data, width, height - heads)
         self._drawn = (data, chart) if chart is not None else None
@@ -185,9 +184,8 @@ class LossPanel(RunPanel[LossPart]):
 
     def _ramp(self) -> Ramp | None:
         """The colours of maps; None if nothing is painted as a background."""
-        if not (self.is_attached and self._paints and paints_grounds(self.app)):
-            return None
-        return ramp_of(self.app.current_theme)
+        is_painted = self.is_attached and self._paints and paints_grounds(self.app)
+        return ramp_of(self.app.current_theme) if is_painted else None
 
     def notify_style_update(self) -> None:
         """Draw again in the colours of another theme."""
