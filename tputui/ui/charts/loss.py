@@ -350,7 +350,7 @@ def legend(
     odd = odd_in_short(data.outlier)
     if of_map:
         odd = odd if short else []
-        forms = ([*first, *of_map, *odd], [*first, *of_map[1:], *odd], [*of_map[1:], *odd], of_map)
+        forms = ([*first, *of_map, *odd], [*of_map, *odd], [*of_map[1:], *odd], of_map)
         first = next((list(form) for form in forms if width_of(form) <= width), list(of_map[1:]))
     elif short and odd:
         mean = first[:2]
