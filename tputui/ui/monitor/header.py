@@ -221,8 +221,9 @@ def _pace_line(snapshot: Snapshot, width: int) -> Line:
     if snapshot.plan is not None:
         fixed.append(_batch(snapshot.plan, snapshot.topology))
     parts = [*pace, *best, *fixed]
-    while len(parts) > len(pace) and width_of(_separated(parts)) > width:
-        parts.pop()
+    used = width_of(_separated(parts))
+    while len(parts) > len(pace) and used > width:
+        used -= width_of([_SEPARATOR, *parts.pop()])
     return _separated(parts)
 
 
@@ -272,7 +273,7 @@ def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], width: int) 
     saved = _newest_checkpoint(snapshot)
     news = receipts or _news(snapshot, acknowledged) or saved
     line = [*alarms, *news]
-    if not snapshot.checkpoints or (news == saved and width_of(line) <= width):
+    if not snapshot.checkpoints or (news == saved and (len(alarms) == 1 or width_of(line) <= width)):
         return line
     right = [Span(f"  saved step {snapshot.checkpoints[-1].step:,} ", "dim")]
     return spread(alarms if news == saved else line, right, width)
