@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 
+from engine.datasets import cache, catalog
 from tputui import config
 from tputui.cli.launch import EngineLaunchService
 from tputui.telemetry import requests, rundir
@@ -76,3 +77,16 @@ def test_run_is_started_detached_and_recorded(tmp_path: Path) -> None:
         ["tputui", "run", "digits.toml"],
     )
     assert manifest.config["epochs"] == 1
+
+
+def test_data_sets_of_the_catalog_with_whether_they_were_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUTUI_DATA", str(tmp_path))
+    entry = catalog.find("ct")
+    (tmp_path / "ct").mkdir()
+    (tmp_path / "ct" / cache.SOURCE).write_text(cache.recipe_line(entry) + "\n")
+    found = EngineLaunchService(tmp_path, CPU).data_sets()
+    assert found.pop("ct")
+    assert "rgbd" in found
+    assert not any(found.values())
