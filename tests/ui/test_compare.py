@@ -324,14 +324,14 @@ def test_the_keys_of_the_runs() -> None:
     bench = Bench(paces.pair())
     steps: list[tuple[str, Callable[[], bool]]] = [
         ("n", lambda: bench.screen.view.chosen == 0),
-        ("p", lambda: bench.screen.view.chosen == 1),
-        ("right_square_bracket", lambda: bench.screen.view.chosen == 0),
-        ("left_square_bracket", lambda: bench.screen.view.chosen == 1),
+        ("N", lambda: bench.screen.view.chosen == 1),
+        ("n", lambda: bench.screen.view.chosen == 0),
+        ("N", lambda: bench.screen.view.chosen == 1),
         ("space", lambda: bench.screen.view.hidden == {1} and "1 curve hidden" in bench.text),
         ("space", lambda: not bench.screen.view.hidden),
         ("space", lambda: bench.screen.view.hidden == {1}),
         ("a", lambda: not bench.screen.view.hidden),
-        ("b", lambda: bench.screen.view.base == 1 and "base B digits-20251009-110000" in bench.text),
+        ("B", lambda: bench.screen.view.base == 1 and "base B digits-20251009-110000" in bench.text),
         ("n", lambda: "A is 8 % \u00b1 4 % slower than B" in bench.text),
         ("u", lambda: "undone: base" in bench.text and bench.screen.view.base == 0),
     ]
@@ -615,7 +615,7 @@ def test_recorded_runs_are_read_and_can_be_opened(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: bench.text.count("66/66") == 2)
         assert "not enough samples to compare speed: A has 5 and B has 5, need 32 after warm-up" in bench.text
-        await pilot.press("o")
+        await pilot.press("1", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await pilot.press("q")
         await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))

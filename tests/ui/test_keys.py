@@ -369,3 +369,81 @@ def test_only_the_selected_panel_frame_is_highlighted() -> None:
         assert [panel.id for panel in panels if panel._lines and panel._lines[0][0].tone == "accent"] == ["log"]
 
     drive(monitor(made.running()), script, size=(160, 45))
+
+
+IDEAS = {
+    "all": {"show_all", "older", "show_archived"},
+    "back": {"close", "restore", "drop_search", "back", "leave"},
+    "cursor left": {"cursor(-1)", "seek(-1)", "turn(-1)"},
+    "cursor right": {"cursor(1)", "seek(1)", "turn(1)"},
+    "far left": {"cursor(-10)", "pan(-1)"},
+    "far right": {"cursor(10)", "pan(1)"},
+    "delete": {"reset", "edit('delete')"},
+    "down": {"move(1)", "scroll(1)"},
+    "end": {"move(1000000)", "scroll(1000000)", "end", "follow"},
+    "filter": {"next_lane", "next_kind"},
+    "next": {"event(1)", "choose(1)"},
+    "next metric": {"next_meter(1)", "page(1)"},
+    "next part": {"cycle(1)", "table(1)"},
+    "open": {"open", "take", "edit", "maximise"},
+    "previous": {"event(-1)", "choose(-1)"},
+    "previous metric": {"next_meter(-1)", "page(-1)"},
+    "previous part": {"cycle(-1)", "table(-1)"},
+    "search": {"search", "filter", "find"},
+    "start": {"move(-1000000)", "scroll(-1000000)", "home"},
+    "toggle": {"mark", "hide", "play_or_pause", "turn(1)"},
+    "up": {"move(-1)", "scroll(-1)"},
+    "view": {"next_view(1)", "next_level", "columns"},
+}
+"""Actions of different screens that are the same idea, by its name."""
+
+OWN_KEYS = {
+    ("n", "RUNS"): "starts a run; the list has no next event",
+    ("p", "PICTURES"): "leaves the pictures that it opened",
+}
+"""Keys with a meaning of their own on one screen, and why."""
+
+
+def test_a_key_means_the_same_on_every_screen() -> None:
+    meanings: dict[str, set[str]] = {}
+    for screen in ("MONITOR", "LOG", "PICTURES", "RUNS", "COMPARE", "CONFIGS", "LAUNCH"):
+        for key in getattr(keymap, screen):
+            action = (
+                key.action.removesuffix(")").rpartition(", ")[2].strip("'\"")
+                if "on_widget" in key.action
+                else key.action
+            )
+            ideas = {name for name, actions in IDEAS.items() if action in actions} or {action}
+            for each in key.keys.split(","):
+                if (each, screen) not in OWN_KEYS:
+                    known = meanings.setdefault(each, ideas)
+                    assert known & ideas, f"{each} means {known}, on the screen {screen} {ideas}"
+                    meanings[each] = known & ideas
+
+
+def test_a_screen_binds_a_key_once() -> None:
+    for screen in ("MONITOR", "LOG", "PICTURES", "RUNS", "COMPARE", "CONFIGS", "LAUNCH"):
+        bound = [each for key in getattr(keymap, screen) for each in key.keys.split(",")]
+        assert len(bound) == len(set(bound)), screen
+
+
+@pytest.mark.parametrize("action", ["checkpoint", "stop", "app.export_panel", "app.undo_view", "help"])
+def test_an_action_has_the_same_key_on_every_screen(action: str) -> None:
+    screens = (keymap.MONITOR, keymap.RUNS, keymap.COMPARE, keymap.CONFIGS, keymap.LAUNCH)
+    assert len({key.keys for screen in screens for key in screen if key.action == action}) == 1
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+@pytest.mark.parametrize("key", ["", "question_mark", "s", "X", "d", "r", "e", "p", "ctrl+p"])
+def test_ctrl_c_says_how_to_leave_every_screen(run_dir: Path, key: str, size: tuple[int, int]) -> None:
+    async def script(pilot: AppPilot) -> None:
+        if key:
+            before = pilot.app.screen
+            await pilot.press(key)
+            await until(pilot, lambda: pilot.app.screen is not before)
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "Ctrl-C does not quit" in text(pilot.app.screen))
+        leave = "q" if key in ("", "p", "ctrl+p") else "esc"
+        assert f": {leave} leaves this screen" in text(pilot.app.screen)
+
+    drive(monitor(made.running(), run_dir=run_dir), script, size=size)

@@ -131,7 +131,7 @@ def test_zoom_and_pan_and_all() -> None:
         assert look(pilot).bounds(1, 330) == (125, 289)
         await pilot.press("greater_than_sign")
         assert look(pilot).window == Window(165, None)
-        await pilot.press("i", "o")
+        await pilot.press("i", "I")
         assert look(pilot).window == Window(164, None)
         await pilot.press("a")
         assert look(pilot).window is None

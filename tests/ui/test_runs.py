@@ -111,7 +111,7 @@ def test_empty_directory_finds_runs_added_later(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "No runs in" in text(pilot.app.screen))
         write_runs(tmp_path, 1)
-        await pilot.press("r")
+        await pilot.press("f5")
         await until(pilot, lambda: names(pilot) == ["run-00"])
 
     drive(home(tmp_path), script, size=(80, 24))
@@ -190,7 +190,7 @@ def test_active_filter_stays_visible_and_takes_no_keys(tmp_path: Path) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 3)
-        await pilot.press("slash", *"run-01", "enter", "r")
+        await pilot.press("slash", *"run-01", "enter", "ctrl+r")
         await until(pilot, lambda: "reading every run again" in text(pilot.app.screen))
         assert "[1/3] esc shows all" in text(pilot.app.screen)
         await pilot.click(LineInput)
@@ -227,7 +227,7 @@ def test_the_selection_stays_on_its_run_when_rows_move(tmp_path: Path) -> None:
         await pilot.press("down")
         assert chosen(pilot) == "run-01"
         write_runs_later = recorded.write_run(tmp_path, run="run-99")
-        await pilot.press("r")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: write_runs_later.name in names(pilot))
         assert chosen(pilot) == "run-01"
         await pilot.press("o")
@@ -275,7 +275,7 @@ def test_requests_from_the_list(tmp_path: Path) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "running" in text(pilot.app.screen))
-        await pilot.press("w")
+        await pilot.press("c")
         await until(pilot, lambda: "checkpoint: requested" in text(pilot.app.screen))
         await pilot.press("s")
         await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmStop))
@@ -295,7 +295,7 @@ def test_impossible_requests_state_reason(tmp_path: Path, read_only: bool, ended
 
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 1)
-        for key, what in (("w", "checkpoint"), ("s", "stop")):
+        for key, what in (("c", "checkpoint"), ("s", "stop")):
             await pilot.press(key)
             assert f"run-00: {what}: " in text(pilot.app.screen)
             assert why in text(pilot.app.screen)
@@ -360,12 +360,12 @@ def test_marked_runs_are_compared(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 3)
         await pilot.press("space")
-        await pilot.press("c")
+        await pilot.press("C")
         assert "compare: 1 visible run is marked" in text(pilot.app.screen)
         assert isinstance(pilot.app.screen, RunsScreen)
         await pilot.press("space", "space", "space")
         assert "2 marked" in text(pilot.app.screen)
-        await pilot.press("c")
+        await pilot.press("C")
         await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
         await pilot.press("q")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))

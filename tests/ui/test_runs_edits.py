@@ -51,7 +51,7 @@ def test_pinned_run_comes_first_in_every_order_and_undo_unpins_it(tmp_path: Path
 
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 3)
-        await pilot.press("end", "p")
+        await pilot.press("end", "asterisk")
         await until(pilot, lambda: names(pilot) == ["run-00", "run-02", "run-01"])
         assert "run-00: pinned" in top(pilot)
         assert chosen(pilot) == "run-00"
@@ -97,7 +97,7 @@ def test_corrupt_labels_are_an_alarm_and_are_not_replaced(tmp_path: Path) -> Non
         await all_read(pilot, 1)
         assert "done !" in text(pilot.app.screen)
         assert "labels.json cannot be read: " in top(pilot)
-        for key in ("p", "number_sign", "A"):
+        for key in ("asterisk", "number_sign", "A"):
             await pilot.press(key)
             await until(pilot, lambda: "run-00: labels.json cannot be read" in top(pilot))
         assert file.read_text() == "{"
@@ -111,7 +111,7 @@ def test_labels_that_change_elsewhere_are_shown(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 3)
         run_labels.change(tmp_path / "run-01", pinned=True, note="seen")
-        await pilot.press("r")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: names(pilot)[0] == "run-01")
 
     drive(home(tmp_path), script)
@@ -122,7 +122,7 @@ def test_read_only_view_changes_nothing(tmp_path: Path) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 1)
-        for key in ("p", "number_sign", "A", "D"):
+        for key in ("asterisk", "number_sign", "A", "D"):
             await pilot.press(key)
             assert "this view is read-only" in top(pilot)
             await pilot.press("down")

@@ -79,6 +79,11 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
         """Queue the keys of our screens; Textual handles other events, and the keys of its own screens."""
         is_fresh_key = isinstance(event, events.Key) and not event.is_forwarded
         if not is_fresh_key or isinstance(self.screen, SystemModalScreen):
+            if isinstance(event, events.Key) and is_fresh_key and event.key == "ctrl+c":
+                # Textual's screens cover our notices: close them, as Esc does.
+                await super().on_event(events.Key("escape", None))
+                self.call_later(self.interrupted)
+                return
             await super().on_event(event)
             return
         assert isinstance(event, events.Key)
@@ -204,8 +209,10 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     def interrupted(self) -> None:
         """Ctrl-C does not quit, to prevent accidents: show the key that does."""
-        in_force = self.screen.keys_in_force() if isinstance(self.screen, Keyed) else ()
-        leave = next((key.shown for key in in_force if key.action in ("leave", "close")), "esc")
+        screen = next(each for each in reversed(self.screen_stack) if not isinstance(each, SystemModalScreen))
+        in_force = screen.keys_in_force() if isinstance(screen, Keyed) else ()
+        shown = next((key.shown.split() for key in in_force if key.action in ("leave", "close")), ["esc"])
+        leave = "q" if "q" in shown else "esc"
         self.show_notice(f"Ctrl-C does not quit: {leave} leaves this screen, ctrl+q quits; runs continue")
 
     async def action_on_widget(self, widget_id: str, action: str) -> None:

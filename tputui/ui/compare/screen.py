@@ -212,6 +212,15 @@ class CompareScreen(Screen[MonitorResult]):
 
     # The runs.
 
+    @property
+    def _in_list(self) -> bool:
+        """Whether the run list is the selected panel."""
+        return isinstance(self.focused, ComparedRunsPanel)
+
+    def on_descendant_focus(self) -> None:
+        """Shows the keys of the panel that is now selected."""
+        self.query_one(KeyBar).show(self.keys_in_force())
+
     def action_choose(self, by: int) -> None:
         """Selects another run."""
         self.set_view(self.view.choose(by))
@@ -222,7 +231,10 @@ class CompareScreen(Screen[MonitorResult]):
         self.set_view(self.view._replace(chosen=event.run))
 
     def action_open(self) -> None:
-        """Opens the selected run."""
+        """Opens the selected run if the run list is selected; else toggles full screen."""
+        if not self._in_list:
+            self.query_one(CompareBody).action_maximise()
+            return
         run_dir = self._run_dirs[self.view.chosen]
         self.app.push_screen(MonitorScreen(Session.live(run_dir, self._clock), run_dir, read_only=self._read_only))
 
@@ -313,8 +325,9 @@ class CompareScreen(Screen[MonitorResult]):
         return self.query_one(CompareBody).descriptions()
 
     def keys_in_force(self) -> list[keymap.Key]:
-        """The keys of this screen."""
-        return list(keymap.COMPARE)
+        """The keys of this screen, in the words of the selected panel."""
+        word = "open" if self._in_list else "full"
+        return [key._replace(footer=word) if key.action == "open" else key for key in keymap.COMPARE]
 
     def action_help(self) -> None:
         """Shows the keys and the panels."""

@@ -221,9 +221,13 @@ class ConfigPicker(Screen[PickedConfig | None]):
         self.on_configs_panel_moved()
 
     def on_configs_panel_moved(self) -> None:
-        """Names the command that gets the data of the configuration under the cursor."""
+        """Names the command that gets the data of the configuration under the cursor, and shows the keys that act on
+        it."""
         command = clean(self.query_one(ConfigsPanel).command)
         self.query_one(PickerHeader).hint(f"fetch its data first: {command}" if command else "")
+        choice = self.query_one(ConfigsPanel).current
+        resumes = choice is not None and choice.kind == "run" and choice.can_resume
+        self.query_one(KeyBar).show([key for key in keymap.CONFIGS if resumes or key.action != "resume"])
 
     def keys_in_force(self) -> Sequence[keymap.Key]:
         """The keys of this screen."""
