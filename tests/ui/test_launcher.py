@@ -398,6 +398,18 @@ def test_enter_on_the_empty_list_opens_the_digits_demo(place: Path) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: shows(pilot, "No runs in", "digits demo", "new run"))
+        assert text(pilot.app.screen).splitlines()[-1].split() == [
+            "q",
+            "quit",
+            "n",
+            "new",
+            "run",
+            "enter",
+            "digits",
+            "demo",
+            "?",
+            "help",
+        ]
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, LauncherScreen) and shows(pilot, "Ready"))
         assert shows(pilot, "sample_configs/digits.toml")

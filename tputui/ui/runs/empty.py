@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.ui.base.keymap import Key
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of, wrap
 from tputui.ui.runs.filter import RunFilter, unknown_keys
 from tputui.ui.runs.rows import Listing
@@ -49,6 +50,12 @@ def _card(sentences: Sequence[str], keys: Sequence[tuple[str, str]], inner: int,
         frame.append([Span(f"{left}\u2502 ", "dim"), *fitted, Span(f"{gap} \u2502", "dim")])
     frame.append([Span(f"{left}\u2570{rule}\u256f", "dim")])
     return [*([[]] * ((height - len(frame)) // 2)), *frame]
+
+
+def empty_keys(keys: Sequence[Key], *, may_start: bool) -> list[Key]:
+    """The footer keys that act if there are no runs; enter opens the demo."""
+    demo = [key._replace(footer="digits demo") for key in keys if key.action == "open" and may_start]
+    return [*(key for key in keys if key.action in ("leave", "new")), *demo, *(k for k in keys if k.action == "help")]
 
 
 def empty_text(

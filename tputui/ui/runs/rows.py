@@ -126,6 +126,13 @@ class RunRow(NamedTuple):
     """Why the labels cannot be read."""
 
     @property
+    def request_refusal(self) -> str | None:
+        """The reason why no request can be made of the run; None if requests are possible."""
+        if self.state == "unreadable":
+            return self.reason
+        return f"run already finished ({self.state})" if self.ended else None
+
+    @property
     def ended(self) -> bool:
         """Whether requests are pointless: the run is over or unreadable."""
         return self.state in ENDED or self.state == "unreadable"

@@ -24,7 +24,7 @@ from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.render.lines import Line, Span, clean
 from tputui.ui.runs.columns import ColumnsInput, known_keys, parse_columns, unknown
 from tputui.ui.runs.edits import EDIT_ACTIONS, Edit, RunEdits
-from tputui.ui.runs.empty import empty_text
+from tputui.ui.runs.empty import empty_keys, empty_text
 from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
 from tputui.ui.runs.new_run import NewRun
 from tputui.ui.runs.preview import PreviewPart, RunPreview
@@ -375,6 +375,8 @@ class RunsScreen(Screen[MonitorResult]):
         """The keys that act on the run under the cursor, or those of the filter line while the user types there."""
         if any(line.is_typing for line in self.query(LineInput)):
             return keymap.TYPING
+        if self._listing is not None and not self._known():
+            return empty_keys(self.keys_in_force(), may_start=self._can_start)
         hidden = _WIDE_FOOTER if self.size.width < _WIDE_FOOTER_FROM else frozenset[str]()
         return [key for key in self.keys_in_force() if key.action not in hidden and self._key_refusal(key) is None]
 
@@ -432,11 +434,7 @@ class RunsScreen(Screen[MonitorResult]):
         if self._read_only:
             return _READ_ONLY
         row = self._listing.rows.get(run_dir) if self._listing is not None else None
-        if row is None:
-            return "the run directory is gone"
-        if row.state == "unreadable":
-            return row.reason
-        return f"run already finished ({row.state})" if row.ended else None
+        return "the run directory is gone" if row is None else row.request_refusal
 
     def _put_notice(self, sentence: str) -> None:
         self._notice = clean(sentence)
