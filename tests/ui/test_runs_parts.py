@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import recorded
 from tests.ui.fake_launch_service import TOML
 from tputui import config
 from tputui import formatting as fmt
@@ -42,7 +43,7 @@ from tputui.ui.runs.filter import (
     sort_rows,
     unknown_keys,
 )
-from tputui.ui.runs.rows import Listing, RunRow
+from tputui.ui.runs.rows import Listing, RunRow, RunsReader
 from tputui.ui.runs.table import cell, reason_line, short_age, short_span
 from tputui.ui.widgets.line_input import EditedText, press, spans
 
@@ -344,3 +345,20 @@ def test_empty_list_is_a_card_if_there_is_room() -> None:
     read_only = empty_text(Path("/runs"), Listing({}, None), RunFilter(), may_start=False)
     assert read_only.sentences[1] == "Start one with `tputui run CONFIG`."
     assert not read_only.keys
+
+
+def test_a_list_of_old_runs_is_sent_again_only_if_it_changed(tmp_path: Path) -> None:
+    recorded.write_run(tmp_path, run="run-00")
+    sent: list[Listing] = []
+    reader = RunsReader(tmp_path, sent.append, lambda: recorded.T0 + 86_400.0)
+    for _ in range(3):
+        reader.poll()
+    before = len(sent)
+    for _ in range(3):
+        reader.poll()
+    assert len(sent) == before
+    recorded.write_run(tmp_path, run="run-01")
+    reader.poll()
+    assert len(sent) > before
+    assert sent[-1].rows.keys() == {tmp_path / "run-00", tmp_path / "run-01"}
+    reader.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import math
+import operator
 import re
 import threading
 import time
@@ -30,6 +31,8 @@ NUM_COLUMNS = 120
 
 REFRESH_S = 1.0
 """Seconds between two polls of the directory and of the active runs."""
+LONG_REFRESH_S = 10.0
+"""Seconds between two listings without news if every age is shown in minutes."""
 MESSAGE_INTERVAL_S = 0.1
 """Minimum seconds between two messages to the screen."""
 MESSAGE_INTERVAL_S_PER_ROW = 1e-4
@@ -290,6 +293,8 @@ class RunsReader(PollingThread):
         self._sessions: dict[Path, Session] = {}
         self._must_reload = threading.Event()
         self._last_sent = -math.inf
+        self._sent: list[RunRow] | None = None
+        """The rows of the last listing; None if it was an error, or there was none."""
 
     def close(self) -> None:
         """Closes every session."""
@@ -313,7 +318,7 @@ class RunsReader(PollingThread):
         try:
             paths = rundir.listing(self._runs_dir)
         except OSError as error:
-            self._rows = {}
+            self._rows, self._sent = {}, None
             self._on_listing(Listing({}, f"{self._runs_dir}: cannot list runs: {error.strerror or error}"))
             return
         has_new = any(path not in self._rows for path in paths)
@@ -322,13 +327,23 @@ class RunsReader(PollingThread):
             self._sessions.pop(gone).close()
         has_new |= self._read_labels(paths)
         self._poll_sessions()
-        self._send(now=has_new)
+        if has_new:
+            self._send(now=True)
         for path in paths:
             if self.is_stopped:
                 return
             if path not in self._sessions:
                 self._read_if_changed(path)
-        self._send(now=True)
+        rows, sent = list(self._rows.values()), self._sent
+        is_same = sent is not None and len(sent) == len(rows) and all(map(operator.is_, sent, rows))
+        if not is_same or self._has_older_ages():
+            self._send(now=True)
+
+    def _has_older_ages(self) -> bool:
+        """Whether a displayed age differs from the last listing: ages of a minute and more are shown in minutes."""
+        newest = max((row.newest_event or 0.0 for row in self._rows.values()), default=0.0)
+        interval_s = REFRESH_S if self._clock() - newest < 60 else LONG_REFRESH_S
+        return time.monotonic() - self._last_sent >= interval_s - _SLICE_S
 
     def _read_labels(self, paths: Sequence[Path]) -> bool:
         """Reads the labels that changed; returns whether any did."""
@@ -379,7 +394,7 @@ class RunsReader(PollingThread):
     def _send(self, *, now: bool = False) -> None:
         time_s = time.monotonic()
         if now or time_s - self._last_sent >= message_interval_s(len(self._rows)):
-            self._last_sent = time_s
+            self._last_sent, self._sent = time_s, list(self._rows.values())
             labels = self._labels
             rows = {path: labels[path].on(row) if path in labels else row for path, row in self._rows.items()}
             self._on_listing(Listing(rows, None))
