@@ -90,6 +90,7 @@ def compared(runs: Sequence[Path]) -> Screen[MonitorResult]:
     return CompareScreen(runs)
 
 
+_SIZES = ((80, 24), (120, 36), (160, 45), (200, 50))
 _LOOKS_BACK = Step("look back", ("left", "left"))
 WANTED = (
     Picture("home", (120, 30), listed, (Step("newest first", ("down",)),), "enter to open"),
@@ -105,8 +106,12 @@ WANTED = (
         ),
         "per core",
     ),
-    Picture("monitor-160x45", (160, 45), replayed(0.75)),
-    Picture("monitor-80x24", (80, 24), replayed(0.75)),
+    *(Picture(f"monitor-{width}x{height}", (width, height), replayed(0.75)) for width, height in _SIZES),
+    *(
+        Picture(f"metrics-{width}x{height}", (width, height), replayed(1.0), (Step("loss", ("m",)),), "metrics")
+        for width, height in _SIZES
+    ),
+    Picture("starting", (120, 36), replayed(0.1)),
     Picture("loss", (120, 30), replayed(1.0), (Step("loss", ("2", "2", "l")),)),
     Picture("cores", (120, 24), replayed(1.0), (Step("loss", ("2", "2", "v", "v", "v", *[","] * 30)),), "heat"),
     Picture("looking-back", (120, 36), ended, (_LOOKS_BACK,), "looking back"),

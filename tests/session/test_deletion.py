@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -119,6 +120,39 @@ def test_folder_with_other_runs_or_the_current_directory_is_refused(
     with pytest.raises(CannotDelete, match="contains the current directory"):
         delete(Path("."))
     assert (outer / "runs" / "inner" / "run.json").exists()
+
+
+def test_folder_with_a_run_without_manifest_is_refused(tmp_path: Path) -> None:
+    outer = recorded.write_run(tmp_path)
+    inner = recorded.write_run(outer, run="inner")
+    (inner / "run.json").unlink()
+    with pytest.raises(CannotDelete, match="contains another run"):
+        delete(outer)
+    assert (inner / "worker-0.jsonl").exists()
+
+
+def test_link_to_a_missing_journal_does_not_keep_a_run(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    (run_dir / "old.jsonl").symlink_to(tmp_path / "nowhere")
+    delete(run_dir)
+    assert not run_dir.exists()
+
+
+def test_run_that_trains_on_another_host_is_refused_though_one_host_failed(tmp_path: Path) -> None:
+    run_dir, now = rundir.create(tmp_path, recorded.manifest()), time.time()
+    beat = ev.HeartbeatSent(t=now - 1, phase="executing", phase_s=1.0, step=3, epoch=1)
+    heads = [
+        msgspec.structs.replace(
+            recorded.opened(now - 60, role, host_index=index), host=f"far{index}", host_id=f"far{index}"
+        )
+        for role, index in (("worker", 0), ("supervisor", 1))
+    ]
+    recorded.write_journal(run_dir / "worker-0.jsonl", [heads[0], beat])
+    end = ev.RunEnded(t=now - 2, outcome="failed", exit_code=3, reason="worker killed")
+    recorded.write_journal(run_dir / "supervisor-1.jsonl", [heads[1], end])
+    with pytest.raises(CannotDelete, match="has processes on other hosts that may still run: worker-0"):
+        delete(run_dir)
+    assert (run_dir / "worker-0.jsonl").exists()
 
 
 def test_missing_run_is_a_reason(tmp_path: Path) -> None:

@@ -135,6 +135,19 @@ def test_long_run_is_bounded_and_keeps_the_best_epoch_and_nan() -> None:
     assert [point.epoch for point in loss.valid if point.is_bad] == [bad]
 
 
+def test_newest_point_of_a_long_run_is_kept_beside_the_best_epoch() -> None:
+    epochs = [
+        EpochView(
+            epoch=number, step=number, t=0.0, train={}, valid={"loss": _reading(float(number))}, train_s=1.0,
+            valid_s=1.0, sections_s={}, lr=0.1, best=number == 9_999, scores={}, trace_s={},
+        )
+        for number in range(1, 10_001)
+    ]  # fmt: skip
+    loss = series_of(made.changed(made.running(), epochs=epochs))["loss"]
+    assert len(loss.valid) <= POINTS_MAX
+    assert [point.epoch for point in loss.valid[-2:]] == [9_999, 10_000]
+
+
 def _reading(avg: float) -> MeterReading:
     return MeterReading(val=avg, avg=avg, sum=avg, count=1)
 

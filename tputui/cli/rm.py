@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from functools import reduce
 from pathlib import Path
@@ -35,23 +36,29 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Deletes the runs."""
     parent = parent_of(args)
-    paths = list(dict.fromkeys(find_run(name, parent).absolute() for name in args.runs))
+    paths = list(dict.fromkeys(Path(os.path.abspath(find_run(name, parent))) for name in args.runs))
     sizes = {path: _examine(path) for path in paths}
     if not args.yes:
         _confirm(sizes, as_json=args.json)
+    deleted: list[Path] = []
+    problem = ""
     for path in paths:
         try:
             deletion.delete(path)
         except CannotDelete as error:
-            raise CommandError(ExitCode.FAILED, f"{inert(path.name)} {inert(str(error))}") from None
+            problem = f"{inert(path.name)} {inert(str(error))}"
+            break
+        deleted.append(path)
         if not args.json:
             say(f"deleted {inert(path.name)}: {_words(sizes[path])}")
     if args.json:
         rows = [
-            {"run": path.name, "dir": str(path), "files": found.num_files, "bytes": found.num_bytes}
-            for path, found in sizes.items()
+            {"run": path.name, "dir": str(path), "files": sizes[path].num_files, "bytes": sizes[path].num_bytes}
+            for path in deleted
         ]
         say_json(rows, indent=2)
+    if problem:
+        raise CommandError(ExitCode.FAILED, problem)
     return ExitCode.DONE
 
 

@@ -45,7 +45,7 @@ def print_table(parent: Path, *, archived: bool = False, tag: str | None = None)
     """Prints the runs in `parent` for a person; with `archived` also those, with `tag` only runs that have it."""
     chosen = _chosen(parent, archived=archived, tag=tag)
     if not chosen:
-        narrate(_why_empty(parent, tag))
+        narrate(_why_empty(parent, tag, archived=archived))
         return ExitCode.DONE
     pinned_first = sorted(chosen, key=lambda pair: not (pair[1] and pair[1].pinned))
     rows = [_cells(_row(path, labels)) for path, labels in pinned_first]
@@ -78,11 +78,11 @@ def _labels(run_dir: Path) -> RunLabels | None:
         return None
 
 
-def _why_empty(parent: Path, tag: str | None) -> str:
+def _why_empty(parent: Path, tag: str | None, *, archived: bool) -> str:
     if not runs_in(parent):
         return f"no runs in {parent} yet; start one with `tputui run CONFIG`"
     if tag is not None:
-        return f"no run in {parent} has the tag {tag}; --all searches archived runs too"
+        return f"no run in {parent} has the tag {tag}{'' if archived else '; --all searches archived runs too'}"
     return f"all runs in {parent} are archived; --all lists them"
 
 

@@ -92,7 +92,7 @@ def _size(run_dir: Path) -> RunSize:
                 num_files += 1
             elif folder.stat().st_dev != device:
                 raise CannotDelete(f"contains a mounted file system: {folder}")
-            elif (folder / rundir.MANIFEST).exists():
+            elif (folder / rundir.MANIFEST).exists() or any(_heads(folder).values()):
                 raise CannotDelete(f"contains another run: {folder}")
         for name in files:
             status = Path(parent, name).lstat()
@@ -118,10 +118,13 @@ def _check_over(run_dir: Path) -> None:
                 break
             pause.wait(_POLL_S)
             source.poll()
+        unfinished = source.unfinished_elsewhere()
     finally:
         source.close()
     if condition not in ENDED:
         raise CannotDelete(f"is still {condition}; stop it first")
+    if unfinished:
+        raise CannotDelete(f"has processes on other hosts that may still run: {', '.join(unfinished[:3])}")
 
 
 def _check_processes(run_dir: Path) -> None:
@@ -138,7 +141,10 @@ def _heads(run_dir: Path) -> dict[str, rundir.ProcessId | None]:
     """The writer of each journal by name; None if its first event cannot be read."""
     found: dict[str, rundir.ProcessId | None] = {}
     for name, path in rundir.journal_paths(run_dir):
-        head = head_of(path)
+        try:
+            head = head_of(path)
+        except FileNotFoundError:
+            head = None  # a link that leads nowhere, or a journal that was compressed since
         found[name] = rundir.process_of(head) if head else None
     return found
 

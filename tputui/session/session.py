@@ -105,8 +105,12 @@ class Session:
         return self._play(self._back, budget_s / 2)
 
     def fingerprint(self) -> object:
-        """A value that changes with the files of the run other than its journals: manifest, requests, the directory."""
-        return [_modified(path) for path in (self.run_dir, self.run_dir / rundir.REQUESTS)]
+        """A value that changes with the files of the run: manifest, requests, the directory, and its newest event.
+
+        While the past is shown, `poll` does not return the events of the present.
+        """
+        files = [_modified(path) for path in (self.run_dir, self.run_dir / rundir.REQUESTS)]
+        return [*files, self._reader.state.newest_t]
 
     def update_clock_skew(self) -> None:
         """Measures the clock of another host by events that just arrived: they were written after the last ones
@@ -165,6 +169,18 @@ class Session:
             return time.monotonic() - self._watched_since >= WATCH_S
         supervisors = self._reader.state.supervisors
         return liveness.exit_code is not None or not any(w.name in liveness.living for w in supervisors)
+
+    def unfinished_elsewhere(self) -> list[str]:
+        """Names of the processes on other hosts that wrote recently and have not reported their end."""
+        _, liveness = self._liveness_now()
+        return [
+            process.name
+            for process in self._reader.state.processes.values()
+            if process.name in liveness.living
+            and self._process_lives(process.name) is None
+            and process.run_ended is None
+            and process.training_ended is None
+        ]
 
     def training_processes(self) -> list[tuple[str, int]]:
         """Name and process id of the living training processes; ranks in one process are listed once."""

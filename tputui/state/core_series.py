@@ -382,8 +382,9 @@ def _extremes(first: int, finite: Sequence[float], values: Sequence[float], num_
 def _located(value: float, first: int, values: Sequence[float], num_cores: int) -> Extreme:
     """The extreme at its first occurrence in values from step `first` on, if it is there."""
     try:
-        row, column = divmod(values.index(value), num_cores)
-    except ValueError:
+        # As float32, like the values: a script may have stated a double.
+        row, column = divmod(values.index(array("f", [value])[0]), num_cores)
+    except (ValueError, OverflowError):
         return Extreme(value, first, None)
     return Extreme(value, first + row, column)
 

@@ -239,12 +239,14 @@ def _of_reports(source: MetricSource, clock: _Clock, ended: EpochCurves) -> Iter
 
 
 def _bounded(points: list[MetricPoint], best: int | None) -> list[MetricPoint]:
-    """At most `POINTS_MAX` points: of neighbours that of the best epoch, else a NaN or infinite one, else the last."""
+    """At most `POINTS_MAX` points: the newest, and of neighbours the best epoch's, else a bad one, else the last."""
     most = POINTS_MAX
     if len(points) <= most:
         return points
-    edges = [len(points) * number // most for number in range(most + 1)]
-    return [_of_neighbours(points[start:stop], best) for start, stop in itertools.pairwise(edges)]
+    # The newest value is shown as such, so its point stands for itself.
+    edges = [(len(points) - 1) * number // (most - 1) for number in range(most)]
+    groups = [_of_neighbours(points[start:stop], best) for start, stop in itertools.pairwise(edges)]
+    return [*groups, points[-1]]
 
 
 def _of_neighbours(points: Sequence[MetricPoint], best: int | None) -> MetricPoint:

@@ -162,7 +162,8 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
         default=None,
     )
     top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step}" if highest else ""
-    mean = f"mean of {fmt.counted(len(snapshot.cores), 'core')} in step {snapshot.steps}"
+    known = sum(core.loss is not None for core in snapshot.cores)
+    mean = f"mean of {fmt.counted(known, 'core')} in step {snapshot.steps}" if known else "mean of the newest steps"
     return [_row("train loss", fmt.number(snapshot.newest_loss), mean, top)]
 
 

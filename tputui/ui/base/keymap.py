@@ -110,7 +110,8 @@ COMMON: tuple[Key, ...] = (
         also="save picture screenshot figures"),
     Key("t", "t", "app.next_theme", "", "next theme: dark, light, colour-blind safe, mono", "view",
         title="next theme", also="colour color"),
-    Key("u", "u", "app.undo_view", "", "undo the last change of the view", "view", also="back revert"),
+    Key("u", "u", "app.undo_view", "", "undo the last change of the view or of a run's labels", "view",
+        also="back revert"),
     Key("ctrl+p", "ctrl+p", "app.command_palette", "", "find any action by its name", "view"),
 )
 """Keys of every screen, handled by the application."""

@@ -109,7 +109,7 @@ class Change(NamedTuple):
 
 
 class Undo:
-    """A stack of changes of the view. Changes of a run are never undone."""
+    """A stack of changes of the view and of the labels of runs. Requests and deletions are never undone."""
 
     def __init__(self) -> None:
         self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)

@@ -225,6 +225,8 @@ def visible_data(
         first, last = view.bounds(segments[0].first_step, segments[-1].last_step)
         start = bisect.bisect_left(segments, first, key=lambda segment: segment.last_step)
         stop = bisect.bisect_right(segments, last, key=lambda segment: segment.first_step)
+        # Between two segments there may be steps without a report: then the later segment is shown.
+        stop = max(stop, start + 1)
         segments, smooth = segments[start:stop], smooth[start:stop]
         cores = columns_within(cores, first, last)
         marks = [mark for mark in marks if first <= mark.step <= last]

@@ -170,8 +170,9 @@ def dot_of(scale: Scale, dots: int) -> Callable[[float], int]:
     per = most / (high - low) if high > low else 0.0
 
     def linear(value: float) -> int:
-        row = round((high - value) * per)
-        return row if 0 <= row <= most else -1 if row < 0 else dots
+        # Rounded only inside the area: far outside, the row may be infinite.
+        row = (high - value) * per
+        return round(row) if -0.5 <= row <= most else dots if row > most else -1
 
     return (lambda value: linear(math.log(value)) if value > 0.0 else most) if scale.log else linear
 

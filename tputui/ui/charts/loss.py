@@ -383,7 +383,7 @@ def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XK
         f"log axis{hidden}" if view.log else "",
         chart.outside if chart is not None else "",
         "l: log axis" if chart is not None and chart.log_helps else "",
-        view.y.note if view.kind != "heat" else "",
+        view.y.note if view.kind != "heat" and not (view.metric and view.y.kind == "manual") else "",
         f"EMA {view.weight:g}" if view.weight else "",
         why_not or (f"by {view.x}" if view.x != "step" else ""),
         f"steps {data.segments[0].first_step:,} to {data.segments[-1].last_step:,}"

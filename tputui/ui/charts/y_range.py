@@ -16,6 +16,8 @@ from tputui.ui.charts.scale import Scale, scale_for
 RangeKind = Literal["robust", "full", "manual"]
 RANGES: tuple[RangeKind, ...] = get_args(RangeKind)
 
+LEAST_RANGE = 1e-300
+"""Least difference of the limits: a chart divides by it."""
 TAIL = 0.01
 """Share of the steps above p99, and below p1."""
 _SLACK = 0.5
@@ -37,9 +39,11 @@ class YRange(NamedTuple):
     low: float = 0.0
     high: float = 1.0
 
-    def after(self) -> RangeKind:
-        """The next kind."""
-        return RANGES[(RANGES.index(self.kind) + 1) % len(RANGES)]
+    def after(self, *, has_manual: bool) -> RangeKind:
+        """The next kind; limits typed by the user are for a single chart only."""
+        if self.kind == "full":
+            return "manual" if has_manual else "robust"
+        return "full" if self.kind == "robust" else "robust"
 
     @property
     def note(self) -> str:
@@ -62,6 +66,8 @@ def limits_of(text: str) -> tuple[float, float]:
         raise ValueError(f"the upper limit must exceed the lower one, {low:.6g}")
     if not math.isfinite(high - low):
         raise ValueError("the limits are too far apart to draw")
+    if high - low < LEAST_RANGE:
+        raise ValueError("the limits are too close together to draw")
     return low, high
 
 

@@ -22,7 +22,7 @@ from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, Vi
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
-from tputui.ui.charts.y_range import RANGES, RangeKind, YRange, limits_of
+from tputui.ui.charts.y_range import LEAST_RANGE, RANGES, RangeKind, YRange, limits_of
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
@@ -205,9 +205,10 @@ class LossPanel(RunPanel[LossPart]):
 
     def action_page(self, by: int) -> None:
         """Show the next page of metrics, or the one before; the loss chart is the first page."""
-        if self._part is None:
+        width, height = self.size.width - FRAME, self.size.height - FRAME
+        if self._part is None or width < 1 or height < 1:
             return
-        pages = self._metrics.pages(self._part.source, self.size.width - FRAME, self.size.height - FRAME)
+        pages = self._metrics.pages(self._part.source, width, height)
         at = next((number for number, page in enumerate(pages, 1) if self.look.metric in page), 0)
         firsts = ["", *(page[0] for page in pages)]
         self.change(self.look._replace(metric=firsts[(at + by) % len(firsts)]), "loss: page")
@@ -226,7 +227,7 @@ class LossPanel(RunPanel[LossPart]):
 
     def action_next_range(self) -> None:
         """Show the next y range: without outliers, of all values, or as typed by the user."""
-        kind = self.look.y.after()
+        kind = self.look.y.after(has_manual=not self.look.metric)
         if kind != "manual":
             self._change_range(self.look.y._replace(kind=kind))
             return
@@ -433,7 +434,7 @@ def _kept_range(views: Views) -> YRange:
     kept = views.get("loss.y_range", "robust")
     kind: RangeKind = next((one for one in RANGES if one == kept), "robust")
     low, high = views.get("loss.y_low", 0.0), views.get("loss.y_high", 1.0)
-    is_sound = math.isfinite(high - low) and low < high
+    is_sound = math.isfinite(high - low) and high - low >= LEAST_RANGE
     return YRange(kind, low, high) if is_sound else YRange("robust" if kind == "manual" else kind)
 
 

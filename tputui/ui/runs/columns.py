@@ -205,7 +205,7 @@ class ColumnsInput(LineInput):
         """The words that are keys: an unfinished one must not become a column."""
         keys = set(self._keys())
         last_parts = {key.rpartition(".")[2] for key in keys}
-        return " ".join(word for word in text.split() if word in keys or word in last_parts)
+        return " ".join(word for word in text.replace(",", " ").split() if word in keys or word in last_parts)
 
     def show_candidates(self) -> None:
         """Show the keys that the word before the cursor can become."""

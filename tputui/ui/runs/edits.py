@@ -28,6 +28,10 @@ EDIT_ACTIONS = frozenset(f"edit({kind!r})" for kind in get_args(Edit))
 _NAMED_MAX = 3
 """Number of runs that a dialog names."""
 
+_Changes = dict[Path, dict[str, Any]]
+"""Values of labels by name, for each run."""
+_UNTIL_REPLACED_S = 3_600.0
+
 
 class RunEdits:
     """Changes runs and reports each change by a notice of the screen."""
@@ -39,6 +43,7 @@ class RunEdits:
         self._on_changed = on_changed
         self._num_cancelled = 0
         """Number of calls of `cancel`."""
+        self._is_writing = False
 
     def cancel(self) -> None:
         """Do not ask to delete runs that are still being examined: the next key must not answer a sudden dialog."""
@@ -81,19 +86,21 @@ class RunEdits:
     def _ask_delete(self, rows: Sequence[RunRow]) -> None:
         """Delete runs after a confirmation that names them and their size."""
         paths = [row.path for row in rows]
-        self._notices.show(f"delete: checking {_named(paths)} ... (any key cancels)")
+        self._notices.show(f"delete: checking {_named(paths)} ... (any key cancels)", _UNTIL_REPLACED_S)
         self._screen.run_worker(partial(self._examine, paths, self._num_cancelled), thread=True, group="edits")
 
     def _set(self, rows: Sequence[RunRow], done: str, **values: Any) -> None:
         """Change the labels of runs; undone with the undo key."""
         before = {row.path: {name: getattr(row.labels, name) for name in values} for row in rows}
-        undo_of(self._screen.app).push(done, partial(self._start_writing, before, "undone"))
-        self._start_writing(dict.fromkeys(before, values), done)
+        self._start_writing(dict.fromkeys(before, values), done, before)
 
-    def _start_writing(self, changes: dict[Path, dict[str, Any]], done: str) -> None:
-        self._screen.run_worker(partial(self._write, changes, done), thread=True, group="edits")
+    def _start_writing(self, changes: _Changes, done: str, before: _Changes | None = None) -> None:
+        """Write in a thread, one change at a time; a change with values `before` it can be undone once it is done."""
+        if not self._is_writing:
+            self._is_writing = True
+            self._screen.run_worker(partial(self._write, changes, done, before), thread=True, group="edits")
 
-    def _write(self, changes: dict[Path, dict[str, Any]], done: str) -> None:
+    def _write(self, changes: _Changes, done: str, before: _Changes | None) -> None:
         problems = []
         for path, values in changes.items():
             try:
@@ -102,8 +109,15 @@ class RunEdits:
                 problems.append(f"{path.name}: {error}")
             except OSError as error:
                 problems.append(f"{path.name}: labels cannot be written: {error.strerror or error}")
+        undo = partial(self._start_writing, before, "undone") if before is not None and not problems else None
         sentence = problems[0] if problems else f"{_named(list(changes))}: {done}"
-        self._screen.call_later(self._finish, sentence)
+        self._screen.call_later(self._written, sentence, done, undo)
+
+    def _written(self, sentence: str, done: str, undo: Callable[[], None] | None) -> None:
+        self._is_writing = False
+        if undo is not None:
+            undo_of(self._screen.app).push(done, undo)
+        self._finish(sentence)
 
     def _examine(self, paths: Sequence[Path], num_cancelled: int) -> None:
         sizes: dict[Path, RunSize] = {}
@@ -134,11 +148,12 @@ class RunEdits:
 
     def _delete(self, paths: Sequence[Path]) -> None:
         sentence = f"deleted {_named(paths)}"
-        for path in paths:
+        for number, path in enumerate(paths):
             try:
                 deletion.delete(path)
             except CannotDelete as error:
-                sentence = f"delete: {clean(path.name)} {error}"
+                already = f"deleted {number} of {len(paths)} runs; " if number else ""
+                sentence = f"delete: {already}{clean(path.name)} {error}"
                 break
         self._screen.call_later(self._finish, sentence)
 
