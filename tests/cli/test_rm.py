@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,26 @@ def test_nothing_is_deleted_if_one_run_is_refused(tmp_path: Path, capsys: pytest
     assert run(tmp_path, "rm", "a", "aa", "--yes") == 2
     assert "did you mean a?" in capsys.readouterr().err
     assert (tmp_path / "a").exists()
+
+
+def test_json_names_what_was_deleted_before_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        recorded.write_run(tmp_path, run=name)
+    (tmp_path / "x").mkdir()
+    whole = shutil.rmtree
+
+    def full(path: Path) -> None:
+        if ".b." in path.name:
+            raise OSError(5, os.strerror(5))
+        whole(path)
+
+    monkeypatch.setattr("shutil.rmtree", full)
+    assert run(tmp_path, "rm", "a", str(tmp_path / "x" / ".." / "a"), "b", "--yes", "--json") == 3
+    output = capsys.readouterr()
+    assert [row["run"] for row in json.loads(output.out)] == ["a"]
+    assert "b deleted in part: Input/output error" in output.err
 
 
 @pytest.mark.parametrize(("answer", "is_left"), [(b"y\n", False), (b"n\n", True), (b"\n", True)])

@@ -273,6 +273,18 @@ def test_a_run_without_steps_says_so_on_every_page() -> None:
     drive(monitor(made.empty()), script)
 
 
+@pytest.mark.parametrize(
+    ("snapshot", "size", "keys"),
+    [(made.starting(), (120, 36), "77m"), (made.starting(), (20, 5), "m"), (made.empty(), (50, 12), "m")],
+)
+def test_m_does_nothing_while_the_panel_is_hidden(snapshot: Snapshot, size: tuple[int, int], keys: str) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press(*keys)
+        assert panel(pilot).look.metric == ""
+
+    drive(monitor(snapshot), script, size=size)
+
+
 @pytest.mark.parametrize("player", [made.HandPlayer, made.LivePlayer], ids=["replay", "live"])
 def test_an_earlier_moment_has_the_metrics_of_then(player: Callable[[], made.HandPlayer]) -> None:
     source = made.HandSource(measured.running(), player())

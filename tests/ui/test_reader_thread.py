@@ -176,6 +176,26 @@ def test_events_of_a_continued_run_are_noticed(tmp_path: Path) -> None:
     assert idle.frames[-1].snapshot.steps == 66
 
 
+def test_events_of_a_continued_run_change_the_fingerprint_while_its_past_is_shown(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path, ended=False)
+    worker = run_dir / "worker-0.jsonl"
+    lines = worker.read_bytes().splitlines(keepends=True)
+    worker.write_bytes(b"".join(lines[: len(lines) // 2]))
+    session = Session.live(run_dir, clock=lambda: recorded.T0 + 86_400.0)
+    session.read_all()
+    player = session.player
+    assert player is not None
+    player.seek(player.start)
+    session.poll()
+    before = session.fingerprint()
+    with worker.open("ab") as file:
+        file.write(b"".join(lines[len(lines) // 2 :]))
+    session.poll()
+    assert session.newest().steps == 66
+    assert session.fingerprint() != before
+    session.close()
+
+
 def test_player_commands_run_in_the_reader_thread() -> None:
     player = made.HandPlayer()
     threads: list[threading.Thread] = []

@@ -15,7 +15,16 @@ from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.state.chart_data import Segment
 from tputui.ui.charts import loss
 from tputui.ui.charts.axis import AxisInfo
-from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, ViewKind, VisibleData, scale_of
+from tputui.ui.charts.chart_view import (
+    VIEWS,
+    Chart,
+    ChartSeries,
+    ChartView,
+    ViewKind,
+    VisibleData,
+    Window,
+    scale_of,
+)
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.scale import Scale
 from tputui.ui.charts.y_range import (
@@ -279,3 +288,28 @@ def test_unusable_kept_limits_are_ignored() -> None:
 
 def test_metric_charts_cut_outliers_too() -> None:
     assert robust_scale_of([*noisy(500), 1e6, 1.0]) == robust_scale_of([*noisy(500), 50.0, 1.0])
+
+
+def test_a_value_of_any_size_is_cut() -> None:
+    chart = drawn(segments_of([*noisy(200), 1e307, *noisy(200)]))
+    assert max(chart.axes.y.high if chart.axes.y else 0.0, 0.0) < 10
+
+
+@pytest.mark.parametrize("text", ["0 5e-324", "0 1e-307"])
+def test_limits_too_close_to_draw_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="too close together"):
+        limits_of(text)
+
+
+def test_window_between_two_reports_shows_the_later_one() -> None:
+    segments = [made.segment(step, [1.0]) for step in range(1, 5_000, 100)]
+    data = visible(segments, ChartView(window=Window(8, 250)))
+    assert [segment.first_step for segment in data.segments] == [301]
+
+
+def test_typed_limits_are_not_offered_for_pages_of_metrics() -> None:
+    assert [YRange(kind).after(has_manual=False) for kind in ("robust", "full", "manual")] == [
+        "full",
+        "robust",
+        "robust",
+    ]

@@ -172,7 +172,7 @@ def dot_of(scale: Scale, dots: int) -> Callable[[float], int]:
     def linear(value: float) -> int:
         # Rounded only inside the area: far outside, the row may be infinite.
         row = (high - value) * per
-        return round(row) if -0.5 <= row <= most else dots if row > most else -1
+        return round(row) if -0.5 <= row <= dots else dots if row > dots else -1
 
     return (lambda value: linear(math.log(value)) if value > 0.0 else most) if scale.log else linear
 
