@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import html
+import os
 import re
 import shutil
 import subprocess
@@ -100,13 +101,13 @@ WANTED = (
         listed,
         (
             Step("newest first", ("n",)),
-            Step("sample_configs/digits.toml", ("down", "enter")),
+            Step("sample_configs/digits.toml", ("enter",)),
             Step("Ready", ("slash", *"optim.lr", "enter", "enter")),
             Step("field", ("ctrl+u", *"0.001", "enter", "escape")),
         ),
         "per core",
     ),
-    *(Picture(f"monitor-{width}x{height}", (width, height), replayed(0.75)) for width, height in _SIZES),
+    *(Picture(f"monitor-{width}x{height}", (width, height), replayed(0.9)) for width, height in _SIZES),
     *(
         Picture(f"metrics-{width}x{height}", (width, height), replayed(1.0), (Step("loss", ("m",)),), "metrics")
         for width, height in _SIZES
@@ -116,7 +117,7 @@ WANTED = (
     Picture("cores", (120, 24), replayed(1.0), (Step("loss", ("2", "2", "v", "v", "v", *[","] * 30)),), "heat"),
     Picture("looking-back", (120, 36), ended, (_LOOKS_BACK,), "looking back"),
     Picture("log", (120, 24), replayed(1.0), (Step("loss", ("7", "z", "slash", *"valid", "enter")),), "/valid/"),
-    Picture("compare", (120, 36), compared, (Step("figures", ("l",)),), "log axis"),
+    Picture("compare", (120, 36), compared, (Step("metrics", ("l",)),), "log axis"),
     Picture("help", (100, 40), replayed(1.0), (Step("loss", ("question_mark",)),)),
 )
 
@@ -125,7 +126,7 @@ def main() -> int:
     """Makes every picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a finished run")
-    parser.add_argument("--only", metavar="NAME", help="make only this picture")
+    parser.add_argument("--only", metavar="NAME", action="append", help="make only this picture; may be repeated")
     parser.add_argument("--png", action="store_true", help="also write PNG with rsvg-convert")
     arguments = parser.parse_args()
     for path in arguments.runs:
@@ -135,8 +136,10 @@ def main() -> int:
         parser.error(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs")
     if arguments.png and shutil.which("rsvg-convert") is None:
         parser.error("rsvg-convert is not installed; on Debian it is in librsvg2-bin")
+    # Drawn as in a terminal with all colours, whatever this one can show.
+    os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
     PICTURES.mkdir(exist_ok=True)
-    for picture in (each for each in WANTED if arguments.only in (None, each.name)):
+    for picture in (each for each in WANTED if not arguments.only or each.name in arguments.only):
         svg = asyncio.run(take(picture, arguments.runs))
         path = PICTURES / f"{picture.name}.svg"
         path.write_text(svg, encoding="utf-8")
@@ -168,7 +171,7 @@ async def _until(pilot: Pilot[MonitorResult], picture: Picture, words: str) -> N
         if is_read and words in _text(screen):
             return
         await pilot.pause(0.05)
-    raise SystemExit(f"{picture.name}: {words!r} did not appear within {_PATIENCE_S:.0f} s")
+    raise SystemExit(f"{picture.name}: {words!r} did not appear within {_PATIENCE_S:.0f} s:\n{_text(screen)}")
 
 
 def _text(screen: Screen[Any]) -> str:

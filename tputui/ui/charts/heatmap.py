@@ -106,7 +106,8 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
     size = len(groups[0]) if groups else 1
     each = f"{size} cores per {of_row}, showing the farthest" if size > 1 else f"1 core per {of_row}"
     # While the cursor takes the place of the legend, the frame has the range.
-    shown = ("".join(span.text for span in legend if span.text.strip()),) if data.view.cursor is not None else ()
+    words = [span.text.strip() for span in legend if span.text.strip()]
+    shown = (f"{words[0]} {words[1]} to {words[-1]}",) if data.view.cursor is not None and len(words) > 1 else ()
     notes = (*shown, *sampled(data), each)
     return Chart(with_axes(data, body, axes, height), axes, notes, rows=of_lines, legend=legend)
 
@@ -212,7 +213,9 @@ def _level(cells: Sequence[list[float]], *, loss: bool, log: bool, ramp: Ramp | 
 
 
 def _signed(share: float) -> str:
-    return f"{share * 100:+.3g} %" if share else "0 %"
+    if not share:
+        return "0 %"
+    return f"{share * 100:+,.0f} %" if abs(share) >= 0.1 else f"{share * 100:+.2g} %"
 
 
 def _legend(what: str, low: tuple[float, str], high: tuple[float, str], ramp: Ramp | None) -> Line:
