@@ -101,6 +101,11 @@ class Idle:
         with self._got:
             assert self._got.wait_for(lambda: len(self.frames) >= number, timeout=60)
 
+    def wait_until(self, condition: Callable[[Snapshot], bool]) -> None:
+        """Waits for a frame of a snapshot that fulfils a condition."""
+        with self._got:
+            assert self._got.wait_for(lambda: bool(self.frames) and condition(self.frames[-1].snapshot), timeout=60)
+
     def _deliver(self, frame: Frame) -> None:
         with self._got:
             self.frames.append(frame)
@@ -135,16 +140,24 @@ def test_refresh_causes_a_frame() -> None:
         idle.wait_for(2)
 
 
-def test_ages_of_an_ended_run_are_shown_in_minutes_after_one_minute() -> None:
+def test_ages_of_an_ended_run_are_shown_in_minutes_after_one_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN a frame whenever an age changes, fresh ends are drawn often and old ones hardly ever."""
     ended = made.finished()
     for age_s, is_often in ((10.0, True), (600.0, False)):
         over = made.changed(ended, ended=ended.now - age_s, newest_fact=ended.now - age_s)
-        with Idle(made.HandSource(over), age_s=0.001) as idle:
-            if is_often:
-                idle.wait_for(5)
-            else:
-                time.sleep(0.1)
+        source, polled = made.HandSource(over), threading.Semaphore(0)
+        poll = source.poll
+
+        def counted(
+            budget_s: float, poll: Callable[[float], object] = poll, polled: threading.Semaphore = polled
+        ) -> object:
+            polled.release()
+            return poll(budget_s)
+
+        monkeypatch.setattr(source, "poll", counted)
+        with Idle(source, age_s=0.001) as idle:
+            for _ in range(8):
+                assert polled.acquire(timeout=60)
         assert (len(idle.frames) >= 5) == is_often
 
 
@@ -170,10 +183,7 @@ def test_events_of_a_continued_run_are_noticed(tmp_path: Path) -> None:
         idle.wait_for(1)
         assert idle.frames[0].snapshot.steps == 0
         hidden.rename(worker)
-        deadline = time.monotonic() + 10
-        while idle.frames[-1].snapshot.steps != 66 and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert idle.frames[-1].snapshot.steps == 66
+        idle.wait_until(lambda snapshot: snapshot.steps == 66)
 
 
 def test_events_of_a_continued_run_change_the_fingerprint_while_its_past_is_shown(tmp_path: Path) -> None:
