@@ -127,7 +127,7 @@ def launched(terminal: Terminal) -> None:
 def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -> None:
     launched(terminal)
 
-    terminal.until("RUNNING", "\u2500\u2500 mean [0-9]", rf"epoch \d+/{EPOCHS}", within_s=TRAINS_S)
+    terminal.until("RUNNING", "\u2500\u2500 train [0-9]", rf"epoch \d+/{EPOCHS}", within_s=TRAINS_S)
     [run_dir] = (folder / "runs").iterdir()
 
     terminal.press("c")
@@ -165,7 +165,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     terminal.press("q")
     terminal.until(SHELL)
     terminal.type(f"{shlex.quote(sys.executable)} -P -m tputui replay runs/{run_dir.name}\n")
-    terminal.until("replay", "\u2500\u2500 mean|no report yet")
+    terminal.until("replay", "\u2500\u2500 train|starting")
     terminal.press("End")
     terminal.until("STOPPED")
     terminal.press("q")
