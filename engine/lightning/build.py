@@ -94,7 +94,7 @@ class LightningRun:
         self._trainer.fit(self._module, datamodule=self._datamodule, ckpt_path=path, weights_only=True)
         trained, epochs = self._callback.position.epoch - 1, self._plan.config.epochs
         early = "" if trained == epochs else f" of {epochs}: Lightning ended training there, as the module asked"
-        return self._callback.conclude(f"{trained} epochs trained{early}")
+        return self._callback.conclude(f"{trained} epoch{'s' if trained != 1 else ''} trained{early}")
 
     def _wrap_loaders(self, at: Position) -> None:
         """Checks the loaders when Lightning asks for them: they exist only once the data was set up."""

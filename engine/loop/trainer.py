@@ -113,7 +113,8 @@ class Trainer:
                 raise OutOfMemory(page) from error
             self.reporter.report_before_failure(self.position)
             raise
-        return self._manager.conclude(f"{self._plan.config.epochs} epochs trained")
+        epochs = self._plan.config.epochs
+        return self._manager.conclude(f"{epochs} epoch{'s' if epochs != 1 else ''} trained")
 
     def train_epoch(self) -> None:
         """Trains, evaluates and saves one epoch, or what is left of it. Raises `Stopped` and `NotFinite`."""
