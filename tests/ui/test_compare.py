@@ -480,7 +480,7 @@ def test_help_lists_every_key_and_panel() -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, CompareScreen)
         help_texts = [key.help for key in bench.screen.keys_in_force()]
-        assert "undo the last change of the view" in help_texts
+        assert "undo the last change of the view or of a run's labels" in help_texts
         assert [key for key, _ in bench.screen.panel_descriptions()] == ["1", "2", "3", "4"]
 
     bench.drive(script)
