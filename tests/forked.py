@@ -148,7 +148,7 @@ class _Template:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._copies: dict[int, tuple[int, socket.socket]] = {}
-        """Process id and connection for the exit code, by the descriptor that tells of the end."""
+        """Process id and connection for the exit code, by the descriptor that is ready once the process has ended."""
 
     def serve(self) -> None:
         """Returns when the tests have ended; what they left running is theirs to report."""

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> ExitCode:
             break
         deleted.append(path)
         if not args.json:
-            say(f"deleted {inert(path.name)}: {_words(sizes[path])}")
+            say(f"deleted {inert(path.name)}: {sizes[path].text}")
     if args.json:
         rows = [
             {"run": path.name, "dir": str(path), "files": sizes[path].num_files, "bytes": sizes[path].num_bytes}
@@ -74,16 +74,12 @@ def _confirm(sizes: dict[Path, RunSize], *, as_json: bool) -> None:
     if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(ExitCode.USAGE, "rm: pass --yes to delete without being asked; nothing was deleted")
     for path, found in sizes.items():
-        narrate(f"{path}: {_words(found)}")
+        narrate(f"{path}: {found.text}")
     total = reduce(RunSize.plus, sizes.values())
     sys.stderr.write(f"tputui: delete {counted(len(sizes), 'run')}, {size(total.num_bytes)}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError(ExitCode.USAGE, "nothing was deleted")
-
-
-def _words(found: RunSize) -> str:
-    return f"{counted(found.num_files, 'file')}, {size(found.num_bytes)}"
 
 
 COMMANDS = {"rm": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

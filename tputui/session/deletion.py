@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
+from tputui import formatting as fmt
 from tputui.session import session
 from tputui.state.snapshot import ENDED
 from tputui.telemetry import rundir
@@ -32,6 +33,11 @@ class RunSize(NamedTuple):
     def plus(self, other: RunSize) -> RunSize:
         """The size of two runs together."""
         return RunSize(self.num_files + other.num_files, self.num_bytes + other.num_bytes)
+
+    @property
+    def text(self) -> str:
+        """`12 files, 3.4 MiB`."""
+        return f"{fmt.counted(self.num_files, 'file')}, {fmt.size(self.num_bytes)}"
 
 
 def examine(run_dir: Path) -> RunSize:

@@ -243,7 +243,7 @@ def _bounded(points: list[MetricPoint], best: int | None) -> list[MetricPoint]:
     most = POINTS_MAX
     if len(points) <= most:
         return points
-    # The newest value is shown as such, so its point stands for itself.
+    # The newest value is shown as such, so its point is not joined with others.
     edges = [(len(points) - 1) * number // (most - 1) for number in range(most)]
     groups = [_of_neighbours(points[start:stop], best) for start, stop in itertools.pairwise(edges)]
     return [*groups, points[-1]]

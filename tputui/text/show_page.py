@@ -23,7 +23,7 @@ MARKS_SHOWN = 40
 LINES_SHOWN = 40
 """Newest log lines on the page of `show --at`, and as many marks."""
 FEW = -1
-"""Stands for a number of epochs: all if there are few, else tables."""
+"""In place of a number of epochs: all if there are few, else tables."""
 EPOCHS_MAX = 10
 """With more epochs a page has a table of the newest ones instead of a line per epoch."""
 EPOCHS_SHOWN = 5

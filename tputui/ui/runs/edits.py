@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from textual.screen import Screen
 
-from tputui import formatting as fmt
 from tputui.session import deletion
 from tputui.session.deletion import CannotDelete, RunSize
 from tputui.telemetry import run_labels
@@ -135,15 +134,14 @@ class RunEdits:
             return
         self._notices.clear()
         paths = list(sizes)
-        total = RunSize(sum(each.num_files for each in sizes.values()), sum(each.num_bytes for each in sizes.values()))
+        total = reduce(RunSize.plus, sizes.values())
         what = "it" if len(paths) == 1 else f"{len(paths)} runs"
-        files = f"{fmt.counted(total.num_files, 'file')}, {fmt.size(total.num_bytes)}"
 
         def delete(confirmed: bool | None) -> None:
             if confirmed:
                 self._screen.run_worker(partial(self._delete, paths), thread=True, group="edits")
 
-        dialog = Confirm(f"Delete {_named(paths)}?", f"delete {what}: {files}", note="this cannot be undone")
+        dialog = Confirm(f"Delete {_named(paths)}?", f"delete {what}: {total.text}", note="this cannot be undone")
         self._screen.app.push_screen(dialog, delete)
 
     def _delete(self, paths: Sequence[Path]) -> None:
