@@ -145,10 +145,11 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling) -> Ch
     left = max(map(axis.left_of, labels))
     across = max(tiles.width - left - gap, 0)
     x_axis = x_axis_of(data, across * DOTS_X)
+    cuts = [_cut(curve, scale) for curve, scale in zip(curves, scales, strict=True)]
     charts: list[list[Line]] = []
-    for one, curve, scale, texts in zip(series, curves, scales, labels, strict=True):
+    for one, curve, scale, texts, cut in zip(series, curves, scales, labels, cuts, strict=True):
         axes = Axes(x_axis, scale, texts, left, across, rows)
-        body = _body(one._replace(train=curve[0], valid=curve[1]), data, axes)
+        body = _body(one._replace(train=curve[0], valid=curve[1]), data, axes, cut)
         lines = [*_titles(one, data, tiles.width - gap, titles), *body]
         charts.append([_padded(line, tiles.width) for line in lines[: tiles.height]])
     lines = []
@@ -157,9 +158,9 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling) -> Ch
         lines += [[span for chart in beside for span in chart[row]] for row in range(tiles.height)]
     hidden = sum(point.value <= 0 for curve in curves for points in curve for point in points) if data.view.log else 0
     axes = Axes(x_axis, scales[0], labels[0], left, across, rows)
-    num_cut = sum(len(_cut(curve, scale)) for curve, scale in zip(curves, scales, strict=True))
-    cut = f"{fmt.counted(num_cut, 'value')} outside" if num_cut else ""
-    return Chart(lines, axes, hidden=hidden, every=tiles.width if tiles.across > 1 else 0, outside=cut)
+    num_cut = sum(map(len, cuts))
+    outside = f"{fmt.counted(num_cut, 'value')} outside" if num_cut else ""
+    return Chart(lines, axes, hidden=hidden, every=tiles.width if tiles.across > 1 else 0, outside=outside)
 
 
 def _scale(curve: tuple[list[MetricPoint], list[MetricPoint]], data: VisibleData, rows: int) -> Scale | None:
@@ -198,8 +199,8 @@ def _between(points: list[MetricPoint], first: int, last: int) -> list[MetricPoi
     return points[start : bisect.bisect_right(points, last, key=lambda point: point.step)]
 
 
-def _body(series: MetricSeries, data: VisibleData, axes: Axes) -> list[Line]:
-    """The curves and the x axis."""
+def _body(series: MetricSeries, data: VisibleData, axes: Axes, cut: Sequence[MetricPoint]) -> list[Line]:
+    """The curves, arrows for the points that the y axis cuts, and the x axis."""
     cursor = cursor_cell(data, axes)
     bad = validation.dots_of([point for point in (*series.train, *series.valid) if point.is_bad], axes.x)
     ruler = axis.ruler_lines(axes, axis.bad_signs(bad), cursor)
@@ -212,7 +213,6 @@ def _body(series: MetricSeries, data: VisibleData, axes: Axes) -> list[Line]:
         return [*axis.sided([*blank, *([] for _ in range(axes.rows - len(blank)))], axes), *ruler]
     layers = [validation.layer(series.valid, axes), *_train_layers(series, data, axes)]
     body = braille.compose(layers, guide=cursor)
-    cut = _cut((series.train, series.valid), axes.y)
     body = with_arrows(body, [(axes.x.dot(axes.x.at(each.step)), each.value, each.value) for each in cut], axes.y)
     if series.basis != "report":
         of = series.valid or series.train
