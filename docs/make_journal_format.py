@@ -15,6 +15,8 @@ from tputui.telemetry import events
 from tputui.telemetry.codec import DEPTH_MAX
 from tputui.telemetry.float_blocks import ENCODING, VALUES_MAX
 from tputui.telemetry.journal import LINE_BYTES_MAX
+from tputui.telemetry.logged_values import ENCODING as LOGGED_ENCODING
+from tputui.telemetry.logged_values import VALUES_MAX as LOGGED_MAX
 
 PAGE = Path(__file__).with_name("journal-format.md")
 
@@ -59,6 +61,23 @@ The losses per core need the function above; the means need only `jq`:
 ```sh
 jq -r 'select(.k == "StepsRecorded") | [.first, .n, .mean, .min, .max] | @tsv' RUN/worker-0.jsonl
 ```
+
+A column of `ValuesLogged` holds {LOGGED_ENCODING}; at most {LOGGED_MAX:,} of them. Fields of that event that have
+their default value are omitted. In Python:
+
+```python
+import base64, zlib
+import numpy as np
+
+
+def column(text, dtype):
+    raw = base64.b64decode(text[1:])
+    if text[0] != "r":
+        raw = np.frombuffer(zlib.decompress(raw), "u1").reshape(8, -1).T.tobytes()
+    return (np.frombuffer(raw, "<i8").cumsum() if text[0] == "d" else np.frombuffer(raw, "<i8")).view(dtype)
+```
+
+`column(event["values"], "<f8")` are the values and `column(event["steps"], "<i8")` the steps of an event with `n` > 1.
 
 ## Compressed journals
 

@@ -122,20 +122,20 @@ def _stored(block: str, num_values: int) -> tuple[str, bytes]:
     return form, raw
 
 
-def shuffle(raw: bytes | bytearray | memoryview) -> bytes:
-    """Regroups float32 bytes: all first bytes, then all second bytes, and so on."""
+def shuffle(raw: bytes | bytearray | memoryview, width: int = _FLOAT_BYTES) -> bytes:
+    """Regroups the bytes of values that are `width` bytes wide: all first bytes, then all second bytes, and so on."""
     view = bytes(raw)
-    return b"".join(view[byte::_FLOAT_BYTES] for byte in range(_FLOAT_BYTES))
+    return b"".join(view[byte::width] for byte in range(width))
 
 
-def unshuffle(grouped: bytes) -> bytes:
+def unshuffle(grouped: bytes, width: int = _FLOAT_BYTES) -> bytes:
     """Undoes `shuffle`."""
-    if len(grouped) % _FLOAT_BYTES:
+    if len(grouped) % width:
         raise BlockError("not a whole number of values")
     raw = bytearray(len(grouped))
-    quarter = len(grouped) // _FLOAT_BYTES
-    for byte in range(_FLOAT_BYTES):
-        raw[byte::_FLOAT_BYTES] = grouped[byte * quarter : (byte + 1) * quarter]
+    size = len(grouped) // width
+    for byte in range(width):
+        raw[byte::width] = grouped[byte * size : (byte + 1) * size]
     return bytes(raw)
 
 

@@ -33,6 +33,7 @@ from tputui.telemetry.events import (
     StepsDropped,
     StepsRecorded,
     TrainingEnded,
+    ValuesLogged,
     WarningRaised,
     WorkerStarted,
 )
@@ -51,7 +52,7 @@ DRAIN_INTERVAL_S = 0.1
 _REST_S = 0.01
 """Minimum pause between two writes if the disk is slow."""
 _EVENT_BYTES = 512
-"""Assumed size of an event other than raw steps."""
+"""Assumed size of an event without the values in it."""
 
 
 class Reporter:
@@ -87,7 +88,7 @@ class Reporter:
 
     def emit(self, event: Event) -> None:
         """Queues an event to be written."""
-        self._put(event, _EVENT_BYTES)
+        self._put(event, _size(event))
 
     def record_steps(self, first: int, values: Any, cores: int, metric: str = "loss") -> None:
         """Records the per-core values of consecutive steps.
@@ -189,7 +190,7 @@ class Reporter:
                 self._dropped_steps += item.num_steps
                 item.release()
             elif item.droppable:
-                self._queue_bytes -= _EVENT_BYTES
+                self._queue_bytes -= _size(item)
                 self._dropped_events += 1
                 self._dropped_steps += item.n if isinstance(item, StepsRecorded) else 0
             else:
@@ -243,6 +244,13 @@ def _as_event(item: Event | RawSteps) -> Event:
     except Exception as error:  # noqa: BLE001, RUF100 - it would end the writing thread; it is reported
         why = repr(error)[:WHY_CHARS_MAX]
         return WarningRaised(t=item.t, text=f"a {type(item).__name__} could not be written: {why}")
+
+
+def _size(event: Event) -> int:
+    """Bytes of an event in the queue, by and large."""
+    if isinstance(event, ValuesLogged):
+        return _EVENT_BYTES + len(event.values) + len(event.steps) + len(event.times) + len(event.epochs)
+    return _EVENT_BYTES
 
 
 def _without_secrets(event: Event) -> Event:

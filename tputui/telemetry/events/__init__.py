@@ -47,6 +47,7 @@ from tputui.telemetry.events.training import (
     StepsRecorded,
     TopologyDeclared,
     TrainingPlanned,
+    ValuesLogged,
     XlaMetricsRead,
 )
 from tputui.telemetry.events.values import (
@@ -96,6 +97,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     HeartbeatSent,
     EpochStarted,
     StepsRecorded,
+    ValuesLogged,
     StepsDropped,
     ProgressReported,
     MetersReported,
@@ -179,6 +181,7 @@ __all__ = [
     "TrainingEnded",
     "TrainingPlanned",
     "UnknownEvent",
+    "ValuesLogged",
     "WarningRaised",
     "WorkerExited",
     "WorkerStarted",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from tputui.telemetry.events.values import (
@@ -105,6 +106,55 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
     """Name of the metric."""
     block: str
     """The encoded values, [steps][cores] float32."""
+
+
+class ValuesLogged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Values of one metric that a script logged itself, read from its log files or its output.
+
+    A single value is in `value`, `step`, `value_t` and `epoch`; the fields after them are omitted. Several values are
+    in the blocks, exactly and in the order of the log; the summary lets a run be opened without decoding them.
+    """
+
+    droppable: ClassVar[bool] = True
+
+    name: str
+    """Name of the metric, without its split."""
+    split: Split = "train"
+    """Which data."""
+    tag: str
+    """Name of the metric in the log: `eval_loss`."""
+    source: str
+    """Path of the log, or `console` for values read from printed text."""
+    n: Int = 1
+    """Number of values."""
+    step: Int
+    """Step of the newest value."""
+    value: float
+    """The newest value."""
+    value_t: float = math.nan
+    """Unix time at which the newest value was logged; NaN if unknown."""
+    epoch: float = math.nan
+    """Epoch of the newest value as it was logged, possibly fractional; NaN if unknown."""
+    first_step: Int = 0
+    """Lowest step."""
+    last_step: Int = 0
+    """Highest step."""
+    mean: float = math.nan
+    """Mean of the finite values; NaN if none is finite."""
+    min: float = math.nan
+    """Minimum of the finite values; NaN if none is finite."""
+    max: float = math.nan
+    """Maximum of the finite values; NaN if none is finite."""
+    bad: Int = 0
+    """Number of NaN and infinite values."""
+    values: str = ""
+    """The encoded values, [n] float64."""
+    steps: str = ""
+    """The encoded steps, [n] int64."""
+    times: str = ""
+    """The encoded unix times, [n] float64; empty if all are unknown."""
+    epochs: str = ""
+    """The encoded epochs, [n] float64; empty if all are unknown."""
 
 
 class StepsDropped(Event, frozen=True, kw_only=True, tag=True):

@@ -1,0 +1,169 @@
+"""Packs values that a script logged into `ValuesLogged` events, and unpacks them: exact float64, bounded.
+
+A column of 64-bit numbers is `r`, `z` or `d` followed by base64. `r` contains the little-endian numbers, `z` the same
+bytes regrouped by significance and deflated. `d` is like `z`, but contains the first number and the differences between
+neighbours, all of them as int64: regular steps take almost no space, and float64 times, whose bits are taken as int64,
+about half. Pure, and without numpy.
+"""
+
+from __future__ import annotations
+
+import binascii
+import itertools
+import math
+import operator
+import sys
+import zlib
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tputui.telemetry import float_blocks
+from tputui.telemetry.events import Split, ValuesLogged
+from tputui.telemetry.float_blocks import BlockError
+
+VALUES_MAX = 1 << 16
+"""Maximum number of values in one event; larger ones are not decoded."""
+VALUES_PER_EVENT = 4_096
+"""Values per event that writers aim at."""
+_WIDTH = 8
+_LEVEL = 1
+_FORMS = ("r", "z", "d")
+
+ENCODING = (
+    "'r' + base64(numbers), 'z' + base64(zlib(numbers regrouped by byte significance)), or 'd', which is 'z' of the "
+    "first number and the differences between neighbours, as int64; numbers are little-endian and 64 bits wide"
+)
+"""Description of the encoding, for the page about the journal format."""
+
+
+class LoggedColumns(NamedTuple):
+    """The values of one event, in the order of the log; each column has one entry per value."""
+
+    values: Sequence[float]
+    steps: Sequence[int]
+    times: Sequence[float] | None
+    """Unix times, NaN if unknown; None if all are unknown."""
+    epochs: Sequence[float] | None
+    """Epochs as logged, NaN if unknown; None if all are unknown."""
+
+
+def values_logged(t: float, name: str, split: Split, tag: str, source: str, columns: LoggedColumns) -> ValuesLogged:
+    """An event with the values of one metric, at least one and at most `VALUES_MAX`, at the unix time `t`."""
+    values, steps, times, epochs = columns
+    num_values = len(values)
+    if not 1 <= num_values <= VALUES_MAX or len(steps) != num_values:
+        raise ValueError(f"{num_values} values with {len(steps)} steps; 1 to {VALUES_MAX} with a step each are allowed")
+    event = ValuesLogged(
+        t=t,
+        name=name,
+        split=split,
+        tag=tag,
+        source=source,
+        n=num_values,
+        step=steps[-1],
+        value=values[-1],
+        value_t=times[-1] if times is not None else math.nan,
+        epoch=epochs[-1] if epochs is not None else math.nan,
+    )
+    if num_values == 1:
+        return event
+    mean, least, greatest, bad = float_blocks.summarise(values)
+    return msgspec.structs.replace(
+        event,
+        first_step=min(steps),
+        last_step=max(steps),
+        mean=mean,
+        min=least,
+        max=greatest,
+        bad=bad,
+        values=_pack(array("d", values).tobytes()),
+        steps=_pack_differences(array("q", steps)),
+        times=_pack_known(times),
+        epochs=_pack_known(epochs),
+    )
+
+
+def unpack(event: ValuesLogged) -> LoggedColumns:
+    """The values of an event. Raises `BlockError`."""
+    if event.n == 1:
+        times = None if math.isnan(event.value_t) else [event.value_t]
+        epochs = None if math.isnan(event.epoch) else [event.epoch]
+        return LoggedColumns([event.value], [event.step], times, epochs)
+    values = array("d", _unpack(event.values, event.n))
+    steps = array("q", _unpack(event.steps, event.n))
+    return LoggedColumns(values, steps, _unpack_known(event.times, event.n), _unpack_known(event.epochs, event.n))
+
+
+def makes_sense(event: ValuesLogged) -> bool:
+    """Whether the counts of an event are consistent and within the limits."""
+    if event.n == 1:
+        return True
+    return 1 < event.n <= VALUES_MAX and event.first_step <= event.last_step and 0 <= event.bad <= event.n
+
+
+def _pack_known(numbers: Sequence[float] | None) -> str:
+    """A column of floats; empty if all are NaN."""
+    if numbers is None or all(map(math.isnan, numbers)):
+        return ""
+    return _pack_differences(array("q", array("d", numbers).tobytes()))
+
+
+def _unpack_known(block: str, num_values: int) -> Sequence[float] | None:
+    return array("d", _unpack(block, num_values)) if block else None
+
+
+def _pack_differences(numbers: array[int]) -> str:
+    """A column of int64 as differences, unless one of them has more than 64 bits."""
+    try:
+        differences = array("q", numbers[:1])
+        differences.extend(map(operator.sub, numbers[1:], numbers[:-1]))
+    except OverflowError:
+        return _pack(numbers.tobytes())
+    return _pack(differences.tobytes(), form="d", plain=numbers.tobytes())
+
+
+def _pack(raw: bytes, form: str = "z", plain: bytes | None = None) -> str:
+    """A column from its bytes in the order of this machine; `plain` are those without differences."""
+    raw, plain = _swapped(raw), _swapped(plain if plain is not None else raw)
+    body = zlib.compress(float_blocks.shuffle(raw, _WIDTH), _LEVEL)
+    if len(body) >= len(plain):
+        form, body = "r", plain
+    return form + binascii.b2a_base64(body, newline=False).decode("ascii")
+
+
+def _unpack(block: str, num_values: int) -> bytes:
+    """The bytes of a column in the order of this machine. Raises `BlockError`."""
+    if not 1 <= num_values <= VALUES_MAX:
+        raise BlockError(f"it claims {num_values} values; 1 to {VALUES_MAX} are allowed")
+    expected, form = num_values * _WIDTH, block[:1]
+    if form not in _FORMS:
+        raise BlockError(f"unknown form {form!r}")
+    try:
+        raw = binascii.a2b_base64(block[1:])
+        if form != "r":
+            raw = zlib.decompressobj().decompress(raw, expected + 1)
+    except (ValueError, zlib.error) as error:
+        raise BlockError(str(error)) from None
+    if len(raw) != expected:
+        raise BlockError(f"{len(raw)} bytes where {expected} were expected")
+    if form == "r":
+        return _swapped(raw)
+    raw = _swapped(float_blocks.unshuffle(raw, _WIDTH))
+    if form == "z":
+        return raw
+    try:
+        return array("q", itertools.accumulate(array("q", raw))).tobytes()
+    except OverflowError:
+        raise BlockError("a number has more than 64 bits") from None
+
+
+def _swapped(raw: bytes) -> bytes:
+    """The bytes; swapped on a big-endian machine, since columns are little-endian."""
+    if sys.byteorder == "little":
+        return raw
+    numbers = array("q", raw)
+    numbers.byteswap()
+    return numbers.tobytes()
