@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -25,16 +25,17 @@ class ImportedUserCode(ImportError):
 
 
 class ImportGuard(MetaPathFinder):
-    """Finds modules as Python does, but refuses files in certain folders, whichever package leads there."""
+    """Refuses modules whose files are in certain folders, whichever package leads there."""
 
     def __init__(self, is_shut: Callable[[str], bool]) -> None:
         """`is_shut` returns whether a folder, an absolute path without links, must not contain code."""
         self._is_shut = is_shut
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Raises `ImportedUserCode` if the module is in such a folder."""
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+        """None, so that the finders after this one find the module: another guard may refuse it.
+
+        Raises `ImportedUserCode` if the module is in such a folder.
+        """
         spec = PathFinder.find_spec(name, path, target)
         if (
             spec is not None
@@ -42,7 +43,7 @@ class ImportGuard(MetaPathFinder):
             and self._is_shut(os.path.dirname(os.path.realpath(spec.origin)))
         ):
             raise ImportedUserCode(f"{spec.origin} is inside the run")
-        return spec
+        return None
 
 
 def allow_imports_from(folder: Path, run_dir: Path | None) -> None:

@@ -52,12 +52,15 @@ def predicted(run_dir: Path, out: str = "out.csv", form: str = "csv", **argument
         **arguments,
     }
     folder = Path.cwd()
-    result = predict.predict(
-        predict.PredictRequest(run_dir=run_dir, out=str(folder / out), form=form, **at),
-        ProgressWriter(os.open(os.devnull, os.O_WRONLY)),
-    )
-    os.chdir(folder)
-    return result
+    with pytest.MonkeyPatch.context() as process:
+        # A prediction changes these for the rest of its process.
+        process.chdir(folder)
+        process.setattr(sys, "path", list(sys.path))
+        process.setattr(sys, "meta_path", list(sys.meta_path))
+        return predict.predict(
+            predict.PredictRequest(run_dir=run_dir, out=str(folder / out), form=form, **at),
+            ProgressWriter(os.open(os.devnull, os.O_WRONLY)),
+        )
 
 
 def refused(run_dir: Path, **arguments: Any) -> str:

@@ -99,6 +99,16 @@ def test_code_is_not_imported_from_a_path_in_the_run(
     assert not (tmp_path / "executed").exists()
 
 
+def test_earlier_run_in_the_process_does_not_permit_imports(tmp_path: Path) -> None:
+    from engine.process import user_code
+
+    (tmp_path / "home").mkdir()
+    user_code.allow_imports_from(tmp_path / "home", tmp_path / "another")
+    run_dir = stuff(tmp_path, "stuff.evil:Task")
+    assert "is inside the run" in predict(tmp_path, run_dir / "checkpoints" / "best.pt", run_dir, "--out", "-")["error"]
+    assert not (tmp_path / "executed").exists()
+
+
 def test_weights_file_imports_no_code_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = stuff(tmp_path, "evil:Task")
     sent = tmp_path / "sent"
