@@ -1,0 +1,81 @@
+"""Chooses the reader of a foreign log by its name and its content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tputui.logs.csv_log import CsvReader, header_of
+from tputui.logs.growing import read_at
+from tputui.logs.jsonl_log import JsonlReader, object_of
+from tputui.logs.trainer_state import TrainerStateReader
+from tputui.logs.values import LogReader, UnknownLog
+
+EXPECTED = (
+    "expected TensorBoard event files, a .wandb file, CSV with a header, JSON lines, trainer_state.json or parquet"
+)
+_HEAD_BYTES = 1 << 16
+_STATE_NAME = "trainer_state.json"
+_BY_SUFFIX: dict[str, Callable[[Path], LogReader]] = {
+    ".csv": CsvReader,
+    ".tsv": CsvReader,
+    ".jsonl": JsonlReader,
+    ".ndjson": JsonlReader,
+}
+
+
+def open_log(path: Path) -> LogReader:
+    """The reader of a log file or directory. Raises `UnknownLog`, also if the path cannot be read.
+
+    A file that is still empty is accepted if its name shows its format.
+    """
+    try:
+        return _of_directory(path) if path.is_dir() else _of_file(path)
+    except OSError as error:
+        raise UnknownLog(f"{path}: {error.strerror or error}") from error
+
+
+def _of_file(path: Path) -> LogReader:
+    head = read_at(path, 0, _HEAD_BYTES)
+    if path.name == _STATE_NAME:
+        return TrainerStateReader(path)
+    by_suffix = _BY_SUFFIX.get(path.suffix.lower())
+    if by_suffix is CsvReader:
+        _check_header(path, head)
+    if by_suffix is not None:
+        return by_suffix(path)
+    return _by_content(path, head)
+
+
+def _check_header(path: Path, head: bytes) -> None:
+    first, newline, _ = head.partition(b"\n")
+    if newline and header_of(first) is None:
+        raise UnknownLog(f"{path}: the first line is not a header with column names, which a CSV log needs")
+
+
+def _by_content(path: Path, head: bytes) -> LogReader:
+    first, newline, rest = head.partition(b"\n")
+    if b"\0" in head or not newline:
+        raise UnknownLog(f"{path}: unknown format; {EXPECTED}")
+    if object_of(first) is not None:
+        return JsonlReader(path)
+    if head.lstrip().startswith(b"{") and b'"log_history"' in head:
+        return TrainerStateReader(path)
+    header = header_of(first)
+    second = rest.partition(b"\n")[0].decode("utf-8", "replace")
+    if header is not None and len(header[0]) > 1 and second.count(header[1]) == len(header[0]) - 1:
+        return CsvReader(path)
+    raise UnknownLog(f"{path}: unknown format; {EXPECTED}")
+
+
+def _of_directory(path: Path) -> LogReader:
+    names = sorted(os.listdir(path))
+    if _STATE_NAME in names:
+        return TrainerStateReader(path / _STATE_NAME)
+    logs = [name for name in names if Path(name).suffix.lower() in _BY_SUFFIX]
+    if len(logs) > 1:
+        raise UnknownLog(f"{path}: contains {len(logs)} logs ({', '.join(logs[:3])}, ...); name one of the files")
+    if logs:
+        return _of_file(path / logs[0])
+    raise UnknownLog(f"{path}: contains no log; {EXPECTED}")

@@ -1,0 +1,92 @@
+"""JSON lines: one object per line; nested keys are joined by `/`. Also the spans and scalars that torchtitan writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tputui.logs.growing import DamageNotes, LineReader
+from tputui.logs.rows import TAG_CHARS_MAX, number, step_number, unix_time_s, values_of
+from tputui.logs.values import LoggedValue
+
+_SPAN_END = "_end"
+
+
+def object_of(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None if the line is not one."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if type(row) is dict else None
+
+
+def _continues(old: list[bytes], new: list[bytes]) -> bool:
+    return old == new
+
+
+class JsonlReader:
+    """Reads a file of JSON lines."""
+
+    form = "JSON lines file"
+
+    def __init__(self, path: Path) -> None:
+        self._notes = DamageNotes()
+        self._path = path
+        self._lines = LineReader(path, self._notes, _continues)
+
+    @property
+    def damage(self) -> list[str]:
+        """Lines that are not JSON objects."""
+        return self._notes.sentences
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Empty: the lines are metrics."""
+        return {}
+
+    def read(self) -> list[LoggedValue]:
+        """Values of the next complete lines. Raises `OSError`."""
+        found: list[LoggedValue] = []
+        lines = self._lines.read()
+        # An object is complete with its last brace, also in a file that ends without a newline.
+        if not lines and self._lines.rest.rstrip().endswith(b"}") and (row := object_of(self._lines.rest)) is not None:
+            self._lines.take_rest()
+            return _values_of(row)
+        for line_number, line in enumerate(lines, self._lines.first_number):
+            if not line or line.isspace():
+                continue
+            row = object_of(line)
+            if row is None:
+                self._notes.add(f"{self._path}:{line_number}: not a JSON object")
+            else:
+                found += _values_of(row)
+        return found
+
+    def close(self) -> None:
+        """Nothing to close: the file is closed between reads."""
+
+
+def _values_of(row: Mapping[str, Any]) -> list[LoggedValue]:
+    return torchtitan_values(row) if "log_type_name" in row and "seq_id" in row else values_of(row)
+
+
+def torchtitan_values(row: Mapping[str, Any]) -> list[LoggedValue]:
+    """The value of a record of torchtitan's structured logger: a scalar, or the duration of a span as `NAME_ms`.
+
+    Each rank writes a file of its own, so the rank is part of the tag.
+    """
+    value = number(row.get("value"))
+    kind, name = row.get("log_type_name"), row.get("event_name")
+    if value is None or not isinstance(kind, str):
+        return []
+    if kind.endswith(_SPAN_END):
+        name = f"{kind.removesuffix(_SPAN_END)}_ms"
+    if not isinstance(name, str) or not 0 < len(name) <= TAG_CHARS_MAX:
+        return []
+    rank = step_number(row.get("rank"))
+    tag = name if rank is None else f"{name}/rank{rank}"
+    t = unix_time_s(row.get("time_us", row.get("time_ms", row.get("time"))))
+    return [LoggedValue(tag, step_number(row.get("step")), t, value)]

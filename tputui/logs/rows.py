@@ -1,0 +1,152 @@
+"""Rows with names, as CSV, JSON lines and parquet have them: which names are step, epoch and time, and the values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tputui.logs.values import LoggedValue
+
+STEP_NAMES = (
+    "global_step", "trainer/global_step", "train/global_step", "step", "_step", "train_step", "iteration", "iter",
+    "num_updates", "update", "updates",
+)  # fmt: skip
+"""Names of the step, the preferred one first; compared in lower case with `_` for blanks and dashes."""
+EPOCH_NAMES = ("epoch", "train/epoch", "trainer/epoch", "_epoch")
+TIME_NAMES = ("timestamp", "_timestamp", "wall_time", "unix_time", "datetime", "created_at", "date", "time", "ts", "t")
+TAG_CHARS_MAX = 512
+"""Values with a longer name are left out."""
+STEP_MAX = 2**63 - 1
+_EARLIEST_S, _LATEST_S = 5e8, 5e9
+"""Years 1985 to 2128. A number outside is not a Unix time, but a duration, for example."""
+_TIME_UNITS = (1.0, 1e3, 1e6, 1e9)
+"""Units of Unix time per second: s, ms, us, ns."""
+_LIST_MAX = 4_096
+_DEPTH_MAX = 16
+_SPELLED = {
+    "nan": math.nan, "inf": math.inf, "infinity": math.inf, "+inf": math.inf, "+infinity": math.inf, "-inf": -math.inf,
+    "-infinity": -math.inf,
+}  # fmt: skip
+"""Non-finite numbers as strings, which writers of strict JSON use."""
+
+
+class Context(NamedTuple):
+    """The names in a row that are not metrics."""
+
+    step: str | None = None
+    epoch: str | None = None
+    time: str | None = None
+
+
+def context_of(names: Iterable[str]) -> Context:
+    """The names of step, epoch and time among the names of a row."""
+    by_form = {form(name): name for name in reversed(list(names))}
+
+    def first(known: tuple[str, ...]) -> str | None:
+        return next((by_form[name] for name in known if name in by_form), None)
+
+    return Context(first(STEP_NAMES), first(EPOCH_NAMES), first(TIME_NAMES))
+
+
+def form(name: str) -> str:
+    """A name in the form in which names are compared."""
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def number(value: Any) -> float | None:
+    """A number as a float, None for anything else; booleans are not numbers, `"NaN"` and `"inf"` are."""
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return _SPELLED.get(value.lower()) if type(value) is str and len(value) <= len("+infinity") else None
+
+
+def step_number(value: Any) -> int | None:
+    """A step: a whole number in the range of int64, also as `120.0` or `"120"`."""
+    if type(value) is str:
+        value = decimal(value)
+    if type(value) is float:
+        value = int(value) if value.is_integer() else None
+    return value if type(value) is int and -STEP_MAX <= value <= STEP_MAX else None
+
+
+def epoch_number(value: Any) -> float | None:
+    """An epoch, possibly fractional; None if it is not finite."""
+    found = decimal(value) if type(value) is str else number(value)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def unix_time_s(value: Any) -> float | None:
+    """Unix time in seconds, of a number (also in ms, us or ns), or of ISO 8601 text; None for anything else."""
+    if type(value) is str:
+        parsed = decimal(value)
+        if parsed is None:
+            return _iso_time_s(value)
+        value = parsed
+    found = number(value)
+    if found is None:
+        return None
+    return next((found / unit for unit in _TIME_UNITS if _EARLIEST_S <= found / unit <= _LATEST_S), None)
+
+
+def _iso_time_s(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def decimal(text: str) -> float | None:
+    """The number that a text is, as CSV cells are; None for any other text."""
+    try:
+        # Python accepts `1_000`, which no log means as a number.
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def flattened(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the keys of nested objects and lists joined by `/`: `{"train": {"loss": 1}}` has `train/loss`."""
+    if not any(type(value) in (dict, list) for value in row.values()):
+        return dict(row)
+    return dict(_leaves(row, "", 0))
+
+
+def _leaves(row: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        name = f"{prefix}{key}"
+        if type(value) is dict:
+            if depth < _DEPTH_MAX:
+                yield from _leaves(value, f"{name}/", depth + 1)
+        elif type(value) is list:
+            if len(value) <= _LIST_MAX:
+                yield from ((f"{name}/{index}", item) for index, item in enumerate(value) if number(item) is not None)
+        else:
+            yield name, value
+
+
+@lru_cache(maxsize=64)
+def _context_of(names: tuple[str, ...]) -> Context:
+    return context_of(names)
+
+
+def values_of(row: Mapping[str, Any]) -> list[LoggedValue]:
+    """The metrics of a row, nested or not, with its step, epoch and time."""
+    flat = flattened(row)
+    context = _context_of(tuple(flat))
+    step = step_number(flat[context.step]) if context.step is not None else None
+    epoch = epoch_number(flat[context.epoch]) if context.epoch is not None else None
+    t = unix_time_s(flat[context.time]) if context.time is not None else None
+    left_out = {context.step if step is not None else None, context.epoch, context.time if t is not None else None}
+    return [
+        LoggedValue(tag, step, t, value, epoch)
+        for tag, found in flat.items()
+        if tag not in left_out and (value := number(found)) is not None and 0 < len(tag) <= TAG_CHARS_MAX
+    ]
