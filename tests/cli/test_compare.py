@@ -15,8 +15,8 @@ import pytest
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
 from tputui.cli.main import main
+from tputui.telemetry import code_record, rundir
 from tputui.telemetry import events as ev
-from tputui.telemetry import rundir
 
 
 def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, reports: int = 60) -> Path:
@@ -59,6 +59,23 @@ def test_page_has_verdicts_metrics_and_differences(tmp_path: Path, capsys: pytes
     keys = sum(len(value) if isinstance(value, dict) else 1 for value in recorded.CONFIG.values())
     assert f"1 key differs, {keys - 1} are equal (* differs from A)" in lines
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_differences_of_the_code_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = write(tmp_path, "one"), write(tmp_path, "two")
+    code_record.save(
+        one, code_record.CodeRecord(packages={"jax": "0.1.0", "torch": "2.9.0"}, environment={"XLA_FLAGS": "a"})
+    )
+    assert main(["compare", "one", "two", "--runs-dir", str(tmp_path)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["code", "recorded", "*", "not", "recorded"] in rows
+
+    code_record.save(two, code_record.CodeRecord(packages={"jax": "0.1.0", "torch": "2.9.1"}, diff="x"))
+    assert main(["compare", "one", "two", "--runs-dir", str(tmp_path)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["packages.torch", "2.9.0", "*", "2.9.1"] in rows
+    assert ["environment.XLA_FLAGS", "a", "*", "-"] in rows
+    assert not any(row[:1] == ["packages.jax"] for row in rows)
 
 
 @pytest.mark.parametrize("base", ["fast", "B"])

@@ -1,4 +1,4 @@
-"""`tputui show RUN --model`: the layers of a run's network."""
+"""`tputui show RUN --model` and `--code`: the layers of a run's network, and the code that it executed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from tests import recorded
 from tputui.cli.main import main
 from tputui.exit_codes import ExitCode
+from tputui.telemetry import code_record
+from tputui.telemetry.code_record import CodeRecord
 from tputui.telemetry.layer_table import BYTES_MAX
 
 TABLE = {
@@ -70,3 +72,28 @@ def test_pipe_as_layer_table_does_not_block(run_dir: Path, capsys: pytest.Captur
     os.mkfifo(run_dir / "model.json")
     assert main(["show", str(run_dir), "--model"]) == ExitCode.USAGE
     assert "not a regular file" in capsys.readouterr().err
+
+
+def test_code_of_a_run_is_printed_without_escapes(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = CodeRecord(
+        diff="--- a/train.py\n+++ b/train.py\n+print('\x1b[31m')\n",
+        diff_bytes=50,
+        python="/usr/bin/python3",
+        packages={"torch": "2.9.0"},
+        environment={"XLA_FLAGS": "--a=1"},
+    )
+    code_record.save(run_dir, record)
+    assert main(["show", str(run_dir), "--code"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0] == "command      tputui run digits.toml"
+    assert "  torch 2.9.0" in lines
+    assert "  XLA_FLAGS=--a=1" in lines
+    assert lines[-3:] == ["--- a/train.py", "+++ b/train.py", "+print('\\x1b[31m')"]
+    assert main(["show", str(run_dir), "--code", "--json"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["code"]["packages"] == {"torch": "2.9.0"}
+
+
+def test_run_without_code_is_reported(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run_dir), "--code"]) == ExitCode.USAGE
+    assert "did not record its code" in capsys.readouterr().err

@@ -16,11 +16,13 @@ from tputui.config_diff import DiffRow
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
+from tputui.telemetry import code_record
 
 DESCRIPTION = """Compares 2-8 runs: overlaid curves, metrics (pace after warm-up, compile time, peak memory, meters),
-the configuration keys that differ, and for each run whether it is faster than the base by more than the noise. On the
-live screen in a terminal; with --once, or when stdout is not a terminal, as tables; with --json as one object. The runs
-are never changed."""
+the configuration keys that differ, what differs in the code (commit, uncommitted changes, packages, environment
+variables), and for each run whether it is faster than the base by more than the noise. On the live screen in a
+terminal; with --once, or when stdout is not a terminal, as tables; with --json as one object. The runs are never
+changed."""
 EXIT_CODES = exit_codes(DONE="shown or printed, however the runs ended", USAGE="no such run, or not 2-8 different runs")
 
 VALUE_CHARS = 40
@@ -49,7 +51,8 @@ def run(args: argparse.Namespace) -> ExitCode:
 
         run_compare(run_dirs, base=base, read_only=args.read_only, options=open_run.view_options(args))
         return ExitCode.DONE
-    comparison = compare([session.load(run_dir) for run_dir in run_dirs], base)
+    snapshots, codes = map(session.load, run_dirs), map(code_record.summary, run_dirs)
+    comparison = compare([*snapshots], base, [*codes])
     if args.json:
         say_json(comparison, indent=2)
     else:
@@ -104,9 +107,10 @@ def _page(comparison: Comparison) -> Iterable[str]:
     number = len(comparison.config.rows)
     differ = "1 key differs" if number == 1 else f"{number} keys differ"
     yield f"{differ}, {comparison.config.num_equal} are equal ({CHANGED.strip()} differs from {base})"
-    if comparison.plan.rows:
-        yield ""
-        yield from _differences("DERIVED", comparison.plan.rows, heads, order)
+    for title, found in (("DERIVED", comparison.plan), ("CODE", comparison.code)):
+        if found.rows:
+            yield ""
+            yield from _differences(title, found.rows, heads, order)
 
 
 def _reason(condition_reason: str, trouble: str | None) -> str:

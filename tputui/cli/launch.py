@@ -28,7 +28,7 @@ from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.supervise import spawn
-from tputui.telemetry import provenance, redaction, rundir
+from tputui.telemetry import code_record, provenance, redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 from tputui.ui.launch.service import Launch, LaunchError
 
@@ -136,7 +136,7 @@ def create_run(
         resume_from=str(resume) if resume is not None else None,
     ).with_provenance(provenance.collect(Path.cwd()))
     try:
-        return rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
+        run_dir = rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
     except FileExistsError:
         words = f"{parent} already contains a run or file named {name}; choose another --name"
         raise CommandError(ExitCode.USAGE, words) from None
@@ -145,6 +145,10 @@ def create_run(
     except OSError as error:
         words = f"{error.filename or parent}: cannot create a run here: {error.strerror}; choose another --runs-dir"
         raise CommandError(ExitCode.USAGE, words) from None
+    # A full disk is reported by the start of the supervisor.
+    with contextlib.suppress(OSError):
+        code_record.save(run_dir, code_record.collect(Path.cwd()))
+    return run_dir
 
 
 def _refuse_secrets(values: dict[str, Any], config_path: str) -> None:

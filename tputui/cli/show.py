@@ -11,16 +11,18 @@ from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
-from tputui.telemetry import layer_table, run_labels
+from tputui.telemetry import code_record, layer_table, run_labels
 from tputui.telemetry.run_labels import RunLabels
-from tputui.text import show_page
+from tputui.text import phrases, show_page
 
 DESCRIPTION = """Prints the full status of a run: state, progress, losses by core, meters, epochs with their timings,
 XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals; command, host, versions and git
 commit; tags and note. With --model the layers of its
-network: output shapes and parameter counts. With --json one object. The run is never changed."""
+network: output shapes and parameter counts. With --code the code that it executed: uncommitted changes, packages and
+environment variables. With --json one object. The run is never changed."""
 EXIT_CODES = exit_codes(
-    DONE="printed, whatever the run's state", USAGE="no such run, or with --model no table of layers"
+    DONE="printed, whatever the run's state",
+    USAGE="no such run, or no table of layers for --model, no record for --code",
 )
 
 
@@ -30,6 +32,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
     parser.add_option(
         "--model", action="store_true", help="print the network's layers instead: output shapes and parameter counts"
+    )
+    parser.add_option(
+        "--code", action="store_true", help="print the code instead: uncommitted changes, packages, environment"
     )
     parser.add_option(
         "--epochs",
@@ -45,6 +50,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Prints the run."""
     if args.model:
         return _show_model(args)
+    if args.code:
+        return _show_code(args)
     run_dir = chosen_run(args)
     snapshot = session.load(run_dir)
     try:
@@ -83,6 +90,22 @@ def _show_model(args: argparse.Namespace) -> ExitCode:
         say_json(table, indent=2)
     else:
         say(layer_table.text(table))
+    return ExitCode.DONE
+
+
+def _show_code(args: argparse.Namespace) -> ExitCode:
+    """Prints the record of the code, after the command and the commit."""
+    run_dir = chosen_run(args)
+    try:
+        record = code_record.read(run_dir)
+    except code_record.NoCodeRecord as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+    details = session.load(run_dir).details
+    if args.json:
+        say_json({"command": details.argv, "cwd": details.cwd, "git": details.git, "code": record}, indent=2)
+    else:
+        head = [f"{name:<12} {text}" for name, text in phrases.details(details)]
+        say("\n".join(map(inert, [*head, *code_record.lines(record)])))
     return ExitCode.DONE
 
 

@@ -6,7 +6,7 @@ Takes one snapshot per run and returns one `Comparison`, which the screen draws 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -107,12 +107,17 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     config: ConfigDiff
     plan: ConfigDiff
     """Differences of derived values: batch, devices, learning rate."""
+    code: ConfigDiff
+    """Differences of the code: commit, uncommitted changes, packages, environment variables."""
     method: str
     """How speed is compared, in one line."""
 
 
-def compare(snapshots: Sequence[Snapshot], base: int = 0) -> Comparison:
-    """Compares 2-8 runs to the one at index `base`. Raises `ValueError` for another number of runs or a wrong index."""
+def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mapping[str, Any] | None] = ()) -> Comparison:
+    """Compares 2-8 runs to the one at index `base`. Raises `ValueError` for another number of runs or a wrong index.
+
+    `codes` are the records of their code (`code_record.summary`), None for a run without one.
+    """
     if not RUNS_MIN <= len(snapshots) <= RUNS_MAX or not 0 <= base < len(snapshots):
         raise ValueError(f"{len(snapshots)} runs with base {base}")
     runs = [_run(label, snapshot) for label, snapshot in zip(LABELS, snapshots, strict=False)]
@@ -125,7 +130,18 @@ def compare(snapshots: Sequence[Snapshot], base: int = 0) -> Comparison:
         ],
         config=diff([snapshot.config for snapshot in snapshots], base),
         plan=diff([_resolved(snapshot) for snapshot in snapshots], base),
+        code=_code_diff(snapshots, codes or [None] * len(snapshots), base),
         method=METHOD,
+    )
+
+
+def _code_diff(snapshots: Sequence[Snapshot], codes: Sequence[Mapping[str, Any] | None], base: int) -> ConfigDiff:
+    """Compares the code. If a run has no record, every package would differ from it, so only that is shown."""
+    if None in codes:
+        return diff([{"code": "recorded" if code else "not recorded"} for code in codes], base)
+    commits = (snapshot.details.git.commit if snapshot.details.git else None for snapshot in snapshots)
+    return diff(
+        [{"commit": commit or "unknown", **(code or {})} for commit, code in zip(commits, codes, strict=True)], base
     )
 
 

@@ -45,11 +45,9 @@ def git_state(directory: Path, environ: Mapping[str, str] = os.environ) -> GitSt
     """The git commit checked out in a directory. Variables such as `GIT_DIR` in `environ` are respected."""
     deadline = time.monotonic() + GIT_TIMEOUT_S
     try:
-        head = _git(["rev-parse", "HEAD", "--abbrev-ref", "HEAD"], directory, environ, deadline)
-    except subprocess.TimeoutExpired:
-        return GitState(why=f"git did not answer within {GIT_TIMEOUT_S:g} s")
-    except OSError as error:
-        return GitState(why=_not_started(error) if _may_be_repository(directory) else NO_REPOSITORY)
+        head = run_git(["rev-parse", "HEAD", "--abbrev-ref", "HEAD"], directory, environ, deadline)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return GitState(why=git_problem(error, directory, GIT_TIMEOUT_S))
     if head.returncode:
         return GitState(why=_reason(head.stderr))
     commit, _, branch = head.stdout.strip().partition("\n")
@@ -62,7 +60,7 @@ def git_state(directory: Path, environ: Mapping[str, str] = os.environ) -> GitSt
 def _dirty(directory: Path, environ: Mapping[str, str], deadline: float) -> tuple[bool | None, str | None]:
     """Whether tracked files were changed; None with the reason if unknown."""
     try:
-        status = _git(
+        status = run_git(
             ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"],
             directory,
             environ,
@@ -75,7 +73,7 @@ def _dirty(directory: Path, environ: Mapping[str, str], deadline: float) -> tupl
     return (None, _reason(status.stderr)) if status.returncode else (bool(status.stdout), None)
 
 
-def _git(
+def run_git(
     words: Sequence[str], directory: Path, environ: Mapping[str, str], deadline: float
 ) -> subprocess.CompletedProcess[str]:
     """Runs git. Raises `OSError` if it cannot be started, and `subprocess.TimeoutExpired`."""
@@ -98,6 +96,15 @@ def _may_be_repository(directory: Path) -> bool:
     return any(os.path.lexists(folder / ".git") for folder in (directory, *directory.absolute().parents))
 
 
+def git_problem(error: OSError | subprocess.TimeoutExpired | str, directory: Path, timeout_s: float) -> str:
+    """Why git gave no answer: it could not be started, took too long, or printed this error."""
+    if isinstance(error, str):
+        return _reason(error)
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"git did not answer within {timeout_s:g} s"
+    return _not_started(error) if _may_be_repository(directory) else NO_REPOSITORY
+
+
 def _not_started(error: OSError) -> str:
     missing = isinstance(error, FileNotFoundError)
     return "git is not installed" if missing else f"git cannot be started: {error.strerror or error}"
@@ -105,7 +112,7 @@ def _not_started(error: OSError) -> str:
 
 def _reason(stderr: str) -> str:
     """Why git failed, from its messages."""
-    if NO_REPOSITORY in stderr:
+    if NO_REPOSITORY in stderr.lower():
         return NO_REPOSITORY
     if "ambiguous argument 'HEAD'" in stderr:
         return "no commit yet"

@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN, compare
 from tputui.session.session import Session
+from tputui.telemetry import code_record
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
@@ -136,6 +137,8 @@ class CompareScreen(Screen[MonitorResult]):
             raise ValueError(f"{len(run_dirs)} runs with base {base}: expected {RUNS_MIN}-{RUNS_MAX} runs")
         super().__init__()
         self._run_dirs = list(run_dirs)
+        self._codes = [code_record.summary(run_dir) for run_dir in run_dirs]
+        """Records of the code, which never change."""
         self._num_runs = len(run_dirs)
         self._read_only = read_only
         self._clock = clock
@@ -187,7 +190,7 @@ class CompareScreen(Screen[MonitorResult]):
         if before is not None and before.snapshots is snapshots and before.comparison.base == self.view.base:
             comparison = before.comparison
         else:
-            comparison = compare(snapshots, self.view.base)
+            comparison = compare(snapshots, self.view.base, self._codes)
         ascii_only = isinstance(self.app, BaseApp) and self.app.ascii_only
         self._part = ComparedPart(comparison, snapshots, self.view, unread, ascii_only)
         with self.app.batch_update():

@@ -105,15 +105,15 @@ class ComparedFiguresPanel(Panel[ComparedPart]):
 
 
 class ComparedConfigPanel(Panel[ComparedPart]):
-    """Configuration keys whose values differ."""
+    """Configuration keys whose values differ, and what differs in the code."""
 
     key = "4"
     name_shown = "configuration"
-    what = "configuration keys whose values differ, the base first; \u2260 marks values that differ from the base"
+    what = "configuration and code where they differ, the base first; \u2260 marks values that differ from the base"
 
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
-        """The configured keys, then the derived values."""
-        config, plan = part.comparison.config, part.comparison.plan
+        """The configured keys, then the derived values and the code."""
+        config = part.comparison.config
         number = len(config.rows)
         note = f"{number} of {number + config.num_equal} keys differ{'s' if number == 1 else ''}"
         rows: list[Line] = []
@@ -121,17 +121,19 @@ class ComparedConfigPanel(Panel[ComparedPart]):
             equal = f" all {config.num_equal} keys are equal" if config.num_equal else " no configuration was recorded"
             rows.append([Span(equal, "label")])
         rows += grid(_titles(part), [_keyed(row, part) for row in config.rows], width) if config.rows else []
-        if plan.rows:
-            rows += [[], [Span(" Derived", "title")]]
-            rows += grid(_titles(part), [_keyed(row, part) for row in plan.rows], width)
+        for title, found in (("Derived", part.comparison.plan), ("Code", part.comparison.code)):
+            if found.rows:
+                rows += [[], [Span(f" {title}", "title")]]
+                rows += grid(_titles(part), [_keyed(row, part) for row in found.rows], width)
         return Drawing(rows, note=note)
 
     def figures(self) -> Figures:
-        """The keys whose values differ."""
+        """The keys whose values differ, and what differs in the code."""
         if self._part is None:
             return Figures(("key",), [])
         comparison = self._part.comparison
-        rows: list[tuple[Figure, ...]] = [(row.key, *row.values) for row in comparison.config.rows]
+        found = (*comparison.config.rows, *comparison.code.rows)
+        rows: list[tuple[Figure, ...]] = [(row.key, *row.values) for row in found]
         return Figures(("key", *(run.run for run in comparison.runs)), rows)
 
 
