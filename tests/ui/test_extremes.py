@@ -12,7 +12,7 @@ import pytest
 from tests import recorded
 from tests.ui import extremes
 from tputui.cli.main import main
-from tputui.state.process_state import METERS_MAX
+from tputui.state.meter_limits import METERS_MAX
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 

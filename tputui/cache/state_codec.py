@@ -16,6 +16,7 @@ import msgspec
 
 from tputui.state.chart_data import Mark, MarkKind
 from tputui.state.core_series import AllCoreSeries
+from tputui.state.logged_series import LoggedMetrics
 from tputui.state.process_history import Pace
 from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
 from tputui.state.process_state import ProcessState
@@ -80,6 +81,7 @@ def check(state: ProcessState) -> None:
     _check_times(state)
     _check_values(state.values, state.topology)
     _check_columns(state.values.columns)
+    _check_logged(state.logged)
     _check_pace(state.pace)
     lists: list[Downsampled[Any]] = [state.epoch_starts, state.usage.samples, *state.meter_history.values()]
     for points in lists:
@@ -134,6 +136,17 @@ def _check_columns(series: AllCoreSeries) -> None:
         for extreme in filter(None, (column.high, column.low)):
             _need(math.isfinite(extreme.value), "the extreme of a column is not finite")
             _need(extreme.column is None or extreme.column < series.width, "the extreme of a column has no core")
+
+
+def _check_logged(logged: LoggedMetrics) -> None:
+    for of_splits in logged.series.values():
+        _need(bool(of_splits), "a metric has no series")
+        for series in of_splits.values():
+            _need(bool(series.pieces) and series.count > 0, "a series has no value")
+            _need(series.in_last > 0, "the last piece of a series has no value")
+            for piece in series.pieces:
+                _need(piece.first <= piece.last, "a piece of a series ends before it begins")
+                _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
 
 
 def _check_pace(pace: Pace) -> None:

@@ -180,3 +180,30 @@ class MeterPoint(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     avg: dict[str, float]
     """Mean over the examples of the epoch so far, by name of the meter."""
+
+
+class LoggedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric of one split that the script logged itself: read from its log files, or from text that it printed."""
+
+    name: str
+    split: Split
+    tag: str
+    """Its name in the log: `eval_loss`."""
+    source: str
+    """Path of the log; `console` for values that were read from printed text."""
+    value: float
+    """The newest value, exactly."""
+    step: int
+    t: float | None
+    """Unix time at which the newest value was logged; None if unknown."""
+    epoch: float | None
+    """Epoch of the newest value as it was logged, possibly fractional; None if unknown."""
+    num_values: int
+    """Finite values."""
+    num_bad: int
+    """NaN and infinite values."""
+    min: float
+    """Minimum of all finite values; NaN if none is finite."""
+    max: float
+    points: list[Segment]
+    """In order of steps; at most 512 however long the run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tputui.state.chart_data import MemoryPoint, MeterPoint, ThroughputView
+from tputui.state.chart_data import LoggedView, MemoryPoint, MeterPoint, ThroughputView
 from tputui.state.process_history import combined_memory
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
@@ -111,3 +111,17 @@ def _end_s(epochs: list[EpochView]) -> float:
     """Mean seconds at the end of an epoch: evaluation without its compilations, and the save."""
     ends = [view.sections_s.get("evaluate", view.valid_s) + view.sections_s.get("save", 0.0) for view in epochs]
     return sum(ends) / len(ends) if ends else 0.0
+
+
+def logged(state: RunState) -> list[LoggedView]:
+    """The metrics that the script logged itself. Of processes that log the same one, the first host's is shown."""
+    key = tuple((worker.name, worker.logged.count) for worker in state.workers)
+    return state.memoized("logged", key, lambda: _logged(state))
+
+
+def _logged(state: RunState) -> list[LoggedView]:
+    found: dict[tuple[str, str], LoggedView] = {}
+    for worker in state.workers:
+        for view in worker.logged.views():
+            found.setdefault((view.name, view.split), view)
+    return list(found.values())

@@ -1,4 +1,5 @@
-"""The metrics of a run as curves: every meter and score in training and validation, learning rate and throughput.
+"""The metrics of a run as curves: every meter and score in training and validation, learning rate and throughput, and
+what the script logged itself.
 
 Pure. A training value of a meter is the mean over the examples of its epoch so far; the last one of a finished epoch is
 the mean over the whole epoch. The training loss is the mean over the cores of single steps instead, since every step
@@ -13,15 +14,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from tputui.state.chart_data import MeterPoint, Segment, ThroughputPoint
+from tputui.state.chart_data import LoggedView, MeterPoint, Segment, ThroughputPoint
 from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
 
 POINTS_MAX = 2_048
 """Points of one curve; several times the dots of the widest terminal."""
 
-Basis = Literal["step", "report", "epoch"]
-"""What a training value is measured over: consecutive steps; a report; the epoch so far."""
+Basis = Literal["step", "report", "epoch", "logged"]
+"""What a training value is measured over: consecutive steps; a report; the epoch so far; what the script logged."""
 
 LOSS, LR, THROUGHPUT, STEP_TIME = "loss", "lr", "throughput", "step time"
 UNITS: dict[str, str] = {THROUGHPUT: "examples/s", STEP_TIME: "s"}
@@ -60,12 +61,14 @@ class MetricSeries(NamedTuple):
     """What a value of `train` is measured over."""
     train: list[MetricPoint]
     valid: list[MetricPoint]
-    """One point per finished epoch."""
+    """One point per finished epoch, or each value that the script logged."""
     best_epoch: int | None
     """The best epoch by the monitored metric; None if there is none yet."""
     is_monitored: bool = False
     newest_train: float | None = None
     """The training value of the newest step, which the newest point may only be part of; None if it is not known."""
+    source: str = ""
+    """Path of the log or `console`, for values that the script logged; empty if the run reported them."""
 
     def newest(self, split: Split) -> MetricPoint | None:
         """The newest point of a split."""
@@ -106,6 +109,7 @@ class MetricSource(NamedTuple):
     """The current epoch."""
     newest_loss: float | None = None
     """The training loss of the newest step."""
+    logged: Sequence[LoggedView] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> MetricSource:
@@ -118,7 +122,29 @@ class MetricSource(NamedTuple):
             monitored=monitored(snapshot.config),
             epoch=snapshot.epoch,
             newest_loss=snapshot.newest_loss,
+            logged=snapshot.logged,
         )
+
+    def axis_segments(self) -> list[Segment]:
+        """Segments that cover the steps of all metrics, for the x axis: those of the loss, or without a loss those of
+        the logged metric with the most values; empty ones cover steps before and after."""
+        longest = max((view.points for view in self.logged), key=len, default=[])
+        segments = self.loss or longest
+        steps = [(view.points[0].first_step, view.points[-1].last_step) for view in self.logged if view.points]
+        if not segments or not steps:
+            return segments
+        first, last = min(step for step, _ in steps), max(step for _, step in steps)
+        if first >= segments[0].first_step and last <= segments[-1].last_step:
+            return segments
+        t = max((view.t for view in self.logged if view.t is not None), default=segments[-1].t)
+        before = [_empty(first, segments[0].t)] if first < segments[0].first_step else []
+        after = [_empty(last, max(t, segments[-1].t))] if last > segments[-1].last_step else []
+        return [*before, *segments, *after]
+
+
+def _empty(step: int, t: float) -> Segment:
+    nan = math.nan
+    return Segment(first_step=step, last_step=step, mean=nan, min=nan, max=nan, num_values=0, num_bad=0, t=t)
 
 
 class EpochCurves:
@@ -161,10 +187,14 @@ def metric_series(source: MetricSource, ended: EpochCurves | None = None) -> lis
     ended = ended or EpochCurves(source.epochs)
     best, clock = ended.best, _Clock(source, ended)
     found = {name: _meter(name, source, clock, ended) for name in _names(source, ended)}
+    _add_logged(found, source, clock, ended)
     if source.loss:
-        valid = found[LOSS].valid if LOSS in found else []
+        known = found.get(LOSS)
+        valid, read_from = (known.valid, known.source) if known is not None else ([], "")
         train = _bounded(clock.of_segments(), best)
-        found[LOSS] = MetricSeries(LOSS, "", "step", train, valid, best, newest_train=source.newest_loss)
+        found[LOSS] = MetricSeries(
+            LOSS, "", "step", train, valid, best, newest_train=source.newest_loss, source=read_from
+        )
     for name, points in _of_reports(source, clock, ended):
         if points and name not in found:
             found[name] = MetricSeries(name, UNITS.get(name, ""), "report", _bounded(points, best), [], best)
@@ -180,6 +210,7 @@ class _Clock:
     def __init__(self, source: MetricSource, ended: EpochCurves) -> None:
         self._epochs = source.epochs
         self._ends = ended.ends
+        self._last_steps_of = ended.last_steps
         self._current = source.epoch
         self._segments = source.loss
         self._last_steps = [segment.last_step for segment in source.loss]
@@ -202,6 +233,16 @@ class _Clock:
             for one in self._segments
         ]
 
+    def of_logged(self, view: LoggedView) -> list[MetricPoint]:
+        """The values of a logged metric as points. One at the last step of an epoch is that of the epoch."""
+        points = []
+        for one in view.points:
+            step, epoch = one.last_step, self.epoch_at(one.last_step)
+            points.append(
+                MetricPoint(step, epoch, one.t, one.mean, self._last_steps_of.get(epoch) == step, one.num_bad)
+            )
+        return points
+
 
 def _names(source: MetricSource, ended: EpochCurves) -> list[str]:
     """The names of all meters and scores in the order in which they were reported first."""
@@ -221,6 +262,18 @@ def _meter(name: str, source: MetricSource, clock: _Clock, ended: EpochCurves) -
             into.append(MetricPoint(point.step, point.epoch, clock.time_at(point.step), point.avg[name]))
     train, valid = sorted([*train, *running[0]]), sorted([*valid, *running[1]])
     return MetricSeries(name, "", "epoch", _bounded(train, ended.best), _bounded(valid, ended.best), ended.best)
+
+
+def _add_logged(found: dict[str, MetricSeries], source: MetricSource, clock: _Clock, ended: EpochCurves) -> None:
+    """Adds what the script logged itself. A split that the run reports as a meter or score stays."""
+    for view in source.logged:
+        known = found.get(view.name) or MetricSeries(view.name, "", "logged", [], [], ended.best)
+        points = _bounded(clock.of_logged(view), ended.best)
+        if view.split == "train" and not known.train:
+            known = known._replace(basis="logged", train=points, newest_train=view.value, source=view.source)
+        elif view.split == "valid" and not known.valid:
+            known = known._replace(valid=points, source=view.source)
+        found[view.name] = known
 
 
 def validation_points(epochs: Sequence[EpochView], name: str) -> list[MetricPoint]:

@@ -7,7 +7,6 @@ epochs). No files and no clock here.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -15,24 +14,23 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from tputui import formatting as fmt
+from tputui.state import meter_limits
 from tputui.state.chart_data import EpochStart, MeterPoint
+from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
 from tputui.state.process_history import MemoryHistory, Pace
 from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
+from tputui.telemetry import logged_values
 from tputui.telemetry.events import T_MAX, run_time
+from tputui.telemetry.float_blocks import BlockError
 
-MeterT = TypeVar("MeterT", ev.MeterReading, float)
 EndT = TypeVar("EndT", ev.TrainingEnded, ev.RunEnded)
 
 SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
 RANK_EXITS_MAX = 4_096
-METERS_MAX = 256
-"""Per report; thousands of meters would block every view."""
-SECONDS_MAX = 1e9
-"""Longest section of an epoch that is believed: 30 years."""
 
 STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
 """Phases in which steps are expected; any other may take any time."""
@@ -85,6 +83,7 @@ class ProcessState(StateStruct):
         default_factory=dict
     )
     values: StepValues = msgspec.field(default_factory=StepValues)
+    logged: LoggedMetrics = msgspec.field(default_factory=LoggedMetrics)
     epoch_starts: Downsampled[EpochStart] = msgspec.field(default_factory=Downsampled)
     pace: Pace = msgspec.field(default_factory=Pace)
     usage: MemoryHistory = msgspec.field(default_factory=MemoryHistory)
@@ -284,29 +283,28 @@ class ProcessState(StateStruct):
             self.smooth_step_s = event.step_s if before is None else before + weight * (event.step_s - before)
 
     def _bounded(self, event: ev.Event) -> ev.Event:
-        """The event without invalid durations, and with at most `METERS_MAX` meters."""
-        if isinstance(event, ev.MetersReported) and len(event.meters) > METERS_MAX:
-            return msgspec.structs.replace(event, meters=self._few(event.t, event.meters))
-        if not isinstance(event, ev.EpochEnded):
-            return event
-        if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
-            sections_s = {name: s for name, s in event.sections_s.items() if _is_length(s)}
-            trace_s = {name: s for name, s in event.trace_s.items() if _is_length(s)}
-            event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
-        if max(len(event.train), len(event.valid), len(event.scores)) > METERS_MAX:
-            train, valid = self._few(event.t, event.train), self._few(event.t, event.valid)
-            event = msgspec.structs.replace(event, train=train, valid=valid, scores=self._few(event.t, event.scores))
+        """The event without invalid durations, and with a bounded number of meters."""
+        event, excess = meter_limits.limited(event)
+        if excess:
+            self._warn_once(event.t, excess)
         return event
 
-    def _few(self, t: float, readings: dict[str, MeterT]) -> dict[str, MeterT]:
-        """The meters that are shown: all, or the first `METERS_MAX`."""
-        if len(readings) <= METERS_MAX:
-            return readings
-        text = f"{len(readings):,} meters are reported at once; the first {METERS_MAX} are shown"
+    def _warn_once(self, t: float, text: str) -> None:
         if text not in self.log.warnings:
             self.log.add_warning(text)
             self.log.warn(t, text, self.steps_done)
-        return dict(itertools.islice(readings.items(), METERS_MAX))
+
+    def _values_logged(self, event: ev.ValuesLogged) -> None:
+        if not logged_values.makes_sense(event):
+            self.num_senseless += 1
+            return
+        if event.split == "train":
+            self._done(event.step if event.n == 1 else event.last_step, event.t)
+        try:
+            if not self.logged.add(event):
+                self._warn_once(event.t, f"the script logs more than {NAMES_MAX} metrics; the first ones are shown")
+        except BlockError as error:
+            self.values.add_unreadable(self.last_seq, f"the values of {event.name} cannot be read: {error}")
 
     def _meters_reported(self, event: ev.MetersReported) -> None:
         self.meters[event.split] = event
@@ -391,11 +389,6 @@ class ProcessState(StateStruct):
         return event if math.isfinite(event.t) else msgspec.structs.replace(event, t=self.newest_t or 0.0)
 
 
-def _is_length(seconds: float) -> bool:
-    """Whether a number is a plausible duration in seconds; NaN is not."""
-    return -SECONDS_MAX <= seconds <= SECONDS_MAX
-
-
 def _has_worker(processes: list[ev.ProcessSample]) -> bool:
     """Whether one of the processes is a training process that still has memory."""
     return any(process.role == "worker" and process.rss_bytes > 0 for process in processes)
@@ -420,6 +413,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
     ev.StepsRecorded: ProcessState._steps_recorded,
+    ev.ValuesLogged: ProcessState._values_logged,
     ev.StepsDropped: ProcessState._steps_dropped,
     ev.ProgressReported: ProcessState._progress_reported,
     ev.MetersReported: ProcessState._meters_reported,

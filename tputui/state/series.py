@@ -101,7 +101,7 @@ class Series(StateStruct, dict=True):
             for row in range(0, event.n, self.stride):
                 last = min(row + self.stride, event.n)
                 part = values[row * event.cores : last * event.cores]
-                self._push(_reduced(event.first + row, event.first + last - 1, part, event.t))
+                self._push(reduced(event.first + row, event.first + last - 1, part, event.t))
         while len(self.pieces) > self.pieces_max:
             self.pieces = join_pairs(self.pieces, Piece.join)
             self.stride *= 2
@@ -172,7 +172,8 @@ def _summary(event: StepsRecorded) -> Piece:
     return Piece(event.first, last, total, event.min, event.max, num_values, event.bad, event.t)
 
 
-def _reduced(first: int, last: int, values: Sequence[float], t: float) -> Piece:
+def reduced(first: int, last: int, values: Sequence[float], t: float) -> Piece:
+    """The values of consecutive steps as a piece."""
     try:
         total = math.fsum(values)
     except (ValueError, OverflowError):

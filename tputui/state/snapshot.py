@@ -15,6 +15,7 @@ import msgspec
 from tputui.state.chart_data import (
     CoreColumn,
     EpochStart,
+    LoggedView,
     Mark,
     MemoryPoint,
     MeterPoint,
@@ -32,7 +33,6 @@ RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "fai
 ENDED: frozenset[RunCondition] = frozenset({"done", "stopped", "failed", "lost"})
 
 RequestState = Literal["requested", "seen", "applied", "refused"]
-
 CoreCondition = Literal["starting", "running", "stalled", "ended"]
 
 
@@ -159,8 +159,7 @@ class XlaView(msgspec.Struct, frozen=True, kw_only=True):
     scalar_reads: int = 0
     """Scalars that the code of the task read, including evaluation."""
     steps: ev.StepPrograms | None = None
-    """The training steps after warm-up; None if the run did not count them. `recompiles` covers compilations at a sync
-    only."""
+    """The training steps after warm-up; None if not counted: `recompiles` then covers compilations at a sync only."""
 
     @property
     def executes_a_step(self) -> float | None:
@@ -437,6 +436,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     meter_history: list[MeterPoint] = []
     """In order of time, training and validation apart; at most 512 of each. Final values are in `epochs`."""
     details: RunDetails = RunDetails()
+    logged: list[LoggedView] = []
 
     @property
     def newest_loss(self) -> float | None:

@@ -143,6 +143,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         meter_history=history.meters(state),
         stacks=process_stacks.stacks(state, requests),
         details=_details(state, context.details),
+        logged=history.logged(state),
     )
 
 

@@ -181,10 +181,14 @@ class StepValues(StateStruct, dict=True):
             self._row = (event, values[-event.cores :])
             return values
         except float_blocks.BlockError as error:
-            if len(self.unreadable) < UNREADABLE_MAX:
-                last = event.first + event.n - 1
-                self.unreadable[seq] = f"the values of steps {event.first} to {last} cannot be read: {error}"
+            last = event.first + event.n - 1
+            self.add_unreadable(seq, f"the values of steps {event.first} to {last} cannot be read: {error}")
             return None
+
+    def add_unreadable(self, seq: int, why: str) -> None:
+        """Stores why event `seq` cannot be decoded."""
+        if len(self.unreadable) < UNREADABLE_MAX:
+            self.unreadable[seq] = why
 
     def _keep_bad(self, event: StepsRecorded, values: Sequence[float], log: ProcessLog) -> None:
         for index, value in enumerate(values):

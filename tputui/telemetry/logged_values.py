@@ -24,6 +24,8 @@ from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Split, ValuesLogged
 from tputui.telemetry.float_blocks import BlockError
 
+CONSOLE = "console"
+"""Source of values that were read from printed text."""
 VALUES_MAX = 1 << 16
 """Maximum number of values in one event; larger ones are not decoded."""
 VALUES_PER_EVENT = 4_096

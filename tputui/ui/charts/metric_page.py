@@ -19,6 +19,8 @@ from tputui.state.metric_series import (
     metric_series,
 )
 from tputui.telemetry.events import Split
+from tputui.telemetry.logged_values import CONSOLE
+from tputui.ui.base.export import Figure, Figures
 from tputui.ui.charts import axis, validation
 from tputui.ui.charts.axis import Axes
 from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, with_arrows, x_axis_of
@@ -293,11 +295,12 @@ def value_text(name: str, value: float) -> str:
 def _titles(series: MetricSeries, data: VisibleData, width: int, count: int) -> list[Line]:
     """Name and values at the cursor, else the newest ones; and the value of the best epoch."""
     name = Span(f" {clean(series.name)}", "strong")
+    origin = [Span("  from console", "label")] if series.source == CONSOLE else []
     train, valid = (_value(series, split, data.view.cursor) for split in SPLITS)
     best = _best(series)
     if count > 1:
-        return [_first_fitting([name], [train], width), _first_fitting([], [[*valid, *best], valid], width)]
-    return [_first_fitting([name], [[*train, *valid, *best], [*train, *valid]], width)]
+        return [_first_fitting([name], [train], width, origin), _first_fitting([], [[*valid, *best], valid], width)]
+    return [_first_fitting([name], [[*train, *valid, *best], [*train, *valid]], width, origin)]
 
 
 class _Value(NamedTuple):
@@ -330,10 +333,11 @@ def _best(series: MetricSeries) -> list[_Value]:
     return [_Value(star, "", value_text(series.name, point.value), f" epoch {point.epoch}")]
 
 
-def _first_fitting(start: Line, choices: Sequence[Sequence[_Value]], width: int) -> Line:
+def _first_fitting(start: Line, choices: Sequence[Sequence[_Value]], width: int, origin: Sequence[Span] = ()) -> Line:
     """The longest form of the values that fits: with words, with signs, or without the sign of training, which could be
-    mistaken for a minus. The last form is cut if none fits."""
-    forms = [form(start, values) for values in choices for form in (_with_words, _with_signs, _tight)]
+    mistaken for a minus; each after `start` with or without `origin`. The last form is cut if none fits."""
+    starts = [[*start, *origin], start] if origin else [start]
+    forms = [form(one, values) for values in choices for form in (_with_words, _with_signs, _tight) for one in starts]
     return next((line for line in forms if width_of(line) <= width), fit(forms[-1], width))
 
 
@@ -397,3 +401,15 @@ def note(page: MetricPage, settings: str, cursor: int | None, width: int) -> str
     while len(parts) > 1 and len(" \u00b7 ".join(parts)) >= width - 14:
         parts.pop()
     return " \u00b7 ".join(parts)
+
+
+def metric_figures(series: list[MetricSeries]) -> Figures:
+    """A row per metric, split and step."""
+    head = ("metric", "split", "step", "epoch", "t", "value", "unit", "of_epoch", "num_non_finite")
+    rows: list[tuple[Figure, ...]] = [
+        (one.name, split, p.step, p.epoch, p.t or None, p.value, one.unit, p.ends_epoch, p.num_bad)
+        for one in series
+        for split, points in (("train", one.train), ("valid", one.valid))
+        for p in points
+    ]
+    return Figures(head, rows, "all metrics")

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from textual import events
 from textual.message import Message
 
-from tputui.state.metric_series import MetricSeries, MetricSource
+from tputui.state.metric_series import MetricSource
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
-from tputui.ui.base.export import Figure, Figures
+from tputui.ui.base.export import Figures
 from tputui.ui.base.preferences import Views, undo_of, views_of
 from tputui.ui.charts import loss, metric_page
 from tputui.ui.charts.axis import X_KINDS, axis_info_of
@@ -102,10 +102,11 @@ class LossPanel(RunPanel[LossPart]):
         """The loss of all steps and cores, and the events."""
         why = "" if snapshot.loss else status_text.nothing_yet(snapshot, "report")
         startup = checklist(snapshot)
-        whole = ChartSeries(
-            snapshot.loss, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
-        )
         source = MetricSource.of(snapshot)
+        segments = snapshot.loss or source.axis_segments()
+        whole = ChartSeries(
+            segments, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
+        )  # fmt: skip
         num_cores, num_bad = len(snapshot.cores), snapshot.num_non_finite
         return LossPart(whole, snapshot.newest_loss, num_cores, num_bad, why, startup, devices_of(snapshot), source)
 
@@ -134,7 +135,7 @@ class LossPanel(RunPanel[LossPart]):
             if part.startup:
                 return Drawing(startup_lines(part.startup, part.devices))
             return Drawing(paragraph(part.why_none, width, height))
-        if self.look.metric:
+        if self.look.metric or not part.source.loss:
             return self._draw_metrics(part, width, height)
         data = self._chart.visible(whole, self.look, part.source.epochs)._replace(ramp=self._ramp())
         heads = 2 if height >= TWO_HEADS_FROM else 1
@@ -159,13 +160,14 @@ class LossPanel(RunPanel[LossPart]):
     def _draw_metrics(self, part: LossPart, width: int, height: int) -> Drawing:
         """As many metrics as fit, below the legend or the position of the cursor."""
         # Without cores, whose outlier these charts do not show.
-        data = self._chart.visible(part.whole._replace(cores=[]), self.look._replace(kind="multiples"))
+        axis = part.whole._replace(cores=[], segments=part.source.axis_segments())
+        data = self._chart.visible(axis, self.look._replace(kind="multiples"))
         page = self._metrics.draw(part.source, self.look.metric, data, width, height)
         if page is None:
             self._drawn = None
             return Drawing(paragraph("no metric yet", width, height))
         self._page, self._drawn, self._above = page, (data, page.chart), int(page.has_head)
-        settings = loss.note(part.whole, data, page.chart, self.look.x, width)
+        settings = loss.note(axis, data, page.chart, self.look.x, width)
         note = metric_page.note(page, settings, data.view.cursor, width)
         if not page.has_head:
             return Drawing(page.chart.lines, note=note)
@@ -180,7 +182,7 @@ class LossPanel(RunPanel[LossPart]):
         """On a page of metrics the curves of every metric; the figures of the loss are those of the snapshot."""
         if self._part is None or not self.look.metric:
             return None
-        return metric_figures(self._metrics.series(self._part.source))
+        return metric_page.metric_figures(self._metrics.series(self._part.source))
 
     def _ramp(self) -> Ramp | None:
         """The colours of maps; None if nothing is painted as a background."""
@@ -209,8 +211,9 @@ class LossPanel(RunPanel[LossPart]):
         if self._part is None or width < 1 or height < 1:
             return
         pages = self._metrics.pages(self._part.source, width, height)
-        at = next((number for number, page in enumerate(pages, 1) if self.look.metric in page), 0)
-        firsts = ["", *(page[0] for page in pages)]
+        charts = [[""]] if self._part.source.loss or not pages else []
+        firsts = [page[0] for page in (*charts, *pages)]
+        at = next((number for number, page in enumerate(pages, len(charts)) if self.look.metric in page), 0)
         self.change(self.look._replace(metric=firsts[(at + by) % len(firsts)]), "loss: page")
 
     def change(self, look: ChartView, what: str) -> None:
@@ -403,18 +406,6 @@ class LossPanel(RunPanel[LossPart]):
         cell = min(max(cell, 0), max(chart.axes.across - 1, 0))
         at = chart.axes.x.nearest(cell * DOTS_X)
         return data.segments[at].last_step if at >= 0 else None
-
-
-def metric_figures(series: list[MetricSeries]) -> Figures:
-    """A row per metric, split and step."""
-    head = ("metric", "split", "step", "epoch", "t", "value", "unit", "of_epoch", "num_non_finite")
-    rows: list[tuple[Figure, ...]] = [
-        (one.name, split, p.step, p.epoch, p.t or None, p.value, one.unit, p.ends_epoch, p.num_bad)
-        for one in series
-        for split, points in (("train", one.train), ("valid", one.valid))
-        for p in points
-    ]
-    return Figures(head, rows, "all metrics")
 
 
 def kept_look(app: object) -> ChartView:

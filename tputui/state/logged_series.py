@@ -1,0 +1,169 @@
+"""The metrics that a script logged itself: a series of values for each name and split, bounded however long the run.
+
+Values are reduced in the order of the log, so steps may repeat or go back, as after a restart. Minimum, maximum and the
+number of NaN and infinite values are preserved. No files and no clock here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from tputui.state.chart_data import LoggedView, Segment
+from tputui.state.series import Piece, reduced
+from tputui.state.state_struct import POINTS_MAX, AtLeastOne, Count, Metric, StateStruct, join_pairs
+from tputui.telemetry import logged_values
+from tputui.telemetry.events import Int, Split, ValuesLogged
+from tputui.telemetry.float_blocks import BlockError
+from tputui.telemetry.logged_values import LoggedColumns
+
+NAMES_MAX = 256
+"""Metrics per process that are stored."""
+DECODED_VALUES_MAX = 500_000
+"""Values decoded for one series: about 0.2 s of work. Later events are added by their summary."""
+TEXT_CHARS_MAX = 1_000
+SPLITS: tuple[Split, ...] = ("train", "valid")
+
+
+class LoggedSeries(StateStruct, dict=True):
+    """The values of one metric and split."""
+
+    tag: Metric = ""
+    source: Metric = ""
+    pieces: Annotated[list[Piece], msgspec.Meta(max_length=POINTS_MAX)] = msgspec.field(default_factory=list)
+    """In the order of the log; each has the newest time of its values, 0 if unknown."""
+    stride: AtLeastOne = 1
+    """Values per piece."""
+    in_last: Count = 0
+    """Values in the last piece."""
+    count: Count = 0
+    """Events added."""
+    decoded: Count = 0
+    """Values decoded for this series."""
+    value: float = math.nan
+    """The newest value, with its step, time and epoch."""
+    step: Int = 0
+    t: float = math.nan
+    epoch: float = math.nan
+
+    def __post_init__(self) -> None:
+        self._shown: tuple[int, list[Segment]] | None = None
+
+    def add(self, event: ValuesLogged) -> None:
+        """Adds a valid event: by its values while the series resolves them, else by its summary.
+
+        Raises `BlockError` if the values cannot be decoded; the event is then added by its summary.
+        """
+        self.count += 1
+        self.tag, self.source = event.tag[:TEXT_CHARS_MAX], event.source[:TEXT_CHARS_MAX]
+        self.value, self.step, self.t, self.epoch = event.value, event.step, event.value_t, event.epoch
+        if event.n < 2 * self.stride or self.decoded + event.n > DECODED_VALUES_MAX:
+            self._push(_summary(event), event.n)
+            return
+        try:
+            columns = logged_values.unpack(event)
+        except BlockError:
+            self._push(_summary(event), event.n)
+            raise
+        self.decoded += event.n
+        for piece, num_values in _pieces(columns, self.stride):
+            self._push(piece, num_values)
+
+    def view(self, name: str, split: Split) -> LoggedView:
+        """The series as part of a snapshot."""
+        finite = [piece for piece in self.pieces if piece.num_values]
+        return LoggedView(
+            name=name,
+            split=split,
+            tag=self.tag,
+            source=self.source,
+            value=self.value,
+            step=self.step,
+            t=self.t if math.isfinite(self.t) else None,
+            epoch=self.epoch if math.isfinite(self.epoch) else None,
+            num_values=sum(piece.num_values for piece in self.pieces),
+            num_bad=sum(piece.num_bad for piece in self.pieces),
+            min=min((piece.least for piece in finite), default=math.nan),
+            max=max((piece.greatest for piece in finite), default=math.nan),
+            points=self._points(),
+        )
+
+    def _points(self) -> list[Segment]:
+        """The pieces by step. Computed again only after an event, as snapshots are built ten times a second."""
+        if self._shown is None or self._shown[0] != self.count:
+            ordered = sorted(self.pieces, key=lambda piece: (piece.last, piece.first))
+            self._shown = (self.count, [piece.to_segment() for piece in ordered])
+        return self._shown[1]
+
+    def _push(self, piece: Piece, num_values: int) -> None:
+        if self.pieces and self.in_last + num_values <= self.stride:
+            self.pieces[-1] = self.pieces[-1].join(piece)
+            self.in_last += num_values
+            return
+        self.pieces.append(piece)
+        self.in_last = num_values
+        if len(self.pieces) > POINTS_MAX:
+            # One piece more than an even number, so the last one stays alone.
+            self.pieces = join_pairs(self.pieces, Piece.join)
+            self.stride *= 2
+
+
+class LoggedMetrics(StateStruct):
+    """All metrics that one process logged."""
+
+    series: Annotated[dict[Metric, dict[Split, LoggedSeries]], msgspec.Meta(max_length=NAMES_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    """By name and split; names in the order in which they came."""
+
+    def add(self, event: ValuesLogged) -> bool:
+        """Adds a valid event; returns False if there are too many names already. Raises `BlockError`."""
+        name = event.name[:TEXT_CHARS_MAX]
+        if name not in self.series:
+            if len(self.series) >= NAMES_MAX:
+                return False
+            self.series[name] = {}
+        of_splits = self.series[name]
+        if event.split not in of_splits:
+            of_splits[event.split] = LoggedSeries()
+        of_splits[event.split].add(event)
+        return True
+
+    def views(self) -> list[LoggedView]:
+        """All series, training before validation."""
+        return [
+            of_splits[split].view(name, split)
+            for name, of_splits in self.series.items()
+            for split in SPLITS
+            if split in of_splits
+        ]
+
+    @property
+    def count(self) -> int:
+        """Events added."""
+        return sum(series.count for of_splits in self.series.values() for series in of_splits.values())
+
+
+def _summary(event: ValuesLogged) -> Piece:
+    t = event.value_t if math.isfinite(event.value_t) else 0.0
+    if event.n == 1:
+        return reduced(event.step, event.step, [event.value], t)
+    num_values = event.n - event.bad
+    if not (num_values and math.isfinite(event.mean)):
+        return Piece(event.first_step, event.last_step, 0.0, math.inf, -math.inf, 0, event.bad, t)
+    total = event.mean * num_values
+    return Piece(event.first_step, event.last_step, total, event.min, event.max, num_values, event.bad, t)
+
+
+def _pieces(columns: LoggedColumns, stride: int) -> Iterator[tuple[Piece, int]]:
+    """The values of an event as pieces of `stride` values, and the number of values in each."""
+    num_values, times = len(columns.values), columns.times
+    for first in range(0, num_values, stride):
+        part = slice(first, min(first + stride, num_values))
+        steps: Sequence[int] = columns.steps[part]
+        t = times[part][-1] if times is not None else 0.0
+        values = columns.values[part]
+        yield reduced(min(steps), max(steps), values, t if math.isfinite(t) else 0.0), len(values)

@@ -1,0 +1,50 @@
+"""Limits the meters and durations of an event before the reducer stores them. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TypeVar
+
+import msgspec
+
+from tputui.telemetry import events as ev
+
+MeterT = TypeVar("MeterT", ev.MeterReading, float)
+
+METERS_MAX = 256
+"""Per report; thousands of meters would block every view."""
+SECONDS_MAX = 1e9
+"""Longest section of an epoch that is believed: 30 years."""
+
+
+def limited(event: ev.Event) -> tuple[ev.Event, str | None]:
+    """The event without invalid durations and with at most `METERS_MAX` meters, and a warning if some were left out."""
+    if isinstance(event, ev.MetersReported) and len(event.meters) > METERS_MAX:
+        return msgspec.structs.replace(event, meters=_few(event.meters)), _excess(len(event.meters))
+    if not isinstance(event, ev.EpochEnded):
+        return event, None
+    if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
+        sections_s = {name: s for name, s in event.sections_s.items() if _is_length(s)}
+        trace_s = {name: s for name, s in event.trace_s.items() if _is_length(s)}
+        event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
+    most = max(len(event.train), len(event.valid), len(event.scores))
+    if most <= METERS_MAX:
+        return event, None
+    few = msgspec.structs.replace(
+        event, train=_few(event.train), valid=_few(event.valid), scores=_few(event.scores)
+    )  # fmt: skip
+    return few, _excess(most)
+
+
+def _few(readings: dict[str, MeterT]) -> dict[str, MeterT]:
+    """The meters that are shown: all, or the first `METERS_MAX`."""
+    return readings if len(readings) <= METERS_MAX else dict(itertools.islice(readings.items(), METERS_MAX))
+
+
+def _excess(num_meters: int) -> str:
+    return f"{num_meters:,} meters are reported at once; the first {METERS_MAX} are shown"
+
+
+def _is_length(seconds: float) -> bool:
+    """Whether a number is a plausible duration in seconds; NaN is not."""
+    return -SECONDS_MAX <= seconds <= SECONDS_MAX
