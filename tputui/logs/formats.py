@@ -9,6 +9,8 @@ from pathlib import Path
 from tputui.logs.csv_log import CsvReader, header_of
 from tputui.logs.growing import read_at
 from tputui.logs.jsonl_log import JsonlReader, object_of
+from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_files
+from tputui.logs.tfevents import NAME_PART
 from tputui.logs.trainer_state import TrainerStateReader
 from tputui.logs.values import LogReader, UnknownLog
 
@@ -40,6 +42,8 @@ def _of_file(path: Path) -> LogReader:
     head = read_at(path, 0, _HEAD_BYTES)
     if path.name == _STATE_NAME:
         return TrainerStateReader(path)
+    if NAME_PART in path.name:
+        return EventFileReader(path)
     by_suffix = _BY_SUFFIX.get(path.suffix.lower())
     if by_suffix is CsvReader:
         _check_header(path, head)
@@ -70,6 +74,8 @@ def _by_content(path: Path, head: bytes) -> LogReader:
 
 
 def _of_directory(path: Path) -> LogReader:
+    if next(event_files(path), None) is not None:
+        return LogdirReader(path)
     names = sorted(os.listdir(path))
     if _STATE_NAME in names:
         return TrainerStateReader(path / _STATE_NAME)

@@ -1,0 +1,144 @@
+"""TensorBoard log directories: event files in folders, one run per folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tputui.logs.growing import DamageNotes
+from tputui.logs.tfevents import NAME_PART, EventFile
+from tputui.logs.values import LoggedValue
+
+FILES_MAX = 10_000
+FOLDERS_MAX = 100_000
+
+
+def event_files(root: Path) -> Iterator[Path]:
+    """The event files under a folder, in the order of TensorBoard: by folder, then by name. Links are not followed."""
+    num_files = 0
+    for number, (folder, subfolders, names) in enumerate(os.walk(root)):
+        subfolders.sort()
+        for name in sorted(names):
+            if NAME_PART in name:
+                yield Path(folder, name)
+                num_files += 1
+        if num_files >= FILES_MAX or number >= FOLDERS_MAX:
+            return
+
+
+class EventFileReader:
+    """Reads a single event file."""
+
+    form = "TensorBoard event file"
+
+    def __init__(self, path: Path) -> None:
+        self._notes = DamageNotes()
+        self._file = EventFile(path, self._notes)
+
+    @property
+    def damage(self) -> list[str]:
+        """Damaged records, with their offset."""
+        return [*self._notes.sentences, *filter(None, [self._file.lost])]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Hyperparameters that were logged with `add_hparams`."""
+        return self._file.config
+
+    def read(self) -> list[LoggedValue]:
+        """Values of the next records. Raises `OSError`."""
+        while (found := self._file.read()) is not None:
+            if found:
+                return found
+        return []
+
+    def close(self) -> None:
+        """Nothing to close: the file is closed between reads."""
+
+
+class _Folder:
+    """The event files of one run, read one after the other."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.files: list[EventFile] = []
+
+    def read(self) -> list[LoggedValue] | None:
+        """The values of one chunk of the first file with new bytes; None if no file has any."""
+        for file in self.files:
+            if (found := file.read()) is not None:
+                if self.prefix:
+                    return [value._replace(tag=f"{self.prefix}/{value.tag}") for value in found]
+                return found
+        return None
+
+
+class LogdirReader:
+    """Reads all event files under a folder, also those that are created later.
+
+    If the folder contains several runs, the tags of each are prefixed with the path of its folder. Runs take turns.
+    """
+
+    form = "TensorBoard log directory"
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._notes = DamageNotes()
+        self._known: set[Path] = set()
+        self._folders: dict[Path, _Folder] = {}
+        self._turn = 0
+        paths = list(event_files(root))
+        homes = {path.parent for path in paths}
+        self._unprefixed = homes.pop() if len(homes) == 1 else root
+        """The only run, or the folder itself; runs that appear later do not change its tags."""
+        self._add(paths)
+
+    @property
+    def damage(self) -> list[str]:
+        """Damaged records, with their file and offset."""
+        lost = [file.lost for file in self._files() if file.lost]
+        return [*self._notes.sentences, *lost]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Hyperparameters that were logged with `add_hparams`; of several runs, by the prefix of their tags."""
+        found: dict[str, Any] = {}
+        for folder in self._folders.values():
+            for file in folder.files:
+                prefix = f"{folder.prefix}/" if folder.prefix and len(self._folders) > 1 else ""
+                found.update({f"{prefix}{name}": value for name, value in file.config.items()})
+        return found
+
+    def _files(self) -> Iterator[EventFile]:
+        return (file for folder in self._folders.values() for file in folder.files)
+
+    def _add(self, paths: list[Path]) -> bool:
+        new = [path for path in paths if path not in self._known]
+        for path in new:
+            self._known.add(path)
+            home = path.parent
+            if home not in self._folders:
+                prefix = "" if home == self._unprefixed else home.relative_to(self._root).as_posix()
+                self._folders[home] = _Folder("" if prefix == "." else prefix)
+            self._folders[home].files.append(EventFile(path, self._notes))
+        return bool(new)
+
+    def read(self) -> list[LoggedValue]:
+        """Values of the next records of one run. Raises `OSError`."""
+        while True:
+            folders = list(self._folders.values())
+            for number in range(len(folders)):
+                folder = folders[(self._turn + number) % len(folders)]
+                found = folder.read()
+                while found is not None and not found:
+                    found = folder.read()
+                if found:
+                    self._turn += number + 1
+                    return found
+            if not self._add(list(event_files(self._root))):
+                return []
+
+    def close(self) -> None:
+        """Nothing to close: files are closed between reads."""

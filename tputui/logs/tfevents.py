@@ -1,0 +1,266 @@
+"""TensorBoard event files: records with checksums (TFRecord), each an `Event` with a time, a step and values.
+
+Every record is verified with CRC-32C. A record that does not match is reported and skipped; if its length is damaged,
+reading continues at the next header whose own checksum matches. An incomplete last record is left for the next call.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from tputui.logs import tensors
+from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile
+from tputui.logs.rows import TAG_CHARS_MAX
+from tputui.logs.values import LoggedValue
+from tputui.logs.wire import Field, WireError, fields, signed, varint
+
+NAME_PART = "tfevents"
+RECORD_BYTES_MAX = 64 << 20
+"""A longer record, such as a large image, is skipped without being read."""
+_HEAD_BYTES, _CRC_BYTES = 12, 4
+_MASK_DELTA = 0xA282EAD8
+_SHAPES_MAX = 65_536
+_LENGTHS_MAX = 4_096
+_UINT32_MASK = 0xFFFFFFFF
+_ZEROS = re.compile(rb"\0{4,}")
+_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
+_VALUE = 1
+_TAG, _SIMPLE_VALUE, _TENSOR, _METADATA = 1, 2, 8, 9
+_PLUGIN_DATA = 1
+_PLUGIN_NAME, _PLUGIN_CONTENT = 1, 2
+_LATEST_S = 1e11
+_new_value = partial(tuple.__new__, LoggedValue)
+"""`LoggedValue._make` without a call of Python code."""
+_crc32c = google_crc32c.value
+_double_at = struct.Struct("<d").unpack_from
+_float_at = struct.Struct("<f").unpack_from
+_uint32_at = struct.Struct("<I").unpack_from
+_head_at = struct.Struct("<QI").unpack_from
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum of the format: CRC-32C, rotated and shifted by a constant."""
+    crc = int(_crc32c(data))
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32_MASK
+
+
+class EventFile:
+    """Reads one event file."""
+
+    def __init__(self, path: Path, notes: DamageNotes) -> None:
+        self.config: dict[str, Any] = {}
+        """Hyperparameters of the hparams plugin."""
+        self._file = GrowingFile(path)
+        self._path = path
+        self._notes = notes
+        self._buffer = b""
+        self._lengths: dict[bytes, int] = {}
+        """Record lengths by their verified header."""
+        self._shapes: dict[bytes, str] = {}
+        """Tags of events with one simple value, by every byte between the step and the value."""
+        self._plugins: dict[str, str] = {}
+        """Plugin of a tag, which only its first value needs to name."""
+        self._lost_from: int | None = None
+        """Offset of the damage, while no later record was found."""
+
+    @property
+    def lost(self) -> str:
+        """A sentence if everything after some offset was unreadable so far; empty otherwise."""
+        return "" if self._lost_from is None else f"{self._path}: damaged from byte {self._lost_from:,} on"
+
+    def read(self) -> list[LoggedValue] | None:
+        """Values of the records in the next chunk, None if there are no new bytes. Raises `OSError`."""
+        chunk = self._file.read(max(CHUNK_BYTES, len(self._buffer)))
+        if not chunk:
+            return None
+        found: list[LoggedValue] = []
+        buffer = self._buffer + chunk
+        position = 0
+        while position + _HEAD_BYTES <= len(buffer):
+            if self._lost_from is not None:
+                position = self._next_record(buffer, position)
+                if self._lost_from is not None:
+                    break
+            position = self._read_records(buffer, position, found)
+            if self._lost_from is None:
+                break
+        self._buffer = buffer[position:]
+        return found
+
+    def _read_records(self, buffer: bytes, position: int, found: list[LoggedValue]) -> int:
+        """Reads complete records; the offset of the first byte that was not used. The inner loop of opening a log."""
+        size = len(buffer)
+        lengths, shapes, crc32c = self._lengths, self._shapes, _crc32c
+        while position + _HEAD_BYTES <= size:
+            head = buffer[position : position + _HEAD_BYTES]
+            length = lengths.get(head)
+            if length is None:
+                length = self._length_of(head)
+                if length is None:
+                    self._lost_from = self._offset(buffer, position)
+                    return position + 1
+            end = position + _HEAD_BYTES + length
+            if end + _CRC_BYTES > size:
+                return self._skipped(buffer, position, length) if length > RECORD_BYTES_MAX else position
+            data = buffer[position + _HEAD_BYTES : end]
+            crc = crc32c(data)
+            if (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32_MASK != _uint32_at(buffer, end)[0]:
+                self._note_record(buffer, position, "does not match its checksum")
+            elif length > 15 and data[0] == 0x09 and data[9] == 0x10:
+                # The usual event: a time, a step and a float. All other bytes are the same for every event of a tag.
+                step, after = data[10], 11
+                if step >= 0x80:
+                    if data[11] < 0x80:
+                        step, after = step & 0x7F | data[11] << 7, 12
+                    elif data[12] < 0x80:
+                        step, after = step & 0x7F | (data[11] & 0x7F) << 7 | data[12] << 14, 13
+                    else:
+                        step, after = varint(data, 10)
+                tag = shapes.get(data[after:-4])
+                t = _double_at(data, 1)[0]
+                if tag is not None and 0 < t < _LATEST_S:
+                    found.append(_new_value((tag, step, t, _float_at(data, length - 4)[0], None)))
+                else:
+                    self._decode(buffer, position, data, found)
+            else:
+                self._decode(buffer, position, data, found)
+            position = end + _CRC_BYTES
+        return position
+
+    def _length_of(self, head: bytes) -> int | None:
+        """The length of a record; None if the header does not match its checksum."""
+        length, crc = _head_at(head)
+        if masked_crc(head[:8]) != crc:
+            return None
+        if len(self._lengths) < _LENGTHS_MAX:
+            self._lengths[head] = length
+        return int(length)
+
+    def _skipped(self, buffer: bytes, position: int, length: int) -> int:
+        """Continues after a record that is too long to read."""
+        start = self._offset(buffer, position)
+        self._note_record(buffer, position, f"of {length:,} bytes was skipped")
+        self._file.offset = start + _HEAD_BYTES + length + _CRC_BYTES
+        return len(buffer)
+
+    def _next_record(self, buffer: bytes, position: int) -> int:
+        """The position of the next header whose checksum matches, or where to continue with more bytes."""
+        for start in _candidates(buffer, position):
+            if start + _HEAD_BYTES > len(buffer):
+                break
+            if self._length_of(buffer[start : start + _HEAD_BYTES]) is not None:
+                first, last = self._lost_from, self._offset(buffer, start)
+                self._notes.add(f"{self._path}: {last - (first or 0):,} damaged bytes at byte {first:,} were skipped")
+                self._lost_from = None
+                return start
+        return max(position, len(buffer) - _HEAD_BYTES + 1)
+
+    def _decode(self, buffer: bytes, position: int, data: bytes, found: list[LoggedValue]) -> None:
+        try:
+            found += self._values(data)
+        except WireError as error:
+            self._note_record(buffer, position, f"is not an event: {error}")
+
+    def _values(self, data: bytes) -> Iterator[LoggedValue]:
+        t: float | None = None
+        step = 0
+        summaries: list[bytes] = []
+        for field in fields(data):
+            if field.number == _WALL_TIME:
+                t = field.double if 0 < field.double < _LATEST_S else None
+            elif field.number == _STEP:
+                step = signed(field.integer)
+            elif field.number == _SUMMARY:
+                summaries.append(field.content)
+        for summary in summaries:
+            for field in fields(summary):
+                if field.number != _VALUE:
+                    continue
+                parts = list(fields(field.content))
+                tag, value = self._tag_and_value(parts)
+                if value is not None and 0 < len(tag) <= TAG_CHARS_MAX:
+                    if t is not None and [part.number for part in parts] == [_TAG, _SIMPLE_VALUE]:
+                        self._learn_shape(data, summary, field.content, tag)
+                    yield LoggedValue(tag, step, t, value)
+
+    def _learn_shape(self, data: bytes, summary: bytes, value: bytes, tag: str) -> None:
+        """Remembers the bytes around the value of an event that has nothing but a time, a step and this value."""
+        if data[0] != 0x09 or data[9] != 0x10 or not (data.endswith(summary) and summary.endswith(value)):
+            return
+        _, after = varint(data, 10)
+        body = data[after:]
+        is_alone = len(list(fields(body))) == 1 and len(list(fields(summary))) == 1
+        if is_alone and len(self._shapes) < _SHAPES_MAX:
+            self._shapes[body[:-4]] = tag
+
+    def _tag_and_value(self, parts: list[Field]) -> tuple[str, float | None]:
+        tag, value, tensor = "", None, None
+        for part in parts:
+            if part.number == _TAG:
+                tag = part.text
+            elif part.number == _SIMPLE_VALUE:
+                value = part.float32
+            elif part.number == _TENSOR:
+                tensor = part.content
+            elif part.number == _METADATA:
+                self._note_plugin(tag, part.content)
+        if tensor is not None and self._plugins.get(tag) == "scalars":
+            value = tensors.scalar(tensor)
+        return tag, value
+
+    def _note_plugin(self, tag: str, metadata: bytes) -> None:
+        for field in fields(metadata):
+            if field.number == _PLUGIN_DATA:
+                parts = {part.number: part for part in fields(field.content)}
+                name = parts[_PLUGIN_NAME].text if _PLUGIN_NAME in parts else ""
+                if len(self._plugins) < _SHAPES_MAX:
+                    self._plugins.setdefault(tag, name)
+                if name == "hparams" and _PLUGIN_CONTENT in parts:
+                    self.config.update(hyperparameters(parts[_PLUGIN_CONTENT].content))
+
+    def _note_record(self, buffer: bytes, position: int, problem: str) -> None:
+        self._notes.add(f"{self._path}: the record at byte {self._offset(buffer, position):,} {problem}")
+
+    def _offset(self, buffer: bytes, position: int) -> int:
+        """The offset in the file of a position in the buffer, whose end is what was read last."""
+        return self._file.offset - len(buffer) + position
+
+
+def _candidates(buffer: bytes, position: int) -> Iterator[int]:
+    """Where a header may be: the upper half of a length is zero, the lower half is not."""
+    for run in _ZEROS.finditer(buffer, position):
+        for start in range(max(position, run.start() - 4), run.start()):
+            if start + 8 <= run.end():
+                yield start
+
+
+def hyperparameters(content: bytes) -> dict[str, Any]:
+    """The hyperparameters of a session in the data of the hparams plugin. Raises `WireError`."""
+    found: dict[str, Any] = {}
+    for field in fields(content):
+        if field.number == 3:  # session_start_info
+            for entry in fields(field.content):
+                if entry.number == 1:  # hparams, a map
+                    parts = {part.number: part for part in fields(entry.content)}
+                    if 1 in parts and 2 in parts:
+                        found[parts[1].text] = _plain_value(parts[2].content)
+    return found
+
+
+def _plain_value(content: bytes) -> Any:
+    """A `google.protobuf.Value` that is a number, a text or a boolean; None for any other."""
+    for field in fields(content):
+        if field.number == 2:
+            return field.double
+        if field.number == 3:
+            return field.text
+        if field.number == 4:
+            return bool(field.integer)
+    return None
