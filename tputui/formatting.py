@@ -30,6 +30,7 @@ PHASES: dict[Phase, str] = {
     "evaluating": "evaluating",
     "saving": "saving",
     "ending": "ending",
+    "unknown": "running, phase not reported",
 }
 """What a process is doing, after "while"."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
+from tputui.config.script import SCRIPT, SCRIPT_TABLES, ScriptRun, is_script
 from tputui.config.tables import (
     OPTIMIZER_KEYS,
     SCHEDULE_KEYS,
@@ -20,6 +22,7 @@ from tputui.config.tables import (
     TASK_TABLES,
     OptimConfig,
     RunConfig,
+    Table,
     data_keys,
     field_docs,
 )
@@ -57,7 +60,12 @@ class ConfigError(Exception):
 
 
 def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
-    """Reads and checks a configuration file.
+    """Reads and checks a configuration file of the engine. Raises `ConfigError`; see `load_tables` for `overrides`."""
+    return from_builtins(load_tables(path, overrides), str(path), overrides)
+
+
+def load_tables(path: Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """The content of a configuration file, not checked.
 
     `overrides` are `key.path=value` strings, the value as TOML or, failing that, as a plain string.
     Raises `ConfigError`.
@@ -73,18 +81,22 @@ def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
         raise ConfigError(
             f"{path}: cannot be read: {why}; expected a TOML file, such as those in sample_configs/"
         ) from None
-    return parse(text, str(path), overrides)
+    return _parsed(text, str(path), overrides)
 
 
 def parse(text: str, source: str, overrides: list[str] | None = None) -> RunConfig:
     """Parses and checks TOML text; `source` names it in errors. Raises `ConfigError`."""
+    return from_builtins(_parsed(text, source, overrides), source, overrides)
+
+
+def _parsed(text: str, source: str, overrides: list[str] | None) -> dict[str, Any]:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid TOML: {_toml_problem(error)}") from None
     for override in overrides or []:
         _override(tables, override)
-    return from_builtins(tables, source, overrides)
+    return tables
 
 
 def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] | None = None) -> RunConfig:
@@ -97,6 +109,9 @@ def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] 
         return source_of_key(source, key, overrides)
 
     check_values(tables, source_of)
+    if is_script(tables):
+        words = "this file describes a command of yours ([script]), not training by the engine; `tputui run` starts it"
+        raise ConfigError(f"{source_of(SCRIPT)}: {words}")
     tables = _without_task_keys(tables, source_of)
     _refuse_unknown_keys(tables, source_of)
     try:
@@ -106,6 +121,43 @@ def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] 
         raise ConfigError(f"{source_of(key)}: {words}") from None
     check(config, source_of)
     return config
+
+
+def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] | None = None) -> ScriptRun:
+    """Checks the configuration of a command; as `from_builtins`. Raises `ConfigError`."""
+
+    def source_of(key: str) -> str:
+        return source_of_key(source, key, overrides)
+
+    def refuse(key: str, why: str) -> None:
+        raise ConfigError(f"{source_of(key)}: {key}: {why}")
+
+    check_values(tables, source_of)
+    known = {name: [*cls.__struct_fields__] for name, cls in SCRIPT_TABLES.items()}
+    for name, keys in known.items():
+        table = tables.get(name, {}) if name else tables
+        if not isinstance(table, dict):
+            raise ConfigError(f"{source_of(name)}: {name} must be a table: [{name}]")
+        for key in table:
+            if key not in keys:
+                full = f"{name}.{key}" if name else key
+                raise ConfigError(unknown_key(source_of(full), full, keys, known))
+    try:
+        run = msgspec.convert(tables, ScriptRun)
+    except msgspec.ValidationError as error:
+        key, words = _describe(str(error), SCRIPT_TABLES)
+        raise ConfigError(f"{source_of(key)}: {words}") from None
+    script = run.script
+    if not script.command or not script.command[0]:
+        refuse("script.command", "the name of the program is missing")
+    if not (math.isfinite(script.stop_grace_s) and script.stop_grace_s > 0):
+        refuse("script.stop_grace_s", f"{script.stop_grace_s:g} must be positive")
+    for name, value in script.env.items():
+        if not name or "=" in name or "\0" in name + value:
+            refuse("script.env", f"{name!r} cannot be set as an environment variable")
+    if any("\0" in text for text in (*script.command, script.cwd or "")):
+        refuse("script.command" if not script.cwd else "script", "contains a NUL character")
+    return run
 
 
 def source_of_key(source: str, key: str, overrides: Sequence[str] | None) -> str:
@@ -128,10 +180,12 @@ def to_builtins(config: RunConfig) -> dict[str, Any]:
 def unknown_key(source: str, key: str, known: list[str], others: Mapping[str, Sequence[str]] | None = None) -> str:
     """The error for an unknown key, with the table where it belongs or the nearest known key.
 
-    `known` are the keys of its table. `others` are the keys of the task by table.
+    `known` are the keys of its table. `others` are the keys of the task by table, or those of `[script]` and the top of
+    its file.
     """
     table, _, name = key.rpartition(".")
-    elsewhere = {other: [*keys, *(others or {}).get(other, ())] for other, keys in _common_keys().items()}
+    common = {} if others is not None and SCRIPT in others else _common_keys()
+    elsewhere = {other: [*keys, *(others or {}).get(other, ())] for other, keys in common.items()}
     elsewhere |= {other: list(keys) for other, keys in (others or {}).items() if other not in elsewhere}
     elsewhere.pop(table, None)
     where = f"[{table}] has no key" if table else "unknown key"
@@ -241,29 +295,29 @@ def _refuse_unknown_keys(tables: dict[str, Any], source_of: SourceOf) -> None:
                 raise ConfigError(unknown_key(source_of(full), full, list(cls.__struct_fields__)))
 
 
-def _describe(error: str) -> tuple[str, str]:
+def _describe(error: str, tables: Mapping[str, type[Table]] = TABLES) -> tuple[str, str]:
     """The key of a validation error, and a sentence about it."""
     message, _, path = error.partition(" - at `$.")
     key = path.rstrip("`") if path else ""
     if message.startswith("Object missing required field"):
         name = message.split("`")[1]
         full = f"{key}.{name}" if key else name
-        return full, f'"{full}" is missing: {_doc(full)}'
+        return full, f'"{full}" is missing: {_doc(full, tables)}'
     expected = message[:1].lower() + message[1:]
     if message.startswith("Invalid enum value"):
-        expected = f"{message.split()[-1]} is not one of {', '.join(_choices(key))}"
-    return key, f"{key}: {expected}: {_doc(key)}" if key else expected
+        expected = f"{message.split()[-1]} is not one of {', '.join(_choices(key, tables))}"
+    return key, f"{key}: {expected}: {_doc(key, tables)}" if key else expected
 
 
-def _choices(key: str) -> list[str]:
+def _choices(key: str, tables: Mapping[str, type[Table]]) -> list[str]:
     """The choices of a key with a fixed set of values."""
     table, _, name = key.rpartition(".")
-    return [str(choice) for choice in get_args(get_type_hints(TABLES.get(table, RunConfig))[name])]
+    return [str(choice) for choice in get_args(get_type_hints(tables.get(table, RunConfig))[name])]
 
 
-def _doc(key: str) -> str:
-    table, _, name = key.rpartition(".")
-    cls = TABLES.get(table, RunConfig)
+def _doc(key: str, tables: Mapping[str, type[Table]]) -> str:
+    table, _, name = re.sub(r"\[.*", "", key).rpartition(".")
+    cls = tables.get(table, RunConfig)
     return field_docs(cls).get(name, "see the README")
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tputui.config_diff import ABSENT, flatten
 from tputui.state.process_state import ProcessState
-from tputui.state.reducer import RunState
+from tputui.state.reducer import RunState, command_writer
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Damage
 
@@ -98,7 +98,7 @@ def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
     """Processes whose journal, or its end, is missing."""
     writers: list[str] = []
     for supervisor in state.supervisors:
-        name = f"worker-{supervisor.index}"
+        name = command_writer(state.processes, supervisor.index)
         worker = state.processes.get(name)
         if _last_word_was_heard(supervisor) and (worker is None or worker.training_ended is None):
             writers.append(name)

@@ -151,7 +151,8 @@ def _going_on(state: RunState, workers: list[ProcessState], living: frozenset[st
     aside = f"; its supervisor {_describe(orphaned[0])} is gone" if orphaned else ""
     beat = workers[0].beat
     doing = fmt.PHASES[beat.phase] if beat else "starting"
-    if not any(worker.stepped for worker in state.workers):
+    reports_phase = beat is None or beat.phase != "unknown"
+    if reports_phase and not any(worker.stepped for worker in state.workers):
         return _condition("starting", f"no step yet: {doing}{aside}")
     return _condition("running", f"{doing}{aside}")
 

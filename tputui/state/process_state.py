@@ -134,7 +134,7 @@ class ProcessState(StateStruct):
 
     @property
     def role(self) -> str:
-        """`worker`, `rank` or `supervisor`, by the head of the journal or else by its name."""
+        """`worker`, `logs`, `rank` or `supervisor`, by the head of the journal or else by its name."""
         return self.opened.role if self.opened else self.name.rpartition("-")[0]
 
     @property
@@ -391,7 +391,7 @@ class ProcessState(StateStruct):
 
 def _has_worker(processes: list[ev.ProcessSample]) -> bool:
     """Whether one of the processes is a training process that still has memory."""
-    return any(process.role == "worker" and process.rss_bytes > 0 for process in processes)
+    return any(process.role != "supervisor" and process.rss_bytes > 0 for process in processes)
 
 
 _BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})

@@ -6,13 +6,20 @@ the journals interleave. No files and no clock here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import Event
 
 T = TypeVar("T")
+
+
+def command_writer(processes: Mapping[str, ProcessState], index: int) -> str:
+    """Name of the journal about the process that the supervisor of a host started: `logs-0` for a command of the user,
+    else `worker-0`."""
+    name = f"logs-{index}"
+    return name if name in processes else f"worker-{index}"
 
 
 class RunState:
@@ -45,8 +52,8 @@ class RunState:
 
     @property
     def workers(self) -> list[ProcessState]:
-        """The training processes, by host."""
-        return self._of_role("worker")
+        """The training processes, by host. If none reports itself: what the supervisors read from their output."""
+        return self._of_role("worker") or self._of_role("logs")
 
     @property
     def ranks(self) -> list[ProcessState]:

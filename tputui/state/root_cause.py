@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tputui import formatting as fmt
 from tputui.state.process_stacks import driven
 from tputui.state.process_state import ProcessState
-from tputui.state.reducer import RunState
+from tputui.state.reducer import RunState, command_writer
 from tputui.state.snapshot import Failure
 from tputui.telemetry import events as ev
 
@@ -165,10 +165,11 @@ def _followers(state: RunState, found: Failure) -> Iterator[str]:
             later.append((process.failure.t, f"{_name(process, process.name)}: {process.failure.error}: {first_line}"))
     for supervisor in state.supervisors:
         worker = supervisor.worker_exited
-        name = f"worker-{supervisor.index}"
+        name = command_writer(state.processes, supervisor.index)
         if worker and name not in gone:
             how = f"signal {worker.signal}" if worker.signal else f"exit code {worker.exit_code}"
-            later.append((worker.t, f"{_name(state.processes.get(name), name)}: ended the others, then itself ({how})"))
+            does = "ended the others, then itself" if name.startswith("worker-") else "the command ended"
+            later.append((worker.t, f"{_name(state.processes.get(name), name)}: {does} ({how})"))
     for t, words in sorted(later):
         yield f"{words}, {fmt.duration(max(0.0, t - found.t))} later"
 

@@ -1,4 +1,4 @@
-"""Starts the supervisor and the worker as processes that are independent of the terminal and of each other.
+"""Starts the supervisor, and the worker or a command of the user, as processes that are independent of the terminal and of each other.
 
 Each gets its own session, no standard input, and a file for its output, because a pipe breaks when its reader is
 killed. An `engine.py` in the working directory must not shadow the engine, here or in child processes.
@@ -7,14 +7,21 @@ killed. An `engine.py` in the working directory must not shadow the engine, here
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
+from typing import IO
 
 import tputui
+from tputui.supervise.command import Command
+from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 SUPERVISOR_LOG = "supervisor.log"
+COMMAND_OPTION = "--command"
+"""Argument of a supervisor that reads the command to run from its standard input."""
 
 
 def supervisor_argv(run_dir: Path) -> list[str]:
@@ -37,10 +44,17 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def start_supervisor(run_dir: Path) -> subprocess.Popen[bytes]:
-    """Starts the supervisor of a run, detached. Raises `OSError`."""
+def start_supervisor(run_dir: Path, command: Command | None = None) -> subprocess.Popen[bytes]:
+    """Starts the supervisor of a run, detached; `command` is the command to run instead of training by the engine.
+
+    Raises `OSError`.
+    """
     run_dir = run_dir.resolve()
-    return _start(supervisor_argv(run_dir), run_dir / SUPERVISOR_LOG, environment(os.environ))
+    argv, log, env = supervisor_argv(run_dir), run_dir / SUPERVISOR_LOG, environment(os.environ)
+    if command is None:
+        return _start(argv, log, env)
+    with command.as_file() as file:
+        return _start([*argv, COMMAND_OPTION], log, env, stdin=file)
 
 
 def start_worker(argv: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -48,11 +62,36 @@ def start_worker(argv: list[str], log: Path) -> subprocess.Popen[bytes]:
     return _start(argv, log, {**environment(os.environ), "PYTHONUNBUFFERED": "1"})
 
 
-def _start(argv: list[str], log: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_command(command: Command, run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Starts a command of the user; its output is appended to `log`. Only in the main thread. Raises `OSError`."""
+    env = {**command.environ, RUN_DIR_VARIABLE: str(run_dir.resolve())}
+    # A signal that this process ignores would be ignored by the command too; one that it handles is not.
+    former = {number: signal.signal(number, _do_nothing) for number in (signal.SIGINT, signal.SIGHUP)}
+    try:
+        return _start(command.words, log, env, cwd=command.cwd)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    pass
+
+
+def _start(
+    argv: list[str], log: Path, env: dict[str, str], *, stdin: IO[bytes] | None = None, cwd: str | None = None
+) -> subprocess.Popen[bytes]:
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=fd, stderr=fd, env=env, start_new_session=True, close_fds=True
+            argv,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=fd,
+            stderr=fd,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+            close_fds=True,
         )
     finally:
         os.close(fd)

@@ -38,7 +38,7 @@ from tputui.telemetry.events import (
     WorkerStarted,
 )
 from tputui.telemetry.journal import SUFFIX, WHY_CHARS_MAX, JournalWriter
-from tputui.telemetry.rundir import this_process
+from tputui.telemetry.rundir import ProcessId, this_process
 from tputui.telemetry.step_log import FLOAT_BYTES, RawSteps, StepLog, float32_bytes
 
 QUEUE_BYTES_MAX = 16 << 20
@@ -64,10 +64,14 @@ class Reporter:
         role: str,
         host_index: int = 0,
         *,
+        process: ProcessId | None = None,
         clock: Callable[[], float] = time.time,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
     ) -> None:
-        """Creates the journal `ROLE-HOST.jsonl`. Raises `FileExistsError` if it exists."""
+        """Creates the journal `ROLE-HOST.jsonl`. Raises `FileExistsError` if it exists.
+
+        `process` is the process that the journal is about, if not the calling one: viewers check whether it is alive.
+        """
         self.writer = f"{role}-{host_index}"
         self.clock = clock
         self._journal = JournalWriter(run_dir / f"{self.writer}{SUFFIX}")
@@ -82,7 +86,7 @@ class Reporter:
         self._writing = False
         self._closing = threading.Event()
         self._drained = threading.Condition()
-        self.emit(self._head(run_dir, role))
+        self.emit(self._head(run_dir, role, process or this_process()))
         self._thread = threading.Thread(target=self._drain_until_closed, name="tputui-reporter", daemon=True)
         self._thread.start()
 
@@ -145,17 +149,16 @@ class Reporter:
         """Why the newest write failed; None if it succeeded."""
         return self._failure
 
-    def _head(self, run_dir: Path, role: str) -> JournalOpened:
-        me = this_process()
+    def _head(self, run_dir: Path, role: str, process: ProcessId) -> JournalOpened:
         return JournalOpened(
             t=self.clock(),
             format=FORMAT_VERSION,
             writer=self.writer,
             role=role,
-            host=me.host,
-            host_id=me.host_id,
-            pid=me.pid,
-            pid_started=me.pid_started,
+            host=process.host,
+            host_id=process.host_id,
+            pid=process.pid,
+            pid_started=process.pid_started,
             run=run_dir.resolve().name,
             version=__version__,
             blocks=float_blocks.ENCODING,

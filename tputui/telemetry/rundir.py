@@ -4,6 +4,7 @@
       run.json             manifest: configuration, command, time; written before any process starts
       ROLE-HOST.jsonl      one journal per process: supervisor-0, worker-0, ...
       rank-N.jsonl         journal of an additional training process: its heartbeats and failures
+      logs-HOST.jsonl      journal about a command of the user: heartbeats, and values read from its output
       worker-HOST.log      output of the training process, byte for byte
       requests/ID.json     requests of users
       places/              cached reducer states, so that a long run opens at once
@@ -289,7 +290,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def this_process() -> ProcessId:
     """The identity of the calling process."""
-    pid = os.getpid()
+    return process_with(os.getpid())
+
+
+def process_with(pid: int) -> ProcessId:
+    """The identity of a process on this host."""
     return ProcessId(host=socket.gethostname(), host_id=host_id(), pid=pid, pid_started=start_ticks(pid))
 
 

@@ -25,15 +25,16 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     writer: str
     """Name of the writing process, as in the file name: its role, then the index of its host or its rank."""
     role: str
-    """`worker`, `supervisor`, or `rank` for an additional process that trains some of the cores."""
+    """`worker`, `supervisor`, `rank` for an additional process that trains some of the cores, or `logs` for what the
+    supervisor reads from the output of a command that need not report itself."""
     host: str
     """Host name."""
     host_id: str
     """Identity of the booted host and its process namespace; a pid is checked only if this matches."""
     pid: Int
-    """Process id of the writer."""
+    """Process id of the writer; in a journal of the role `logs` that of the command."""
     pid_started: Int
-    """Start time of the process in clock ticks since boot, to detect a reused pid; 0 if unknown."""
+    """Start time of that process in clock ticks since boot, to detect a reused pid; 0 if unknown."""
     run: str = ""
     """Name of the run directory; empty in journals of older versions."""
     version: str

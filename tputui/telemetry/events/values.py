@@ -38,10 +38,11 @@ Phase = Literal[
     "evaluating",
     "saving",
     "ending",
+    "unknown",
 ]
 """What a training process is doing: importing modules and building the task; waiting for a batch; building the lazy
 graph; compiling; running or waiting for the device; fetching and writing a report; evaluating; writing a checkpoint;
-shutting down."""
+shutting down; running a command of the user that does not report its phase."""
 
 RequestKind = Literal["checkpoint", "stop", "stop_after_epoch", "stop_now", "stacks"]
 """What a user may request: save now; finish the step, save and stop; the same after the running epoch; stop without
@@ -85,7 +86,8 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
     pid: Int
     """Process id on its host."""
     role: str
-    """`worker` or `supervisor`."""
+    """`supervisor`; for a process of the run `rank 3` if its environment names its rank, `of rank 3` if a process with
+    the same rank started it, else `worker`."""
     rss_bytes: Int
     """Resident memory."""
     cpu_percent: float

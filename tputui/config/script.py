@@ -1,0 +1,87 @@
+"""The configuration of a command of the user: the table `[script]` of a file, or the words after `tputui run --`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Literal
+
+import msgspec
+
+from tputui.config.tables import Table
+
+SCRIPT = "script"
+"""Name of the table."""
+STOP_GRACE_S = 60.0
+LAUNCHERS = frozenset(
+    {
+        "accelerate.commands.launch",
+        "accelerate.commands.accelerate_cli",
+        "cProfile",
+        "coverage",
+        "debugpy",
+        "pdb",
+        "torch.distributed.launch",
+        "torch.distributed.run",
+        "torch_xla.distributed.xla_dist",
+    }
+)
+"""Modules that run a script named later on their command line."""
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
+
+
+class ScriptConfig(Table, frozen=True, kw_only=True):
+    """A command of the user that is run as it is."""
+
+    command: list[str]
+    """The program and its arguments, such as `["python", "train.py", "--lr", "0.1"]`. No shell reads them."""
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    """Environment variables that are set for the command, in addition to those of `tputui run`."""
+    cwd: str | None = None
+    """Working directory of the command; default the one in which `tputui run` is started."""
+    stop_signal: Literal["SIGINT", "SIGTERM"] = "SIGINT"
+    """Signal that a request to stop sends to the process group of the command. `SIGINT` is what Ctrl-C sends in a
+    terminal."""
+    stop_grace_s: float = STOP_GRACE_S
+    """Seconds from a request to stop until SIGTERM, for a command that is still running."""
+
+
+class ScriptRun(Table, frozen=True, kw_only=True):
+    """The configuration of a run of such a command: what a file may contain."""
+
+    script: ScriptConfig
+
+
+SCRIPT_TABLES: dict[str, type[Table]] = {"": ScriptRun, SCRIPT: ScriptConfig}
+"""The tables of such a file; the top of the file under an empty name."""
+
+
+def is_script(tables: Mapping[str, Any]) -> bool:
+    """Whether the content of a file is the configuration of a command."""
+    return SCRIPT in tables
+
+
+def script_name(command: Sequence[str]) -> str:
+    """The name of what a command runs: `train` for `torchrun --nproc_per_node=2 train.py`, `pkg.train` for
+    `python -m pkg.train`; else the name of the program."""
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        if word in ("-m", "--module") and _MODULE.fullmatch(following) and following not in LAUNCHERS:
+            return following
+        if PurePath(word).suffix in _SCRIPT_SUFFIXES and not word.startswith("-"):
+            return PurePath(word).stem
+    return PurePath(command[0]).name if command else ""
+
+
+def recorded_name(config: Mapping[str, Any]) -> str:
+    """`script_name` of the command in the recorded configuration of a run, which is untrusted; empty if it has none."""
+    script = config.get(SCRIPT)
+    command = script.get("command") if isinstance(script, Mapping) else None
+    return script_name([str(word) for word in command]) if isinstance(command, list) else ""
+
+
+def script_to_builtins(run: ScriptRun) -> dict[str, Any]:
+    """The configuration as a dictionary, with all defaults."""
+    tables: dict[str, Any] = msgspec.to_builtins(run)
+    return tables

@@ -1,0 +1,57 @@
+"""The command of the user that a supervisor starts: its words, environment and directory.
+
+They go to the supervisor through its standard input, because the manifest of the run has secrets masked, and because
+the supervisor's own environment differs from the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import IO, NamedTuple
+
+import msgspec
+
+BYTES_MAX = 16 << 20
+
+
+class Command(NamedTuple):
+    """What to execute."""
+
+    words: list[str]
+    """The program and its arguments."""
+    environ: dict[str, str]
+    """Its whole environment."""
+    cwd: str
+    """Its working directory."""
+
+    def as_file(self) -> IO[bytes]:
+        """An open file that contains the command, for the standard input of a supervisor; it has no name on disk."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115, RUF100 - the caller closes it
+        environ = [[_spelt(name), _spelt(value)] for name, value in self.environ.items()]
+        file.write(msgspec.json.encode([[_spelt(word) for word in self.words], environ, _spelt(self.cwd)]))
+        file.seek(0)
+        return file
+
+
+def read_command(file: IO[bytes]) -> Command:
+    """The command that `as_file` wrote. Raises `ValueError`."""
+    content = file.read(BYTES_MAX)
+    words, environ, cwd = msgspec.json.decode(content, type=tuple[list[str], list[tuple[str, str]], str])
+    pairs = {_original(name): _original(value) for name, value in environ}
+    return Command([_original(word) for word in words], pairs, _original(cwd))
+
+
+def environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command: `base`, then its `own` variables; its output is not buffered unless they say so."""
+    return {"PYTHONUNBUFFERED": "1", **base, **own}
+
+
+def _spelt(text: str) -> str:
+    """Text of the operating system, which need not be valid UTF-8, as text that is."""
+    return os.fsencode(text).decode("latin-1")
+
+
+def _original(text: str) -> str:
+    return os.fsdecode(text.encode("latin-1"))

@@ -1,0 +1,150 @@
+"""A command of the user under supervision: its journal, its signals, and the answers to requests that it cannot give.
+
+A command that knows nothing of tputui can be stopped only by signals: SIGINT as Ctrl-C sends it, to its whole process
+group, SIGTERM after a grace period, SIGKILL in the end. A process of the command that reports through the API may say
+that it acts on requests itself; then these are left to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tputui import formatting as fmt
+from tputui.config import ScriptConfig
+from tputui.supervise.log_collector import LogCollector
+from tputui.supervise.worker_state import WorkerState
+from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
+from tputui.telemetry.reporter import Reporter
+
+ROLE = "logs"
+STOPS: frozenset[ev.RequestKind] = frozenset({"stop", "stop_after_epoch", "stop_now"})
+QUIET_MIN_S = 300.0
+"""A shorter silence is never reported ..."""
+QUIET_TIMES = 20.0
+"""... nor one of less than this many times the median time between two outputs."""
+_INTERVALS_KEPT = 256
+_REFUSALS: dict[ev.RequestKind, str] = {
+    "checkpoint": "the script does not report that it saves on request; see run.save_if_asked of the tputui API",
+    "stop_after_epoch": "the script does not report its epochs or that it stops on request; use `tputui stop`, which "
+    "sends {signal}",
+}
+
+
+class Script:
+    """The running command of a supervisor."""
+
+    def __init__(
+        self, run_dir: Path, pid: int, table: Mapping[str, Any], reporter: Reporter, state: WorkerState, host_index: int
+    ) -> None:
+        """`table` is the table `[script]` of the run, `reporter` writes the journal of the supervisor.
+
+        Raises `OSError`.
+        """
+        self._pid = pid
+        self._reporter = reporter
+        self._state = state
+        defaults = {field: getattr(_DEFAULTS, field) for field in ("stop_signal", "stop_grace_s")}
+        given = {name: table.get(name, value) for name, value in defaults.items()}
+        self._stop_signal = signal.SIGTERM if given["stop_signal"] == "SIGTERM" else signal.SIGINT
+        self.stop_grace_s = float(given["stop_grace_s"])
+        """Seconds from a request to stop until SIGTERM."""
+        self._logs = Reporter(run_dir, ROLE, host_index, process=rundir.process_with(pid))
+        self._collector = LogCollector(run_dir, pid, self._logs, table)
+        self._quiet = QuietCheck(time.monotonic())
+        self._ended = False
+
+    @property
+    def newest_step(self) -> int:
+        """Newest step that the command or its output reported."""
+        return max(self._collector.newest_step, self._state.newest_step)
+
+    def take_console(self, lines: list[str]) -> None:
+        """Takes lines of output."""
+        self._collector.take_console(lines)
+
+    def poll(self, now: float, tick: float) -> None:
+        """Reads what the command wrote. `now` is unix time, `tick` a monotonic time."""
+        self._collector.poll(now)
+        activity = (self._collector.num_lines, self._collector.num_values, self.newest_step)
+        why = self._quiet.check(activity, tick)
+        if why is not None:
+            self._reporter.emit(ev.StallFound(t=now, text=why, step=self.newest_step, policy="notify"))
+
+    def on_request(self, request: requests.Request, now: float) -> bool:
+        """Acts on a request; returns whether a grace period begins, after which the command must be stopped."""
+        kind = request.kind
+        if kind == "stacks":
+            return False
+        if kind in self._state.handled_kinds and kind != "stop_now":
+            return kind == "stop"
+        if kind in _REFUSALS:
+            why = _REFUSALS[kind].format(signal=self._stop_signal.name)
+            self._reporter.emit(ev.RequestRefused(t=now, request=request.id, kind=kind, why=why))
+            return False
+        self._reporter.emit(
+            ev.RequestSeen(t=now, request=request.id, kind=kind, phase="unknown", step=self.newest_step)
+        )
+        self._signal(signal.SIGTERM if kind == "stop_now" else self._stop_signal)
+        return kind == "stop"
+
+    def kill(self) -> None:
+        """Kills every process of the command, also those that left its process group."""
+        import psutil
+
+        members: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            members = psutil.Process(self._pid).children(recursive=True)
+        self._signal(signal.SIGKILL)
+        for member in members:
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+
+    def finish(self, outcome: ev.Outcome, reason: str) -> None:
+        """Reads the rest of what the command wrote, and closes its journal."""
+        if self._ended:
+            return
+        self._ended = True
+        self._collector.close()
+        self._logs.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.newest_step, reason=reason))
+        self._logs.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, number)
+
+
+class QuietCheck:
+    """Detects that a command has printed and logged nothing for unusually long. Reports each silence once."""
+
+    def __init__(self, tick: float) -> None:
+        self._seen: object = None
+        self._since = tick
+        self._intervals: deque[float] = deque(maxlen=_INTERVALS_KEPT)
+        self._is_reported = False
+
+    def check(self, activity: object, tick: float) -> str | None:
+        """A sentence if the silence has become too long. `activity` differs from the last call's after any output."""
+        if activity != self._seen:
+            if self._seen is not None:
+                self._intervals.append(tick - self._since)
+            self._seen, self._since, self._is_reported = activity, tick, False
+            return None
+        usual_s = median(self._intervals) if self._intervals else 0.0
+        quiet_s = tick - self._since
+        if self._is_reported or quiet_s < max(QUIET_MIN_S, QUIET_TIMES * usual_s):
+            return None
+        self._is_reported = True
+        before = f"; the median before was {fmt.duration(usual_s)}" if self._intervals else ""
+        return f"the command has printed no output and logged no value for {fmt.whole(quiet_s)}{before}"
+
+
+_DEFAULTS = ScriptConfig(command=[""])
