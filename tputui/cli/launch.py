@@ -28,6 +28,7 @@ from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.supervise import spawn
+from tputui.supervise.command import UserCommand
 from tputui.telemetry import code_record, provenance, redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 from tputui.ui.launch.service import Launch, LaunchError
@@ -123,14 +124,32 @@ def create_run(
     parent: Path, loaded: config.RunConfig, *, config_path: str, name: str | None, resume: Path | None, argv: list[str]
 ) -> Path:
     """Creates the run directory, named `name` or after time and task. Raises `CommandError`."""
-    _refuse_secrets(config.to_builtins(loaded), config_path)
+    tables = config.to_builtins(loaded)
+    _refuse_secrets(tables, config_path)
+    return create_directory(parent, tables, loaded.task, config_path=config_path, name=name, resume=resume, argv=argv)
+
+
+def create_directory(
+    parent: Path,
+    tables: dict[str, Any],
+    what: str,
+    *,
+    config_path: str,
+    name: str | None,
+    resume: Path | None,
+    argv: list[str],
+) -> Path:
+    """Creates the directory of a run with this configuration, named `name` or after time and `what`.
+
+    Raises `CommandError`.
+    """
     now = time.time()
     manifest = rundir.Manifest(
-        run=name or _default_name(loaded.task, now),
+        run=name or _default_name(what, now),
         created=now,
         version=__version__,
         config_path=config_path,
-        config=config.to_builtins(loaded),
+        config=tables,
         argv=argv,
         cwd=os.getcwd(),
         resume_from=str(resume) if resume is not None else None,
@@ -172,13 +191,13 @@ def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def start_supervisor(run_dir: Path) -> subprocess.Popen[bytes]:
-    """Starts the supervisor, detached; returns once it has written to its journal.
+def start_supervisor(run_dir: Path, command: UserCommand | None = None) -> subprocess.Popen[bytes]:
+    """Starts the supervisor, detached; returns once it has written to its journal. `command` replaces the engine.
 
     Raises `CommandError`. A run that could not be started, for example on a full disk, leaves no directory behind.
     """
     try:
-        process = spawn.start_supervisor(run_dir)
+        process = spawn.start_supervisor(run_dir, command)
     except OSError as error:
         shutil.rmtree(run_dir, ignore_errors=True)
         words = f"{inert(run_dir.name)} could not be started: {error.strerror or error}"

@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
         )
         self._options: list[str] = ["--help"]
         self._keys: Mapping[str, str] = {}
+        self._takes_command = False
 
     def add_option(self, *names: str, **how: object) -> None:
         """Adds an option that error messages can suggest."""
@@ -38,11 +39,21 @@ class Parser(argparse.ArgumentParser):
         """For an unknown option that is a key of the configuration, suggests `--set`. `keys` maps spellings to keys."""
         self._keys = keys
 
+    def take_command(self) -> None:
+        """Makes everything after `--` the argument `command`, a list of words; None without `--`."""
+        self._takes_command = True
+
     def parse(self, argv: list[str]) -> argparse.Namespace:
         """Parses all of `argv`. Raises `CommandError`."""
+        command: list[str] | None = None
+        if self._takes_command and "--" in argv:
+            place = argv.index("--")
+            argv, command = argv[:place], argv[place + 1 :]
         args, unknown = self.parse_known_args(argv)
         if unknown:
             self.error(self._unknown(unknown[0], argv))
+        if self._takes_command:
+            args.command = command
         return args
 
     def error(self, message: str) -> NoReturn:
@@ -53,7 +64,8 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str, argv: Sequence[str] = ()) -> str:
         if not word.startswith("-"):
-            return f'unexpected argument "{word}"'
+            hint = f"; to run a command of your own, write {self.prog} -- COMMAND" if self._takes_command else ""
+            return f'unexpected argument "{word}"{hint}'
         option, equals, value = word.partition("=")
         key = option.removeprefix("--").replace("-", "_")
         if key in self._keys:

@@ -1,31 +1,36 @@
-"""`tputui run`: trains a configuration file."""
+"""`tputui run`: trains a configuration file, or runs a command of the user."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tputui import config
-from tputui.cli import launch, open_run
+from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.supervise.command import UserCommand
 from tputui.telemetry import rundir
 
-DESCRIPTION = """Checks the configuration and this machine, creates a run directory and starts training in its own
-processes, which survive a closed terminal. In a terminal it opens the live screen; otherwise, or with --no-ui, it
+DESCRIPTION = """Starts training from a configuration file, or any command of your own after --, such as
+`tputui run -- python train.py --lr 0.1`. Checks it and this machine, creates a run directory and starts the run in its
+own processes, which survive a closed terminal. In a terminal it opens the live screen; otherwise, or with --no-ui, it
 prints one line per event to stdout; with --json the events as JSON lines. Without the screen, Ctrl-C requests save
 and stop; pressed again, stop at once. --set values use TOML syntax: --set epochs=3 --set optim.lr=0.01"""
 EXIT_CODES = exit_codes(
-    DONE="every epoch was trained, or the viewer left and training continues",
+    DONE="every epoch was trained, the command succeeded, or the viewer left and the run continues",
     USAGE="the command line or the configuration is not valid; nothing was created",
-    FAILED="training failed",
-    STOPPED="training was stopped on request",
+    FAILED="training or the command failed",
+    STOPPED="the run was stopped on request",
     LOST="the processes of the run are gone without an end event",
     ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use",
 )
@@ -33,7 +38,10 @@ EXIT_CODES = exit_codes(
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    parser.add_argument("config", metavar="CONFIG", help="TOML file, such as those in sample_configs/")
+    parser.usage = "tputui run [OPTION ...] CONFIG\n       tputui run [OPTION ...] -- COMMAND ..."
+    config_help = "TOML file, such as those in sample_configs/"
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help=config_help)
+    parser.take_command()
     parser.add_option(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
     )
@@ -53,12 +61,17 @@ def run(args: argparse.Namespace) -> ExitCode:
             f"--name {args.name!r}: run names may contain letters, digits, . - _ (at most 128 characters) "
             "and start with a letter or digit",
         )
-    loaded, resume = _checked(args, parent)
-    run_dir = launch.create_run(
-        parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=["tputui", *sys.argv[1:]]
-    )
+    _check_words(args)
+    argv = ["tputui", *sys.argv[1:]]
+    command: UserCommand | None = None
+    tables = _tables(args)
+    if tables is None or config.is_script(tables):
+        command, run_dir = _create_script_run(args, parent, tables, argv)
+    else:
+        loaded, resume = _checked(args, parent, tables)
+        run_dir = launch.create_run(parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=argv)
     with open_run.ctrl_c_stops(run_dir) as interrupts:
-        supervisor = launch.start_supervisor(run_dir)
+        supervisor = launch.start_supervisor(run_dir, command)
         if args.detach:
             return _print_started(run_dir, as_json=args.json)
         if not open_run.wants_screen(no_ui=args.no_ui, as_json=args.json):
@@ -66,10 +79,65 @@ def run(args: argparse.Namespace) -> ExitCode:
     return _show(run_dir, supervisor, args)
 
 
-def _checked(args: argparse.Namespace, parent: Path) -> tuple[config.RunConfig, Path | None]:
+def _check_words(args: argparse.Namespace) -> None:
+    """Refuses arguments that contradict each other. Raises `CommandError`."""
+    if args.command is None:
+        if args.config is None:
+            words = "run: the configuration file is missing; to run a command of your own, write tputui run -- COMMAND"
+            raise CommandError(ExitCode.USAGE, words)
+        if Path(args.config).suffix in (".py", ".sh"):
+            program = "python" if args.config.endswith(".py") else "sh"
+            words = f"run: {args.config} is a script, not a configuration; write tputui run -- {program} {args.config}"
+            raise CommandError(ExitCode.USAGE, inert(words))
+        return
+    if args.config is not None:
+        words = f"run: give either the configuration {args.config} or a command after --, not both"
+        raise CommandError(ExitCode.USAGE, inert(words))
+    if args.set:
+        words = "run: --set changes a configuration file; pass options of a command of your own after --"
+        raise CommandError(ExitCode.USAGE, words)
+    _refuse_resume(args)
+
+
+def _refuse_resume(args: argparse.Namespace) -> None:
+    if args.resume is not None:
+        words = "run: --resume continues training of the engine; a command of your own resumes by its own options"
+        raise CommandError(ExitCode.USAGE, words)
+
+
+def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
+    """The content of the configuration file; None for a command after --. Raises `CommandError`."""
+    if args.command is not None:
+        return None
+    try:
+        return config.load_tables(Path(args.config), args.set)
+    except config.ConfigError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+
+
+def _create_script_run(
+    args: argparse.Namespace, parent: Path, tables: dict[str, Any] | None, argv: list[str]
+) -> tuple[UserCommand, Path]:
+    """Checks a command and creates the directory of its run. Raises `CommandError`."""
+    if tables is None:
+        loaded, source = script.from_words(args.command), "run"
+    else:
+        _refuse_resume(args)
+        source = args.config
+        try:
+            loaded = config.script_from_builtins(tables, source, args.set)
+        except config.ConfigError as error:
+            raise CommandError(ExitCode.USAGE, str(error)) from None
+    command = script.prepared(loaded, source)
+    path = args.config or shlex.join(loaded.script.command)
+    run_dir = script.create_run(parent, loaded, command, config_path=path, name=args.name, argv=argv)
+    return command, run_dir
+
+
+def _checked(args: argparse.Namespace, parent: Path, tables: dict[str, Any]) -> tuple[config.RunConfig, Path | None]:
     """The configuration and the checkpoint to resume from, after all checks. Creates nothing. Raises `CommandError`."""
     try:
-        loaded = config.load(Path(args.config), args.set)
+        loaded = config.from_builtins(tables, args.config, args.set)
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
     problem = environment_problem(os.environ)

@@ -16,7 +16,7 @@ import msgspec
 BYTES_MAX = 16 << 20
 
 
-class Command(NamedTuple):
+class UserCommand(NamedTuple):
     """What to execute."""
 
     words: list[str]
@@ -35,12 +35,12 @@ class Command(NamedTuple):
         return file
 
 
-def read_command(file: IO[bytes]) -> Command:
+def read_command(file: IO[bytes]) -> UserCommand:
     """The command that `as_file` wrote. Raises `ValueError`."""
     content = file.read(BYTES_MAX)
     words, environ, cwd = msgspec.json.decode(content, type=tuple[list[str], list[tuple[str, str]], str])
     pairs = {_original(name): _original(value) for name, value in environ}
-    return Command([_original(word) for word in words], pairs, _original(cwd))
+    return UserCommand([_original(word) for word in words], pairs, _original(cwd))
 
 
 def environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

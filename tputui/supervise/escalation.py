@@ -130,6 +130,11 @@ class Escalation:
             self._stop_now_at = math.inf
             self._kill_at = min(self._kill_at, now + self._timing.kill_after_s)
 
+    def allow_grace(self, until: float) -> None:
+        """A command was asked to stop: requests stop at once at the time `until`, unless that is due earlier."""
+        if self._kill_at == math.inf:
+            self._stop_now_at = min(self._stop_now_at, until)
+
     def due(self, now: float) -> Literal["stop_now", "kill"] | None:
         """The action that is due at `now`. Each action is returned once."""
         if now >= self._kill_at:

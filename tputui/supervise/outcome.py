@@ -71,6 +71,23 @@ def run_ending(
     return RunEnding("failed", code, _failure_reason(end, failure, last_lines))
 
 
+def command_ending(
+    end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, last_lines: Sequence[str]
+) -> RunEnding:
+    """How the run of a user's command ended. Its exit code decides; only 0 means success."""
+    if end.stop_asked:
+        if end.killed:
+            return RunEnding("stopped", ExitCode.STOPPED, "killed: it did not obey the request to stop at once")
+        how = "" if end.returncode == 0 else f"; the command ended by {returncode_text(end.returncode)}"
+        return RunEnding("stopped", ExitCode.STOPPED, f"stopped on request{how}")
+    if end.returncode == 0:
+        given = training_ended.reason if training_ended is not None and training_ended.outcome == "done" else ""
+        return RunEnding("done", ExitCode.DONE, given or "the command ended with exit code 0")
+    reason = f"the command ended by {returncode_text(end.returncode)}"
+    reason += f" ({end.memory})" if end.memory else ""
+    return RunEnding("failed", ExitCode.FAILED, _with_cause(reason, failure, last_lines))
+
+
 def returncode_text(returncode: int) -> str:
     """A return code as text: `exit code 3`, `signal SIGKILL`."""
     return f"signal {signal_name(returncode)}" if returncode < 0 else f"exit code {returncode}"
@@ -104,6 +121,10 @@ def _failure_reason(end: WorkerEnd, failure: ev.FailureRaised | None, last_lines
         reason = "the training process gave up"
     elif end.returncode >= 0:
         reason = f"the training process ended with {returncode_text(end.returncode)} without an end event"
+    return _with_cause(reason, failure, last_lines)
+
+
+def _with_cause(reason: str, failure: ev.FailureRaised | None, last_lines: Sequence[str]) -> str:
     if failure is not None:
         reason += f": {failure.error}: {failure.message.partition(chr(10))[0]}"
     elif last_lines:
@@ -116,8 +137,19 @@ def _failure_reason(end: WorkerEnd, failure: ev.FailureRaised | None, last_lines
 class FailureReport:
     """Reports the first failure among the training processes of one worker."""
 
-    def __init__(self, run_dir: Path, log: Path, writer: str, worker_state: WorkerState, reporter: Reporter) -> None:
-        """`writer` is the name of the worker, `log` the file with the output of its processes."""
+    def __init__(
+        self,
+        run_dir: Path,
+        log: Path,
+        writer: str,
+        worker_state: WorkerState,
+        reporter: Reporter,
+        *,
+        of_command: bool = False,
+    ) -> None:
+        """`writer` is the name of the worker or of the journal about a user's command (`of_command`), `log` the file
+        with the output of its processes."""
+        self._of_command = of_command
         self._run_dir = run_dir
         self._log = log
         self._worker = writer
@@ -144,7 +176,13 @@ class FailureReport:
         if self._reported is not None:
             self._write()
 
+    @property
+    def _process_name(self) -> str:
+        return "the command" if self._of_command else "the training process"
+
     def _has_failed(self, end: WorkerEnd) -> bool:
+        if self._of_command:
+            return end.returncode != 0 and not end.stop_asked
         if self._worker_state.training_ended is not None or end.killed:
             return False
         return not (end.returncode == ExitCode.STOPPED and end.stop_asked)
@@ -177,8 +215,8 @@ class FailureReport:
             pid=exited.pid,
             kind=_kind(end.returncode),
             error=exited.signal or "no error report",
-            message=f"the training process ended by {returncode_text(end.returncode)} without an error report",
-            phase=worker.beat.phase if worker and worker.beat else "starting",
+            message=f"{self._process_name} ended by {returncode_text(end.returncode)} without an error report",
+            phase=worker.beat.phase if worker and worker.beat else "unknown" if self._of_command else "starting",
             step=self._worker_state.newest_step,
             log=[],
             stack="",

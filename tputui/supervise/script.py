@@ -61,6 +61,8 @@ class Script:
         self._collector = LogCollector(run_dir, pid, self._logs, table)
         self._quiet = QuietCheck(time.monotonic())
         self._ended = False
+        self.refused: set[str] = set()
+        """Ids of the requests that were refused."""
 
     @property
     def newest_step(self) -> int:
@@ -89,6 +91,7 @@ class Script:
         if kind in _REFUSALS:
             why = _REFUSALS[kind].format(signal=self._stop_signal.name)
             self._reporter.emit(ev.RequestRefused(t=now, request=request.id, kind=kind, why=why))
+            self.refused.add(request.id)
             return False
         self._reporter.emit(
             ev.RequestSeen(t=now, request=request.id, kind=kind, phase="unknown", step=self.newest_step)

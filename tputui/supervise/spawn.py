@@ -1,4 +1,5 @@
-"""Starts the supervisor, and the worker or a command of the user, as processes that are independent of the terminal and of each other.
+"""Starts the supervisor, and the worker or a command of the user, as processes that are independent of the terminal and
+of each other.
 
 Each gets its own session, no standard input, and a file for its output, because a pipe breaks when its reader is
 killed. An `engine.py` in the working directory must not shadow the engine, here or in child processes.
@@ -16,7 +17,7 @@ from types import FrameType
 from typing import IO
 
 import tputui
-from tputui.supervise.command import Command
+from tputui.supervise.command import UserCommand
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 SUPERVISOR_LOG = "supervisor.log"
@@ -44,7 +45,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def start_supervisor(run_dir: Path, command: Command | None = None) -> subprocess.Popen[bytes]:
+def start_supervisor(run_dir: Path, command: UserCommand | None = None) -> subprocess.Popen[bytes]:
     """Starts the supervisor of a run, detached; `command` is the command to run instead of training by the engine.
 
     Raises `OSError`.
@@ -62,7 +63,7 @@ def start_worker(argv: list[str], log: Path) -> subprocess.Popen[bytes]:
     return _start(argv, log, {**environment(os.environ), "PYTHONUNBUFFERED": "1"})
 
 
-def start_command(command: Command, run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
+def start_command(command: UserCommand, run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
     """Starts a command of the user; its output is appended to `log`. Only in the main thread. Raises `OSError`."""
     env = {**command.environ, RUN_DIR_VARIABLE: str(run_dir.resolve())}
     # A signal that this process ignores would be ignored by the command too; one that it handles is not.

@@ -1,4 +1,4 @@
-"""Supervises one training process: a loop from its start to the end event of the run.
+"""Supervises one training process, or one command of the user: a loop from its start to the end event of the run.
 
 The loop wakes several times a second and on signals. It writes events to the journal and acts on requests, stalls and
 timeouts. It reads no configuration except the manifest, and imports no torch.
@@ -17,10 +17,12 @@ from pathlib import Path
 from tputui.cache.cache_writer import CacheWriter, Frame
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
+from tputui.supervise.command import UserCommand
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.log_tail import LogTail, read_last
-from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, run_ending, signal_name
+from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, signal_name
+from tputui.supervise.script import STOPS, Script
 from tputui.supervise.stack_signal import StackSignal
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
@@ -39,21 +41,41 @@ class Supervisor:
     """Supervises the one training process of this host."""
 
     def __init__(
-        self, run_dir: Path, *, worker_argv: list[str] | None = None, timing: Timing | None = None, host_index: int = 0
+        self,
+        run_dir: Path,
+        *,
+        worker_argv: list[str] | None = None,
+        timing: Timing | None = None,
+        host_index: int = 0,
+        command: UserCommand | None = None,
     ) -> None:
-        """Reads the manifest and opens the journal. Raises `RunNotFound`, `FileExistsError` and `OSError`."""
+        """Reads the manifest and opens the journal. `command` is started instead of training by the engine.
+
+        Raises `RunNotFound`, `FileExistsError` and `OSError`.
+        """
         self._manifest = rundir.read_manifest(run_dir)
-        self._argv = worker_argv or spawn.worker_argv(run_dir.resolve())
+        self._argv = command.words if command else worker_argv or spawn.worker_argv(run_dir.resolve())
+        self._command = command
+        self._host_index = host_index
+        self._script: Script | None = None
         self._run_dir = rundir.held(run_dir)
         self._timing = timing or Timing()
         self._reporter = Reporter(self._run_dir, "supervisor", host_index)
         writer = f"worker-{host_index}"
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
-        self._worker_state = WorkerState(self._run_dir, writer)
+        self._worker_state = WorkerState(self._run_dir, writer, of_command=command is not None)
         self._cache_writer = CacheWriter(self._run_dir, journals_of(host_index))
         self._escalation = Escalation(self._timing)
-        self._report = FailureReport(self._run_dir, self._log_path, writer, self._worker_state, self._reporter)
+        reported = f"logs-{host_index}" if command else writer
+        self._report = FailureReport(
+            self._run_dir,
+            self._log_path,
+            reported,
+            self._worker_state,
+            self._reporter,
+            of_command=command is not None,
+        )
         self._stalls = StallPolicy(self._manifest.config, self._worker_state, self._escalation, self._reporter)
         self._stacks = StackSignal(self._run_dir, self._record_stacks)
         self._inbox = requests.Inbox(self._run_dir)
@@ -77,13 +99,33 @@ class Supervisor:
             self._reporter.emit(started)
             self._worker_state.add(self._reporter.writer, started)
             try:
-                worker = spawn.start_worker(self._argv, self._log_path)
+                worker = self._start()
             except OSError as error:
-                reason = f"the training process could not be started: {error}"
-                return self._end(RunEnding("failed", ExitCode.FAILED, reason))
+                what = "the command" if self._command else "the training process"
+                return self._end(RunEnding("failed", ExitCode.FAILED, f"{what} could not be started: {error}"))
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             self._watch(worker, pipe)
             return self._end(self._ending_of(worker))
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._command is None:
+            return spawn.start_worker(self._argv, self._log_path)
+        process = spawn.start_command(self._command, self._run_dir, self._log_path)
+        table = self._manifest.config.get("script")
+        try:
+            self._script = Script(
+                self._run_dir,
+                process.pid,
+                table if isinstance(table, dict) else {},
+                self._reporter,
+                self._worker_state,
+                self._host_index,
+            )
+        except OSError:
+            _kill_group(process.pid)
+            process.wait()
+            raise
+        return process
 
     def _watch(self, worker: subprocess.Popen[bytes], pipe: SignalPipe) -> None:
         """Returns when the worker and its whole process group have ended."""
@@ -121,15 +163,21 @@ class Supervisor:
             self._submit(self._stalls.check(time.time(), time.monotonic()), worker_pid, by="stall")
             self._take_requests()
             self._stacks.check(self._worker_state.state, time.monotonic())
+            if self._script is not None:
+                self._script.poll(time.time(), time.monotonic())
         except OSError as error:
             self._warn_once(f"the run's files cannot be read: {error.strerror or error}")
         due = self._escalation.due(time.monotonic())
         if due == "stop_now":
-            self._submit(due, worker_pid)
+            self._submit(due, worker_pid, by="no end after the request to stop" if self._script else "SIGTERM")
         elif due == "kill":
             self._killed = True
-            self._warn(f"training did not stop at once within {self._timing.kill_after_s:g} s and was killed")
-            _kill_group(worker_pid)
+            who = "training" if self._script is None else "the command"
+            self._warn(f"{who} did not stop at once within {self._timing.kill_after_s:g} s and was killed")
+            if self._script is not None:
+                self._script.kill()
+            else:
+                _kill_group(worker_pid)
         self._log_journal_failure()
         self._cache_writer.poll()
         self._log_cache_failure()
@@ -144,6 +192,8 @@ class Supervisor:
             if request.kind == "stacks":
                 self._stacks.add_request(request.id, time.monotonic())
             self._escalation.on_request(request.kind, time.monotonic())
+            if self._script is not None and self._script.on_request(request, time.time()):
+                self._escalation.allow_grace(time.monotonic() + self._script.stop_grace_s)
 
     def _submit(self, kind: ev.RequestKind | None, worker_pid: int, by: str = "SIGTERM") -> None:
         """Writes the request that follows from SIGTERM or a stall, as any viewer would.
@@ -170,7 +220,7 @@ class Supervisor:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
         end = WorkerEnd(
             returncode=worker.returncode,
-            stop_asked=any(request.kind not in HARMLESS for request in self._requests),
+            stop_asked=any(self._asks_to_end(request) for request in self._requests),
             killed=self._killed,
         )
         if self._exited is not None:
@@ -180,18 +230,26 @@ class Supervisor:
         last = read_last(self._log_path)
         # If native code ended the process: the lines before the stack. What the interpreter prints after it is no help.
         state = self._worker_state
-        ending = run_ending(end, state.training_ended, state.failure, last.lines or last.head)
+        judge = run_ending if self._command is None else command_ending
+        ending = judge(end, state.training_ended, state.failure, last.lines or last.head)
         self._close_requests(ending)
+        if self._script is not None:
+            self._script.finish(ending.outcome, ending.reason)
         return ending
+
+    def _asks_to_end(self, request: requests.Request) -> bool:
+        refused = self._script is not None and request.id in self._worker_state.refused | self._script.refused
+        return request.kind not in HARMLESS and not refused
 
     def _close_requests(self, ending: RunEnding) -> None:
         """Writes a receipt for every request that has none."""
         for request in self._requests:
-            if request.id in self._worker_state.answered:
+            script = self._script
+            if request.id in self._worker_state.answered or (script is not None and request.id in script.refused):
                 continue
             receipt: ev.Event
-            if request.kind == "stop_now" and self._killed:
-                step = self._worker_state.newest_step
+            if (request.kind == "stop_now" and self._killed) or (script is not None and request.kind in STOPS):
+                step = script.newest_step if script is not None else self._worker_state.newest_step
                 receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step)
             else:
                 why = f"the run ended before this was done: {ending.reason}"
@@ -239,8 +297,11 @@ class Supervisor:
             self._cache_writer.retarget_to_sealed(path.name.removesuffix(SUFFIX), target.name, frames)
 
     def _record_log(self, *, final: bool) -> None:
-        for line in self._log.read(final=final):
+        lines = self._log.read(final=final)
+        for line in lines:
             self._reporter.emit(ev.LogWritten(t=time.time(), line=line))
+        if self._script is not None:
+            self._script.take_console(lines)
 
     def _log_journal_failure(self) -> None:
         failure = self._reporter.failure

@@ -32,17 +32,22 @@ KEPT: tuple[type[ev.Event], ...] = (
 
 
 class WorkerState:
-    """Follows the journals of the worker and its ranks."""
+    """Follows the journals of the worker and its ranks, or of every process of a user's command that reports itself."""
 
-    def __init__(self, run_dir: Path, writer: str) -> None:
+    def __init__(self, run_dir: Path, writer: str, *, of_command: bool = False) -> None:
+        """`writer` is the name of the worker. `of_command`: any process of a user's command may have a journal."""
         self._run_dir = run_dir
         self._worker = writer
+        self._of_command = of_command
+        self._handled: dict[str, frozenset[ev.RequestKind]] = {}
         self._tails: dict[str, Tail] = {}
         self._num_taken: dict[str, int] = {}
         self.state = RunState()
         """Their events, reduced."""
         self.answered: set[str] = set()
         """Ids of the requests that were applied or refused."""
+        self.refused: set[str] = set()
+        """Ids of the requests that were refused."""
         self.newest_step = 0
         """Newest step that the worker reported."""
         self.failure: ev.FailureRaised | None = None
@@ -59,6 +64,11 @@ class WorkerState:
                     self._take(writer, line.event)
                 offset = tail.position.offset
 
+    @property
+    def handled_kinds(self) -> frozenset[ev.RequestKind]:
+        """Kinds of requests that a process of the command acts on by itself, while it has not ended."""
+        return frozenset().union(*self._handled.values())
+
     def add(self, writer: str, event: ev.Event) -> None:
         """Adds an event of the supervisor itself."""
         self._reduce(writer, event)
@@ -73,10 +83,13 @@ class WorkerState:
         return [
             writer
             for writer, path in rundir.journal_paths(self._run_dir)
-            if (writer == self._worker or writer.startswith("rank-"))
-            and writer not in self._tails
-            and path.name.endswith(SUFFIX)
+            if self._follows(writer) and writer not in self._tails and path.name.endswith(SUFFIX)
         ]
+
+    def _follows(self, writer: str) -> bool:
+        if self._of_command:
+            return writer.startswith(("worker-", "logs-", "rank-"))
+        return writer == self._worker or writer.startswith("rank-")
 
     def _reduce(self, writer: str, event: ev.Event) -> None:
         # Numbered here, because the events that are left out would look like a gap.
@@ -86,23 +99,31 @@ class WorkerState:
     def _take(self, writer: str, event: ev.Event) -> None:
         if isinstance(event, KEPT):
             self._reduce(writer, event)
-        if writer != self._worker:
+        if writer != self._worker and not (self._of_command and writer.startswith("worker-")):
             return
+        if isinstance(event, ev.RequestHandlingDeclared):
+            self._handled[writer] = frozenset(event.kinds)
+        elif isinstance(event, ev.TrainingEnded):
+            self._handled.pop(writer, None)
         if isinstance(event, ev.HeartbeatSent | ev.ProgressReported):
             self.newest_step = max(self.newest_step, event.step)
         elif isinstance(event, ev.RequestApplied | ev.RequestRefused):
             self.answered.add(event.request)
+            if isinstance(event, ev.RequestRefused):
+                self.refused.add(event.request)
         elif isinstance(event, ev.FailureRaised):
-            self.failure = event
+            self.failure = self.failure or event if self._of_command else event
         elif isinstance(event, ev.TrainingEnded):
-            self.training_ended = event
+            if self.training_ended is None or self.training_ended.outcome != "failed":
+                self.training_ended = event
             self.newest_step = max(self.newest_step, event.step)
 
 
 def journals_of(host_index: int) -> Callable[[str], bool]:
     """A predicate: whether the supervisor of a host caches the state of a writer's journal."""
-    own = {f"worker-{host_index}", f"supervisor-{host_index}"}
-    return lambda writer: writer in own or (host_index == 0 and writer.startswith("rank-"))
+    own = {f"worker-{host_index}", f"supervisor-{host_index}", f"logs-{host_index}"}
+    # Ranks, and the processes of a user's command, are numbered over all hosts; the first host caches their states.
+    return lambda writer: writer in own or (host_index == 0 and writer.startswith(("rank-", "worker-")))
 
 
 def worker_journals(run_dir: Path) -> list[Path]:

@@ -139,6 +139,14 @@ class WarningRaised(Event, frozen=True, kw_only=True, tag=True):
     """One sentence."""
 
 
+class RequestHandlingDeclared(Event, frozen=True, kw_only=True, tag=True):
+    """Which requests a process of the user's command acts on by itself. The supervisor answers the others: it stops the
+    command by signals. A later event replaces this one; without one the process acts on none."""
+
+    kinds: list[RequestKind]
+    """Kinds of requests."""
+
+
 class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
     """A process of the run has read a request."""
 

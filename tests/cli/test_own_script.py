@@ -1,0 +1,203 @@
+"""`tputui run -- COMMAND`: a user's own command as a run, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.helpers import CommandResult, one_sentence, tputui
+from tests.supervise.harness import events_in, is_running, wait_for
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Kills the commands that a failed test left running; their supervisors then end."""
+    yield
+    for run_dir in rundir.listing(tmp_path / "runs") if (tmp_path / "runs").exists() else []:
+        for head in events_in(run_dir, "logs-0", ev.JournalOpened):
+            if rundir.is_alive(rundir.process_of(head)):
+                os.killpg(head.pid, signal.SIGKILL)
+
+
+def run(folder: Path, *words: str, **env: str) -> CommandResult:
+    """Runs `tputui run WORDS` in a folder with a directory of runs of its own."""
+    return tputui("--runs-dir", folder / "runs", "run", *words, cwd=folder, **env)
+
+
+def only_run(folder: Path) -> Path:
+    """The only run in the folder."""
+    (found,) = rundir.listing(folder / "runs")
+    return found
+
+
+def shown(run_dir: Path) -> dict[str, Any]:
+    """The object that `tputui show --json` prints."""
+    result = tputui("show", run_dir, "--json")
+    found: dict[str, Any] = json.loads(result.out)
+    return found
+
+
+def script(folder: Path, text: str, name: str = "train.py") -> str:
+    """Writes a script; returns its name."""
+    (folder / name).write_text(text)
+    return name
+
+
+def test_a_command_runs_unchanged_and_is_recorded(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+import json, os, signal, sys
+keys = ("PYTHONSAFEPATH", "PYTHONPATH", "PYTHONUNBUFFERED", "MY_OWN", "TPUTUI_RUN_DIR")
+facts = {key: os.environ.get(key) for key in keys}
+facts["sigint"] = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+facts["leads_session"] = os.getsid(0) == os.getpid()
+facts["argv"], facts["cwd"], facts["path"] = sys.argv[1:], os.getcwd(), sys.path[0]
+json.dump(facts, open("facts.json", "w"))
+print("epoch 1 done")
+""",
+    )
+    os.environ.pop("PYTHONSAFEPATH", None)
+    result = run(tmp_path, "--", sys.executable, "train.py", "--lr", "0.1", "--", "x", PYTHONPATH="mine", MY_OWN="é")
+
+    assert result.code == 0, result.err
+    assert "epoch 1 done" in result.out
+    run_dir = only_run(tmp_path)
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts == {
+        "PYTHONSAFEPATH": None,
+        "PYTHONPATH": "mine",
+        "PYTHONUNBUFFERED": "1",
+        "MY_OWN": "é",
+        "TPUTUI_RUN_DIR": str(run_dir),
+        "sigint": True,
+        "leads_session": True,
+        "argv": ["--lr", "0.1", "--", "x"],
+        "cwd": str(tmp_path),
+        "path": str(tmp_path),
+    }
+    assert run_dir.name.endswith("-train")
+    assert (run_dir / "worker-0.log").read_text() == "epoch 1 done\n"
+    page = shown(run_dir)
+    assert (page["state"], page["exit_code"]) == ("done", 0)
+    assert page["config"]["script"]["command"] == [sys.executable, "train.py", "--lr", "0.1", "--", "x"]
+    head = events_in(run_dir, "logs-0", ev.JournalOpened)[0]
+    assert head.pid == events_in(run_dir, "supervisor-0", ev.WorkerStarted)[0].pid
+    assert {beat.phase for beat in events_in(run_dir, "logs-0", ev.HeartbeatSent)} <= {"unknown"}
+
+
+def test_a_script_that_dies_at_once_leaves_its_output_and_a_report(tmp_path: Path) -> None:
+    script(tmp_path, "import sys\nprint('no data', file=sys.stderr)\nsys.exit(9)\n")
+
+    result = run(tmp_path, "--name", "dies", "--", sys.executable, "train.py")
+
+    assert result.code == 3
+    page = shown(tmp_path / "runs" / "dies")
+    assert (page["state"], page["exit_code"]) == ("failed", 3)
+    assert "exit code 9" in page["state_reason"]
+    assert page["failure"]["log"] == ["no data"]
+    assert "no data" in (tmp_path / "runs" / "dies" / "failure.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--", "no-such-program", "x"], "no-such-program: no such command in PATH"),
+        (["--", "./notes.txt"], "./notes.txt: not executable"),
+        (["--", "./absent"], "./absent: no such file"),
+        (["--"], "there is no command after --"),
+        (["--set", "lr=1", "--", "true"], "--set changes a configuration file"),
+        (["--resume", "x", "--", "true"], "--resume continues training of the engine"),
+        (["a.toml", "--", "true"], "either the configuration a.toml or a command"),
+        (["python", "train.py"], "write tputui run -- COMMAND"),
+        (["train.py"], "write tputui run -- python train.py"),
+        ([], "the configuration file is missing"),
+        (["--name", "a/b", "--", "true"], "run names may contain"),
+    ],
+)
+def test_what_cannot_start_is_one_sentence_and_no_run(tmp_path: Path, words: list[str], sentence: str) -> None:
+    (tmp_path / "notes.txt").write_text("not a program")
+
+    result = run(tmp_path, *words)
+
+    assert result.code == 2
+    assert sentence in one_sentence(result)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_script_that_handles_interrupts_is_stopped_as_by_ctrl_c(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+import signal, subprocess, sys, threading
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+try:
+    print("ready", flush=True)
+    threading.Event().wait()
+except KeyboardInterrupt:
+    print("saved; child ended by", child.wait(), flush=True)
+""",
+    )
+    result = run(tmp_path, "--detach", "--json", "--", sys.executable, "train.py")
+    run_dir = Path(json.loads(result.out)["dir"])
+    wait_for(lambda: "ready" in (run_dir / "worker-0.log").read_text(), "the script's first line")
+    assert shown(run_dir)["state"] == "running"
+
+    refused = tputui("checkpoint", run_dir)
+    stopped = tputui("stop", run_dir)
+
+    assert refused.code != 0
+    assert "does not report that it saves on request" in refused.out + refused.err
+    assert stopped.code == 0, stopped.out + stopped.err
+    wait_for(lambda: events_in(run_dir, "supervisor-0", ev.RunEnded), "the end of the run")
+    page = shown(run_dir)
+    assert (page["state"], page["exit_code"]) == ("stopped", 4)
+    assert "saved; child ended by -2" in (run_dir / "worker-0.log").read_text()
+    assert [(each["kind"], each["state"]) for each in page["requests"]] == [
+        ("checkpoint", "refused"),
+        ("stop", "applied"),
+    ]
+
+
+@pytest.mark.slow  # a command has ten seconds to obey a request to stop at once
+def test_a_script_that_ignores_signals_is_killed_with_its_children(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+import os, signal, subprocess, sys, threading
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print(child.pid, flush=True)
+while True:
+    threading.Event().wait(1)
+""",
+    )
+    (tmp_path / "train.toml").write_text(
+        f'[script]\ncommand = ["{sys.executable}", "train.py"]\nstop_grace_s = 0.2\n'
+        f'env = {{API_TOKEN = "hf_{"a1" * 12}"}}\n'
+    )
+    result = run(tmp_path, "--detach", "--name", "deaf", "train.toml")
+    assert result.code == 0, result.err
+    run_dir = tmp_path / "runs" / "deaf"
+    log = run_dir / "worker-0.log"
+    child = int(wait_for(lambda: log.read_text().strip(), "the script's first line"))
+
+    stopped = tputui("stop", run_dir, "--wait", "60")
+
+    assert stopped.code == 0, stopped.out + stopped.err
+    page = shown(run_dir)
+    assert (page["state"], page["exit_code"]) == ("stopped", 4)
+    assert "killed" in page["state_reason"]
+    wait_for(lambda: not is_running(child), "the end of the script's child")
+    assert page["config"]["script"]["env"] == {"API_TOKEN": "[redacted]"}
+    assert b"hf_a1a1" not in b"".join(path.read_bytes() for path in run_dir.rglob("*") if path.is_file())

@@ -1,0 +1,66 @@
+"""Starts a command of the user as a run: checks the command, creates the run directory, starts its supervisor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tputui import config
+from tputui.cli import launch
+from tputui.cli.console import CommandError
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.supervise.command import UserCommand, environment
+from tputui.telemetry import redaction
+
+
+def from_words(words: Sequence[str]) -> config.ScriptRun:
+    """The configuration of the command after `tputui run --`. Raises `CommandError`."""
+    if not words or not words[0]:
+        words_missing = "there is no command after --, such as `tputui run -- python train.py`"
+        raise CommandError(ExitCode.USAGE, f"run: {words_missing}")
+    return config.ScriptRun(script=config.ScriptConfig(command=list(words)))
+
+
+def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | None = None) -> UserCommand:
+    """The command as the operating system runs it, after checking that it can. Raises `CommandError`."""
+    script = run.script
+    cwd = Path(script.cwd) if script.cwd is not None else Path.cwd()
+    if not cwd.is_dir():
+        words = f"{inert(source)}: script.cwd: {inert(str(cwd))} is not a directory"
+        raise CommandError(ExitCode.USAGE, words)
+    env = environment(os.environ if environ is None else environ, script.env)
+    program = script.command[0]
+    problem = _problem(program, cwd, env.get("PATH", os.defpath))
+    if problem is not None:
+        raise CommandError(ExitCode.USAGE, f"{inert(source)}: {inert(program)}: {problem}")
+    return UserCommand(script.command, env, str(cwd.resolve()))
+
+
+def create_run(
+    parent: Path, run: config.ScriptRun, command: UserCommand, *, config_path: str, name: str | None, argv: list[str]
+) -> Path:
+    """Creates the run directory; secrets of the command are masked in it. Raises `CommandError`."""
+    tables = config.script_to_builtins(run)
+    tables["script"] |= {"command": redaction.masked_argv(run.script.command), "cwd": command.cwd}
+    what = config.script_name(run.script.command)
+    return launch.create_directory(parent, tables, what, config_path=config_path, name=name, resume=None, argv=argv)
+
+
+def _problem(program: str, cwd: Path, path: str) -> str | None:
+    """Why a program cannot be executed; None if it can."""
+    if os.sep not in program:
+        if shutil.which(program, path=path) is not None:
+            return None
+        there = cwd / program
+        if there.is_file():
+            return f"no such command in PATH; the file {program} of this directory is run as ./{program}"
+        return "no such command in PATH"
+    file = cwd / program
+    if not file.exists():
+        return "no such file"
+    if file.is_dir():
+        return "a directory, not a program"
+    return None if os.access(file, os.X_OK) else "not executable; run it with its interpreter, or `chmod +x` it"
