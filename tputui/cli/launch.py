@@ -138,8 +138,10 @@ def create_directory(
     name: str | None,
     resume: Path | None,
     argv: list[str],
+    command: UserCommand | None = None,
 ) -> Path:
-    """Creates the directory of a run with this configuration, named `name` or after time and `what`.
+    """Creates the directory of a run with this configuration, named `name` or after time and `what`. `command` is the
+    command of the user that is run instead of the engine.
 
     Raises `CommandError`.
     """
@@ -153,7 +155,7 @@ def create_directory(
         argv=argv,
         cwd=os.getcwd(),
         resume_from=str(resume) if resume is not None else None,
-    ).with_provenance(provenance.collect(Path.cwd()))
+    ).with_provenance(provenance.collect(Path(command.cwd) if command else Path.cwd()))
     try:
         run_dir = rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
     except FileExistsError:
@@ -166,7 +168,10 @@ def create_directory(
         raise CommandError(ExitCode.USAGE, words) from None
     # A full disk is reported by the start of the supervisor.
     with contextlib.suppress(OSError):
-        code_record.save(run_dir, code_record.collect(Path.cwd()))
+        if command is None:
+            code_record.save(run_dir, code_record.collect(Path.cwd()))
+        else:
+            code_record.save(run_dir, code_record.collect(Path(command.cwd), command.words, command.environ))
     return run_dir
 
 

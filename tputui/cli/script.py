@@ -46,7 +46,9 @@ def create_run(
     tables = config.script_to_builtins(run)
     tables["script"] |= {"command": redaction.masked_argv(run.script.command), "cwd": command.cwd}
     what = config.script_name(run.script.command)
-    return launch.create_directory(parent, tables, what, config_path=config_path, name=name, resume=None, argv=argv)
+    return launch.create_directory(
+        parent, tables, what, config_path=config_path, name=name, resume=None, argv=argv, command=command
+    )
 
 
 def _problem(program: str, cwd: Path, path: str) -> str | None:
