@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.helpers import CommandResult, one_sentence, tputui
+from tests.cli.helpers import DEADLINE_S, CommandResult, one_sentence, tputui
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -30,7 +30,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
 
 def run(folder: Path, *words: str, **env: str) -> CommandResult:
     """Runs `tputui run WORDS` in a folder with a directory of runs of its own."""
-    return tputui("--runs-dir", folder / "runs", "run", *words, cwd=folder, **env)
+    return tputui("--runs-dir", folder / "runs", "run", *words, cwd=folder, deadline_s=DEADLINE_S, **env)
 
 
 def only_run(folder: Path) -> Path:
