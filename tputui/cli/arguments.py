@@ -105,8 +105,19 @@ def parse_time(text: str) -> RunTime:
         hours, minutes, seconds = clock.groups()
         return RunTime(text, "since", int(hours or 0) * 3_600 + int(minutes) * 60 + float(seconds))
     if word and not _SPAN.sub("", word):
-        return RunTime(text, "since", sum(float(number) * _UNIT_S[unit] for number, unit in _SPAN.findall(word)))
+        return RunTime(text, "since", span(word))
     return _parse_date(text.strip())
+
+
+def span(text: str) -> float:
+    """A length of time in seconds, as the type of an option: `90s`, `1h30m`, `45`. Raises `ArgumentTypeError`."""
+    word = text.strip().lower()
+    found = _SPAN.findall(word)
+    if found and not _SPAN.sub("", word):
+        return sum(float(number) * _UNIT_S[unit] for number, unit in found)
+    if re.fullmatch(r"\d+(\.\d+)?", word, re.ASCII):
+        return float(word)
+    raise argparse.ArgumentTypeError(f"invalid time {text!r}; write seconds, or a number with a unit: 90s, 10m, 2h")
 
 
 def unix_time(wanted: RunTime, run_dir: Path) -> float:

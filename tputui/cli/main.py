@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "runs": "list the runs",
     "show": "print a run's full status",
     "compare": "compare 2-8 runs",
+    "wait": "wait until a run has ended or a condition holds",
     "stop": "save a checkpoint and end a run",
     "checkpoint": "save a checkpoint of a running run now",
     "stacks": "show Python stacks of all processes of a run",

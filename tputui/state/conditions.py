@@ -1,0 +1,204 @@
+"""Conditions on a run in words, such as `valid.loss < 0.5 or ended`: for `tputui wait` and for alerts.
+
+    condition   = all {"or" all}
+    all         = one {"and" one}
+    one         = "not" one | "(" condition ")" | STATE | METRIC OPERATOR NUMBER | "no improvement for" N "epochs"
+
+`STATE` is a state of the run, `ended`, or `non-finite`. `METRIC` is `train.NAME` or `valid.NAME`, `NAME` alone, `step`,
+`epoch`, or a duration: `elapsed`, `eta`. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import NamedTuple, get_args
+
+from tputui.state.metric_series import MetricSource, metric_series
+from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch
+
+STATES: tuple[str, ...] = (*get_args(RunCondition), "ended", "non-finite")
+DURATIONS = ("elapsed", "eta")
+FORMS = "valid.loss < 0.5, train.accuracy >= 0.9, step > 1000, elapsed > 2h, no improvement for 5 epochs, " + ", ".join(
+    STATES
+)
+"""Examples for help and errors."""
+TEXT_CHARS_MAX = 1_000
+DEPTH_MAX = 32
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_TOKEN = re.compile(r"\s*(<=|>=|==|!=|[<>=()]|[^\s<>=!()]+)")
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)([smhd])?", re.ASCII | re.IGNORECASE)
+
+Test = Callable[[Snapshot], bool]
+
+
+class InvalidCondition(ValueError):
+    """A text is not a condition; the message is one sentence that quotes the wrong part."""
+
+
+class Condition(NamedTuple):
+    """A condition on a run."""
+
+    text: str
+    """As the user wrote it, with single blanks."""
+    holds: Test
+    """Whether it holds for a snapshot. A comparison with a value that is missing or NaN does not hold."""
+
+
+def parse(text: str) -> Condition:
+    """Parses a condition. Raises `InvalidCondition`."""
+    if len(text) > TEXT_CHARS_MAX:
+        raise InvalidCondition(f"the condition is longer than {TEXT_CHARS_MAX:,} characters")
+    words = _TOKEN.findall(text)
+    if not words:
+        raise InvalidCondition(f"the condition is empty; for example: {FORMS}")
+    parser = _Parser(words)
+    test = parser.any_of(0)
+    if (rest := parser.peek()) is not None:
+        raise InvalidCondition(f'unexpected "{rest}" in "{text.strip()}"; conditions are joined by `and` and `or`')
+    return Condition(" ".join(text.split()), test)
+
+
+def value(name: str, snapshot: Snapshot) -> float | None:
+    """The newest value of a metric of a run: of `valid.NAME`, `train.NAME`, `step`, `epoch`, `elapsed` or `eta`.
+
+    A name alone is the training value, or the validation value of a metric that has no training value. Durations are
+    seconds. None if there is none yet.
+    """
+    if name in ("step", "epoch"):
+        return float(snapshot.steps if name == "step" else snapshot.epoch)
+    if name == "elapsed":
+        until = snapshot.ended if snapshot.ended is not None else snapshot.now
+        return until - snapshot.started if snapshot.started is not None else None
+    if name == "eta":
+        return snapshot.eta_s
+    split, _, rest = name.partition(".")
+    wanted = rest if split in ("train", "valid") and rest else name
+    series = next((one for one in metric_series(MetricSource.of(snapshot)) if one.name == wanted), None)
+    if series is None:
+        return None
+    valid, train = series.newest("valid"), series.newest("train")
+    point = valid if wanted != name and split == "valid" else train if wanted != name else train or valid
+    if point is None:
+        return None
+    return series.newest_train if point is train and series.newest_train is not None else point.value
+
+
+class _Parser:
+    """A recursive parser over the words of a condition."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+        self._place = 0
+
+    def peek(self) -> str | None:
+        """The next word; None at the end."""
+        return self._words[self._place] if self._place < len(self._words) else None
+
+    def any_of(self, depth: int) -> Test:
+        """Conditions joined by `or`."""
+        tests = [self._all_of(depth)]
+        while self._skip("or"):
+            tests.append(self._all_of(depth))
+        return tests[0] if len(tests) == 1 else lambda snapshot: any(test(snapshot) for test in tests)
+
+    def _all_of(self, depth: int) -> Test:
+        tests = [self._one(depth)]
+        while self._skip("and"):
+            tests.append(self._one(depth))
+        return tests[0] if len(tests) == 1 else lambda snapshot: all(test(snapshot) for test in tests)
+
+    def _one(self, depth: int) -> Test:
+        if depth > DEPTH_MAX:
+            raise InvalidCondition(f"the condition is nested more than {DEPTH_MAX} deep")
+        if self._skip("not"):
+            test = self._one(depth + 1)
+            return lambda snapshot: not test(snapshot)
+        if self._skip("("):
+            test = self.any_of(depth + 1)
+            if not self._skip(")"):
+                raise InvalidCondition('a "(" is not closed')
+            return test
+        if self._skip("no"):
+            return self._no_improvement()
+        return self._named(self._next("a condition"))
+
+    def _named(self, word: str) -> Test:
+        """A state, or a comparison."""
+        if self.peek() not in _OPERATORS:
+            return _state(word)
+        compare = _OPERATORS[self._next("an operator")]
+        limit = _number(self._next("a number"), word)
+
+        def test(snapshot: Snapshot) -> bool:
+            found = value(word, snapshot)
+            return found is not None and not math.isnan(found) and compare(found, limit)
+
+        return test
+
+    def _no_improvement(self) -> Test:
+        for expected in ("improvement", "for"):
+            if not self._skip(expected):
+                raise InvalidCondition(f'"no" must be followed by "improvement for N epochs", not by "{self.peek()}"')
+        word = self._next("a number of epochs")
+        if not (word.isascii() and word.isdecimal() and int(word) > 0):
+            raise InvalidCondition(f'"no improvement for" needs a whole number of epochs, not "{word}"')
+        if not (self._skip("epochs") or self._skip("epoch")):
+            raise InvalidCondition(f'"no improvement for {word}" must be followed by "epochs"')
+        epochs = int(word)
+        return lambda snapshot: _epochs_without_improvement(snapshot) >= epochs
+
+    def _skip(self, word: str) -> bool:
+        found = self.peek()
+        if found is None or found.lower() != word:
+            return False
+        self._place += 1
+        return True
+
+    def _next(self, what: str) -> str:
+        word = self.peek()
+        if word is None:
+            raise InvalidCondition(f"the condition ends where {what} is expected; for example: {FORMS}")
+        self._place += 1
+        return word
+
+
+def _state(word: str) -> Test:
+    name = word.lower()
+    if name not in STATES:
+        raise InvalidCondition(f'"{word}" is neither a state nor followed by a comparison; for example: {FORMS}')
+    if name == "ended":
+        return lambda snapshot: snapshot.condition in ENDED
+    if name == "non-finite":
+        return lambda snapshot: bool(snapshot.non_finite)
+    return lambda snapshot: snapshot.condition == name
+
+
+def _number(word: str, name: str) -> float:
+    found = _NUMBER.fullmatch(word)
+    if found is None:
+        raise InvalidCondition(f'"{name}" is compared with "{word}", which is not a number')
+    number, unit = float(found[1]), found[2]
+    if unit is None:
+        return number
+    if name not in DURATIONS:
+        raise InvalidCondition(f'"{word}" is a duration, but "{name}" is not; durations are {" and ".join(DURATIONS)}')
+    return number * _UNITS_S[unit.lower()]
+
+
+def _epochs_without_improvement(snapshot: Snapshot) -> int:
+    """Number of finished epochs since the best one by the monitored metric; 0 before the first."""
+    best = best_epoch(snapshot.epochs)
+    return snapshot.epochs[-1].epoch - best.epoch if best is not None and snapshot.epochs else 0
