@@ -15,7 +15,7 @@ import pytest
 from tests.cli.helpers import DEADLINE_S, CommandResult, one_sentence, tputui
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
-from tputui.telemetry import rundir
+from tputui.telemetry import rundir, stack_frames
 
 
 @pytest.fixture(autouse=True)
@@ -201,3 +201,65 @@ while True:
     wait_for(lambda: not is_running(child), "the end of the script's child")
     assert page["config"]["script"]["env"] == {"API_TOKEN": "[redacted]"}
     assert b"hf_a1a1" not in b"".join(path.read_bytes() for path in run_dir.rglob("*") if path.is_file())
+
+
+def test_a_traceback_is_reported_with_the_own_line_first(tmp_path: Path) -> None:
+    script(tmp_path, "def read(path):\n    import json\n    return json.loads('{' + path)\n", "reader.py")
+    script(tmp_path, "import reader\nprint('starting')\nreader.read('x')\n")
+
+    result = run(tmp_path, "--name", "fails", "--", sys.executable, "train.py")
+
+    assert result.code == 3
+    run_dir = tmp_path / "runs" / "fails"
+    page = shown(run_dir)
+    assert "json.decoder.JSONDecodeError: Expecting property name" in page["state_reason"]
+    failure = page["failure"]
+    assert (failure["error"], failure["kind"]) == ("json.decoder.JSONDecodeError", "exception")
+    assert [(Path(frame["file"]).name, frame["line"], frame["function"]) for frame in failure["frames"]] == [
+        ("reader.py", 3, "read"),
+        ("train.py", 3, "<module>"),
+    ]
+    assert failure["log"] == ["starting"]
+    text = (run_dir / "failure.txt").read_text()
+    assert text.index("reader.py:3 in read") < text.index("train.py:3 in <module>") < text.index("Traceback")
+
+
+def test_a_foreign_traceback_is_found_among_those_of_launchers() -> None:
+    lines = """[rank1]: Traceback (most recent call last):
+[rank0]: Traceback (most recent call last):
+[rank1]:   File "/home/u/train.py", line 3, in main
+[rank0]:   File "/home/u/train.py", line 9, in main
+[rank1]: ValueError: bad row 7
+[rank0]: RuntimeError: Connection closed by peer
+Traceback (most recent call last):
+  File "/x/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: """.splitlines()
+
+    cause = stack_frames.cause_in(lines)
+
+    assert cause is not None
+    assert (cause.error, cause.message, cause.frames[0].line) == ("ValueError", "bad row 7", 3)
+    assert stack_frames.cause_in(["Traceback", "Error: x", '  File "x", line 1']) is None
+
+
+def test_an_exception_aside_does_not_hide_the_one_that_ended_the_command(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+class Odd:
+    def __del__(self):
+        raise KeyError("ignored")
+keep = Odd()
+try:
+    1 / 0
+except ZeroDivisionError as error:
+    raise RuntimeError("no steps") from error
+""",
+    )
+    result = run(tmp_path, "--name", "fails", "--", sys.executable, "train.py")
+
+    assert result.code == 3
+    failure = shown(tmp_path / "runs" / "fails")["failure"]
+    assert (failure["error"], failure["message"], failure["frames"][0]["line"]) == ("RuntimeError", "no steps", 9)
+    assert "ZeroDivisionError" in failure["traceback"]

@@ -20,6 +20,8 @@ READ_BYTES = 1 << 20
 RECENT_LINES = 8
 _PARTIAL_BYTES_MAX = 1 << 16
 LAST_BYTES = 256 << 10
+OUTPUT_BYTES_MAX = 4 << 20
+"""Most of the output that is searched for the traceback of a failure."""
 LAST_LINES = 20
 STACK_LINES_MAX = 200
 _STACK_HEAD = "Fatal Python error: "
@@ -103,14 +105,19 @@ def read_last(log: Path, traceback: str = "") -> LastOutput:
     return LastOutput(printed[-LAST_LINES:], "\n".join(lines[head : head + STACK_LINES_MAX]))
 
 
-def _last_lines(log: Path) -> list[str]:
+def last_raw_lines(log: Path, size_max: int = OUTPUT_BYTES_MAX) -> list[str]:
+    """The last lines of a log file with their indentation; empty if it cannot be read."""
+    return _last_lines(log, size_max)
+
+
+def _last_lines(log: Path, size_max: int = LAST_BYTES) -> list[str]:
     try:
         fd = open_plain(log)
     except OSError:
         return []
     try:
         size = os.fstat(fd).st_size
-        chunk = os.pread(fd, LAST_BYTES, max(0, size - LAST_BYTES))
+        chunk = os.pread(fd, size_max, max(0, size - size_max))
     except OSError:
         return []
     finally:

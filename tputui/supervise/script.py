@@ -20,9 +20,10 @@ from typing import Any
 from tputui import formatting as fmt
 from tputui.config import ScriptConfig
 from tputui.supervise.log_collector import LogCollector
+from tputui.supervise.log_tail import last_raw_lines
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests, rundir
+from tputui.telemetry import requests, rundir, stack_frames
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "logs"
@@ -111,6 +112,25 @@ class Script:
             with contextlib.suppress(psutil.Error):
                 member.kill()
 
+    def report_failure(self, log: Path) -> None:
+        """Reports the exception whose traceback is in the output, unless a process of the command reported one."""
+        found = stack_frames.cause_in(last_raw_lines(log)) if self._state.failure is None else None
+        if found is None:
+            return
+        self._logs.emit(
+            ev.FailureRaised(
+                t=time.time(),
+                error=found.error,
+                message=found.message,
+                traceback=found.text,
+                phase="unknown",
+                step=self.newest_step,
+                kind=_kind_of(found),
+                frames=[frame for frame in found.frames if frame.owner == "user"],
+            )
+        )
+        self._logs.flush()
+
     def finish(self, outcome: ev.Outcome, reason: str) -> None:
         """Reads the rest of what the command wrote, and closes its journal."""
         if self._ended:
@@ -123,6 +143,13 @@ class Script:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, number)
+
+
+def _kind_of(found: stack_frames.Traceback) -> ev.FailureKind:
+    if found.error in ("ImportError", "ModuleNotFoundError"):
+        return "import"
+    is_memory = found.error.endswith(("MemoryError", "OutOfMemoryError")) or "RESOURCE_EXHAUSTED" in found.message
+    return "memory" if is_memory else "exception"
 
 
 class QuietCheck:

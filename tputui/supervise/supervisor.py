@@ -216,11 +216,14 @@ class Supervisor:
             self._record_log(final=True)
             self._worker_state.read()
             self._take_requests()
+            if self._script is not None and worker.returncode != 0 and not self._is_stop_asked():
+                self._script.report_failure(self._log_path)
+                self._worker_state.read()
         except OSError as error:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
         end = WorkerEnd(
             returncode=worker.returncode,
-            stop_asked=any(self._asks_to_end(request) for request in self._requests),
+            stop_asked=self._is_stop_asked(),
             killed=self._killed,
         )
         if self._exited is not None:
@@ -237,9 +240,10 @@ class Supervisor:
             self._script.finish(ending.outcome, ending.reason)
         return ending
 
-    def _asks_to_end(self, request: requests.Request) -> bool:
-        refused = self._script is not None and request.id in self._worker_state.refused | self._script.refused
-        return request.kind not in HARMLESS and not refused
+    def _is_stop_asked(self) -> bool:
+        """Whether a stop was requested; for a user's command, one that was not refused."""
+        refused = self._worker_state.refused | self._script.refused if self._script is not None else set()
+        return any(request.kind not in HARMLESS and request.id not in refused for request in self._requests)
 
     def _close_requests(self, ending: RunEnding) -> None:
         """Writes a receipt for every request that has none."""
@@ -264,7 +268,7 @@ class Supervisor:
                 outcome=ending.outcome,
                 exit_code=int(ending.exit_code),
                 reason=ending.reason,
-                training_ended=self._worker_state.training_ended is not None,
+                training_ended=self._script is not None or self._worker_state.training_ended is not None,
             )
         )
         if not self._reporter.flush(self._timing.end_record_s):

@@ -99,7 +99,7 @@ class WorkerState:
     def _take(self, writer: str, event: ev.Event) -> None:
         if isinstance(event, KEPT):
             self._reduce(writer, event)
-        if writer != self._worker and not (self._of_command and writer.startswith("worker-")):
+        if writer != self._worker and not (self._of_command and writer.startswith(("worker-", "logs-"))):
             return
         if isinstance(event, ev.RequestHandlingDeclared):
             self._handled[writer] = frozenset(event.kinds)
