@@ -13,6 +13,8 @@ from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_fil
 from tputui.logs.tfevents import NAME_PART
 from tputui.logs.trainer_state import TrainerStateReader
 from tputui.logs.values import LogReader, UnknownLog
+from tputui.logs.wandb_log import SUFFIX as WANDB_SUFFIX
+from tputui.logs.wandb_log import WandbReader, is_wandb
 
 EXPECTED = (
     "expected TensorBoard event files, a .wandb file, CSV with a header, JSON lines, trainer_state.json or parquet"
@@ -44,6 +46,8 @@ def _of_file(path: Path) -> LogReader:
         return TrainerStateReader(path)
     if NAME_PART in path.name:
         return EventFileReader(path)
+    if is_wandb(head) or (path.suffix == WANDB_SUFFIX and not head):
+        return WandbReader(path)
     by_suffix = _BY_SUFFIX.get(path.suffix.lower())
     if by_suffix is CsvReader:
         _check_header(path, head)
@@ -73,7 +77,18 @@ def _by_content(path: Path, head: bytes) -> LogReader:
     raise UnknownLog(f"{path}: unknown format; {EXPECTED}")
 
 
+def _wandb_runs(path: Path) -> list[Path]:
+    """The W&B files in a folder, in its run folders or in its folder `wandb`, oldest first."""
+    patterns = (f"*{WANDB_SUFFIX}", f"*run-*/*{WANDB_SUFFIX}", f"wandb/*run-*/*{WANDB_SUFFIX}")
+    return next((found for pattern in patterns if (found := sorted(path.glob(pattern)))), [])
+
+
 def _of_directory(path: Path) -> LogReader:
+    runs = _wandb_runs(path)
+    if len(runs) > 1:
+        raise UnknownLog(f"{path}: contains {len(runs)} W&B runs; name one of them, such as {runs[-1].parent}")
+    if runs:
+        return _of_file(runs[0])
     if next(event_files(path), None) is not None:
         return LogdirReader(path)
     names = sorted(os.listdir(path))

@@ -1,0 +1,230 @@
+"""W&B's offline files, `run-ID.wandb`: a log in blocks with checksums, each record a message of W&B's protocol.
+
+The file is written in blocks of 32 KiB, as LevelDB's log is. After damage, reading continues at
+the next sound record, or at the next block. W&B buffers what it writes, so the newest values may be some seconds late.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile
+from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, decimal, epoch_number, step_number, unix_time_s
+from tputui.logs.values import LoggedValue
+from tputui.logs.wire import Field, WireError, fields, signed
+
+SUFFIX = ".wandb"
+IDENT = b":W&B"
+HEADER_BYTES = 7
+BLOCK_BYTES = 32 << 10
+RECORD_BYTES_MAX = 64 << 20
+_MAGIC = 0xBEE1
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_RECORD_HEAD = struct.Struct("<IHB")
+_TYPE_AT = 6
+"""The checksum covers the kind, which is the last byte of the head, and the content."""
+_HISTORY, _CONFIG, _RUN = 2, 5, 17
+"""Kinds of records that are read: fields of `Record`."""
+_ITEM, _STEP = 1, 2
+_KEY, _NESTED_KEY, _BOOLEAN, _INTEGER, _NUMBER, _JSON, _VALUE_JSON = 1, 2, 4, 5, 6, 8, 16
+_RUN_CONFIG = 4
+_GLOBAL_STEPS = ("trainer/global_step", "train/global_step", "global_step")
+"""Keys under which frameworks log the training step; W&B's own step counts the calls of `wandb.log`."""
+_INTERNAL = "_"
+_CONFIG_BYTES_MAX = 1 << 20
+
+
+def is_wandb(head: bytes) -> bool:
+    """Whether a file begins like a file of W&B."""
+    return head.startswith(IDENT + _MAGIC.to_bytes(2, "little"))
+
+
+class WandbReader:
+    """Reads one `.wandb` file."""
+
+    form = "W&B offline file"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = GrowingFile(path)
+        self._notes = DamageNotes()
+        self._buffer = b""
+        self._parts: list[bytes] = []
+        """The first parts of a record that continues in the next block."""
+        self._parts_bytes = 0
+        self._config: dict[str, Any] = {}
+
+    @property
+    def damage(self) -> list[str]:
+        """Damaged blocks and records, with their offset."""
+        return self._notes.sentences
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """`wandb.config`, as far as the file was read."""
+        return self._config
+
+    def read(self) -> list[LoggedValue]:
+        """Values of the next records. Raises `OSError`."""
+        while chunk := self._file.read(max(CHUNK_BYTES, len(self._buffer))):
+            self._buffer += chunk
+            found = self._read_blocks()
+            if found:
+                return found
+        return []
+
+    def close(self) -> None:
+        """Nothing to close: the file is closed between reads."""
+
+    def _read_blocks(self) -> list[LoggedValue]:
+        found: list[LoggedValue] = []
+        buffer = self._buffer
+        start = self._file.offset - len(buffer)
+        position, size = 0, len(buffer)
+        if start == 0:
+            if size < HEADER_BYTES:
+                return []
+            position = HEADER_BYTES
+        while True:
+            block_left = BLOCK_BYTES - (start + position) % BLOCK_BYTES
+            if block_left < _RECORD_HEAD.size:
+                position += block_left
+                continue
+            if position + _RECORD_HEAD.size > size:
+                break
+            length, kind, crc = _head(buffer, position)
+            end = position + _RECORD_HEAD.size + length
+            fits = _RECORD_HEAD.size + length <= block_left and _FULL <= kind <= _LAST
+            if fits and end > size:
+                break
+            if not fits or zlib.crc32(buffer[position + _TYPE_AT : end]) != crc:
+                lost = end - position if fits and _is_sound(buffer, end) else block_left
+                self._note_lost(start + position, lost)
+                position += lost
+                continue
+            self._add_part(kind, buffer[position + _RECORD_HEAD.size : end], start + position, found)
+            position = end
+        self._buffer = buffer[position:]
+        if position > size:
+            # The rest of a damaged block is not written yet.
+            self._file.offset += position - size
+        return found
+
+    def _note_lost(self, offset: int, num_bytes: int) -> None:
+        self._parts, self._parts_bytes = [], 0
+        self._notes.add(f"{self._path}: up to {num_bytes:,} damaged bytes at byte {offset:,} were skipped")
+
+    def _add_part(self, kind: int, part: bytes, offset: int, found: list[LoggedValue]) -> None:
+        if kind in (_FULL, _FIRST):
+            self._parts, self._parts_bytes = [], 0
+        elif not self._parts:
+            return  # The beginning of this record is lost, which was reported.
+        self._parts.append(part)
+        self._parts_bytes += len(part)
+        if self._parts_bytes > RECORD_BYTES_MAX:
+            self._parts, self._parts_bytes = [], 0
+            self._notes.add(f"{self._path}: a record before byte {offset:,} exceeds {RECORD_BYTES_MAX:,} bytes")
+        elif kind in (_FULL, _LAST):
+            record, self._parts, self._parts_bytes = b"".join(self._parts), [], 0
+            try:
+                self._add_record(record, found)
+            except WireError as error:
+                self._notes.add(f"{self._path}: the record that ends after byte {offset:,} is not valid: {error}")
+
+    def _add_record(self, record: bytes, found: list[LoggedValue]) -> None:
+        for field in fields(record):
+            if field.number == _HISTORY:
+                found += _history(field.content)
+            elif field.number == _CONFIG:
+                self._add_config(field.content)
+            elif field.number == _RUN:
+                for inner in fields(field.content):
+                    if inner.number == _RUN_CONFIG:
+                        self._add_config(inner.content)
+
+    def _add_config(self, content: bytes) -> None:
+        for field in fields(content):
+            if field.number == 1 and len(field.content) <= _CONFIG_BYTES_MAX:
+                key, value = _item(field.content)
+                if key and not key.startswith(_INTERNAL):
+                    self._config[key] = _plain(value)
+
+
+def _head(buffer: bytes, position: int) -> tuple[int, int, int]:
+    """Length, kind and checksum of the record at a position."""
+    crc, length, kind = _RECORD_HEAD.unpack_from(buffer, position)
+    return length, kind, crc
+
+
+def _is_sound(buffer: bytes, position: int) -> bool:
+    """Whether a complete record with the right checksum is at a position."""
+    if position + _RECORD_HEAD.size > len(buffer):
+        return False
+    length, kind, crc = _head(buffer, position)
+    end = position + _RECORD_HEAD.size + length
+    return _FULL <= kind <= _LAST and end <= len(buffer) and zlib.crc32(buffer[position + _TYPE_AT : end]) == crc
+
+
+def _history(content: bytes) -> list[LoggedValue]:
+    """The metrics of one `wandb.log`. Raises `WireError`."""
+    numbers: dict[str, float] = {}
+    step: int | None = None
+    for field in fields(content):
+        if field.number == _ITEM:
+            key, value = _item(field.content)
+            number = decimal(value)
+            if number is not None and 0 < len(key) <= TAG_CHARS_MAX:
+                numbers[key] = number
+        elif field.number == _STEP:
+            step = next((signed(inner.integer) for inner in fields(field.content) if inner.number == 1), 0)
+    framework_key = next((key for key in _GLOBAL_STEPS if key in numbers), None)
+    own = step_number(numbers.get("_step"))
+    step = own if own is not None else step
+    if framework_key is not None:
+        step = step_number(numbers.pop(framework_key))
+    t = unix_time_s(numbers.get("_timestamp"))
+    epoch_key = next((key for key in EPOCH_NAMES if key in numbers), None)
+    epoch = epoch_number(numbers.pop(epoch_key)) if epoch_key is not None else None
+    return [
+        LoggedValue(key, step, t, number, epoch) for key, number in numbers.items() if not key.startswith(_INTERNAL)
+    ]
+
+
+def _item(item: bytes) -> tuple[str, str]:
+    """The key of an item, with nested keys joined by `/`, and its value as JSON. Raises `WireError`."""
+    # The usual item: one key, then the JSON.
+    if len(item) > 5 and item[0] in (0x0A, 0x12) and item[1] < 0x80:
+        end = 2 + item[1]
+        if item[end : end + 2] == b"\x82\x01" and end + 2 < len(item) and item[end + 2] == len(item) - end - 3 < 0x80:
+            return item[2:end].decode("utf-8", "replace"), item[end + 3 :].decode("utf-8", "replace")
+    keys: list[str] = []
+    value = ""
+    for field in fields(item):
+        if field.number in (_KEY, _NESTED_KEY):
+            keys.append(field.text)
+        else:
+            value = _as_json(field) or value
+    return "/".join(keys), value
+
+
+def _as_json(field: Field) -> str:
+    if field.number in (_JSON, _VALUE_JSON):
+        return field.text
+    if field.number == _NUMBER:
+        return repr(field.double)
+    if field.number == _INTEGER:
+        return str(field.integer >> 1 ^ -(field.integer & 1))  # sint64
+    if field.number == _BOOLEAN:
+        return "true" if field.integer else "false"
+    return ""
+
+
+def _plain(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
