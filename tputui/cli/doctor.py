@@ -30,6 +30,7 @@ from tputui.formatting import inert
 from tputui.telemetry import rundir
 from tputui.telemetry.merge import head_of
 from tputui.telemetry.rundir import ProcessId
+from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
 DESCRIPTION = """Prints one line per finding: ok, warn or bad, the subject, what was found and the command to type
 next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips and the processes that use them, disk and
@@ -208,6 +209,9 @@ def _terminal() -> Iterator[Finding]:
         yield Finding("ok", "terminal", f"TERM={term}, 16 million colours")
     else:
         yield Finding("ok", "terminal", f"TERM={term}, {'256' if '256' in term else '16'} colours")
+    pictures = detect("auto", os.environ, fd=terminal_fd())
+    shown = "half blocks" if pictures.protocol == "blocks" else pictures.protocol
+    yield Finding("ok", "pictures", f"{shown}: {pictures.why}")
     encoding = locale.getpreferredencoding(False)
     if encoding.lower().replace("-", "") != "utf8":
         yield Finding(

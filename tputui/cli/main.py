@@ -76,6 +76,7 @@ OTHER_NAMES = {
 HELP_COLUMNS = 78
 
 _VIEW_OPTIONS = ("--read-only", "--ascii", "--reset-view")
+_WITH_VALUE = ("--runs-dir", "--pictures")
 """Options of the run list that commands with a screen have too. Before a command they apply to that command."""
 
 
@@ -131,6 +132,8 @@ def _dispatch(words: list[str]) -> ExitCode:
     _add_runs_dir(parser, top.runs_dir)
     command.add_arguments(parser)
     given_before = [word for word in words[:index] if word in _VIEW_OPTIONS]
+    if top.pictures != "auto":
+        given_before.append(f"--pictures={top.pictures}")
     return command.run(parser.parse(given_before + words[index + 1 :]))
 
 
@@ -143,11 +146,13 @@ def _command_place(words: list[str]) -> int:
     """Index of the first word that is neither an option nor the value of one."""
     index = 0
     while index < len(words) and words[index].startswith("-"):
-        index += 2 if words[index] == "--runs-dir" else 1
+        index += 2 if words[index] in _WITH_VALUE else 1
     return min(index, len(words))
 
 
 def _top_parser() -> Parser:
+    from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
+
     width = max(map(len, COMMANDS))
     lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
     parser = Parser(
@@ -163,6 +168,7 @@ def _top_parser() -> Parser:
     parser.add_option("--read-only", action="store_true", help="do not allow requests to runs from the screen")
     parser.add_option("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_option("--reset-view", action="store_true", help="reset saved view settings")
+    parser.add_option("--pictures", choices=PICTURE_MODES, default="auto", help=PICTURES_HELP)
     return parser
 
 
@@ -184,6 +190,6 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     from tputui.cli.launch import EngineLaunchService
     from tputui.ui.app import ViewOptions, run_list
 
-    options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
+    options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view, pictures=args.pictures)
     run_list(parent, service=EngineLaunchService(parent), read_only=args.read_only, options=options)
     return ExitCode.DONE

@@ -27,6 +27,7 @@ from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, mon
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import RequestKind
 from tputui.text.lines import follow
+from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
 if TYPE_CHECKING:
     from tputui.ui.app import ViewOptions
@@ -51,13 +52,14 @@ def add_screen_options(parser: Parser) -> None:
     """Adds the options of the live screen."""
     parser.add_option("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_option("--reset-view", action="store_true", help="reset saved view settings")
+    parser.add_option("--pictures", choices=PICTURE_MODES, default="auto", help=PICTURES_HELP)
 
 
 def view_options(args: argparse.Namespace) -> ViewOptions:
     """The options of the live screen. Imports Textual."""
     from tputui.ui.app import ViewOptions
 
-    return ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view)
+    return ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view, pictures=args.pictures)
 
 
 def wants_screen(*, no_ui: bool, as_json: bool) -> bool:

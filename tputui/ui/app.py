@@ -24,6 +24,7 @@ from textual.widgets import Static
 from tputui.ui.base.preferences import Views, state_path
 from tputui.ui.base_app import BaseApp
 from tputui.ui.terminal.capabilities import Capabilities, capabilities_of
+from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
 if TYPE_CHECKING:
     from textual.types import CSSPathType
@@ -48,6 +49,8 @@ class ViewOptions(NamedTuple):
 
     ascii_only: bool = False
     reset_view: bool = False
+    pictures: str = "auto"
+    """One of `PICTURE_MODES`."""
 
 
 NO_OPTIONS = ViewOptions()
@@ -155,6 +158,7 @@ def _run(
     if options.reset_view:
         views.reset()
     looks = capabilities_of(os.environ, ascii_only=options.ascii_only)
+    looks = looks._replace(pictures=detect(options.pictures, os.environ, fd=terminal_fd()))
     with exit_on_hangup():
         try:
             app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True)

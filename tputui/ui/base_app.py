@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
@@ -26,6 +27,7 @@ from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.capabilities import Capabilities
 from tputui.ui.terminal.output_filter import OutputFilter, filtered_driver
+from tputui.ui.terminal.picture_output import DrawsFullPictures, PictureOutput, output_of
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, after, title_of
 from tputui.ui.widgets.dialogs import ExportScreen, Notices
 
@@ -170,7 +172,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self._colour = capabilities.colour and not self.no_color
         self._export_to = export_to
         self._clock = clock
-        self.output_filter = OutputFilter(ascii_only=capabilities.ascii_only, colour=self._colour)
+        self.output_filter = OutputFilter(
+            ascii_only=capabilities.ascii_only, colour=self._colour, pictures=output_of(capabilities.pictures)
+        )
         self.driver_class = filtered_driver(self.driver_class, self.output_filter)
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -180,6 +184,11 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def without_colour(self) -> bool:
         """Whether the terminal shows no colours, so that pictures must be drawn with characters."""
         return not self.output_filter.colour or self.console.color_system is None
+
+    @property
+    def picture_output(self) -> PictureOutput | None:
+        """Shows pictures at full resolution; None if they are drawn as text."""
+        return None if self.output_filter.ascii_only or self.without_colour else self.output_filter.pictures
 
     @property
     def has_many_colours(self) -> bool:
@@ -312,7 +321,8 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         """The content of the file, and which part of the panel it covers if not all."""
         if form == "svg":
             self._clear_notices()
-            return self.export_screenshot(title=self._run_name()), ""
+            with widget.as_text_alone() if isinstance(widget, DrawsFullPictures) else nullcontext():
+                return self.export_screenshot(title=self._run_name()), ""
         if form == "txt":
             return widget.as_text() + "\n" if isinstance(widget, export.HasText) else None, ""
         table = export.figures_of(widget, widget.id, self._snapshot())

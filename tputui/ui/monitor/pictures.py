@@ -6,7 +6,8 @@ on another host may arrive after the journal that names them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +23,10 @@ from tputui.ui.base import keymap, status_text
 from tputui.ui.base.reader_thread import Frame
 from tputui.ui.help import HelpScreen
 from tputui.ui.render.image_files import ImageFiles, scaled
-from tputui.ui.render.image_grid import Drawer, Example, ImageGrid, Pixels, Tile, coloured, grey
+from tputui.ui.render.image_grid import Drawer, DrawsPictures, Example, ImageGrid, Pixels, Tile, coloured, grey
 from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, wrap
 from tputui.ui.terminal.capabilities import draws_characters
+from tputui.ui.terminal.picture_output import PictureOutput, picture_output_of
 from tputui.ui.widgets.bars import KeyBar, NoticeBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
@@ -73,7 +75,7 @@ class PicturesScreen(Screen[None]):
     ) -> None:
         """`ask` runs a command of the player; `timed` is whether there is a player."""
         super().__init__()
-        self._files = ImageFiles(run_dir)
+        self._files = ImageFiles(run_dir, full=picture_output_of(self.app) is not None)
         self._moment = moment
         self._ask = ask
         self._replaying = replaying
@@ -82,7 +84,8 @@ class PicturesScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Pictures, bars."""
-        yield GalleryPanel(Drawer(scaled, grey if draws_characters(self.app) else coloured), id="gallery")
+        text_drawer = Drawer(scaled, grey if draws_characters(self.app) else coloured)
+        yield GalleryPanel(text_drawer, picture_output_of(self.app), id="gallery")
         if self._timed:
             yield PlayerBar(self._move_time, self._ask, id="player")
         yield KeyBar(self._footer_keys(), id="keys")
@@ -156,6 +159,14 @@ class PicturesScreen(Screen[None]):
         """No panels can be selected here."""
         return []
 
+    def on_screen_suspend(self) -> None:
+        """Draw the pictures as text below another screen, which may cover parts of them."""
+        self.query_one(GalleryPanel).show_full_pictures(False)
+
+    def on_screen_resume(self) -> None:
+        """Draw the pictures at full resolution again."""
+        self.query_one(GalleryPanel).show_full_pictures(True)
+
     def action_close(self) -> None:
         """Return to the monitor."""
         self.dismiss(None)
@@ -189,11 +200,44 @@ class GalleryPanel(RunPanel[GalleryPart]):
     name_shown = "pictures"
     what = "training examples with their labels, then predictions of the newest epoch that has some"
 
-    def __init__(self, drawer: Drawer, *, id: str | None = None) -> None:
+    def __init__(
+        self, text_drawer: DrawsPictures, picture_output: PictureOutput | None = None, *, id: str | None = None
+    ) -> None:
+        """`picture_output` shows pictures at full resolution, if the terminal can."""
         super().__init__(id=id)
-        self._drawer = drawer
+        self._text_drawer = text_drawer
+        self._picture_output = picture_output
+        self._is_full = picture_output is not None
         self._drawn: tuple[GalleryPart, int, int, Drawing] | None = None
         """The newest drawing, reused while the panel scrolls."""
+
+    def show_full_pictures(self, full: bool) -> None:
+        """Draw pictures at full resolution, if the terminal can, or as text."""
+        if self._picture_output is not None and full != self._is_full:
+            self._is_full = full
+            self._drawn = None
+            self._picture_output.forget()
+            self.redraw()
+
+    @contextmanager
+    def as_text_alone(self) -> Iterator[None]:
+        """Draw the pictures as text within the block."""
+        before = self._is_full
+        self.show_full_pictures(False)
+        try:
+            yield
+        finally:
+            self.show_full_pictures(before)
+
+    def as_text(self) -> str:
+        """The pictures as half blocks."""
+        with self.as_text_alone():
+            return super().as_text()
+
+    def on_unmount(self) -> None:
+        """Free the pictures in the terminal."""
+        if self._picture_output is not None:
+            self._picture_output.forget()
 
     @staticmethod
     def pick(snapshot: Snapshot) -> GalleryPart:
@@ -212,7 +256,14 @@ class GalleryPanel(RunPanel[GalleryPart]):
         if part.view is None:
             return Drawing(paragraph(part.why_none, width, height), note=note)
         head = _legend(part.view, width, height)
-        return Drawing(ImageGrid(part.examples, width, height - len(head), self._drawer), head=head, note=note)
+        return Drawing(ImageGrid(part.examples, width, height - len(head), self._drawer()), head=head, note=note)
+
+    def _drawer(self) -> DrawsPictures:
+        if self._picture_output is None or not self._is_full:
+            return self._text_drawer
+        # A new drawing replaces the previous one.
+        self._picture_output.forget()
+        return self._picture_output
 
 
 def examples_of(view: PicturesView, found: Mapping[str, Pixels | str]) -> tuple[Example, ...]:

@@ -8,6 +8,7 @@ touch a screen; everything here may run in a thread.
 from __future__ import annotations
 
 import io
+import math
 import os
 import stat
 import struct
@@ -27,7 +28,11 @@ FILE_BYTES_MAX = 8 << 20
 PIXELS_MAX = 4 << 20
 """Maximum number of decoded pixels: 2048 x 2048. A decompression bomb of a few bytes can claim billions."""
 CACHED_PX = 256
-"""Longer side of a cached picture: as much as a large terminal shows."""
+"""Longer side of a cached picture: as much as a large terminal shows in half blocks."""
+FULL_PX = 1024
+"""Longer side at full resolution, if the pictures are few."""
+CACHED_BYTES_MAX = 100 << 20
+"""Decoded pictures at full resolution, together; many pictures are smaller ones."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEAD = struct.Struct(">8sI4sII")
@@ -44,37 +49,48 @@ class Unshowable(Exception):
 class _CachedImage(NamedTuple):
     mtime_ns: int
     num_bytes: int
+    longest_px: int
     shown: Pixels | str
 
 
 class ImageFiles:
     """The pictures of one run, decoded once for each version of a file. Thread-safe."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, full: bool = False) -> None:
+        """With `full`, pictures are shrunk only as far as memory requires."""
         self._run_dir = run_dir
+        self._full = full
         self._cache: dict[str, _CachedImage] = {}
         self._lock = threading.Lock()
 
     def read(self, paths: Iterable[str]) -> dict[str, Pixels | str]:
         """By path: the picture, or the reason why it cannot be shown. Drops all other pictures from the cache."""
         with self._lock:
-            self._cache = {path: self._load(path) for path in paths}
+            wanted = list(paths)
+            longest_px = longest_side(len(wanted)) if self._full else CACHED_PX
+            self._cache = {path: self._load(path, longest_px) for path in wanted}
             return {path: image.shown for path, image in self._cache.items()}
 
-    def _load(self, path: str) -> _CachedImage:
+    def _load(self, path: str, longest_px: int) -> _CachedImage:
         mtime_ns, num_bytes = -1, -1
         try:
             file = locate(self._run_dir, path)
             found = file.stat()
             mtime_ns, num_bytes = found.st_mtime_ns, found.st_size
             before = self._cache.get(path)
-            if before is not None and (before.mtime_ns, before.num_bytes) == (mtime_ns, num_bytes):
+            if before is not None and before[:3] == (mtime_ns, num_bytes, longest_px):
                 return before
-            return _CachedImage(mtime_ns, num_bytes, decode(read_bytes(file)))
+            return _CachedImage(mtime_ns, num_bytes, longest_px, decode(read_bytes(file), longest_px))
         except Unshowable as error:
-            return _CachedImage(mtime_ns, num_bytes, str(error))
+            return _CachedImage(mtime_ns, num_bytes, longest_px, str(error))
         except OSError as error:
-            return _CachedImage(-1, -1, _why(error))
+            return _CachedImage(-1, -1, longest_px, _why(error))
+
+
+def longest_side(num_pictures: int) -> int:
+    """Longer side of each of some pictures at full resolution, so that together they fit into `CACHED_BYTES_MAX`."""
+    fits = math.isqrt(CACHED_BYTES_MAX // (3 * max(num_pictures, 1)))
+    return min(max(fits, CACHED_PX), FULL_PX)
 
 
 def locate(run_dir: Path, path: str) -> Path:
@@ -108,8 +124,8 @@ def read_bytes(place: Path) -> bytes:
         os.close(descriptor)
 
 
-def decode(data: bytes) -> Pixels:
-    """The pixels of a PNG file, shrunk to at most `CACHED_PX`. Raises `Unshowable`."""
+def decode(data: bytes, longest_px: int = CACHED_PX) -> Pixels:
+    """The pixels of a PNG file, shrunk to a longer side of at most `longest_px`. Raises `Unshowable`."""
     _check_head(data)
     from PIL import Image
 
@@ -123,7 +139,7 @@ def decode(data: bytes) -> Pixels:
         raise
     except Exception as error:  # the decoder raises nearly any exception on damaged bytes
         raise Unshowable("damaged or cut: it cannot be decoded") from error
-    share = min(CACHED_PX / max(rgb.size), 1.0)
+    share = min(longest_px / max(rgb.size), 1.0)
     size = (max(round(rgb.width * share), 1), max(round(rgb.height * share), 1))
     return scaled(Pixels(*rgb.size, rgb.tobytes()), *size)
 

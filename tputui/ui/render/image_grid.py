@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rich.cells import cell_len
 
@@ -42,6 +42,14 @@ class Example(NamedTuple):
     tiles: tuple[Tile, ...]
 
 
+class DrawsPictures(Protocol):
+    """Draws pictures as lines."""
+
+    def draw(self, pixels: Pixels, width: int, height: int, /) -> list[Line]:
+        """The lines of a picture `width` cells wide and `height` half cells high."""
+        ...
+
+
 class Drawer(NamedTuple):
     """The functions that turn pictures into text."""
 
@@ -49,6 +57,10 @@ class Drawer(NamedTuple):
     """Resizes a picture to a width and a height in pixels."""
     lines_of: Callable[[Pixels], list[Line]]
     """The text of a picture; a cell is one pixel wide and two pixels high."""
+
+    def draw(self, pixels: Pixels, width: int, height: int) -> list[Line]:
+        """The text of a picture at a size."""
+        return self.lines_of(self.scaled(pixels, width, height))
 
 
 class _Cell(NamedTuple):
@@ -72,7 +84,7 @@ class _Block(NamedTuple):
 class ImageGrid(DrawnLate):
     """The lines of every example."""
 
-    def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: Drawer) -> None:
+    def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: DrawsPictures) -> None:
         """`width` by `height` cells are visible at once."""
         room = _whole(examples, _room(examples, width, height), width, height)
         message_width = _message_width(examples, room)
@@ -114,7 +126,7 @@ class ImageGrid(DrawnLate):
         if isinstance(cell.tile.shown, str):
             pieces = _sentence(cell.tile.shown, cell.wide)
             return [head, *([Span(piece, "warn"), Span(" " * (cell.wide - cell_len(piece)))] for piece in pieces)]
-        picture = self._drawer.lines_of(self._drawer.scaled(cell.tile.shown, *cell.size))
+        picture = self._drawer.draw(cell.tile.shown, *cell.size)
         rest = [Span(" " * (cell.wide - cell.size[0]))] if cell.wide > cell.size[0] else []
         return [head, *([*line, *rest] for line in picture)]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from tputui.ui.terminal.picture_protocol import Pictures
+
 _ASCII_TERMINALS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
 """Terminals whose font has neither braille nor most signs."""
 _COERCED = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
@@ -19,6 +21,7 @@ class Capabilities(NamedTuple):
 
     ascii_only: bool = False
     colour: bool = True
+    pictures: Pictures = Pictures("blocks", "not requested")
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from textual.driver import Driver
 
 from tputui.ui.render.braille import BLANK
+from tputui.ui.terminal.picture_output import PictureOutput
 
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 _EXTENDED = re.compile(r"(?<![0-9])[345]8(?:;2(?:;[0-9]*){3}|;5;[0-9]*|:[0-9:]*)")
@@ -26,15 +27,23 @@ _WHITE_GROUND = re.compile(r"(?:^|;)(?:48;2;255;255;255|48;5;231|48;5;15|107)(?:
 class OutputFilter:
     """The filter settings; changes apply from the next write."""
 
-    def __init__(self, *, ascii_only: bool = False, colour: bool = True) -> None:
+    def __init__(self, *, ascii_only: bool = False, colour: bool = True, pictures: PictureOutput | None = None) -> None:
         self.ascii_only = ascii_only
         self.colour = colour
+        self.pictures = pictures
+        """Shows pictures at full resolution; None if the terminal cannot."""
 
     def apply(self, data: str) -> str:
         """The filtered output."""
         if not self.colour and "\x1b[" in data:
             data = without_colour(data)
-        return to_ascii(data) if self.ascii_only else data
+        if self.ascii_only:
+            data = to_ascii(data)
+        return self.pictures.apply(data) if self.pictures is not None else data
+
+    def cleanup(self) -> str:
+        """The output that frees what the terminal stores for this application."""
+        return self.pictures.cleanup() if self.pictures is not None else ""
 
 
 def without_colour(data: str) -> str:
@@ -65,6 +74,12 @@ def filtered_driver(driver: type[Driver], output_filter: OutputFilter) -> type[D
 
         def write(self, data: str) -> None:
             super().write(output_filter.apply(data))
+
+        def stop_application_mode(self) -> None:
+            # On every way out: at the end, after an exception, and when the process is suspended.
+            if freed := output_filter.cleanup():
+                super().write(freed)
+            super().stop_application_mode()
 
         def __init__(self, app: Any, **how: Any) -> None:
             super().__init__(app, **how)

@@ -1,0 +1,226 @@
+"""Shows pictures at full resolution in the terminal that the application writes to.
+
+Textual composes cells of text only. A row of a picture is therefore drawn as a run of one private character, and every
+run is replaced by the sequence of that row where text leaves for the terminal. Scrolling, resizing and clipping are
+those of text. A run of another length than the row, which something else covers in part, becomes spaces.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import struct
+import termios
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from tputui.ui.render import picture_codes as codes
+from tputui.ui.render.image_files import scaled
+from tputui.ui.render.image_grid import Pixels, coloured
+from tputui.ui.render.lines import Line, Span
+from tputui.ui.render.picture_codes import CellSize, Paletted
+from tputui.ui.terminal.picture_protocol import PictureProtocol, Pictures, terminal_fd
+
+USUAL_CELL = CellSize(10, 20)
+"""The size of a cell if the terminal does not report it: that of the VT340, whose sixels others follow."""
+CELL_PX_MAX = 64
+"""Cells are not larger than this; a terminal may report anything."""
+CACHED_BYTES_MAX = 32 << 20
+"""Encoded rows that are stored, to be written again when they are scrolled into view."""
+TERMINAL_BYTES_MAX = 128 << 20
+"""Decoded pictures that the terminal stores for us; the oldest are freed."""
+
+_FIRST = 0xF0000
+_RUNS = re.compile("([\U000f0000-\U000ffffd])\\1*")
+_NUMBERS = 0xFFFE
+"""Private characters of that plane."""
+
+
+class _Picture(NamedTuple):
+    """A picture on the screen."""
+
+    number: int
+    pixels: Pixels
+    columns: int
+    half_rows: int
+    cell: CellSize
+
+    @property
+    def rows(self) -> int:
+        return (self.half_rows + 1) // 2
+
+    def enlarged(self) -> Pixels:
+        """The picture in pixels of the terminal."""
+        return scaled(self.pixels, self.columns * self.cell.width, self.half_rows * self.cell.height // 2)
+
+
+class _PictureRow(NamedTuple):
+    """A row of cells of a picture, counted from 0."""
+
+    picture: _Picture
+    row: int
+
+
+class PictureOutput:
+    """The pictures that a terminal shows. It draws pictures as lines, and translates what is written."""
+
+    def __init__(
+        self, protocol: PictureProtocol, *, in_tmux: bool = False, cell_size: Callable[[], CellSize | None]
+    ) -> None:
+        """`cell_size` is called for every drawing: fonts can be resized."""
+        self.protocol = protocol
+        self._in_tmux = in_tmux
+        self._cell_size = cell_size
+        self._rows: dict[str, _PictureRow] = {}
+        self._next_row = 0
+        self._next_number = 1
+        self._stored: OrderedDict[int, int] = OrderedDict()
+        """Bytes of the pictures that the terminal stores, by number."""
+        self._to_free: list[int] = []
+        self._encoded: OrderedDict[str, str] = OrderedDict()
+        self._encoded_bytes = 0
+        self._palettes: OrderedDict[int, Paletted] = OrderedDict()
+        """The newest pictures in few colours, by number."""
+
+    def draw(self, pixels: Pixels, width: int, height: int) -> list[Line]:
+        """The lines of a picture `width` cells wide and `height` half cells high."""
+        cell = self._cell_size() or USUAL_CELL
+        picture = _Picture(self._next_number, pixels, width, height, cell)
+        if width > codes.KITTY_CELLS_MAX or picture.rows > codes.KITTY_CELLS_MAX:
+            return coloured(scaled(pixels, width, height))
+        # 24 bits, because the number is a colour; 0 is no number.
+        self._next_number = self._next_number % 0xFFFFFF + 1
+        return [[Span(self._character(_PictureRow(picture, row)) * width)] for row in range(picture.rows)]
+
+    def forget(self) -> None:
+        """No picture drawn so far is shown any more; the terminal frees them with the next output."""
+        self._rows.clear()
+        self._to_free += self._stored
+        self._stored.clear()
+        self._encoded.clear()
+        self._encoded_bytes = 0
+        self._palettes.clear()
+
+    def cleanup(self) -> str:
+        """Free every picture now, on leaving the terminal. Pictures that are drawn again are sent again."""
+        self._to_free += self._stored
+        self._stored.clear()
+        return self._freed()
+
+    def apply(self, data: str) -> str:
+        """The text with pictures in place of their characters."""
+        if self._rows and not data.isascii():
+            data = _RUNS.sub(self._row_code, data)
+        return data + self._freed() if self._to_free else data
+
+    def _character(self, row: _PictureRow) -> str:
+        character = chr(_FIRST + self._next_row)
+        self._next_row = (self._next_row + 1) % _NUMBERS
+        self._rows[character] = row
+        return character
+
+    def _row_code(self, found: re.Match[str]) -> str:
+        row = self._rows.get(found.group(1))
+        if row is None:
+            return found.group()
+        columns = len(found.group())
+        if columns != row.picture.columns:
+            return " " * columns
+        if self.protocol == "kitty":
+            return self._stored_in_terminal(row.picture) + codes.kitty_row(row.picture.number, row.row, columns)
+        code = self._encoded_row(found.group(1), row)
+        # tmux reads sixels by itself, and places them.
+        return codes.over_spaces(self._passed(code) if self.protocol == "iterm" else code, columns)
+
+    def _stored_in_terminal(self, picture: _Picture) -> str:
+        """The sequences that send the picture to the terminal, unless it has it."""
+        if picture.number in self._stored:
+            return ""
+        pixels = picture.enlarged()
+        png = codes.png_of(pixels, picture.rows * picture.cell.height)
+        self._stored[picture.number] = 4 * pixels.width * picture.rows * picture.cell.height
+        while len(self._stored) > 1 and sum(self._stored.values()) > TERMINAL_BYTES_MAX:
+            self._to_free.append(self._stored.popitem(last=False)[0])
+        return "".join(map(self._passed, codes.kitty_image(picture.number, png, picture.columns, picture.rows)))
+
+    def _freed(self) -> str:
+        numbers, self._to_free = self._to_free, []
+        return "".join(self._passed(codes.kitty_delete(number)) for number in numbers)
+
+    def _passed(self, code: str) -> str:
+        return codes.tmux_passthrough(code) if self._in_tmux else code
+
+    def _encoded_row(self, character: str, row: _PictureRow) -> str:
+        if character in self._encoded:
+            self._encoded.move_to_end(character)
+            return self._encoded[character]
+        code = self._sixel_row(row) if self.protocol == "sixel" else self._iterm_row(row)
+        self._encoded[character] = code
+        self._encoded_bytes += len(code)
+        while self._encoded_bytes > CACHED_BYTES_MAX and len(self._encoded) > 1:
+            self._encoded_bytes -= len(self._encoded.popitem(last=False)[1])
+        return code
+
+    def _sixel_row(self, row: _PictureRow) -> str:
+        picture = row.picture
+        palette = self._palettes.get(picture.number)
+        if palette is None:
+            palette = self._palettes[picture.number] = codes.paletted(picture.enlarged())
+            while len(self._palettes) > _PALETTES_MAX:
+                self._palettes.popitem(last=False)
+        return codes.sixel(palette, row.row * picture.cell.height, picture.cell.height)
+
+    def _iterm_row(self, row: _PictureRow) -> str:
+        picture = row.picture
+        whole, cell = picture.enlarged(), picture.cell
+        size = 3 * whole.width * cell.height
+        rgb = whole.rgb[row.row * size : (row.row + 1) * size]
+        part = Pixels(whole.width, len(rgb) // (3 * whole.width), rgb)
+        return codes.iterm_image(codes.png_of(part, cell.height), picture.columns)
+
+
+_PALETTES_MAX = 64
+"""Pictures in few colours that are stored; more are rarely on a screen."""
+
+
+@runtime_checkable
+class DrawsFullPictures(Protocol):
+    """A widget with pictures at full resolution."""
+
+    def as_text_alone(self) -> AbstractContextManager[None]:
+        """Draws the pictures as text within the block."""
+        ...
+
+
+@runtime_checkable
+class HasPictureOutput(Protocol):
+    """An application whose terminal may show pictures at full resolution."""
+
+    @property
+    def picture_output(self) -> PictureOutput | None: ...
+
+
+def picture_output_of(app: object) -> PictureOutput | None:
+    """The pictures at full resolution of the application; None if its terminal shows none."""
+    return app.picture_output if isinstance(app, HasPictureOutput) else None
+
+
+def output_of(pictures: Pictures) -> PictureOutput | None:
+    """The output for a terminal; None if pictures are drawn as text."""
+    fd = terminal_fd()
+    if pictures.protocol == "blocks" or fd is None:
+        return None
+    return PictureOutput(pictures.protocol, in_tmux=pictures.in_tmux, cell_size=lambda: cell_size_of(fd))
+
+
+def cell_size_of(fd: int) -> CellSize | None:
+    """The size of a cell as the terminal driver reports it; None if it does not."""
+    try:
+        rows, columns, width, height = struct.unpack("HHHH", fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(8)))
+    except OSError:
+        return None
+    if not rows or not columns or width < columns or height < rows:
+        return None
+    return CellSize(min(width // columns, CELL_PX_MAX), min(height // rows, CELL_PX_MAX))
