@@ -158,7 +158,8 @@ def _run(
     if options.reset_view:
         views.reset()
     looks = capabilities_of(os.environ, ascii_only=options.ascii_only)
-    looks = looks._replace(pictures=detect(options.pictures, os.environ, fd=terminal_fd()))
+    if not looks.ascii_only:
+        looks = looks._replace(pictures=detect(options.pictures, os.environ, fd=terminal_fd()))
     with exit_on_hangup():
         try:
             app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True)

@@ -31,7 +31,7 @@ CACHED_PX = 256
 """Longer side of a cached picture: as much as a large terminal shows in half blocks."""
 FULL_PX = 1024
 """Longer side at full resolution, if the pictures are few."""
-CACHED_BYTES_MAX = 100 << 20
+CACHED_BYTES_MAX = 96 << 20
 """Decoded pictures at full resolution, together; many pictures are smaller ones."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -17,8 +17,6 @@ KITTY_CHUNK = 4096
 """Maximum size of a piece of a kitty payload, by its protocol."""
 SIXEL_COLOURS = 256
 """Registers that terminals with sixel have."""
-REDUCED_COLOURS = 128
-"""Colours of a picture that has more than fit: more would take longer to encode than a user waits."""
 
 _PLACEHOLDER = "\U0010eeee"
 _RANGES = (
@@ -115,14 +113,15 @@ class Paletted(NamedTuple):
 
 
 def paletted(pixels: Pixels) -> Paletted:
-    """The picture with its own colours if it has few, else with the ones that suit it best."""
+    """The picture with its own colours if it has few, else dithered with the ones that suit it best."""
     from PIL import Image
 
     image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.rgb)
     if image.getcolors(SIXEL_COLOURS) is not None:
-        reduced = image.quantize(SIXEL_COLOURS, Image.Quantize.MEDIANCUT)
+        reduced = image.quantize(SIXEL_COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     else:
-        reduced = image.quantize(REDUCED_COLOURS, Image.Quantize.FASTOCTREE)
+        suited = image.quantize(SIXEL_COLOURS, Image.Quantize.FASTOCTREE)
+        reduced = image.quantize(palette=suited, dither=Image.Dither.FLOYDSTEINBERG)
     return Paletted(pixels.width, pixels.height, reduced.tobytes(), bytes(reduced.getpalette("RGB") or []))
 
 

@@ -36,17 +36,21 @@ _TMUX_FORMAT = "#{client_termname} #{client_termfeatures} #{allow-passthrough}"
 
 _BY_PROGRAM: dict[str, PictureProtocol] = {"ghostty": "kitty", "iTerm.app": "iterm", "WezTerm": "iterm"}
 """By TERM_PROGRAM. WezTerm has kitty's protocol too, but not its placeholders."""
-_BY_TERM: dict[str, PictureProtocol] = {"xterm-kitty": "kitty", "xterm-ghostty": "kitty"}
+_WITH_PLACEHOLDERS = frozenset({"xterm-kitty", "xterm-ghostty"})
+"""TERM of terminals with kitty's placeholders."""
+_KITTY_VERSION = re.compile(rb"kitty\((\d{1,4})\.(\d{1,4})")
+_KITTY_FIRST = (0, 28)
+"""The first version of kitty with placeholders; distributions still ship older ones."""
 _BY_NAME: dict[bytes, PictureProtocol] = {
-    b"kitty": "kitty",
     b"ghostty": "kitty",
     b"iterm2": "iterm",
     b"wezterm": "iterm",
 }
 """By the start of the name that a terminal answers."""
 _QUERIED_PROGRAMS = frozenset({"vscode", "mintty", "contour", "rio", "WarpTerminal"})
-_QUERIED_TERMS = ("foot", "mlterm", "contour", "yaft", "xterm-direct", "vt340")
+_QUERIED_TERMS = ("xterm-kitty", "foot", "mlterm", "contour", "yaft", "xterm-direct", "vt340")
 _QUERIED_VARIABLES = (
+    "KITTY_WINDOW_ID",
     "XTERM_VERSION",
     "VTE_VERSION",
     "KONSOLE_VERSION",
@@ -90,6 +94,8 @@ def detect(
         return Pictures("blocks", "in a browser")
     if environ.get("TERM", "") in ("", "dumb", "linux"):
         return Pictures("blocks", f"TERM={environ.get('TERM') or 'unset'}")
+    if "NO_COLOR" in environ:
+        return Pictures("blocks", "NO_COLOR is set")
     in_tmux = bool(environ.get("TMUX"))
     for protocol in ("kitty", "iterm", "sixel", "blocks"):
         if mode == protocol:
@@ -103,14 +109,12 @@ def detect(
 
 def _by_environment(environ: Mapping[str, str]) -> Pictures | None:
     program = environ.get("TERM_PROGRAM", "")
-    if environ["TERM"] in _BY_TERM:
-        return Pictures(_BY_TERM[environ["TERM"]], f"TERM={environ['TERM']}")
+    if environ["TERM"] == "xterm-ghostty":
+        return Pictures("kitty", "TERM=xterm-ghostty")
     if program in _BY_PROGRAM:
         return Pictures(_BY_PROGRAM[program], f"TERM_PROGRAM={program}")
     if environ.get("LC_TERMINAL") == "iTerm2":
         return Pictures("iterm", "LC_TERMINAL=iTerm2")
-    if environ.get("KITTY_WINDOW_ID"):
-        return Pictures("kitty", "KITTY_WINDOW_ID is set")
     return None
 
 
@@ -132,6 +136,11 @@ def by_answer(answer: bytes) -> Pictures:
         return Pictures("blocks", f"the terminal did not answer within {QUERY_S:g} s")
     name = _NAME.search(answer)
     if name is not None:
+        if version := _KITTY_VERSION.match(name.group(1)):
+            major, minor = (int(part) for part in version.groups())
+            if (major, minor) < _KITTY_FIRST:
+                return Pictures("blocks", f"kitty {major}.{minor} is older than {_KITTY_FIRST[0]}.{_KITTY_FIRST[1]}")
+            return Pictures("kitty", f"the terminal is kitty {major}.{minor}")
         for start, protocol in _BY_NAME.items():
             if name.group(1).lower().startswith(start):
                 return Pictures(protocol, f"the terminal is {start.decode()}")
@@ -169,7 +178,7 @@ def _inside_tmux(answer: str) -> Pictures:
     """By what tmux reports of the terminal around it: `xterm-kitty RGB,title on`."""
     term, _, rest = answer.partition(" ")
     features, _, passthrough = rest.partition(" ")
-    if term in _BY_TERM:
+    if term in _WITH_PLACEHOLDERS:
         if passthrough in ("on", "all", "1"):
             return Pictures("kitty", f"tmux passes pictures on to {term}", in_tmux=True)
         return Pictures(
