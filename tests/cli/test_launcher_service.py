@@ -9,7 +9,7 @@ import pytest
 
 from engine.datasets import cache, catalog
 from tputui import config
-from tputui.cli.launch import EngineLaunchService
+from tputui.cli.launch_service import EngineLaunchService
 from tputui.telemetry import requests, rundir
 from tputui.ui.launch.service import Launch, LaunchError
 

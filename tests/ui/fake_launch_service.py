@@ -13,7 +13,7 @@ from tputui.check_result import CheckResult, Option, Problem, TaskDescription
 from tputui.telemetry import events as ev
 from tputui.ui.app import ScreenApp
 from tputui.ui.launch.screen import LauncherScreen
-from tputui.ui.launch.service import Launch, LaunchError
+from tputui.ui.launch.service import Launch, LaunchError, LaunchService
 from tputui.ui.runs.screen import RunsScreen
 
 NOW = recorded.T0 + 11
@@ -103,7 +103,7 @@ def make_place(directory: Path) -> Path:
     return directory
 
 
-def home(place: Path, service: FakeLaunchService | None = None, *, read_only: bool = False) -> ScreenApp:
+def home(place: Path, service: LaunchService | None = None, *, read_only: bool = False) -> ScreenApp:
     runs_dir = place / "runs"
     used = service or FakeLaunchService(runs_dir)
     return ScreenApp(

@@ -11,6 +11,8 @@ import pytest
 from tests import recorded
 from tests.ui.driving import AppPilot, drive, text, until
 from tests.ui.fake_launch_service import TOML, FakeLaunchService, edit, home, make_place, pick
+from tputui.cli.launch_service import EngineLaunchService
+from tputui.telemetry import rundir
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
@@ -453,3 +455,38 @@ def test_launcher_survives_every_size(place: Path) -> None:
         assert shows(pilot, "batch_per_core")
 
     drive(home(place), script)
+
+
+def test_a_command_of_ones_own_is_edited_and_started_without_the_engine(place: Path) -> None:
+    (place / "sample_configs" / "small.toml").write_text(
+        """# My own script.
+[script]
+command = ["python3", "-c", "print('from my script')"]
+env = { LR = "0.1" }
+"""
+    )
+    service = EngineLaunchService(place / "runs", {})
+
+    async def script(pilot: AppPilot) -> None:
+        await pick(pilot)
+        assert shows(pilot, "My own script.")
+        await pilot.press("enter")
+        await until(pilot, lambda: shows(pilot, "[script]", "Ready", "SIGINT, then SIGTERM after 1 min", "sets LR"))
+        await write(pilot, "script.stop_signal", "SIGHUP")
+        await pilot.press("enter")
+        await until(pilot, lambda: shows(pilot, "SIGHUP is not one of SIGINT, SIGTERM"))
+        await pilot.press("backspace")
+        await write(pilot, "script.command", '["no-such-program"]')
+        await pilot.press("enter")
+        await until(pilot, lambda: shows(pilot, "no-such-program: no such command in PATH"))
+        await pilot.press("backspace")
+        await until(pilot, lambda: shows(pilot, "Ready"))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: shows(pilot, "from my script"))
+
+    drive(home(place, service), script, size=(160, 45))
+    (supervisor,) = service.supervisors
+    assert supervisor.wait(60) == 0
+    (run_dir,) = rundir.listing(place / "runs")
+    assert rundir.read_manifest(run_dir).config["script"]["env"] == {"LR": "0.1"}
+    assert (run_dir / "worker-0.log").read_text() == "from my script\n"

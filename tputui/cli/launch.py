@@ -12,8 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
@@ -21,17 +20,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from tputui import __version__, config
-from tputui.check_result import CheckResult, TaskDescription
+from tputui.check_result import CheckResult
 from tputui.cli.console import CommandError
-from tputui.cli.data import list_sets
-from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.supervise import spawn
 from tputui.supervise.command import UserCommand
 from tputui.telemetry import code_record, provenance, redaction, rundir
 from tputui.telemetry.journal import SUFFIX
-from tputui.ui.launch.service import Launch, LaunchError
 
 AnswerT = TypeVar("AnswerT")
 
@@ -264,71 +260,3 @@ def _create_numbered(parent: Path, manifest: rundir.Manifest) -> Path:
         except FileExistsError:
             number += 1
             manifest = msgspec.structs.replace(manifest, run=f"{base}-{number}")
-
-
-class EngineLaunchService:
-    """What the launcher on the screen needs: checks by the engine, and starting runs in `parent`.
-
-    Every call blocks; setting `stop` kills the engine process that a call waits for. Errors are the sentences of
-    `tputui run --detach`.
-    """
-
-    def __init__(self, parent: Path, environ: Mapping[str, str] | None = None) -> None:
-        self._parent = parent
-        self._environ = os.environ if environ is None else environ
-        self.supervisors: list[subprocess.Popen[bytes]] = []
-        """Supervisors of the runs started here. They outlive this process; those that end earlier are reaped."""
-
-    def machine_error(self) -> str | None:
-        """Why this machine cannot train; None if it can."""
-        return environment_problem(self._environ)
-
-    def data_sets(self) -> dict[str, bool]:
-        """The data sets of the engine's catalog, each with whether it was fetched; empty if it cannot be read."""
-        try:
-            return {entry.name: entry.path is not None for entry in list_sets()}
-        except (CommandError, OSError):
-            return {}
-
-    def describe(self, task: str, stop: Event) -> TaskDescription:
-        """The options of a task. Raises `LaunchError`."""
-        try:
-            done = call_engine(["--", task], stop=stop)
-            return decode_answer(done, TaskDescription, f"the options of {task} are not available")
-        except (CommandError, OSError) as error:
-            raise LaunchError(str(error)) from None
-
-    def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
-        """Checks a configuration on this machine. Raises `LaunchError`."""
-        try:
-            loaded = config.from_builtins(dict(launch.tables), launch.source)
-            resume = last_checkpoint(launch.resume) if launch.resume is not None else None
-            call = partial(call_engine, stop=stop)
-            return request_check(loaded, launch.source, resume, memory=memory, call=call)
-        except (CommandError, config.ConfigError, OSError) as error:
-            raise LaunchError(str(error)) from None
-
-    def start(self, launch: Launch) -> Path:
-        """Checks everything again and starts the run, detached; returns its directory. Raises `LaunchError`."""
-        problem = self.machine_error()
-        if problem is not None:
-            raise LaunchError(problem)
-        if launch.name is not None and not rundir.is_name(launch.name):
-            raise LaunchError(f"name: {launch.name!r}: run names may contain letters, digits, . - _")
-        try:
-            loaded = config.from_builtins(dict(launch.tables), launch.source)
-            resume = last_checkpoint(launch.resume) if launch.resume is not None else None
-            check_with_engine(loaded, launch.source, resume)
-            run_dir = create_run(
-                self._parent,
-                loaded,
-                config_path=launch.source,
-                name=launch.name,
-                resume=resume,
-                argv=list(launch.argv),
-            )
-            self.supervisors = [each for each in self.supervisors if each.poll() is None]
-            self.supervisors.append(start_supervisor(run_dir))
-        except (CommandError, config.ConfigError, OSError) as error:
-            raise LaunchError(str(error)) from None
-        return run_dir

@@ -187,7 +187,7 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     parent = existing_parent(args)
     if not has_screen():
         return runs.print_table(parent)
-    from tputui.cli.launch import EngineLaunchService
+    from tputui.cli.launch_service import EngineLaunchService
     from tputui.ui.app import ViewOptions, run_list
 
     options = ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view, pictures=args.pictures)

@@ -27,6 +27,9 @@ def from_words(words: Sequence[str]) -> config.ScriptRun:
 def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | None = None) -> UserCommand:
     """The command as the operating system runs it, after checking that it can. Raises `CommandError`."""
     script = run.script
+    if masked := _masked_value(script):
+        words = f"{inert(source)}: {inert(masked)}: a run does not keep secrets; enter this value again"
+        raise CommandError(ExitCode.USAGE, words)
     cwd = Path(script.cwd) if script.cwd is not None else Path.cwd()
     if not cwd.is_dir():
         words = f"{inert(source)}: script.cwd: {inert(str(cwd))} is not a directory"
@@ -49,6 +52,13 @@ def create_run(
     return launch.create_directory(
         parent, tables, what, config_path=config_path, name=name, resume=None, argv=argv, command=command
     )
+
+
+def _masked_value(script: config.ScriptConfig) -> str | None:
+    """The key of a value that was masked in the record of an earlier run; None if there is none."""
+    if any(redaction.MASK in word for word in script.command):
+        return "script.command"
+    return next((f"script.env.{name}" for name, value in script.env.items() if redaction.MASK in value), None)
 
 
 def _problem(program: str, cwd: Path, path: str) -> str | None:

@@ -19,6 +19,7 @@ from tputui.config.parsing import (
     unknown_key,
 )
 from tputui.config.script import (
+    SCRIPT,
     ScriptConfig,
     ScriptRun,
     is_script,
@@ -43,6 +44,7 @@ __all__ = [
     "BATCH_RIVALS",
     "OPTIMIZER_KEYS",
     "SCHEDULE_KEYS",
+    "SCRIPT",
     "TABLES",
     "TASK_TABLES",
     "ConfigError",

@@ -52,6 +52,7 @@ class ScriptRun(Table, frozen=True, kw_only=True):
     """The configuration of a run of such a command: what a file may contain."""
 
     script: ScriptConfig
+    """A command of your own."""
 
 
 SCRIPT_TABLES: dict[str, type[Table]] = {"": ScriptRun, SCRIPT: ScriptConfig}

@@ -28,6 +28,8 @@ class CheckRequest(NamedTuple):
     task: str
     launch: Launch | None
     """None if the form has errors of its own; then only the task is described."""
+    is_script: bool = False
+    """Whether a command of the user is run, so that there is no task to describe."""
 
 
 class CheckUpdate(NamedTuple):
@@ -98,8 +100,12 @@ class Checker(PollingThread):
         return 0.0
 
     def _check(self, request: CheckRequest) -> None:
-        version, task, launch = request
+        version, task, launch, is_script = request
         cancelled = self._cancelled
+        if is_script:
+            result = self._service.check(launch, cancelled, memory=False) if launch is not None else None
+            self._on_update(CheckUpdate(version, task, result=result, is_final=True))
+            return
         if task not in self._descriptions:
             self._descriptions[task] = self._service.describe(task, cancelled)
         self._on_update(CheckUpdate(version, task, self._descriptions[task]))

@@ -1,7 +1,7 @@
 """Finds the configurations a new run can start from: TOML files below a directory, and those of earlier runs.
 
-Reads files, so the screens call it from threads. A TOML file counts if it sets `task`; invalid TOML is listed with
-the error.
+Reads files, so the screens call it from threads. A TOML file counts if it sets `task` or has a table `[script]`;
+invalid TOML is listed with the error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tputui.config import is_script, recorded_name
 from tputui.telemetry import rundir
 
 SAMPLES = "sample_configs"
@@ -25,7 +26,7 @@ MAX_FILES = 500
 MAX_DEPTH = 5
 MAX_BYTES = 1 << 20
 """Larger files are ignored."""
-_SETS_TASK = re.compile(r"^\s*task\s*=", re.M)
+_MAY_BE_CONFIG = re.compile(r"^\s*(?:task\s*=|\[\s*script\b|script\s*[.=])", re.M)
 _LAST_CHECKPOINT = Path(rundir.CHECKPOINTS) / "last.pt"
 
 
@@ -62,8 +63,13 @@ class ConfigChoice(NamedTuple):
 
     @property
     def task(self) -> str:
-        """The task; empty if unknown."""
-        return str(self.tables.get("task", ""))
+        """The task, or the name of the script that is run; empty if unknown."""
+        return str(self.tables.get("task", "")) or recorded_name(self.tables)
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it runs a command of the user instead of the engine."""
+        return is_script(self.tables)
 
     @property
     def name(self) -> str:
@@ -115,7 +121,7 @@ def demo(start: Path) -> ConfigChoice:
 
 def readiness(choice: ConfigChoice, data_sets: Mapping[str, bool], start: Path) -> Readiness:
     """Whether the data of a configuration is present. Relative paths are below `start`."""
-    if choice.error is not None:
+    if choice.error is not None or choice.is_script:
         return Readiness("", "")
     name, source = choice.data_set, choice.data_source
     if name is not None:
@@ -163,13 +169,13 @@ def _read(path: Path, shown: Path) -> ConfigChoice | None:
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError):
         return None
-    if not _SETS_TASK.search(text):
+    if not _MAY_BE_CONFIG.search(text):
         return None
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         return ConfigChoice("file", shown, {}, "", error=f"not valid TOML: {error}", source=str(shown))
-    if not isinstance(tables.get("task"), str):
+    if not isinstance(tables.get("task"), str) and not recorded_name(tables):
         return None
     return ConfigChoice("file", shown, tables, _first_comment(text), source=str(shown))
 

@@ -220,7 +220,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
 def _heading(table: str, width: int) -> Line:
     if not table:
         return [Span(" the run", "title")]
-    docs = field_docs(config.RunConfig)
+    docs = field_docs(config.RunConfig) | field_docs(config.ScriptRun)
     doc = f"  {docs.get(table, '')}" if width >= 50 else ""
     return fit([Span(f" [{table}]", "title"), Span(doc, "dim")], width)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from tputui import config
 from tputui.check_result import CheckResult, Option, Problem, TaskDescription
-from tputui.config import BATCH_RIVALS, ConfigError, RunConfig
+from tputui.config import BATCH_RIVALS, ConfigError, RunConfig, ScriptConfig
 from tputui.config.tables import field_docs
 from tputui.telemetry import rundir
 from tputui.ui.launch.checker import CheckRequest, CheckUpdate
@@ -42,6 +42,8 @@ class Form:
         self.source = source
         self.task: TaskDescription | None = None
         """The description of the task; while None, the task has the keys of the file."""
+        self.is_script = config.is_script(tables)
+        """Whether a command of the user is run instead of the engine."""
         self._original = flat_keys(tables)
         self._texts: dict[str, str] = {}
         """Texts of the edited fields, by key."""
@@ -51,7 +53,8 @@ class Form:
     def set_task(self, task: TaskDescription | None) -> None:
         """Sets the options of the task; keeps what was typed."""
         self.task = task
-        self.fields = tuple(_fields(task, {*self._original, *self._texts}))
+        given = {*self._original, *self._texts}
+        self.fields = tuple(_script_fields(given) if self.is_script else _fields(task, given))
         self._by_key = {field.key: field for field in self.fields}
 
     def field(self, key: str) -> Field:
@@ -147,7 +150,7 @@ class Form:
                 continue
             table, _, name = field.key.rpartition(".")
             (tables.setdefault(table, {}) if table else tables)[name] = value
-        tables.setdefault("data", {})
+        tables.setdefault(config.SCRIPT if self.is_script else "data", {})
         # TOML needs top-level values before the first table.
         return dict(sorted(tables.items(), key=lambda item: isinstance(item[1], Mapping)))
 
@@ -159,13 +162,20 @@ class Form:
         """The configuration, validated as far as possible without the engine. Raises `ConfigError`."""
         return config.from_builtins(self.tables(), self.source)
 
+    def script(self) -> ScriptConfig:
+        """The command of the user, validated as far as possible without starting it. Raises `ConfigError`."""
+        return config.script_from_builtins(self.tables(), self.source).script
+
     def problems(self) -> list[Problem]:
         """Problems found without the engine: those of single fields, else of the configuration as a whole."""
         problems = [Problem(field.key, error) for field in self.fields if (error := self.error(field.key)) is not None]
         if problems:
             return problems
         try:
-            self.config()
+            if self.is_script:
+                self.script()
+            else:
+                self.config()
         except ConfigError as error:
             return [_problem(str(error).removeprefix(f"{self.source}: "), self._by_key)]
         return []
@@ -200,6 +210,18 @@ def _same(one: Any, other: Any) -> bool:
         return False
     as_list = [list(each) if isinstance(each, tuple) else each for each in (one, other)]
     return bool(as_list[0] == as_list[1])
+
+
+def _script_fields(given: set[str]) -> Iterator[Field]:
+    """The run name, then the fields of a command of the user; unknown keys of the file last."""
+    _, components = msgspec.json.schema_components([ScriptConfig])
+    schema, docs = components[ScriptConfig.__name__], field_docs(ScriptConfig)
+    known = [NAME, *(f"{config.SCRIPT}.{name}" for name in schema["properties"])]
+    yield _NAME_FIELD
+    for name, each in schema["properties"].items():
+        yield Field(f"{config.SCRIPT}.{name}", each, docs.get(name, ""), required=name in schema["required"])
+    doc = "A command of your own has no such key. Clear it to remove it."
+    yield from (Field(key, {}, doc, known=False) for key in sorted(given) if key not in known)
 
 
 def _fields(task: TaskDescription | None, given: set[str]) -> Iterator[Field]:
@@ -301,8 +323,8 @@ class FormState:
 
     @property
     def task(self) -> str:
-        """The task in the form."""
-        return self.form.text("task").strip()
+        """The task in the form; empty for a command of the user."""
+        return "" if self.form.is_script else self.form.text("task").strip()
 
     @property
     def problems(self) -> list[Problem]:
@@ -322,7 +344,9 @@ class FormState:
         self.result, self.is_estimating, self._engine_error = None, False, None
         self.is_checking = True
         self.version += 1
-        return CheckRequest(self.version, self.task, None if self._form_problems else self.launch())
+        return CheckRequest(
+            self.version, self.task, None if self._form_problems else self.launch(), self.form.is_script
+        )
 
     def apply(self, update: CheckUpdate) -> CheckRequest | None:
         """Applies an update. Returns another request if the task's options made the form valid."""
@@ -358,11 +382,15 @@ class FormState:
         self._engine_error = error
 
     def config(self) -> RunConfig | None:
-        """The configuration; None while it is invalid."""
+        """The configuration; None while it is invalid, and for a command of the user."""
         try:
-            return None if self._form_problems else self.form.config()
+            return None if self._form_problems or self.form.is_script else self.form.config()
         except ConfigError:
             return None
+
+    def script(self) -> ScriptConfig | None:
+        """The command of the user; None while it is invalid, and for training by the engine."""
+        return self.form.script() if self.form.is_script and not self._form_problems else None
 
     def readiness(self) -> Readiness:
         """Whether the run can be started, with a sentence for the user."""
@@ -371,7 +399,8 @@ class FormState:
         if problems := self.problems:
             more = f" (and {len(problems) - 1} more: ctrl+g)" if len(problems) > 1 else ""
             return Readiness("invalid", problems[0].sentence + more)
-        if error := self.machine_error or self._engine_error:
+        machine_error = None if self.form.is_script else self.machine_error
+        if error := machine_error or self._engine_error:
             return Readiness("invalid", error)
         if self.is_checking:
             return Readiness("checking", "Validating")

@@ -150,6 +150,7 @@ class LauncherScreen(Screen[Path | None]):
                 is_checking=state.is_checking,
                 is_estimating=state.is_estimating,
                 command=state.command(),
+                script=state.script(),
             )
         )
         self.query_one(LaunchHeader).show(state.picked, len(form.changed()), state.readiness())

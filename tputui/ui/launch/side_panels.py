@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tputui import formatting as fmt
-from tputui.config import RunConfig
+from tputui.config import RunConfig, ScriptConfig
 from tputui.telemetry.events import MemoryForecast
 from tputui.ui.launch.field_values import Field, describe_type, format_value
 from tputui.ui.launch.form import PickedConfig, Readiness, State
@@ -110,6 +111,8 @@ class SummaryPart(NamedTuple):
     """Whether the memory estimate is still to come."""
     command: str | None
     """The equivalent command line."""
+    script: ScriptConfig | None = None
+    """The command of the user that is run instead of the engine."""
 
 
 class SummaryPanel(Panel[SummaryPart]):
@@ -130,6 +133,8 @@ class SummaryPanel(Panel[SummaryPart]):
 
 def _summary(part: SummaryPart, width: int) -> list[Line]:
     """The most important values first, since a small terminal shows few lines."""
+    if part.script is not None:
+        return _script(part.script, width)
     if part.config is None:
         return _wrapped("Fix the errors to see the summary.", width, "dim")
     config, facts = part.config, part.facts
@@ -147,6 +152,14 @@ def _summary(part: SummaryPart, width: int) -> list[Line]:
     if facts.get("device_reason"):
         rows += _fact("no TPU" if facts.get("device") != "TPU" else "", str(facts["device_reason"]), width, "dim")
     return rows
+
+
+def _script(script: ScriptConfig, width: int) -> list[Line]:
+    rows = _fact("runs", shlex.join(script.command), width)
+    rows += _fact("in", script.cwd or "the current directory", width)
+    rows += _fact("sets", ", ".join(script.env), width) if script.env else []
+    grace = fmt.duration(script.stop_grace_s)
+    return rows + _fact("stop", f"{script.stop_signal}, then SIGTERM after {grace}, then SIGKILL", width)
 
 
 def _cores(config: RunConfig, facts: Mapping[str, Any], waiting: str, width: int) -> list[Line]:

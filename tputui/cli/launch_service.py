@@ -1,0 +1,116 @@
+"""The launcher's way to the engine and to commands of the user: checks, and starting runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from tputui import config
+from tputui.check_result import CheckResult, TaskDescription
+from tputui.cli import script
+from tputui.cli.console import CommandError
+from tputui.cli.data import list_sets
+from tputui.cli.launch import (
+    call_engine,
+    check_with_engine,
+    create_run,
+    decode_answer,
+    last_checkpoint,
+    request_check,
+    start_supervisor,
+)
+from tputui.environment import environment_problem
+from tputui.supervise.command import UserCommand
+from tputui.telemetry import rundir
+from tputui.ui.launch.service import Launch, LaunchError
+
+
+class EngineLaunchService:
+    """What the launcher on the screen needs: checks by the engine, and starting runs in `parent`.
+
+    Every call blocks; setting `stop` kills the engine process that a call waits for. Errors are the sentences of
+    `tputui run --detach`.
+    """
+
+    def __init__(self, parent: Path, environ: Mapping[str, str] | None = None) -> None:
+        self._parent = parent
+        self._environ = os.environ if environ is None else environ
+        self.supervisors: list[subprocess.Popen[bytes]] = []
+        """Supervisors of the runs started here. They outlive this process; those that end earlier are reaped."""
+
+    def machine_error(self) -> str | None:
+        """Why this machine cannot train; None if it can."""
+        return environment_problem(self._environ)
+
+    def data_sets(self) -> dict[str, bool]:
+        """The data sets of the engine's catalog, each with whether it was fetched; empty if it cannot be read."""
+        try:
+            return {entry.name: entry.path is not None for entry in list_sets()}
+        except (CommandError, OSError):
+            return {}
+
+    def describe(self, task: str, stop: Event) -> TaskDescription:
+        """The options of a task. Raises `LaunchError`."""
+        try:
+            done = call_engine(["--", task], stop=stop)
+            return decode_answer(done, TaskDescription, f"the options of {task} are not available")
+        except (CommandError, OSError) as error:
+            raise LaunchError(str(error)) from None
+
+    def check(self, launch: Launch, stop: Event, *, memory: bool) -> CheckResult:
+        """Checks a configuration on this machine. Raises `LaunchError`."""
+        try:
+            if config.is_script(launch.tables):
+                script.prepared(config.script_from_builtins(dict(launch.tables), launch.source), launch.source)
+                return CheckResult(problems=[], facts={})
+            loaded = config.from_builtins(dict(launch.tables), launch.source)
+            resume = last_checkpoint(launch.resume) if launch.resume is not None else None
+            call = partial(call_engine, stop=stop)
+            return request_check(loaded, launch.source, resume, memory=memory, call=call)
+        except (CommandError, config.ConfigError, OSError) as error:
+            raise LaunchError(str(error)) from None
+
+    def start(self, launch: Launch) -> Path:
+        """Checks everything again and starts the run, detached; returns its directory. Raises `LaunchError`."""
+        of_script = config.is_script(launch.tables)
+        problem = None if of_script else self.machine_error()
+        if problem is not None:
+            raise LaunchError(problem)
+        if launch.name is not None and not rundir.is_name(launch.name):
+            raise LaunchError(f"name: {launch.name!r}: run names may contain letters, digits, . - _")
+        try:
+            if of_script:
+                return self._start_script(launch)
+            loaded = config.from_builtins(dict(launch.tables), launch.source)
+            resume = last_checkpoint(launch.resume) if launch.resume is not None else None
+            check_with_engine(loaded, launch.source, resume)
+            run_dir = create_run(
+                self._parent,
+                loaded,
+                config_path=launch.source,
+                name=launch.name,
+                resume=resume,
+                argv=list(launch.argv),
+            )
+            self._supervise(run_dir, None)
+        except (CommandError, config.ConfigError, OSError) as error:
+            raise LaunchError(str(error)) from None
+        return run_dir
+
+    def _start_script(self, launch: Launch) -> Path:
+        loaded = config.script_from_builtins(dict(launch.tables), launch.source)
+        command = script.prepared(loaded, launch.source)
+        argv = list(launch.argv)
+        run_dir = script.create_run(
+            self._parent, loaded, command, config_path=launch.source, name=launch.name, argv=argv
+        )
+        self._supervise(run_dir, command)
+        return run_dir
+
+    def _supervise(self, run_dir: Path, command: UserCommand | None) -> None:
+        self.supervisors = [each for each in self.supervisors if each.poll() is None]
+        self.supervisors.append(start_supervisor(run_dir, command))
