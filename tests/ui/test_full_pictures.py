@@ -18,6 +18,8 @@ from PIL import Image
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tests.ui.painted import SHADES, pictured
 from tests.ui.test_terminal import Terminal
+from tputui.cli.main import main
+from tputui.exit_codes import ExitCode
 from tputui.ui.monitor.pictures import GalleryPanel
 from tputui.ui.render.image_files import CACHED_BYTES_MAX, CACHED_PX, FULL_PX, longest_side, scaled
 from tputui.ui.render.image_grid import UPPER_HALF, Pixels
@@ -154,6 +156,20 @@ def test_sixel_rows_are_the_picture() -> None:
     parts = [sixel_pixels(data) for (data,) in rows]
     assert {part[:2] for part in parts} == {(24, 8)}
     assert b"".join(part[2] for part in parts) == scaled(TOOTHED, 24, 24).rgb
+
+
+@pytest.mark.parametrize("cell", [CellSize(16, 32), CellSize(24, 48), CellSize(17, 37)])
+def test_sixels_fill_large_cells(cell: CellSize) -> None:
+    shown = PictureOutput("sixel", cell_size=lambda: cell)
+    rows = [sixel_pixels(_SIXEL.findall(row)[0]) for row in written(shown, TOOTHED, 6, 6)]
+    assert {row[:2] for row in rows} == {(6 * cell.width, cell.height)}
+    assert b"".join(row[2] for row in rows) == scaled(TOOTHED, 6 * cell.width, 3 * cell.height).rgb
+
+
+def test_pictures_for_large_cells_are_scaled_by_the_terminal() -> None:
+    shown = PictureOutput("kitty", cell_size=lambda: CellSize(32, 64))
+    (png,) = kitty_pictures("".join(written(shown, TOOTHED, 6, 6))).values()
+    assert rgb_of(png) == (96, 96, scaled(TOOTHED, 96, 96).rgb)
 
 
 def test_sixel_of_many_colours_is_near_the_picture() -> None:
@@ -335,7 +351,6 @@ import sys
 from pathlib import Path
 from tests.ui import made
 from tests.ui.painted import pictured
-from tputui.cli.main import main
 from tputui.ui.app import ViewOptions, run_monitor
 from tputui.ui.monitor.pictures import GalleryPanel
 run_dir = Path(sys.argv[1])
@@ -411,6 +426,22 @@ def test_text_alone_is_written_without_colour_and_without_a_protocol(tmp_path: P
     for code in (b"\x1b_G", b"\x1bP", b"\x1b]1337", b"\x1b[>q", "\U0010eeee".encode()):
         assert code not in terminal.shown
     terminal.close()
+
+
+def test_doctor_prints_how_pictures_are_shown(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tputui", "--runs-dir", str(tmp_path), "doctor"]
+    terminal = Terminal(command, {"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm", "TMUX": ""})
+    terminal.until(lambda shown: b"ok    pictures   iterm: TERM_PROGRAM=WezTerm\r\n" in shown)
+    terminal.program.wait(20)
+    terminal.close()
+
+
+@pytest.mark.parametrize("words", [["--pictures", "gif"], ["replay", "--pictures", "gif", "run"]], ids=" ".join)
+def test_an_unknown_mode_is_rejected_with_the_known_ones(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert "--pictures" in error
+    assert "'sixel'" in error
 
 
 def test_pictures_are_text_below_a_dialog_and_in_copies(tmp_path: Path) -> None:

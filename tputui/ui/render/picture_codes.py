@@ -126,41 +126,47 @@ def paletted(pixels: Pixels) -> Paletted:
 
 
 _RUNS = re.compile(rb"(.)\1{3,}", re.DOTALL)
+"""Runs that are shorter as a count."""
 _BAND = 6
 """Rows of pixels of a line of sixels."""
 
 
-def sixel(picture: Paletted, first: int, rows: int) -> str:
-    """Some rows of pixels as sixels. Pixels below them stay as they are."""
+def sixel(picture: Paletted, first: int, rows: int, zoom: int = 1) -> str:
+    """Some rows of pixels as sixels, each pixel `zoom` (1, 2 or 3) wide and high.
+
+    Pixels of the terminal below them stay as they are.
+    """
     rows = min(rows, picture.height - first)
     width = picture.width
     inside = picture.indexes[first * width : (first + rows) * width]
     colours = "".join(f"#{index};2;{_percents(picture.palette, index)}" for index in sorted(set(inside)))
-    bands = [
-        _sixel_band(inside[start : start + _BAND * width], width) for start in range(0, len(inside), _BAND * width)
-    ]
-    return f'\x1bP0;1;0q"1;1;{width};{rows}{colours}{"-".join(bands)}\x1b\\'
+    size = _BAND // zoom * width
+    bands = [_sixel_band(inside[start : start + size], width, zoom) for start in range(0, len(inside), size)]
+    return f'\x1bP0;1;0q"1;1;{width * zoom};{rows * zoom}{colours}{"-".join(bands)}\x1b\\'
 
 
 def _percents(palette: bytes, index: int) -> str:
     return ";".join(str(round(value * 100 / 255)) for value in palette[3 * index : 3 * index + 3])
 
 
-def _sixel_band(band: bytes, width: int) -> str:
+def _sixel_band(band: bytes, width: int, zoom: int) -> str:
     """Up to six rows of pixels. Each colour is one line of characters, whose bits are the pixels of a column."""
     lines: dict[int, bytearray] = {}
     for row in range(len(band) // width):
-        bit = 1 << row
+        bits = (1 << zoom) - 1 << row * zoom
         for column, colour in enumerate(band[row * width : (row + 1) * width]):
             line = lines.get(colour)
             if line is None:
                 line = lines[colour] = bytearray(width)
-            line[column] |= bit
-    return "$".join(f"#{colour}" + _sixels(line) for colour, line in sorted(lines.items()))
+            line[column] |= bits
+    return "$".join(f"#{colour}" + _sixels(line, zoom) for colour, line in sorted(lines.items()))
 
 
-def _sixels(columns: bytearray) -> str:
-    return _RUNS.sub(_repeated, columns.translate(_SIXELS).rstrip(b"?")).decode()
+def _sixels(columns: bytearray, zoom: int) -> str:
+    widened = bytearray(len(columns) * zoom)
+    for offset in range(zoom):
+        widened[offset::zoom] = columns
+    return _RUNS.sub(_repeated, widened.translate(_SIXELS).rstrip(b"?")).decode()
 
 
 _SIXELS = bytes(0x3F + min(value, 0x3F) for value in range(256))

@@ -27,6 +27,8 @@ USUAL_CELL = CellSize(10, 20)
 """The size of a cell if the terminal does not report it: that of the VT340, whose sixels others follow."""
 CELL_PX_MAX = 64
 """Cells are not larger than this; a terminal may report anything."""
+CELL_SENT_PX = 16
+"""A cell has at most this width in a picture: more is not visible, and takes long to encode."""
 CACHED_BYTES_MAX = 32 << 20
 """Encoded rows that are stored, to be written again when they are scrolled into view."""
 TERMINAL_BYTES_MAX = 128 << 20
@@ -46,13 +48,16 @@ class _Picture(NamedTuple):
     columns: int
     half_rows: int
     cell: CellSize
+    """The size of a cell in pixels of the picture."""
+    zoom: int
+    """Width and height of a pixel of the picture in pixels of the terminal."""
 
     @property
     def rows(self) -> int:
         return (self.half_rows + 1) // 2
 
     def enlarged(self) -> Pixels:
-        """The picture in pixels of the terminal."""
+        """The picture in pixels of the terminal, or in larger ones."""
         return scaled(self.pixels, self.columns * self.cell.width, self.half_rows * self.cell.height // 2)
 
 
@@ -83,11 +88,13 @@ class PictureOutput:
         self._encoded_bytes = 0
         self._palettes: OrderedDict[int, Paletted] = OrderedDict()
         """The newest pictures in few colours, by number."""
+        self._enlarged: OrderedDict[int, Pixels] = OrderedDict()
+        """The newest pictures in pixels of the terminal, by number."""
 
     def draw(self, pixels: Pixels, width: int, height: int) -> list[Line]:
         """The lines of a picture `width` cells wide and `height` half cells high."""
-        cell = self._cell_size() or USUAL_CELL
-        picture = _Picture(self._next_number, pixels, width, height, cell)
+        zoom, cell = self._resolution()
+        picture = _Picture(self._next_number, pixels, width, height, cell, zoom)
         if width > codes.KITTY_CELLS_MAX or picture.rows > codes.KITTY_CELLS_MAX:
             return coloured(scaled(pixels, width, height))
         # 24 bits, because the number is a colour; 0 is no number.
@@ -102,6 +109,7 @@ class PictureOutput:
         self._encoded.clear()
         self._encoded_bytes = 0
         self._palettes.clear()
+        self._enlarged.clear()
 
     def cleanup(self) -> str:
         """Free every picture now, on leaving the terminal. Pictures that are drawn again are sent again."""
@@ -114,6 +122,18 @@ class PictureOutput:
         if self._rows and not data.isascii():
             data = _RUNS.sub(self._row_code, data)
         return data + self._freed() if self._to_free else data
+
+    def _resolution(self) -> tuple[int, CellSize]:
+        """The zoom and the size of a cell in pixels of a picture, so that a screen full of pictures is encoded soon."""
+        cell = self._cell_size() or USUAL_CELL
+        if self.protocol != "sixel":
+            # These terminals scale pictures to their cells.
+            return 1, cell if cell.width <= CELL_SENT_PX else CellSize(
+                CELL_SENT_PX, CELL_SENT_PX * cell.height // cell.width
+            )
+        zoom = next((zoom for zoom in (3, 2) if not (cell.width % zoom or cell.height % zoom)), 1)
+        zoom = zoom if cell.width // zoom >= CELL_SENT_PX // 2 else 1
+        return zoom, CellSize(cell.width // zoom, cell.height // zoom)
 
     def _character(self, row: _PictureRow) -> str:
         character = chr(_FIRST + self._next_row)
@@ -170,11 +190,16 @@ class PictureOutput:
             palette = self._palettes[picture.number] = codes.paletted(picture.enlarged())
             while len(self._palettes) > _PALETTES_MAX:
                 self._palettes.popitem(last=False)
-        return codes.sixel(palette, row.row * picture.cell.height, picture.cell.height)
+        return codes.sixel(palette, row.row * picture.cell.height, picture.cell.height, picture.zoom)
 
     def _iterm_row(self, row: _PictureRow) -> str:
         picture = row.picture
-        whole, cell = picture.enlarged(), picture.cell
+        cell = picture.cell
+        whole = self._enlarged.get(picture.number)
+        if whole is None:
+            whole = self._enlarged[picture.number] = picture.enlarged()
+            while len(self._enlarged) > _ENLARGED_MAX:
+                self._enlarged.popitem(last=False)
         size = 3 * whole.width * cell.height
         rgb = whole.rgb[row.row * size : (row.row + 1) * size]
         part = Pixels(whole.width, len(rgb) // (3 * whole.width), rgb)
@@ -183,6 +208,8 @@ class PictureOutput:
 
 _PALETTES_MAX = 64
 """Pictures in few colours that are stored; more are rarely on a screen."""
+_ENLARGED_MAX = 16
+"""Enlarged pictures that are stored; more are rarely side by side."""
 
 
 @runtime_checkable
