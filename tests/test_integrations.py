@@ -12,7 +12,7 @@ import pytest
 
 from tests import forked
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests, rundir
+from tputui.telemetry import rundir
 from tputui.telemetry.journal import Tail
 
 pytestmark = pytest.mark.xla
@@ -107,44 +107,53 @@ def test_callback_errors_are_reported_once(tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("where the folder of the runs would be")
     body = """
 class Odd(TputuiCallback):
-    def _report(self, run, trainer):
+    def _examples(self, batch):
         raise RuntimeError("a fault of the callback")
 fit(Odd())
 fit(TputuiCallback(runs_dir="a-file"))
 """
     done = run_script(tmp_path, body)
     assert done.stdout.count(f"trained {STEPS}") == 2, done.stderr
-    assert done.stderr.count("RuntimeError: a fault of the callback; training goes on") == 1
-    assert done.stderr.count("NotADirectoryError: [Errno 20] Not a directory: 'a-file'; training goes on") == 1
+    assert done.stderr.count("RuntimeError: a fault of the callback; training continues") == 1
+    assert done.stderr.count("nothing is reported to tputui: NotADirectoryError: [Errno 20] Not a directory") == 1
     warnings = [event.text for event in read_events(the_run(tmp_path)) if isinstance(event, ev.WarningRaised)]
     assert len(warnings) == 1
     assert "a fault of the callback" in warnings[0]
 
 
-def test_failed_training_rejects_its_requests(tmp_path: Path) -> None:
+def test_requests_are_served_between_two_batches(tmp_path: Path) -> None:
     body = """
 import threading
 import time
 from tputui.telemetry import requests
 class Asking(TputuiCallback):
-    def on_train_start(self, trainer, module):
-        super().on_train_start(trainer, module)
-        requests.submit(self._run.run_dir, "stop", by="test", now=time.time())
-        while b"RequestRefused" not in (self._run.run_dir / "worker-0.jsonl").read_bytes():
-            threading.Event().wait(0.05)
-fit(Asking(), fails_at=3)
+    def on_train_batch_end(self, trainer, module, *given):
+        super().on_train_batch_end(trainer, module, *given)
+        for step, kind in ((3, "checkpoint"), (5, "stop")):
+            if trainer.global_step == step:
+                requests.submit(self._run.dir, kind, by="test", now=time.time())
+                while (self._run.dir / "worker-0.jsonl").read_bytes().count(b"RequestSeen") < step // 2:
+                    threading.Event().wait(0.05)
+fit(Asking())
 """
     done = run_script(tmp_path, body)
+    assert "trained 6" in done.stdout, done.stderr
+    events = read_events(the_run(tmp_path))
+    applied = [event for event in events if isinstance(event, ev.RequestApplied)]
+    assert [(event.kind, event.step) for event in applied] == [("checkpoint", 4), ("stop", 6)]
+    assert (the_run(tmp_path) / "checkpoints" / "step-4.ckpt").stat().st_size == applied[0].bytes
+    ended = events[-1]
+    assert isinstance(ended, ev.TrainingEnded)
+    assert ended.outcome == "stopped"
+
+
+def test_failed_training_is_reported_with_its_traceback(tmp_path: Path) -> None:
+    done = run_script(tmp_path, "fit(TputuiCallback(), fails_at=3)")
     assert done.returncode == 1
-    run_dir = the_run(tmp_path)
-    events = read_events(run_dir)
+    events = read_events(the_run(tmp_path))
     (failure,) = [event for event in events if isinstance(event, ev.FailureRaised)]
     assert failure.message == "the user's own mistake"
     assert "training_step" in failure.traceback
     ended = events[-1]
     assert isinstance(ended, ev.TrainingEnded)
     assert ended.outcome == "failed"
-    (request,) = requests.read_all(run_dir)
-    (refused,) = [event for event in events if isinstance(event, ev.RequestRefused)]
-    assert refused.request == request.id
-    assert "cannot be controlled from here" in refused.why

@@ -14,7 +14,7 @@ import pytest
 
 from tests import recorded
 from tputui import __version__
-from tputui.integrations.callback_run import CallbackRun
+from tputui.integrations.run_process import create_run
 from tputui.session import session
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.provenance import git_state
@@ -131,10 +131,8 @@ def test_snapshot_without_manifest_has_what_its_journals_recorded(tmp_path: Path
     assert details.cwd is None
 
 
-def test_run_of_a_callback_records_the_same(tmp_path: Path) -> None:
-    run = CallbackRun("Net", runs_dir=str(tmp_path), config={"task": "Net"})
-    run.end("done", "1 epoch trained")
-    details = session.load(run.run_dir).details
+def test_run_of_a_script_records_the_same(tmp_path: Path) -> None:
+    details = session.load(create_run("Net", tmp_path, {"task": "Net"})).details
     assert details.argv == sys.argv
     assert details.cwd == str(Path.cwd())
     assert details.host == socket.gethostname()

@@ -83,7 +83,7 @@ class Pace(StateStruct):
         """Adds a report; one with an implausible step time is ignored."""
         step, step_s = event.step, event.step_s
         num_steps = step - self.newest_step if self.newest_step else min(step, event.report_steps)
-        if num_steps <= 0 or not (_LEAST_S <= step_s <= _MOST_S and math.isfinite(event.examples_per_s)):
+        if num_steps <= 0 or not (_LEAST_S <= step_s <= _MOST_S) or math.isinf(event.examples_per_s):
             return
         self.newest_step = step
         self.num_reports += 1

@@ -108,8 +108,8 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         epoch_step=epoch_step,
         steps=steps,
         step_s=progress.step_s if progress else None,
-        examples_per_s=progress.examples_per_s if progress else None,
-        lr=progress.lr if progress else plan.lr if plan else None,
+        examples_per_s=_known(progress.examples_per_s if progress else None),
+        lr=_known(progress.lr if progress else plan.lr if plan else None),
         report_steps=progress.report_steps if progress else None,
         eta_s=history.eta_s(state, plan, epochs, now) if running else None,
         cores=cores,
@@ -145,6 +145,11 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         details=_details(state, context.details),
         logged=history.logged(state),
     )
+
+
+def _known(value: float | None) -> float | None:
+    """The value; None if it is NaN, because a script did not report it."""
+    return None if value is None or math.isnan(value) else value
 
 
 def _details(state: RunState, recorded: RunDetails) -> RunDetails:

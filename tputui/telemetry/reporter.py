@@ -111,13 +111,21 @@ class Reporter:
         piece = RECORD_BYTES_MAX // row_bytes * row_bytes
         for offset in range(0, len(raw), piece):
             rows = raw[offset : offset + piece]
-            self._put_steps(RawSteps(self.clock(), first + offset // row_bytes, cores, metric, rows))
+            self.put_steps(RawSteps(self.clock(), first + offset // row_bytes, cores, metric, rows))
 
     def step_log(self, cores: int, metric: str = "loss") -> StepLog:
         """A log for per-core values that are already on the host, called once per step."""
-        log = StepLog(self._put_steps, self.clock, cores, metric)
-        self._logs.append(log)
+        log = StepLog(self.put_steps, self.clock, cores, metric)
+        self.follow(log)
         return log
+
+    def follow(self, log: StepLog) -> None:
+        """Flushes a log when its values have waited long enough, and before the journal is closed."""
+        self._logs.append(log)
+
+    def put_steps(self, steps: RawSteps) -> None:
+        """Queues a block of a step log."""
+        self._put(steps, len(steps.raw))
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Waits until everything emitted so far is written; returns False on timeout."""
@@ -171,9 +179,6 @@ class Reporter:
         """Whether anything emitted is not written yet."""
         with self._lock:
             return bool(self._queue) or self._writing
-
-    def _put_steps(self, steps: RawSteps) -> None:
-        self._put(steps, len(steps.raw))
 
     def _put(self, item: Event | RawSteps, size: int) -> None:
         with self._lock:

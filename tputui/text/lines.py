@@ -133,17 +133,19 @@ class LineWriter:
             yield f"cores: {topology.num_cores} x {topology.device}{hosts}, strategy {topology.strategy}{why}"
         if plan is not None:
             first = f" from step {plan.first_step}" if plan.first_step > 1 else ""
-            yield (
-                f"task {plan.task}: {plan.num_epochs} epochs of {plan.steps_per_epoch} steps{first}, "
-                f"{fmt.count(plan.num_parameters)} parameters, {plan.precision}"
-            )
-            yield (
-                f"batch: {plan.batch_per_core} per core, {plan.global_batch} global; "
-                f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
-            )
+            parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
+            steps = f"{plan.num_epochs} epochs of {plan.steps_per_epoch} steps{first}"
+            yield f"task {plan.task}: " + ", ".join(filter(None, (steps, parameters, plan.precision)))
+            if plan.global_batch:
+                validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
+                yield (
+                    f"batch: {plan.batch_per_core} per core, {plan.global_batch} global; "
+                    f"{fmt.count(plan.train_examples)} examples{validate}"
+                )
             if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
                 yield ragged
-            yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
+            if not math.isnan(plan.lr):
+                yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
 
     def _reported(self, process: ProcessState, event: ev.Event) -> list[_Line]:
         """The line of a report, after all events of its step."""

@@ -130,12 +130,15 @@ def _head(snapshot: Snapshot) -> list[str]:
         lines += [_row("warning", topology.device_warning)] if topology.device_warning else []
     if plan is not None:
         batch = f"batch {plan.batch_per_core} per core, {plan.global_batch} global"
-        examples = f"{fmt.count(plan.train_examples)} examples, {fmt.count(plan.valid_examples)} to validate"
-        lines.append(_row("task", plan.task, f"{fmt.count(plan.num_parameters)} parameters", plan.precision))
-        lines.append(_row("data", examples, batch))
+        parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
+        lines.append(_row("task", plan.task, parameters, plan.precision))
+        if plan.global_batch:
+            validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
+            lines.append(_row("data", f"{fmt.count(plan.train_examples)} examples{validate}", batch))
         if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
             lines.append(_row("", ragged))
-        lines.append(_row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
+        if snapshot.lr is not None and not math.isnan(plan.lr):
+            lines.append(_row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
         epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
         lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
     lines += _train_loss(snapshot)

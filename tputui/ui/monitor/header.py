@@ -218,7 +218,7 @@ def _pace_line(snapshot: Snapshot, width: int) -> Line:
         pace.append([Span("lr ", "label"), Span(f"{snapshot.lr:.4g}", "strong")])
     best = _best(snapshot)
     fixed = _device(snapshot.topology, snapshot.plan) if snapshot.topology is not None else []
-    if snapshot.plan is not None:
+    if snapshot.plan is not None and snapshot.plan.global_batch:
         fixed.append(_batch(snapshot.plan, snapshot.topology))
     parts = [*pace, *best, *fixed]
     used = width_of(_separated(parts))

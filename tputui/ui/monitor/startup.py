@@ -50,7 +50,8 @@ def _build(snapshot: Snapshot) -> StartupStep:
         begun = snapshot.epoch_starts[0].t if snapshot.epoch_starts else None
         took = int(begun - snapshot.started) if begun is not None and snapshot.started is not None else None
         examples = f"{fmt.count(plan.train_examples)} + {fmt.count(plan.valid_examples)} examples"
-        return StartupStep(name, "done", took, f"{examples}, {fmt.counted(plan.num_parameters, 'parameter')}")
+        parameters = f", {fmt.counted(plan.num_parameters, 'parameter')}" if plan.num_parameters else ""
+        return StartupStep(name, "done", took, f"{examples}{parameters}")
     if snapshot.phase is None:
         return StartupStep(name, "waiting")
     return StartupStep(name, "running", int(snapshot.phase_s))

@@ -1,0 +1,226 @@
+"""The reporter API in scripts of users, in processes of their own: what `tputui show` prints of their runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.supervise.harness import wait_for
+from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
+from tputui.telemetry.journal import Tail
+
+
+def run_script(folder: Path, body: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script in a folder of its own."""
+    (folder / "train.py").write_text(body)
+    return subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def show(run_dir: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tputui", "show", str(run_dir), "--json"], capture_output=True, text=True, check=True
+    )
+    shown: dict[str, Any] = json.loads(done.stdout)
+    return shown
+
+
+def the_run(folder: Path) -> Path:
+    (run_dir,) = rundir.listing(folder / "runs")
+    return run_dir
+
+
+def read_events(path: Path) -> list[ev.Event]:
+    tail = Tail(path)
+    numbered = tail.read()
+    tail.close()
+    return [each.event for each in numbered]
+
+
+def of_type(events: list[ev.Event], kind: type[ev.Event]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_plain_loop_fills_what_show_prints(tmp_path: Path) -> None:
+    body = """
+import array, sys
+import tputui
+run = tputui.start(config={"lr": 0.5, "api_key": "a-secret-of-mine", "width": [1, 2]}, epochs=2, total_steps=8)
+for epoch in range(2):
+    with run.epoch(epoch):
+        for batch in range(4):
+            with run.phase("data"):
+                pass
+            loss = [1.0 / (1 + batch) + core for core in range(8)]
+            run.step(loss=loss if batch else array.array("d", loss), examples=32 if batch < 3 else 8, lr=0.5)
+            run.meter("accuracy", batch / 4, n=32 if batch < 3 else 8)
+        with run.phase("evaluate"):
+            run.valid({"loss": 2.0 - epoch}, auc=0.75, examples=100)
+    run.checkpoint_saved(__file__)
+run.text("a line of mine")
+assert tputui.start() is run
+run.close()
+run.step(loss=1.0)
+assert tputui.start() is not run, "another run after the end of the first"
+assert not {"numpy", "torch", "jax", "textual"} & set(sys.modules)
+"""
+    done = run_script(tmp_path, body)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    run_dir = rundir.listing(tmp_path / "runs")[-1]
+    shown = show(run_dir)
+    assert shown["state"] == "done"
+    assert shown["steps"] == 8
+    assert [core["loss"] for core in shown["cores"]] == pytest.approx([0.25 + core for core in range(8)])
+    assert shown["config"]["lr"] == 0.5
+    assert "a-secret-of-mine" not in (run_dir / "run.json").read_text()
+    events = read_events(run_dir / "worker-0.jsonl")
+    epochs = of_type(events, ev.EpochEnded)
+    assert [epoch.epoch for epoch in epochs] == [1, 2]
+    means = [1.0 / (1 + batch) + 3.5 for batch in range(4)]
+    loss = epochs[0].train["loss"]
+    assert loss.count == 104
+    assert loss.avg == pytest.approx((32 * sum(means[:3]) + 8 * means[3]) / 104)
+    assert epochs[1].train["accuracy"].avg == pytest.approx((32 * (0 + 0.25 + 0.5) + 8 * 0.75) / 104)
+    assert [epoch.valid["loss"].avg for epoch in epochs] == [2.0, 1.0]
+    assert epochs[1].valid["auc"].avg == 0.75
+    assert set(epochs[0].sections_s) >= {"data", "evaluate", "other"}
+    (plan,) = of_type(events, ev.TrainingPlanned)
+    assert (plan.num_epochs, plan.steps_per_epoch, plan.global_batch, plan.batch_per_core) == (2, 4, 32, 4)
+    assert [event.line for event in of_type(events, ev.LogWritten)] == ["a line of mine"]
+    assert of_type(events, ev.CheckpointSaved)[0].bytes == len(body)
+
+
+def test_errors_are_reported_once_and_never_reach_the_loop(tmp_path: Path) -> None:
+    body = """
+import tputui
+run = tputui.start()
+for step in range(3):
+    run.step(loss="not a number")
+    run.step(loss=[1.0, 2.0])
+    run.step(loss=[1.0, 2.0, 3.0])
+    run.meter("accuracy", object())
+    run.image("picture", "not a picture")
+    run.checkpoint_saved("there-is-no-such-file.pt")
+    run.valid(loss=object())
+    with run.epoch("no number"):
+        pass
+print("trained")
+"""
+    done = run_script(tmp_path, body)
+    assert done.returncode == 0
+    assert "trained" in done.stdout
+    warnings = [event.text for event in of_type(read_events(the_run(tmp_path) / "worker-0.jsonl"), ev.WarningRaised)]
+    assert [text.partition(" failed")[0] for text in warnings if "failed" in text] == [
+        "run.step",
+        "run.meter",
+        "run.image",
+        "run.checkpoint_saved",
+        "run.valid",
+        "run.epoch",
+    ]
+    assert any("3 values" in text and "2 before" in text for text in warnings)
+    assert show(the_run(tmp_path))["state"] == "done", "closed when the script exits"
+
+
+def test_a_failure_is_reported_with_its_traceback(tmp_path: Path) -> None:
+    body = """
+import tputui
+def train(run):
+    run.step(loss=0.5)
+    raise ValueError("the user's own mistake")
+{call}
+"""
+    for number, call in enumerate(("with tputui.start() as run:\n    train(run)", "train(tputui.start())")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert run_script(folder, body.format(call=call)).returncode == 1
+        shown = show(the_run(folder))
+        assert shown["state"] == "failed"
+        (failure,) = of_type(read_events(the_run(folder) / "worker-0.jsonl"), ev.FailureRaised)
+        assert failure.message == "the user's own mistake"
+        assert "in train" in failure.traceback
+        assert failure.frames[0].function == "train"
+
+
+def test_disabled_and_unwritable_runs_do_nothing(tmp_path: Path) -> None:
+    body = """
+import tputui
+run = tputui.start(runs_dir="a-file")
+with run, run.epoch(0), run.phase("data"):
+    for step in range(3):
+        run.step(loss=1.0, examples=2)
+        run.meter("a", 1.0); run.valid(a=1.0); run.text("a"); run.image("a", None); run.checkpoint_saved("x")
+        assert not run.should_stop() and not run.save_if_asked(lambda: 1 / 0)
+assert isinstance(run, tputui.Run) and run.dir is None and not run.is_active
+print("trained")
+"""
+    (tmp_path / "a-file").write_text("")
+    done = run_script(tmp_path, body)
+    assert "trained" in done.stdout, done.stderr
+    assert "nothing is reported to tputui: NotADirectoryError" in done.stderr
+    quiet = run_script(tmp_path, body, TPUTUI_DISABLED="1")
+    assert ("trained" in quiet.stdout, quiet.stderr) == (True, "")
+    assert sorted(os.listdir(tmp_path)) == ["a-file", "train.py"]
+
+
+STOPPABLE = """
+import time, sys
+import tputui
+run = tputui.start()
+open("run-dir", "w").write(str(run.dir))
+deadline = time.monotonic() + 30
+while time.monotonic() < deadline:
+    time.sleep(0.01)
+    run.step(loss=1.0)
+    run.save_if_asked(lambda: open("saved.pt", "w").write("weights") and "saved.pt")
+    if {condition} and run.should_stop():
+        break
+run.close()
+print("left after", run._pace.step)
+"""
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_requests_are_served_or_refused_with_an_explanation(tmp_path: Path, asks: bool) -> None:
+    body = STOPPABLE.format(condition="True" if asks else "'stop' in sys.argv")
+    (tmp_path / "train.py").write_text(body)
+    process = subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, stdout=subprocess.PIPE)
+    try:
+        journal = wait_for(lambda: next((tmp_path / "runs").glob("*/worker-0.jsonl"), None), "the journal")
+        wait_for(lambda: b'"RequestHandlingDeclared"' in journal.read_bytes() or None, "the journal")
+        requests.submit(journal.parent, "checkpoint", by="test", now=time.time())
+        wait_for(lambda: of_type(read_events(journal), ev.RequestApplied) or None, "the journal")
+        requests.submit(journal.parent, "stop", by="test", now=time.time())
+        if asks:
+            assert process.wait(20) == 0
+        else:
+            wait_for(lambda: of_type(read_events(journal), ev.RequestRefused) or None, "the journal")
+    finally:
+        process.kill()
+        process.communicate()
+    events = read_events(journal)
+    saved = of_type(events, ev.RequestApplied)[0]
+    assert saved.kind == "checkpoint"
+    assert saved.path == str(tmp_path / "saved.pt")
+    assert saved.bytes == len("weights")
+    if asks:
+        assert show(journal.parent)["state"] == "stopped"
+        assert [event.kind for event in of_type(events, ev.RequestApplied)] == ["checkpoint", "stop"]
+        assert [event.reason for event in of_type(events, ev.CheckpointSaved)] == ["request", "request"]
+    else:
+        assert "does not call run.should_stop()" in of_type(events, ev.RequestRefused)[0].why

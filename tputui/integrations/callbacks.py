@@ -1,0 +1,46 @@
+"""Base of callbacks of frameworks: their errors are reported once and never reach the training."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from tputui.integrations.run import Run
+
+_log = logging.getLogger("tputui")
+_Arguments = ParamSpec("_Arguments")
+_Self = TypeVar("_Self", bound="Harmless")
+
+
+class Harmless:
+    """Base of callbacks whose errors are reported once and never reach the training."""
+
+    _run: Run | None = None
+    _error_reported = False
+
+    def _report_once(self, error: Exception, where: str) -> None:
+        if self._error_reported:
+            return
+        self._error_reported = True
+        if self._run is not None and self._run.is_active:
+            self._run.warn_of(error, f"{type(self).__name__}.{where}")
+        else:
+            what = f"{type(error).__name__}: {error}"
+            _log.warning("%s.%s failed: %s; training continues", type(self).__name__, where, what, exc_info=error)
+
+
+def harmless(
+    hook: Callable[Concatenate[_Self, _Arguments], None],
+) -> Callable[Concatenate[_Self, _Arguments], None]:
+    """Catches every error of a hook, so that it does not end a training that it only reports."""
+
+    @functools.wraps(hook)
+    def guarded(self: _Self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        try:
+            hook(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001, RUF100 - reported once; an error of a callback would kill every rank
+            self._report_once(error, hook.__name__)
+
+    return guarded  # type: ignore[return-value]  # wraps() calls it bound

@@ -1,0 +1,265 @@
+"""Values of steps as scripts pass them: numbers, arrays, and tensors that stay on their device until they are fetched.
+
+`host_row` converts what can be read without waiting. `DeviceValues` keeps the rest, detached, and fetches all of them
+in one transfer per framework. Imports no framework: a value of one exists only if the script has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+PENDING_MAX = 4096
+"""Most values that wait to be fetched, however fast the steps are."""
+NAN = float("nan")
+_REPLICATED = 0
+"""Sharding type of torch_xla for a tensor that every device holds whole."""
+
+
+class Pending(NamedTuple):
+    """A value on a device."""
+
+    tag: Any
+    """What the value belongs to; returned with it."""
+    value: Any
+    """Detached tensor or array."""
+    version: int
+    """Number of in-place changes of the tensor when it was passed."""
+
+
+class Fetched(NamedTuple):
+    """A value on the host."""
+
+    tag: Any
+    row: list[float]
+    """[number of elements]: a scalar has one, a value per core as many as there are cores."""
+
+
+def host_row(value: Any) -> list[float] | None:
+    """The elements of a value that can be read without waiting for a device; None if it is on a device.
+
+    Raises `TypeError` or `ValueError` if the value is not a number, nor an array or a sequence of numbers.
+    """
+    if isinstance(value, int | float):
+        return [float(value)]
+    if isinstance(value, list | tuple):
+        return None if any(_is_on_device(item) for item in value) else [float(item) for item in value]
+    if _is_on_device(value):
+        return None
+    if (elements := getattr(value, "tolist", None)) is not None:
+        return _flat(elements())
+    return [float(value)]
+
+
+def device_kind() -> str:
+    """The type of device that the script trains on, as far as its frameworks show without starting a device."""
+    xla = sys.modules.get("torch_xla.runtime")
+    if xla is not None:
+        return str(xla.device_type() or "XLA")
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        return str(jax.default_backend()).upper()
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return "CUDA" if cuda is not None and cuda.is_initialized() else "CPU"
+
+
+def _is_on_device(value: Any) -> bool:
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return bool(value.device.type != "cpu")
+    return jax is not None and isinstance(value, jax.Array)
+
+
+def _flat(elements: Any) -> list[float]:
+    if isinstance(elements, list):
+        return [number for element in elements for number in _flat(element)]
+    return [float(elements)]
+
+
+class DeviceValues:
+    """Values that wait on their devices. `add` and `fetch` are called by the thread that runs the training steps.
+
+    Another thread must not fetch tensors of torch_xla: the runtime ends the process if a tensor is read while its
+    buffer is being assigned.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._pending: list[Pending] = []
+        self._copies = False
+        """Whether values are copied on the device: the script changed or freed one after it had passed it."""
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, tag: Any, value: Any) -> None:
+        """Keeps a value: a tensor or array on a device, or a list of them with one per core. Does not wait."""
+        if self._pending and not self._copies and _is_changed(self._pending[-1]):
+            self._copies = True
+            self._warn(
+                "a tensor changed in place, or was donated, after it was passed to the run; its value is not known. "
+                "Later values are copied on the device first"
+            )
+        kept = _kept(value, copy=self._copies)
+        self._pending.append(Pending(tag, kept, _version(kept)))
+
+    def fetch(self, *, all_values: bool = False) -> list[Fetched]:
+        """Fetches the values that the device has computed or is computing, in the order in which they were passed.
+
+        A value of torch_xla that is not part of a program yet stays, because reading it would compile one, unless
+        `all_values` is true.
+        """
+        taken, self._pending = self._pending, []
+        ready = taken if all_values else taken[: _num_ready(taken)]
+        self._pending = taken[len(ready) :]
+        rows = _rows([pending.value for pending in ready])
+        return [
+            Fetched(pending.tag, [NAN] * len(row) if _is_changed(pending) else row)
+            for pending, row in zip(ready, rows, strict=True)
+        ]
+
+
+def _kept(value: Any, *, copy: bool) -> Any:
+    if isinstance(value, list | tuple):
+        return [_kept(item, copy=copy) for item in value]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        detached = value.detach()
+        # Replays of a CUDA graph write to the same memory without changing the version of the tensor.
+        return detached.clone() if copy or detached.device.type not in ("xla", "cpu") else detached
+    if hasattr(value, "copy_to_host_async"):
+        if copy:
+            value = value.copy()
+        value.copy_to_host_async()
+    return value
+
+
+def _version(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_version, value))
+    version: int = getattr(value, "_version", 0)
+    return version
+
+
+def _is_changed(pending: Pending) -> bool:
+    values = pending.value if isinstance(pending.value, list) else [pending.value]
+    if any(getattr(value, "is_deleted", bool)() for value in values):
+        return True
+    return _version(pending.value) != pending.version
+
+
+def _num_ready(pending: Sequence[Pending]) -> int:
+    """Number of values, from the oldest, that can be read without compiling a program."""
+    runtime = _xla_runtime()
+    if runtime is None:
+        return len(pending)
+    for number, item in enumerate(reversed(pending)):
+        tensors = [tensor for tensor in _tensors(item.value) if _is_xla(tensor)]
+        if not tensors or not any(runtime._check_tensor_need_materialization(tensors)):
+            return len(pending) - number
+    return 0
+
+
+def _tensors(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _rows(values: Sequence[Any]) -> list[list[float]]:
+    """The elements of each value, with one transfer for all tensors of a device type."""
+    flat = [tensor for value in values for tensor in _tensors(value)]
+    found: list[list[float]] = [[]] * len(flat)
+    for read, wanted in ((_read_xla, _is_xla), (_read_torch, _is_torch), (_read_jax, _is_jax), (_read_host, _is_any)):
+        places = [place for place, tensor in enumerate(flat) if not found[place] and wanted(tensor)]
+        if places:
+            for place, row in zip(places, read([flat[place] for place in places]), strict=True):
+                found[place] = row or [NAN]
+    rows, at = [], 0
+    for value in values:
+        many = len(_tensors(value))
+        rows.append([number for row in found[at : at + many] for number in row])
+        at += many
+    return rows
+
+
+def _xla_runtime() -> Any:
+    module = sys.modules.get("torch_xla")
+    return getattr(module, "_XLAC", None)
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_xla(value: Any) -> bool:
+    return _is_torch(value) and value.device.type == "xla" and _xla_runtime() is not None
+
+
+def _is_jax(value: Any) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)
+
+
+def _is_any(value: Any) -> bool:
+    return True
+
+
+def _read_xla(tensors: list[Any]) -> list[list[float]]:
+    """Reads tensors of torch_xla. Sharded ones are read shard by shard: reading one whole would compile a program."""
+    runtime = _xla_runtime()
+    is_sharded = [runtime._get_xla_sharding_type(tensor) not in (None, _REPLICATED) for tensor in tensors]
+    whole = [tensor for tensor, sharded in zip(tensors, is_sharded, strict=True) if not sharded]
+    parts = [tensor for tensor, sharded in zip(tensors, is_sharded, strict=True) if sharded]
+    wholes = iter(runtime._xla_get_cpu_tensors(whole) if whole else [])
+    shards = iter(zip(*_local_shards(runtime, parts), strict=True) if parts else [])
+    return [_joined(*next(shards)) if sharded else _flat(next(wholes).tolist()) for sharded in is_sharded]
+
+
+def _local_shards(runtime: Any, tensors: list[Any]) -> tuple[Any, Any]:
+    return runtime._get_local_shards(tensors), runtime._get_local_shard_replica_and_indices(tensors)
+
+
+def _joined(shards: Sequence[tuple[Any, str]], places: Sequence[tuple[int, Any]]) -> list[float]:
+    """The elements of a sharded tensor of this process, each once, in the order of their indices."""
+    pieces = []
+    for order, ((shard, _), (replica, indices)) in enumerate(zip(shards, places, strict=True)):
+        if replica == 0:
+            start = [index.start or 0 for index in indices] if isinstance(indices, list | tuple) else [order]
+            pieces.append((start, _flat(shard.tolist())))
+    return [number for _, piece in sorted(pieces) for number in piece]
+
+
+def _read_torch(tensors: list[Any]) -> list[list[float]]:
+    """Reads tensors of other devices. Those of one shape and type go in one transfer."""
+    torch = sys.modules["torch"]
+    found: list[list[float]] = [[]] * len(tensors)
+    groups: dict[Any, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        groups.setdefault((tensor.device, tensor.dtype, tensor.shape), []).append(place)
+    for places in groups.values():
+        for place, row in zip(places, torch.stack([tensors[place] for place in places]).tolist(), strict=True):
+            found[place] = _flat(row)
+    return found
+
+
+def _read_jax(arrays: list[Any]) -> list[list[float]]:
+    """Reads arrays of JAX; their transfers were started when they were passed. Donated arrays are NaN."""
+    return [_read_jax_array(array) for array in arrays]
+
+
+def _read_jax_array(array: Any) -> list[float]:
+    if array.is_deleted():
+        return [NAN] * max(1, array.size)
+    if not array.is_fully_addressable:
+        shards = sorted(
+            ([index.start or 0 for index in shard.index], _flat(shard.data.tolist()))
+            for shard in array.addressable_shards
+            if shard.replica_id == 0
+        )
+        return [number for _, row in shards for number in row]
+    return _flat(array.tolist())
+
+
+def _read_host(values: list[Any]) -> list[list[float]]:
+    return [[float(value)] for value in values]

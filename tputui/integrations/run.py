@@ -1,0 +1,436 @@
+"""`Run`: what a script calls to report its training. Created by `tputui.start`.
+
+No call waits for a device or a disk, and no call raises because of the reporting: an error is reported once, in the log
+of the script and in the journal. Every call of a run that reports nothing returns at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tputui.integrations import artifacts
+from tputui.integrations.pace import Pace
+from tputui.integrations.run_phases import EpochContext, Phases, Plan
+from tputui.integrations.run_process import RunProcess
+from tputui.integrations.step_recorder import REDUCED, StepRecorder, ThreadValues
+from tputui.telemetry import events as ev
+from tputui.telemetry.meters import AverageMeter
+
+LINES_MAX = 100
+"""Most lines of one call of `Run.text`."""
+_log = logging.getLogger("tputui")
+_clock = time.perf_counter
+
+
+class Run:
+    """A run as one process of a script reports it, or one thread of it if threads train a core each.
+
+    Use it from the thread that trains.
+    """
+
+    def __init__(
+        self,
+        process: RunProcess | None,
+        recorder: StepRecorder | None = None,
+        plan: Plan | None = None,
+        column: int = 0,
+    ) -> None:
+        """Use `tputui.start`. Without a process nothing is reported."""
+        self._is_off = process is None or recorder is None
+        """Whether calls do nothing: reporting is disabled, or the run is closed."""
+        self._warns_of_fork = False
+        """Whether the next step warns that this process was forked from that of the run."""
+        self._width = 0
+        """Values per step that `_record_plain` takes; 0 until they are known."""
+        self._record_plain: Callable[[int, Any], None] = _ignore
+        self._pace = Pace()
+        self._examples: int | None = None
+        """Of the newest step."""
+        self._batch = 0
+        """Most examples of a step; the last one of an epoch may have fewer."""
+        self._lr: Any = math.nan
+        self._epoch: EpochContext | None = None
+        self._uses_epochs = False
+        self._epoch_shift = 0
+        """Added to the script's number of an epoch."""
+        self._begun_at_step = 0
+        """Step before the epoch."""
+        self._column = column
+        if process is not None and recorder is not None:
+            self._process = process
+            self._recorder = recorder
+            self._plan = plan or Plan("")
+            self._values = ThreadValues(process, recorder, column)
+            self._phases = Phases(process, self._pace)
+            self._pictures = artifacts.Pictures(process.run_dir)
+            process.join(self._pace, self.report if column == 0 else None)
+
+    @property
+    def dir(self) -> Path | None:
+        """The directory of the run; None if nothing is reported."""
+        process = getattr(self, "_process", None)
+        return process.run_dir if process is not None else None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether calls report anything: not if reporting is disabled or the run is closed."""
+        return not self._is_off
+
+    def step(
+        self, loss: Any = None, examples: int | None = None, *, lr: float | None = None, step: int | None = None
+    ) -> None:
+        """Reports a step.
+
+        `loss`: a number, or an array or tensor with one element, or with one per core of this process, [cores]. A
+        tensor on a device stays there and is fetched about once a second. `examples`: examples of this step in this
+        process; without it there are no examples per second, and every step has the same weight in the meters. `lr`:
+        learning rate. `step`: its number, from 1; by default one more than before.
+        """
+        if self._is_off:
+            if self._warns_of_fork:
+                self._warn_of_fork()
+            return
+        try:
+            pace = self._pace
+            pace.step = step = pace.step + 1 if step is None else step
+            pace.num_steps += 1
+            pace.stepped_at = _clock()
+            if examples is not None:
+                pace.num_examples += examples
+                if examples != self._examples:
+                    self._weigh(step, examples)
+            if lr is not None:
+                self._lr = lr
+            kind = type(loss)
+            if kind is float and self._width == 1:
+                self._record_plain(step, (loss,))
+            elif kind is list and len(loss) == self._width and type(loss[0]) is float:
+                self._record_plain(step, loss)
+            else:
+                self._record(step, loss)
+        except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
+            self.warn_of(error, "run.step")
+
+    def meter(self, name: str, value: Any, n: int = 1, *, split: ev.Split = "train") -> None:
+        """Adds a value to an AverageMeter of the epoch: the mean over `n` examples; a tensor stays on its device."""
+        with self._guarded("run.meter") as active:
+            if active:
+                self._values.add(split, name, value, n)
+
+    def valid(self, metrics: Mapping[str, Any] | None = None, /, *, examples: int = 1, **values: Any) -> None:
+        """Reports the results of an evaluation: `run.valid(loss=0.31, accuracy=0.9, examples=1000)`.
+
+        They belong to the epoch that is open. Another call in the same epoch replaces the results of the same names.
+        """
+        with self._guarded("run.valid") as active:
+            if active:
+                for name, value in {**(metrics or {}), **values}.items():
+                    self._recorder.meters["valid"][name] = AverageMeter()
+                    self._values.add("valid", name, value, examples)
+                self._values.fetch()
+                self._report_meters("valid")
+
+    def epoch(self, number: int, *, of: int | None = None, steps: int | None = None) -> AbstractContextManager[None]:
+        """A context for one epoch, with its training and its evaluation: `with run.epoch(i, of=10):`.
+
+        `number` counts from 0 or from 1, as the first one does; views count from 1. `of`: number of epochs, and
+        `steps`: steps per epoch, for the progress and the time remaining.
+        """
+        return EpochContext(self, number, of, steps)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """A context for a part of the loop: `data`, `evaluate`, `save`, or a name of your own.
+
+        Its time is a section of the epoch. Evaluations and saves do not count as time of steps.
+        """
+        return contextlib.nullcontext() if self._is_off else self._phases.context(name)
+
+    def image(self, name: str, image: Any, *, example: str = "") -> None:
+        """Saves a picture and shows it with the epoch.
+
+        `image`: a PIL image, a matplotlib figure, or an array or tensor [height, width], [height, width, 3 or 4] or
+        [1 or 3, height, width], as uint8 or as floats from 0 to 1. `example` groups pictures of one example.
+        """
+        with self._guarded("run.image") as active:
+            if active:
+                epoch, step = self._process.epoch, self._pace.step
+                kept = self._pictures.save(name, image, example, epoch, step)
+                self._process.emit(ev.PicturesKept(t=time.time(), epoch=epoch, step=step, pictures=kept))
+
+    def text(self, text: str) -> None:
+        """Adds lines to the log of the run."""
+        with self._guarded("run.text") as active:
+            for line in str(text).splitlines()[:LINES_MAX] if active else ():
+                self._process.emit(ev.LogWritten(t=time.time(), line=line))
+
+    def checkpoint_saved(
+        self, path: str | Path, *, seconds: float = 0.0, best: bool = False, reason: str = "epoch"
+    ) -> None:
+        """Reports a checkpoint that the script saved, a file or a directory. `seconds`: wall time of the save."""
+        with self._guarded("run.checkpoint_saved") as active:
+            if active:
+                self._checkpoint_saved(path, seconds, best, reason)
+
+    def save_if_asked(self, save: Callable[[], Any]) -> bool:
+        """Calls `save()` if a save, or a stop with a save, was requested; returns whether it saved.
+
+        `save` may return the path of the checkpoint. If it raises, the request is refused with the reason and training
+        continues. Call it once per step, after `step`.
+        """
+        if self._is_off or not self._process.is_whole:
+            return False
+        try:
+            asked = self._process.requests.saves_due(self._pace.step)
+            return bool(asked) and self._save(save, asked)
+        except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
+            self.warn_of(error, "run.save_if_asked")
+            return False
+
+    def should_stop(self) -> bool:
+        """Whether the script shall leave its loop because a stop was requested. Call it once per step, after `step`,
+        and after `save_if_asked`."""
+        if self._is_off or not self._process.is_whole:
+            return False
+        try:
+            in_epoch = self._epoch is not None or not self._uses_epochs
+            return self._process.requests.stop_due(self._pace.step, in_epoch=in_epoch)
+        except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
+            self.warn_of(error, "run.should_stop")
+            return False
+
+    def close(self, outcome: ev.Outcome | None = None, reason: str = "") -> None:
+        """Reports the end of training, and closes the journal: by default `stopped` if a stop was requested, else
+        `done`. Later calls do nothing."""
+        if self._is_off:
+            return
+        try:
+            self._values.fetch(all_values=True)
+            if not self._process.leave():
+                return
+            self._recorder.flush()
+            self.report()
+            stopped = self._process.requests.finish(self._pace.step)
+            outcome = outcome or ("stopped" if stopped else "done")
+            self._process.end(outcome, reason or f"{outcome} at step {self._pace.step}")
+        except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end the script
+            self.warn_of(error, "run.close")
+        finally:
+            self._is_off = True
+
+    def close_after(self, error: BaseException) -> None:
+        """Reports that an exception ended training, and closes the journal. Ctrl-C and `sys.exit()` stop the run."""
+        name = type(error).__name__
+        if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self.close("stopped", f"ended by {name} at step {self._pace.step}")
+            return
+        with self._guarded("run.close") as active:
+            if active:
+                self._process.fail(error)
+        self.close("failed", f"{name}: {error}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.close_after(error)
+
+    def detach(self, *, warn: bool = False) -> None:
+        """Makes every later call do nothing, without writing anything. For a process forked from that of the run."""
+        self._warns_of_fork = warn and not self._is_off
+        self._is_off = True
+
+    def emit(self, event: ev.Event) -> None:
+        """Writes an event to the journal. For callbacks of frameworks."""
+        if not self._is_off:
+            self._process.emit(event)
+
+    def warn(self, text: str) -> None:
+        """Reports a warning, once per text. For callbacks of frameworks."""
+        if not self._is_off:
+            self._process.warn(text)
+
+    def warn_of(self, error: BaseException, where: str) -> None:
+        """Reports an error of the reporting itself, once per kind of error and place. For callbacks of frameworks."""
+        with contextlib.suppress(Exception):
+            self._process.warn_of(error, where)
+
+    def report(self) -> None:
+        """Writes plan, progress and meters. Called about once a second by the thread of the heartbeat."""
+        process, pace = self._process, self._pace
+        self._announce_plan()
+        since = pace.since_last()
+        if since is None:
+            return
+        num_steps, step_s, examples = since
+        process.requests.step_s = step_s
+        process.emit(
+            ev.ProgressReported(
+                t=time.time(),
+                epoch=process.epoch,
+                epoch_step=pace.step - self._begun_at_step,
+                step=pace.step,
+                step_s=step_s,
+                examples_per_s=examples * self._num_parts / step_s if examples else math.nan,
+                lr=float(self._lr),
+                report_steps=num_steps,
+            )
+        )
+        self._report_meters("train")
+
+    def begin_epoch(self, context: EpochContext) -> None:
+        """Begins an epoch. Called by its context."""
+        with self._guarded("run.epoch") as active:
+            if not active:
+                return
+            if not self._uses_epochs:
+                self._uses_epochs = True
+                self._epoch_shift = 1 if context.number <= 0 else 0
+            self._epoch = context
+            self._begun_at_step = self._pace.step
+            self._phases.take_sections()
+            self._pace.begin()
+            if self._column:
+                return
+            self._plan.take_epoch(context.num_epochs, context.num_steps)
+            self._recorder.begin_epoch()
+            self._process.epoch = context.number + self._epoch_shift
+            self._process.enter("executing")
+            first = self._pace.step + 1
+            self._process.emit(ev.EpochStarted(t=time.time(), epoch=self._process.epoch, first_step=first))
+
+    def end_epoch(self, took_s: float) -> None:
+        """Ends an epoch. Called by its context."""
+        with self._guarded("run.epoch") as active:
+            if not active:
+                return
+            self._epoch = None
+            self._values.fetch()
+            if self._column:
+                return
+            self._plan.take_steps(self._pace.step - self._begun_at_step)
+            self.report()
+            self._process.emit(self._epoch_ended(took_s, self._phases.take_sections()))
+
+    def _epoch_ended(self, took_s: float, sections_s: dict[str, float]) -> ev.Event:
+        valid_s = sections_s.get("evaluate", 0.0)
+        other_s = max(0.0, took_s - sum(sections_s.values()))
+        return ev.EpochEnded(
+            t=time.time(),
+            epoch=self._process.epoch,
+            step=self._pace.step,
+            train=self._recorder.readings("train"),
+            valid=self._recorder.readings("valid"),
+            train_s=max(0.0, took_s - valid_s),
+            valid_s=valid_s,
+            sections_s={**sections_s, "other": other_s + sections_s.get("other", 0.0)},
+            lr=float(self._lr),
+            best=False,
+        )
+
+    def _record(self, step: int, loss: Any) -> None:
+        """Records a loss that is not plain numbers of the usual shape, or the first one."""
+        if self._pace.num_steps == 1:
+            self._pace.begin_first()
+            if self._process.phase == "starting":
+                self._process.enter("executing")
+        if loss is None:
+            return
+        self._values.record(step, loss)
+        if not self._width and self._values.log is not None:
+            self._width, self._record_plain = self._values.width, self._values.log
+
+    def _weigh(self, step: int, examples: int) -> None:
+        self._examples = examples
+        self._batch = max(self._batch, int(examples))
+        if self._column == 0:
+            self._recorder.weigh(step, max(0, int(examples)))
+
+    @property
+    def _num_parts(self) -> int:
+        """Threads and processes that train as many examples as this one."""
+        return self._process.world_size * self._recorder.num_threads
+
+    def _announce_plan(self) -> None:
+        columns = max(1, self._recorder.num_columns // self._recorder.num_threads)
+        if not self._pace.num_steps:
+            return
+        first = self._pace.step - self._pace.num_steps + 1
+        plan = self._plan.announce(self._batch, columns, self._num_parts, first, float(self._lr))
+        if plan is not None:
+            self._process.emit(plan)
+
+    def _report_meters(self, split: ev.Split) -> None:
+        meters = self._recorder.readings(split)
+        if meters:
+            process = self._process
+            process.emit(
+                ev.MetersReported(
+                    t=time.time(),
+                    epoch=process.epoch,
+                    step=self._pace.step,
+                    split=split,
+                    meters=meters,
+                    reduced=REDUCED if split == "train" else "as the script reported it",
+                )
+            )
+
+    def _checkpoint_saved(self, path: str | Path, seconds: float, best: bool, reason: str) -> tuple[str, int]:
+        shown, num_bytes = artifacts.path_and_size(Path(path), self._process.run_dir)
+        self._process.emit(
+            ev.CheckpointSaved(
+                t=time.time(),
+                path=shown,
+                step=self._pace.step,
+                epoch=self._process.epoch,
+                bytes=num_bytes,
+                seconds=seconds,
+                reason=reason,
+                best=best,
+            )
+        )
+        return shown, num_bytes
+
+    def _save(self, save: Callable[[], Any], asked: list[Any]) -> bool:
+        requests, began = self._process.requests, _clock()
+        try:
+            with self._phases.context("save"):
+                saved = save()
+        except Exception as error:  # noqa: BLE001, RUF100 - a save that the user asked for must not end training
+            requests.save_failed(asked, f"the script could not save: {type(error).__name__}: {error}")
+            self._process.warn(f"the requested save failed: {type(error).__name__}: {error}; training continues")
+            return False
+        seconds = _clock() - began
+        shown, num_bytes = None, None
+        if isinstance(saved, str | Path):
+            shown, num_bytes = self._checkpoint_saved(saved, seconds, best=False, reason="request")
+        requests.saved(asked, self._pace.step, shown, num_bytes, seconds)
+        return True
+
+    @contextlib.contextmanager
+    def _guarded(self, where: str) -> Iterator[bool]:
+        """Yields whether the run is active; errors inside are reported once and go no further."""
+        try:
+            yield not self._is_off
+        except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
+            self.warn_of(error, where)
+
+    def _warn_of_fork(self) -> None:
+        self._warns_of_fork = False
+        _log.warning("this process was forked from that of the run; it reports nothing unless it calls tputui.start()")
+
+
+def _ignore(step: int, values: Any) -> None:
+    """Takes the values of a run that records none."""

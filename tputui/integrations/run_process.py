@@ -1,0 +1,242 @@
+"""`RunProcess`: one process of a run that a script reports: its journal, heartbeats and the requests to the run.
+
+Must not import a training framework.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tputui import __version__
+from tputui.integrations import device_values
+from tputui.integrations.pace import Pace
+from tputui.integrations.run_requests import RunRequests
+from tputui.telemetry import events as ev
+from tputui.telemetry import provenance, rundir
+from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.stack_frames import FRAMES_MAX, owner_of
+
+ROLE = "worker"
+HEARTBEAT_INTERVAL_S = 0.5
+REPORT_INTERVAL_S = 1.0
+_NAME_CHARS_MAX = 64
+_log = logging.getLogger("tputui")
+
+
+class RunProcess:
+    """One process of a run that a script reports. Thread-safe."""
+
+    def __init__(self, run_dir: Path, rank: int, world_size: int, *, supervised: bool, is_whole: bool = True) -> None:
+        """Opens the journal `worker-RANK`; `world_size` is the number of processes of the program.
+
+        Raises `FileExistsError` if this rank is reported already, and `OSError` if nothing can be written.
+        """
+        self.run_dir = run_dir
+        self.rank = rank
+        self.world_size = world_size
+        self.supervised = supervised
+        """Whether a supervisor launched the script, so that it answers the requests that the script does not."""
+        self.is_whole = is_whole
+        """Whether every process of the program can report to this run; else none of them serves requests, since the
+        others would not."""
+        self.reporter = Reporter(run_dir, ROLE, rank)
+        self.epoch = 0
+        """Epoch in training; 0 before the first."""
+        self._paces: list[Pace] = []
+        """Counters of the threads that train."""
+        self._num_open = 0
+        self._on_report: Callable[[], None] = _nothing
+        self._phase: ev.Phase = "starting"
+        self._since = time.monotonic()
+        self._warned: set[str] = set()
+        self._ended = threading.Event()
+        self._leaving = threading.Lock()
+        self.requests = RunRequests(self)
+        self._heartbeat = threading.Thread(target=self._beat_until_ended, name="tputui-heartbeat", daemon=True)
+        self._heartbeat.start()
+
+    def join(self, pace: Pace, on_report: Callable[[], None] | None) -> None:
+        """Adds a thread that trains; `on_report` is called about once a second by the thread of the heartbeat."""
+        self._paces.append(pace)
+        self._num_open += 1
+        if on_report is not None:
+            self._on_report = on_report
+
+    def leave(self) -> bool:
+        """Removes a thread that trains; returns whether it was the last one."""
+        with self._leaving:
+            self._num_open -= 1
+            return self._num_open <= 0
+
+    def declare(self, num_cores: int, num_threads: int) -> None:
+        """Reports the cores of this process, which are the columns of its values."""
+        first = self.rank * num_cores
+        device, strategy = device_values.device_kind(), "single"
+        if self.world_size > 1 or num_threads > 1:
+            strategy = "replica"
+        elif num_cores > 1:
+            strategy = "per core"
+        self.emit(
+            ev.TopologyDeclared(
+                t=time.time(),
+                strategy=strategy,
+                device=device,
+                num_cores=self.world_size * num_cores,
+                num_hosts=1,
+                host_index=0,
+                cores=list(range(first, first + num_cores)),
+            )
+        )
+
+        reason = "a script reports no device memory"
+        self.emit(ev.MemorySampled(t=time.time(), hbm=None, hbm_reason=reason))
+
+    @property
+    def step(self) -> int:
+        """Newest step."""
+        return max((pace.step for pace in self._paces), default=0)
+
+    @property
+    def phase(self) -> ev.Phase:
+        """The current phase."""
+        return self._phase
+
+    def enter(self, phase: ev.Phase) -> ev.Phase:
+        """Begins a phase; returns the one before."""
+        before = self._phase
+        if phase != before:
+            self._phase, self._since = phase, time.monotonic()
+        return before
+
+    def emit(self, event: ev.Event) -> None:
+        """Writes an event to the journal."""
+        self.reporter.emit(event)
+
+    def warn(self, text: str) -> None:
+        """Reports a warning, in the log of the script and in the journal. Each text is reported once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("%s", text)
+            self.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def warn_of(self, error: BaseException, where: str) -> None:
+        """Reports an error of the reporting itself, once per kind of error and place."""
+        kind = f"{where}: {type(error).__name__}"
+        if kind not in self._warned:
+            self._warned.add(kind)
+            what = f"{type(error).__name__}: {error}"
+            text = f"{where} failed: {what}; training continues, some values are missing"
+            _log.warning(text, exc_info=error)
+            self.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def fail(self, error: BaseException) -> None:
+        """Reports the exception that ends training."""
+        self.emit(
+            ev.FailureRaised(
+                t=time.time(),
+                error=type(error).__name__,
+                message=str(error),
+                traceback="".join(traceback.format_exception(error)),
+                phase=self._phase,
+                step=self.step,
+                frames=_user_frames(error),
+            )
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end was reported."""
+        return self._ended.is_set()
+
+    def end(self, outcome: ev.Outcome, reason: str) -> None:
+        """Reports the end and closes the journal. Later calls do nothing."""
+        if self._ended.is_set():
+            return
+        self.enter("ending")
+        self._ended.set()
+        if threading.current_thread() is not self._heartbeat:
+            self._heartbeat.join(HEARTBEAT_INTERVAL_S)
+        self.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.step, reason=reason))
+        self.reporter.close()
+
+    def _beat_until_ended(self) -> None:
+        due = time.monotonic() + REPORT_INTERVAL_S
+        while True:
+            self._beat()
+            if time.monotonic() >= due:
+                due = time.monotonic() + REPORT_INTERVAL_S - HEARTBEAT_INTERVAL_S / 2
+                self._guarded(self._on_report, "a report")
+            self._guarded(self.requests.poll, "a request")
+            if self._ended.wait(HEARTBEAT_INTERVAL_S):
+                return
+
+    def _beat(self) -> None:
+        now, phase_s = time.time(), time.monotonic() - self._since
+        self.emit(ev.HeartbeatSent(t=now, phase=self._phase, phase_s=phase_s, step=self.step, epoch=self.epoch))
+
+    def _guarded(self, call: Callable[[], None], where: str) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001, RUF100 - it would end the heartbeat, and the run would look lost
+            self.warn_of(error, where)
+
+
+def create_run(what: str, parent: Path, config: Mapping[str, Any]) -> Path:
+    """Creates the directory of a run named after the time and `what`. Raises `OSError`."""
+    now, number = time.time(), 1
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", what)[:_NAME_CHARS_MAX] or "run"
+    base = time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + name
+    origin = provenance.collect(Path.cwd())
+    while True:
+        manifest = rundir.Manifest(
+            run=base if number == 1 else f"{base}-{number}",
+            created=now,
+            version=__version__,
+            config_path=sys.argv[0] if sys.argv else "",
+            config=plain_config(config),
+            argv=list(sys.argv),
+            cwd=os.getcwd(),
+        ).with_provenance(origin)
+        try:
+            return rundir.create(parent, manifest)
+        except FileExistsError:
+            number += 1
+
+
+def plain_config(config: Any) -> Any:
+    """A configuration as JSON can hold it: names as text, numbers as they are, anything else as its text."""
+    if isinstance(config, Mapping):
+        return {str(name): plain_config(value) for name, value in config.items()}
+    if isinstance(config, list | tuple | set | frozenset):
+        return [plain_config(value) for value in config]
+    if isinstance(config, float) and not math.isfinite(config):
+        return str(config)
+    if config is None or isinstance(config, bool | str | float):
+        return config
+    if isinstance(config, int):
+        return config if abs(config) <= ev.INT_MAX else str(config)
+    return str(config)
+
+
+def _user_frames(error: BaseException) -> list[ev.CodeFrame]:
+    """The calls in the user's code that led to an error, newest first."""
+    found = [
+        ev.CodeFrame(file=call.filename, line=call.lineno or 0, function=call.name, owner="user")
+        for call in traceback.extract_tb(error.__traceback__)
+        if owner_of(call.filename) == "user"
+    ]
+    return found[::-1][:FRAMES_MAX]
+
+
+def _nothing() -> None:
+    pass

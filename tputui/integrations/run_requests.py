@@ -1,0 +1,203 @@
+"""The requests to a run that a script reports: to save and to stop, served when the script asks for them.
+
+The script declares what it serves by calling `should_stop` or `save_if_asked` for the first time (`RequestHandlingDeclared`).
+Without a supervisor, other requests are refused with that explanation; with one, they are left to it.
+
+The processes of one program must serve a request at the same step, or some would wait forever in a collective. Rank 0
+therefore chooses a step a few seconds ahead and writes it beside the request; the other ranks read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
+from tputui.telemetry.safe_open import read_small
+
+if TYPE_CHECKING:
+    from tputui.integrations.run_process import RunProcess
+
+STOPS: tuple[ev.RequestKind, ...] = ("stop", "stop_after_epoch", "stop_now")
+SAVES: tuple[ev.RequestKind, ...] = ("checkpoint",)
+AHEAD_S = 4.0
+"""Time from the choice of the step to that step, if several processes must serve a request at the same one."""
+AHEAD_STEPS_MIN = 8
+STEP_SUFFIX = ".step"
+_NUMBER_BYTES_MAX = 32
+_WHY_NOT: dict[ev.RequestKind, str] = {
+    **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),
+    **dict.fromkeys(SAVES, "the script does not call run.save_if_asked(...); add it to the loop"),
+    "stacks": "a script without a supervisor does not answer this; py-spy dump --pid PID prints its stacks",
+}
+
+
+class _Open:
+    """A request that was accepted and not carried out yet."""
+
+    def __init__(self, request: requests.Request) -> None:
+        self.request = request
+        self.due_step: int | None = None
+        """Step from which it is served; None until it is known."""
+        self.was_returned = False
+        """Whether the script was told to stop."""
+        self.was_saved = False
+
+
+class RunRequests:
+    """Polls the requests of a run, and answers them. Thread-safe."""
+
+    def __init__(self, process: RunProcess) -> None:
+        self._process = process
+        self._inbox = requests.Inbox(process.run_dir)
+        self._lock = threading.Lock()
+        self._accepted: set[ev.RequestKind] = set()
+        self._open: list[_Open] = []
+        self.num_threads = 1
+        """Threads of this process that train a core each."""
+        self.step_s = 0.0
+        """Newest step time."""
+
+    def _accept(self, kinds: Sequence[ev.RequestKind]) -> None:
+        """Declares that the script serves requests of these kinds from now on."""
+        with self._lock:
+            self._accepted.update(kinds)
+            accepted = sorted(self._accepted)
+        self._process.emit(ev.RequestHandlingDeclared(t=time.time(), kinds=accepted))
+
+    def poll(self) -> None:
+        """Reads new requests. Called by the thread of the heartbeat."""
+        for request in self._inbox.poll():
+            self._take(request)
+        for waiting in list(self._open):
+            if waiting.due_step is None:
+                waiting.due_step = self._due_step(waiting.request)
+
+    def stop_due(self, step: int, *, in_epoch: bool) -> bool:
+        """Whether the script shall stop now."""
+        if "stop" not in self._accepted:
+            self._accept(STOPS)
+        if not self._open:
+            return False
+        due = False
+        for waiting in self._due(step):
+            kind = waiting.request.kind
+            if kind in ("stop", "stop_now") or (kind == "stop_after_epoch" and not in_epoch):
+                due = waiting.was_returned = True
+        return due
+
+    def saves_due(self, step: int) -> list[_Open]:
+        """The requests for which the script shall save now. A request to stop asks for a save, too."""
+        if "checkpoint" not in self._accepted:
+            self._accept(SAVES)
+        if not self._open:
+            return []
+        return [w for w in self._due(step) if w.request.kind in ("checkpoint", "stop") and not w.was_saved]
+
+    def saved(self, served: list[_Open], step: int, path: str | None, num_bytes: int | None, seconds: float) -> None:
+        """Reports that the script saved for these requests."""
+        for waiting in served:
+            waiting.was_saved = True
+            if waiting.request.kind == "checkpoint":
+                self._close(waiting)
+                self._applied(waiting.request, step, path=path, num_bytes=num_bytes, seconds=seconds)
+
+    def save_failed(self, served: list[_Open], why: str) -> None:
+        """Reports that the script could not save for these requests."""
+        for waiting in served:
+            waiting.was_saved = True
+            if waiting.request.kind == "checkpoint":
+                self._close(waiting)
+                self._refused(waiting.request, why)
+
+    def finish(self, step: int) -> bool:
+        """Answers the open requests at the end of training; returns whether the script stopped for one of them."""
+        stopped = False
+        for waiting in list(self._open):
+            self._close(waiting)
+            if waiting.was_returned:
+                stopped = True
+                self._applied(waiting.request, step)
+            elif self._answers:
+                self._refused(waiting.request, "training ended before this was done")
+        return stopped
+
+    @property
+    def _answers(self) -> bool:
+        """Whether this process writes the receipts: the first rank does."""
+        return self._process.rank == 0
+
+    def _take(self, request: requests.Request) -> None:
+        process, kind = self._process, request.kind
+        if kind in self._accepted:
+            if self._answers:
+                now = time.time()
+                process.emit(
+                    ev.RequestSeen(t=now, request=request.id, kind=kind, phase=process.phase, step=process.step)
+                )
+            with self._lock:
+                self._open.append(_Open(request))
+        elif self._answers and not process.supervised:
+            now = time.time()
+            process.emit(ev.RequestSeen(t=now, request=request.id, kind=kind, phase=process.phase, step=process.step))
+            self._refused(request, _WHY_NOT[kind])
+
+    def _due(self, step: int) -> list[_Open]:
+        return [waiting for waiting in list(self._open) if waiting.due_step is not None and step >= waiting.due_step]
+
+    def _close(self, waiting: _Open) -> None:
+        with self._lock, contextlib.suppress(ValueError):
+            self._open.remove(waiting)
+
+    def _due_step(self, request: requests.Request) -> int | None:
+        process = self._process
+        path = process.run_dir / rundir.REQUESTS / f"{request.id}{STEP_SUFFIX}"
+        if process.world_size <= 1 and self.num_threads <= 1:
+            return 0
+        if process.rank:
+            return _number_in(path)
+        ahead = AHEAD_STEPS_MIN if not self.step_s else max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / self.step_s))
+        step = process.step + ahead if process.step else 0
+        if process.world_size > 1:
+            rundir.write_atomically(path, str(step).encode())
+        return step
+
+    def _applied(
+        self,
+        request: requests.Request,
+        step: int,
+        *,
+        path: str | None = None,
+        num_bytes: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        if self._answers:
+            self._process.emit(
+                ev.RequestApplied(
+                    t=time.time(),
+                    request=request.id,
+                    kind=request.kind,
+                    step=step,
+                    path=path,
+                    bytes=num_bytes,
+                    seconds=seconds,
+                )
+            )
+
+    def _refused(self, request: requests.Request, why: str) -> None:
+        if self._answers:
+            self._process.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
+
+
+def _number_in(path: Path) -> int | None:
+    """The number that rank 0 wrote; None if there is none yet."""
+    try:
+        return int(read_small(path, _NUMBER_BYTES_MAX))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,207 @@
+"""`tputui.start`: joins the run that launched the script, or creates one.
+
+A process has one journal. Threads of `torch_xla.launch`, which train a core each, share it with a `Run` each; everyone
+else in the process gets the same `Run`. A forked process must call `start` again: it does not inherit the journal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tputui.integrations.run import Run
+from tputui.integrations.run_phases import Plan
+from tputui.integrations.run_process import RunProcess, create_run
+from tputui.integrations.step_recorder import StepRecorder
+from tputui.telemetry import rundir
+from tputui.telemetry.rank_environment import RankInfo, rank_info
+
+DISABLED_VARIABLE = "TPUTUI_DISABLED"
+"""Environment variable that disables reporting, unless it is empty or `0`."""
+_log = logging.getLogger("tputui")
+_lock = threading.Lock()
+
+
+class _Joined:
+    """What this process reports to."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.process: RunProcess | None = None
+        self.recorder: StepRecorder | None = None
+        self.runs: dict[int, Run] = {}
+        """By column: the threads that train a core each; else only column 0."""
+        self.parent_dir: Path | None = None
+        """Run directory of the process that this one was forked from."""
+        self.is_hooked = False
+
+
+_joined = _Joined()
+
+
+def start(
+    config: Mapping[str, Any] | None = None,
+    *,
+    total_steps: int | None = None,
+    epochs: int | None = None,
+    name: str | None = None,
+    runs_dir: str | Path | None = None,
+    num_parameters: int = 0,
+) -> Run:
+    """Joins the run that launched this script (`tputui run -- ...`), else creates one. Never raises.
+
+    `config`: what to show as the configuration, such as `vars(args)`; a run that was launched has the configuration of
+    its launch. `total_steps` and `epochs`: planned steps of the run over all epochs, and number of epochs, for the
+    progress and the time remaining. `name`: name of a run that is created, after the time; by default that of the
+    script. `runs_dir`: the directory for it; by default `$TPUTUI_RUNS`, else `./runs`. `num_parameters`: number of
+    trainable parameters.
+
+    A second call in the same process returns the same run. With `TPUTUI_DISABLED=1` in the environment, and if nothing
+    can be written, the run does nothing.
+    """
+    what = name or Path(sys.argv[0] if sys.argv else "").stem or "run"
+    return _joined_run(Plan(what, total_steps, epochs, num_parameters), what, config or {}, runs_dir, None)
+
+
+def join(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, *, rank: int, world_size: int) -> Run:
+    """As `start`, for a callback of a framework that knows the rank of the process."""
+    return _joined_run(Plan(what), what, config, runs_dir, RankInfo(rank, None, world_size))
+
+
+def _joined_run(
+    plan: Plan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
+) -> Run:
+    with _lock:
+        try:
+            return _start(plan, what, config, runs_dir, info)
+        except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
+            _log.warning("nothing is reported to tputui: %s: %s", type(error).__name__, error)
+            return Run(None)
+
+
+def current() -> Run | None:
+    """The run of this process; None if it has joined none, or the run has ended."""
+    run = _joined.runs.get(0) if _joined.pid == os.getpid() else None
+    return run if run is not None and run.is_active else None
+
+
+def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user disabled reporting."""
+    return environ.get(DISABLED_VARIABLE, "") not in ("", "0")
+
+
+def _start(plan: Plan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None) -> Run:
+    if is_disabled():
+        return Run(None)
+    column, num_threads = _thread_column()
+    if (before := _joined.runs.get(column)) is not None and before.is_active:
+        return before
+    process, recorder = _joined.process, _joined.recorder
+    if process is None or recorder is None or process.has_ended:
+        _joined.runs.clear()
+        process = _joined.process = _open(what, config, runs_dir, info or _rank())
+        if process is None:
+            return Run(None)
+        recorder = _joined.recorder = StepRecorder(process)
+        recorder.num_threads = process.requests.num_threads = num_threads
+        _hook()
+    run = _joined.runs[column] = Run(process, recorder, plan, column)
+    return run
+
+
+def _open(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo) -> RunProcess | None:
+    """Opens the journal of this process; None if it is reported already, or only rank 0 can be shown."""
+    rank, world_size = info.rank or 0, info.world_size or 1
+    launched = os.environ.get(rundir.RUN_DIR_VARIABLE)
+    shared = launched or _joined.parent_dir
+    if shared is None:
+        if rank:
+            _log.info("rank %d is not shown; start the program with `tputui run -- ...` to show every rank", rank)
+            return None
+        parent = rundir.runs_dir(os.fspath(runs_dir) if runs_dir else None, os.environ)
+        process = RunProcess(
+            create_run(what, parent, config), 0, world_size, supervised=False, is_whole=world_size == 1
+        )
+        if world_size > 1:
+            process.warn(
+                f"only rank 0 of {world_size} is shown; start the program with `tputui run -- ...` to show all"
+            )
+        return process
+    try:
+        return RunProcess(Path(shared), rank, world_size, supervised=bool(launched))
+    except FileExistsError:
+        # The engine, or a callback of a framework, reports this process already; or another process has its rank.
+        _log.info("%s reports rank %d already; this process is not shown", shared, rank)
+        return None
+
+
+def _rank() -> RankInfo:
+    """The rank of this process: from the environment, else from torch.distributed if that is initialised."""
+    info = rank_info(os.environ)
+    if info.rank is not None and info.world_size is not None:
+        return info
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return RankInfo(distributed.get_rank(), info.local_rank, distributed.get_world_size(), ("torch.distributed",))
+    return info
+
+
+def _thread_column() -> tuple[int, int]:
+    """The column of this thread and the number of threads, if `torch_xla.launch` started a thread for each core."""
+    xla = sys.modules.get("torch_xla")
+    if xla is None or threading.current_thread() is threading.main_thread() or not _is_launched_thread():
+        return 0, 1
+    runtime: Any = sys.modules["torch_xla.runtime"]
+    return int(xla.device().index), int(runtime.addressable_device_count())
+
+
+def _is_launched_thread() -> bool:
+    frame = sys._getframe()
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        if frame.f_code.co_name == "_thread_fn" and frame.f_globals.get("__name__") == "torch_xla._internal.pjrt":
+            return True
+    return False
+
+
+def _hook() -> None:
+    """Closes the run when the process exits, and detaches it in forked processes."""
+    if _joined.is_hooked:
+        return
+    _joined.is_hooked = True
+    atexit.register(_close_at_exit)
+    os.register_at_fork(after_in_child=_after_fork)
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None:
+        # Processes of multiprocessing leave by os._exit, which skips atexit.
+        multiprocessing.Finalize(None, _close_at_exit, exitpriority=0)
+
+
+def _close_at_exit() -> None:
+    if _joined.pid != os.getpid():
+        return
+    error = getattr(sys, "last_value", None)
+    for run in list(_joined.runs.values()):
+        if run.is_active:
+            if isinstance(error, BaseException):
+                run.close_after(error)
+            else:
+                run.close()
+
+
+def _after_fork() -> None:
+    """In a forked child: the journal belongs to the parent, and its thread does not run here."""
+    global _joined, _lock
+    parent, _lock = _joined, threading.Lock()
+    for run in parent.runs.values():
+        run.detach(warn=True)
+    _joined = _Joined()
+    _joined.is_hooked = True
+    if parent.process is not None and not parent.process.has_ended:
+        _joined.parent_dir = parent.process.run_dir

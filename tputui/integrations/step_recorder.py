@@ -1,0 +1,208 @@
+"""Records what a script passes to its run at each step: per-core losses, throughput and AverageMeters.
+
+Numbers that are already on the host go into a `StepLog`, which costs the caller less than a microsecond. Values on a
+device are fetched about once a second. Meters are folded from the blocks of the log, by the thread of the heartbeat.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tputui.integrations.device_values import DeviceValues, host_row
+from tputui.integrations.run_process import RunProcess
+from tputui.telemetry import events as ev
+from tputui.telemetry.meters import AverageMeter
+from tputui.telemetry.step_log import FLOAT_BYTES, RawSteps, StepLog
+
+FETCH_INTERVAL_S = 1.0
+PENDING_MAX = 4096
+"""Most values on devices that wait to be fetched."""
+ROWS_OPEN_MAX = 4096
+"""Most steps that wait for the values of other threads."""
+REDUCED = "mean over the steps and cores of this process, weighted by their examples"
+NAN = float("nan")
+
+
+class MeterValue(NamedTuple):
+    """The tag of a meter's value on a device."""
+
+    split: ev.Split
+    name: str
+    num_examples: int
+
+
+class StepRecorder:
+    """The values of one process. Threads that train a core each share it, with a `ThreadValues` each."""
+
+    def __init__(self, process: RunProcess) -> None:
+        self._process = process
+        self._lock = threading.RLock()
+        self._log: StepLog | None = None
+        self.num_columns = 0
+        """Values per step in the journal: the cores of this process; 0 before the first step."""
+        self._unfolded: deque[tuple[int, bytes]] = deque()
+        """First step and values of blocks that are not in the meters yet."""
+        self._weights: deque[tuple[int, int]] = deque([(0, 1)])
+        """First step and number of examples per step from there on."""
+        self.meters: dict[ev.Split, dict[str, AverageMeter]] = {"train": {}, "valid": {}}
+        self._open_rows: dict[int, list[float]] = {}
+        self._open_counts: dict[int, int] = {}
+        self.num_threads = 1
+
+    def declare(self, num_columns: int) -> Callable[[int, Any], None]:
+        """Sets the number of values per step; returns the function that records the values of one step."""
+        with self._lock:
+            if self._log is None:
+                self.num_columns = num_columns
+                self._process.declare(num_columns, self.num_threads)
+                self._log = StepLog(self._take, self._process.reporter.clock, num_columns)
+                # The reporter's thread passes the last steps before a pause on.
+                self._process.reporter.follow(self._log)
+            return self._log.log
+
+    def weigh(self, step: int, examples: int) -> None:
+        """Sets the number of examples per step, from a step on."""
+        with self._lock:
+            self._weights.append((step, examples))
+
+    def put(self, step: int, column: int, row: Sequence[float]) -> None:
+        """Records the values of one thread; a step is written when every thread has passed its values."""
+        with self._lock:
+            log = self.declare(self.num_threads * len(row))
+            values = self._open_rows.setdefault(step, [NAN] * self.num_columns)
+            first = column * len(row)
+            values[first : first + len(row)] = row
+            count = self._open_counts[step] = self._open_counts.get(step, 0) + 1
+            if count == self.num_threads:
+                del self._open_rows[step], self._open_counts[step]
+                log(step, values)
+            elif len(self._open_rows) > ROWS_OPEN_MAX:
+                self._write_oldest()
+
+    def add(self, split: ev.Split, name: str, value: float, count: int) -> None:
+        """Adds a value to a meter: the mean over `count` examples."""
+        with self._lock:
+            self.meters[split].setdefault(name, AverageMeter()).add(value * count, count)
+
+    def begin_epoch(self) -> None:
+        """Starts the meters anew."""
+        with self._lock:
+            self.fold()
+            self.meters = {"train": {}, "valid": {}}
+
+    def readings(self, split: ev.Split) -> dict[str, ev.MeterReading]:
+        """The meters of a split."""
+        with self._lock:
+            self.fold()
+            return {name: meter.reading() for name, meter in self.meters[split].items() if meter.count}
+
+    def flush(self) -> None:
+        """Writes all values, also of steps that some threads have not passed."""
+        with self._lock:
+            while self._open_rows:
+                self._write_oldest()
+            if self._log is not None:
+                self._log.flush()
+
+    def fold(self) -> None:
+        """Adds the values written since the last call to the meter of the loss."""
+        with self._lock:
+            if self._log is not None:
+                self._log.flush()
+            while self._unfolded:
+                first, raw = self._unfolded.popleft()
+                self._fold_block(first, raw)
+
+    def _fold_block(self, first: int, raw: bytes) -> None:
+        meter = self.meters["train"].setdefault("loss", AverageMeter())
+        width = self.num_columns
+        values = struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)
+        for step, at in enumerate(range(0, len(values), width), first):
+            while len(self._weights) > 1 and self._weights[1][0] <= step:
+                self._weights.popleft()
+            count = self._weights[0][1]
+            # Values of a thread that ended early are missing.
+            known = [value for value in values[at : at + width] if not math.isnan(value)] or values[at : at + width]
+            meter.add(sum(known) / len(known) * count, count)
+
+    def _take(self, steps: RawSteps) -> None:
+        """Passes a block to the reporter, and a copy of it to the meters."""
+        raw = bytes(steps.raw)
+        self._unfolded.append((steps.first, raw))
+        steps.release()
+        self._process.reporter.put_steps(RawSteps(steps.t, steps.first, steps.cores, steps.metric, raw))
+
+    def _write_oldest(self) -> None:
+        step = min(self._open_rows)
+        self._open_counts.pop(step)
+        self.declare(self.num_columns)(step, self._open_rows.pop(step))
+
+
+class ThreadValues:
+    """The steps of one thread, which trains the cores in its columns. All but the counters belong to that thread."""
+
+    def __init__(self, process: RunProcess, recorder: StepRecorder, column: int) -> None:
+        self._process = process
+        self._recorder = recorder
+        self._column = column
+        self._devices = DeviceValues(process.warn)
+        self._fetched_at = time.perf_counter()
+        self.log: Callable[[int, Any], None] | None = None
+        """Records plain numbers, [width], without a detour; None until the first step, and with several threads."""
+        self.width = 0
+        """Values per step."""
+
+    def record(self, step: int, value: Any) -> None:
+        """Records the loss of a step; one on a device is fetched later."""
+        row = host_row(value)
+        if row is None:
+            self._devices.add(step, value)
+            now = time.perf_counter()
+            if now - self._fetched_at >= FETCH_INTERVAL_S or len(self._devices) >= PENDING_MAX:
+                self.fetch()
+        else:
+            if len(self._devices):
+                self.fetch()
+            self._put(step, row)
+
+    def add(self, split: ev.Split, name: str, value: Any, count: int) -> None:
+        """Adds a value to a meter; one on a device is fetched later."""
+        row = host_row(value)
+        if row is None:
+            self._devices.add(MeterValue(split, name, count), value)
+        elif row:
+            self._recorder.add(split, name, sum(row) / len(row), count)
+
+    def fetch(self, *, all_values: bool = False) -> None:
+        """Fetches the values that wait on devices."""
+        self._fetched_at = time.perf_counter()
+        if not len(self._devices):
+            return
+        for tag, row in self._devices.fetch(all_values=all_values):
+            if isinstance(tag, MeterValue):
+                self._recorder.add(tag.split, tag.name, sum(row) / len(row), tag.num_examples)
+            else:
+                self._put(tag, row)
+
+    def _put(self, step: int, row: list[float]) -> None:
+        if not row:
+            raise ValueError("the loss has no elements")
+        if not self.width:
+            self.width = len(row)
+        elif len(row) != self.width:
+            self._process.warn(
+                f"the loss has {len(row)} values in step {step}, and {self.width} before; it is left out"
+            )
+            row = [NAN] * self.width
+        if self._recorder.num_threads > 1:
+            self._recorder.put(step, self._column, row)
+            return
+        if self.log is None:
+            self.log = self._recorder.declare(len(row))
+        self.log(step, row)
