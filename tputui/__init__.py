@@ -8,9 +8,12 @@ In a script of your own, `tputui.start()` reports its training:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
 
+TYPE_CHECKING = False  # without the import of `typing`, which takes most of the time of `import tputui`
 if TYPE_CHECKING:
+    from typing import Any
+
     from tputui.integrations.run import Run as Run
     from tputui.integrations.start import start as start
 
@@ -18,14 +21,11 @@ __version__ = "0.1.0"
 __all__ = ["Run", "__version__", "start"]
 
 
+_HOMES = {"Run": "tputui.integrations.run", "start": "tputui.integrations.start"}
+
+
 def __getattr__(name: str) -> Any:
     """Imports the reporter API when it is used first."""
-    if name == "start":
-        from tputui.integrations.start import start
-
-        return start
-    if name == "Run":
-        from tputui.integrations.run import Run
-
-        return Run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,7 +1,8 @@
 """The requests to a run that a script reports: to save and to stop, served when the script asks for them.
 
-The script declares what it serves by calling `should_stop` or `save_if_asked` for the first time (`RequestHandlingDeclared`).
-Without a supervisor, other requests are refused with that explanation; with one, they are left to it.
+The script declares what it serves by calling `should_stop` or `save_if_asked` for the first time
+(`RequestHandlingDeclared`). Without a supervisor, other requests are refused with that explanation; with one, they are
+left to it.
 
 The processes of one program must serve a request at the same step, or some would wait forever in a collective. Rank 0
 therefore chooses a step a few seconds ahead and writes it beside the request; the other ranks read it.
