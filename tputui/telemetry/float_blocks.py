@@ -47,6 +47,14 @@ def pack_plain(raw: bytes | bytearray | memoryview) -> str:
     return "r" + binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
+def little_endian_bytes(values: array[float]) -> bytes:
+    """The bytes of float32 values in the order of blocks."""
+    if sys.byteorder == "big":
+        values = array(values.typecode, values)
+        values.byteswap()
+    return values.tobytes()
+
+
 def unpack(block: str, num_values: int) -> array[float]:
     """Decodes a block to `num_values` floats. Raises `BlockError`."""
     return _floats(unpack_bytes(block, num_values))

@@ -1,0 +1,113 @@
+"""Turns the logged training loss into steps: one value per core if the log names cores, else a single one. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
+
+ROWS_PER_EVENT = 256
+"""Steps in one event, which have one time."""
+WAITING_MAX = 4_096
+"""Steps that wait for the values of other cores; older ones are left out."""
+WAIT_S = 1.0
+"""Seconds to wait for further cores to appear before the first step is complete."""
+UNKNOWN = "unknown"
+REASON = "the logs of a script do not name its devices"
+
+
+class Row(NamedTuple):
+    """The loss of one step: a value per core."""
+
+    step: int
+    values: Sequence[float]
+
+
+class LossRows:
+    """Gathers the values of the cores of a step, in any order."""
+
+    def __init__(self, *, per_core: bool) -> None:
+        """`per_core`: the log names cores."""
+        self._per_core = per_core
+        self._cores: list[int] = []
+        """The cores in order, once they were declared."""
+        self._seen: set[int] = set()
+        self._since: float | None = None
+        self._waiting: dict[int, dict[int, float]] = {}
+        """The values by step and core."""
+        self.num_left_out = 0
+        """Steps left out because a core had no value."""
+
+    def add(self, core: int, step: int, value: float) -> None:
+        """Adds the value of a core; 0 if the log names no cores."""
+        self._seen.add(core)
+        self._waiting.setdefault(step, {})[core] = value
+
+    def events(self, now: float, *, final: bool = False) -> Iterator[ev.Event]:
+        """The complete steps since the last call, after the cores if they are new. `now` is unix time."""
+        if not self._waiting:
+            return
+        if self._since is None:
+            self._since = now
+        # Once the log has gone on to a second step, the first one has named all cores.
+        is_settled = not self._per_core or len(self._waiting) > 1 or now - self._since >= WAIT_S
+        if not self._cores and not (is_settled or final):
+            return
+        cores = sorted(self._seen)
+        if cores != self._cores:
+            self._cores = cores
+            yield topology(now, cores)
+        yield from steps_recorded(self._complete(), now)
+        while len(self._waiting) > WAITING_MAX:
+            del self._waiting[next(iter(self._waiting))]
+            self.num_left_out += 1
+
+    def _complete(self) -> list[Row]:
+        size = len(self._cores)
+        steps = [step for step, row in self._waiting.items() if len(row) == size]
+        rows = [(step, self._waiting.pop(step)) for step in steps]
+        return [Row(step, [values[core] for core in self._cores]) for step, values in rows]
+
+
+def topology(t: float, cores: list[int]) -> ev.TopologyDeclared:
+    """The cores that a log names, at the unix time `t`."""
+    return ev.TopologyDeclared(
+        t=t,
+        strategy=UNKNOWN,
+        device=UNKNOWN,
+        device_reason=REASON,
+        num_cores=len(cores),
+        num_hosts=1,
+        host_index=0,
+        cores=cores,
+    )
+
+
+def steps_recorded(rows: Sequence[Row], now: float) -> Iterator[ev.StepsRecorded]:
+    """The steps as events; consecutive ones together."""
+    start = 0
+    for place in range(1, len(rows) + 1):
+        is_next = place < len(rows) and rows[place].step == rows[place - 1].step + 1
+        if is_next and place - start < ROWS_PER_EVENT:
+            continue
+        yield _event(rows[start:place], now)
+        start = place
+
+
+def _event(rows: Sequence[Row], now: float) -> ev.StepsRecorded:
+    values = array("f", [value for row in rows for value in row.values])
+    mean, least, greatest, bad = float_blocks.summarise(values)
+    return ev.StepsRecorded(
+        t=now,
+        first=rows[0].step,
+        n=len(rows),
+        cores=len(rows[0].values),
+        mean=mean,
+        min=least,
+        max=greatest,
+        bad=bad,
+        block=float_blocks.pack(float_blocks.little_endian_bytes(values)),
+    )

@@ -1,0 +1,201 @@
+"""What the tag of a logged value means: the name of its metric, its split, and its core.
+
+The rule, in this order; letters may be upper or lower case:
+
+1. A pattern of the user (`[script.tags]`), if it matches the whole tag.
+2. A core is named by `core`, `rank`, `replica`, `device`, `shard`, `worker`, `process`, `tpu`, `gpu` or `xla` with a
+   number, as a part of its own or at the end of a part: `loss/core3`, `loss_rank3`, `rank3/loss`, `[xla:0] loss`.
+3. A split is named by a part of its own, or by the beginning or end of the last part: `train/loss`, `Loss/valid`,
+   `eval_loss`, `acc_val`. `test` stays in the name, and its values count as validation.
+4. The rest is the name. `Loss` and `loss/loss` become `loss`.
+
+Two tags never become the same metric: the second one keeps its tag as its name. Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import NamedTuple
+
+from tputui.telemetry.events import Split
+
+CORE_MAX = 1 << 16
+LOSS = "loss"
+LOSS_NAMES = (
+    "loss", "loss_step", "step_loss", "batch_loss", "loss_batch", "total_loss", "loss_total", "global_avg_loss",
+    "avg_loss", "loss_avg", "mean_loss", "loss_mean", "lm_loss", "nll_loss", "ce_loss", "cross_entropy_loss",
+    "cross_entropy", "loss_epoch", "epoch_loss",
+)  # fmt: skip
+"""Names of the training loss, the preferred one first."""
+NAMES_MAX = 4_096
+"""Tags whose meaning is stored; further ones are left out."""
+
+_SPLITS: dict[str, Split] = {
+    **dict.fromkeys(("train", "training", "tr"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "eval", "evaluation", "dev"), "valid"),
+}  # fmt: skip
+_SPLIT = "|".join(sorted(_SPLITS, key=len, reverse=True))
+_SEPARATOR = r"[_.:\- ]"
+_CORE = r"(?:local_rank|core|rank|replica|device|shard|worker|process|proc|tpu|gpu|xla)[_:\-. ]?(\d{1,5})"
+_BRACKETED_CORE = re.compile(rf"\s*\[\s*{_CORE}\s*\]\s*", re.IGNORECASE)
+_CORE_PART = re.compile(_CORE, re.IGNORECASE)
+_CORE_END = re.compile(rf"(.+?){_SEPARATOR}{_CORE}", re.IGNORECASE)
+_SPLIT_START = re.compile(rf"({_SPLIT}){_SEPARATOR}+(.+)", re.IGNORECASE)
+_SPLIT_END = re.compile(rf"(.+?){_SEPARATOR}+({_SPLIT})", re.IGNORECASE)
+_TEST = re.compile(r"(?:.*[/_.:\- ])?test(?:ing)?(?:[/_.:\- ].*)?", re.IGNORECASE | re.DOTALL)
+
+
+class TagMeaning(NamedTuple):
+    """What a tag means."""
+
+    name: str
+    """Name of the metric, without split and core."""
+    split: Split
+    core: int | None = None
+    """Global index of the core; None if the tag names none."""
+
+    @property
+    def label(self) -> str:
+        """The name, with the core if there is one."""
+        return self.name if self.core is None else f"{self.name}/core{self.core}"
+
+
+class BadPattern(ValueError):
+    """A pattern for tags cannot be used; the message is the reason."""
+
+
+class TagRule:
+    """The rule by which tags are read, with the pattern of the user if there is one."""
+
+    def __init__(self, pattern: str | None = None, loss: str | None = None) -> None:
+        """`pattern` is a regular expression with the group `name`, and optionally `split` and `core`; `loss` is the tag
+        that is the training loss. Raises `BadPattern`."""
+        self._pattern = _compiled(pattern) if pattern else None
+        self.loss = loss or None
+
+    def meaning_of(self, tag: str) -> TagMeaning:
+        """What a tag means, regardless of other tags."""
+        found = self._pattern.fullmatch(tag) if self._pattern is not None else None
+        return meaning_of(tag) if found is None else _by_groups(found.groupdict(), tag)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise BadPattern(f"{pattern!r} is not a regular expression: {error}") from None
+    groups = set(compiled.groupindex)
+    if "name" not in groups:
+        raise BadPattern(f"{pattern!r} has no group (?P<name>...)")
+    if others := groups - {"name", "split", "core"}:
+        raise BadPattern(f"{pattern!r} has a group {sorted(others)[0]!r}; expected name, split and core")
+    return compiled
+
+
+def _by_groups(groups: dict[str, str | None], tag: str) -> TagMeaning:
+    split, core = groups.get("split") or "", groups.get("core") or ""
+    name = groups["name"] or tag
+    is_valid = split.lower() not in ("", *(word for word, of in _SPLITS.items() if of == "train"))
+    number = int(core) if core.isascii() and core.isdecimal() and len(core) <= 5 else None
+    return TagMeaning(_canonical(name), "valid" if is_valid else "train", number)
+
+
+def meaning_of(tag: str) -> TagMeaning:
+    """What a tag means by the rule above, without a pattern of the user."""
+    rest, core = _without_core(tag)
+    if _TEST.fullmatch(rest):
+        return TagMeaning(rest, "valid", core)
+    parts = [part for part in rest.split("/") if part]
+    split: Split | None = None
+    for place, part in enumerate(parts):
+        split = _SPLITS.get(part.lower())
+        if split is not None and len(parts) > 1:
+            del parts[place]
+            break
+        split = None
+    if split is None and parts:
+        parts[-1], split = _without_split(parts[-1])
+    return TagMeaning(_canonical("/".join(parts) or tag), split or "train", core)
+
+
+def _without_core(tag: str) -> tuple[str, int | None]:
+    """A tag without the part that names a core, and the core."""
+    bracketed = _BRACKETED_CORE.search(tag)
+    if bracketed is not None:
+        rest = f"{tag[: bracketed.start()]}/{tag[bracketed.end() :]}".strip("/")
+        return (rest, int(bracketed[1])) if rest else (tag, None)
+    parts = tag.split("/")
+    for place, part in enumerate(parts):
+        if (whole := _CORE_PART.fullmatch(part)) is not None and len(parts) > 1:
+            return "/".join(parts[:place] + parts[place + 1 :]), int(whole[1])
+        if (end := _CORE_END.fullmatch(part)) is not None:
+            return "/".join([*parts[:place], end[1], *parts[place + 1 :]]), int(end[2])
+    return tag, None
+
+
+def _without_split(part: str) -> tuple[str, Split | None]:
+    if (start := _SPLIT_START.fullmatch(part)) is not None:
+        return start[2], _SPLITS[start[1].lower()]
+    if (end := _SPLIT_END.fullmatch(part)) is not None:
+        return end[1], _SPLITS[end[2].lower()]
+    return part, None
+
+
+def _canonical(name: str) -> str:
+    """The name; `loss` however often and in whatever case it is written."""
+    return LOSS if set(name.lower().split("/")) == {LOSS} else name
+
+
+def loss_rank(meaning: TagMeaning) -> int | None:
+    """How likely a metric is the training loss, 0 most; None if it is not.
+
+    First the names of `LOSS_NAMES`, then names with such a last part (`learning/loss`), then names with the word
+    `loss`; only of the training split.
+    """
+    if meaning.split != "train":
+        return None
+    name = meaning.name.lower().replace(" ", "_").replace("-", "_").replace(".", "_")
+    for base, wanted in ((0, name), (len(LOSS_NAMES), name.rpartition("/")[2])):
+        if wanted in LOSS_NAMES:
+            return base + LOSS_NAMES.index(wanted)
+    return 2 * len(LOSS_NAMES) if LOSS in re.split(r"[/_]", name) else None
+
+
+class TagNames:
+    """Gives every tag of every log a metric of its own."""
+
+    def __init__(self, rule: TagRule) -> None:
+        self._rule = rule
+        self._known: dict[tuple[str, str], TagMeaning] = {}
+        self._taken: dict[tuple[str, Split], str] = {}
+        """The log that has a metric, by label and split."""
+        self.num_left_out = 0
+        """Tags left out because there are too many."""
+
+    def meaning_of(self, source: str, tag: str) -> TagMeaning | None:
+        """What a tag of a log means. The same metric for the same tag always, and never for another one.
+
+        None if there are too many tags.
+        """
+        key = (source, tag)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        if len(self._known) >= NAMES_MAX:
+            self.num_left_out += 1
+            return None
+        meaning = self._rule.meaning_of(tag)
+        if (meaning.label, meaning.split) in self._taken:
+            numbered = (f"{tag} ({source}, {number})" for number in itertools.count(2))
+            names = itertools.chain((tag, f"{tag} ({source})"), numbered)
+            free = next(name for name in names if (name, meaning.split) not in self._taken)
+            meaning = TagMeaning(free, meaning.split)
+        self._known[key] = meaning
+        self._taken[meaning.label, meaning.split] = source
+        return meaning
+
+    def is_known(self, tag: str) -> bool:
+        """Whether a log has the metric of a tag."""
+        meaning = self._rule.meaning_of(tag)
+        return any((name, meaning.split) in self._taken for name in (meaning.label, meaning.name))

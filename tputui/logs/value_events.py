@@ -1,0 +1,222 @@
+"""Turns values that were read from logs into events of a run. Pure.
+
+Every value becomes part of a `ValuesLogged`, exactly. The training loss also becomes `StepsRecorded`, per core if its
+tags name cores; the values of single cores are only recorded there, as float32. Epochs and the pace are derived if the
+log has epochs, steps and times.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from tputui.logs.epochs import EpochTracker
+from tputui.logs.loss_rows import LossRows
+from tputui.logs.tags import TagMeaning, TagNames, TagRule, loss_rank
+from tputui.logs.values import LoggedValue
+from tputui.telemetry import events as ev
+from tputui.telemetry.logged_values import CONSOLE, VALUES_PER_EVENT, LoggedColumns, values_logged
+
+PACE_INTERVAL_S = 1.0
+"""Shortest time over which the step time is measured."""
+_LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*)?", re.IGNORECASE)
+"""Names of the learning rate: `lr-Adam` is that of Lightning's monitor."""
+
+
+class _Column:
+    """Values of one tag that are not events yet."""
+
+    def __init__(self, source: str, tag: str, meaning: TagMeaning) -> None:
+        self.source = source
+        self.tag = tag
+        self.meaning = meaning
+        self.is_loss = False
+        self.num_values = 0
+        self.values: list[float] = []
+        self.steps: list[int] = []
+        self.times: list[float] = []
+        self.epochs: list[float] = []
+
+    def clear(self) -> None:
+        """Removes the values."""
+        self.values, self.steps, self.times, self.epochs = [], [], [], []
+
+
+class ValueEvents:
+    """Gathers values of one run from all of its logs."""
+
+    def __init__(self, rule: TagRule | None = None) -> None:
+        self._rule = rule or TagRule()
+        self._files = TagNames(self._rule)
+        self._console = TagNames(self._rule)
+        self._columns: dict[tuple[str, str], _Column | None] = {}
+        self._loss: str | None = None
+        """Name of the metric that is the training loss, once it is known."""
+        self._per_core = False
+        self._rows = LossRows(per_core=False)
+        self._epochs = EpochTracker()
+        self._pace = _Pace()
+        self._events: list[ev.Event] = []
+        self._warned = False
+        self._lr = math.nan
+        self._loss_from_console = -1
+        """Newest step whose loss was read from the console."""
+        self.newest_step = 0
+        self.newest_t = 0.0
+        """Newest time of a value, in unix seconds; 0 before the first."""
+        self.num_values = 0
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch; 0 if unknown."""
+        return self._epochs.number
+
+    def take(self, source: str, values: Sequence[LoggedValue], now: float) -> None:
+        """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
+
+        A metric that a file has is not taken from the console.
+        """
+        columns = self._columns
+        for tag, step, t, value, epoch in values:
+            key = (source, tag)
+            column = columns[key] if key in columns else self._add_column(source, tag, now)
+            if column is None or (source == CONSOLE and self._files.is_known(tag)):
+                continue
+            column.num_values += 1
+            if step is None:
+                step = column.num_values
+            column.values.append(value)
+            column.steps.append(step)
+            column.times.append(math.nan if t is None else t)
+            column.epochs.append(math.nan if epoch is None else epoch)
+            if step > self.newest_step:
+                self.newest_step = step
+            if epoch is not None:
+                self._epochs.add(column.meaning, value, step, epoch, now)
+            if t is not None and t > self.newest_t:
+                self.newest_t = t
+            if len(column.values) == VALUES_PER_EVENT:
+                self._flush(column, now)
+        self.num_values += len(values)
+
+    def events(self, now: float, *, final: bool = False) -> list[ev.Event]:
+        """The events of the values since the last call, at the unix time `now`. `final`: no more values follow."""
+        self._decide()
+        for column in self._columns.values():
+            if column is not None and column.values:
+                self._flush(column, now)
+        self._events += self._rows.events(now, final=final)
+        self._events += self._epochs.events(now, self._lr, final=final)
+        progress = self._pace.event(now, self._epochs, self._lr)
+        if progress is not None:
+            self._events.append(progress)
+        found, self._events = self._events, []
+        return found
+
+    def _add_column(self, source: str, tag: str, now: float) -> _Column | None:
+        names = self._console if source == CONSOLE else self._files
+        meaning = names.meaning_of(source, tag)
+        column = _Column(source, tag, meaning) if meaning is not None else None
+        if meaning is None:
+            if not self._warned:
+                self._warned = True
+                self._events.append(
+                    ev.WarningRaised(t=now, text=f"{source}: too many metrics; {tag[:100]} and others are left out")
+                )
+            return None
+        self._columns[source, tag] = column
+        if self._loss is not None and column is not None:
+            column.is_loss = self._is_loss(column)
+        return column
+
+    def _decide(self) -> None:
+        """Chooses the metric that is the training loss among those known so far."""
+        if self._loss is not None:
+            return
+        ranked = []
+        for place, column in enumerate(self._columns.values()):
+            if column is None:
+                continue
+            rank = loss_rank(column.meaning) if self._rule.loss is None else -1 if self._is_named(column) else None
+            if rank is not None:
+                ranked.append((rank, place, column.meaning.name))
+        if ranked:
+            self._loss = min(ranked)[2]
+            for column in self._columns.values():
+                if column is not None:
+                    column.is_loss = self._is_loss(column)
+            found = [column for column in self._columns.values() if column is not None and column.is_loss]
+            self._per_core = any(column.meaning.core is not None for column in found)
+            self._rows = LossRows(per_core=self._per_core)
+
+    def _is_named(self, column: _Column) -> bool:
+        """Whether the user named the tag, or the metric, as the loss."""
+        return self._rule.loss in (column.tag, column.meaning.name)
+
+    def _is_loss(self, column: _Column) -> bool:
+        return column.meaning.split == "train" and column.meaning.name == self._loss
+
+    def _flush(self, column: _Column, now: float) -> None:
+        self._decide()
+        values, steps, times, epochs = column.values, column.steps, column.times, column.epochs
+        meaning = column.meaning
+        has_epochs = not all(map(math.isnan, epochs))
+        if meaning.split == "train" and _LR.fullmatch(meaning.name):
+            self._lr = values[-1]
+        if column.is_loss:
+            self._add_loss(column, now)
+        if not (column.is_loss and meaning.core is not None):
+            columns = LoggedColumns(values, steps, times, epochs if has_epochs else None)
+            self._events.append(values_logged(now, meaning.label, meaning.split, column.tag, column.source, columns))
+        column.clear()
+
+    def _add_loss(self, column: _Column, now: float) -> None:
+        core = column.meaning.core
+        if core is None and self._per_core:
+            return
+        if core is not None and not self._per_core:
+            # Until now there was one loss; the first core's takes its place.
+            self._per_core, self._rows = True, LossRows(per_core=True)
+        for value, step in zip(column.values, column.steps, strict=True):
+            if column.source == CONSOLE:
+                self._loss_from_console = step
+            elif core is None and step <= self._loss_from_console:
+                continue
+            self._rows.add(core or 0, step, value)
+        newest_t = column.times[-1]
+        self._pace.add(column.steps[-1], newest_t if not math.isnan(newest_t) else now)
+
+
+class _Pace:
+    """The time of a step, from the times of two reports of the loss."""
+
+    def __init__(self) -> None:
+        self._from: tuple[int, float] | None = None
+        self._to: tuple[int, float] | None = None
+
+    def add(self, step: int, t: float) -> None:
+        """Adds a step and the unix time at which it was logged."""
+        if self._from is None or step < self._from[0] or t < self._from[1]:
+            self._from = (step, t)
+        elif self._to is None or step > self._to[0]:
+            self._to = (step, t)
+
+    def event(self, now: float, epochs: EpochTracker, lr: float) -> ev.ProgressReported | None:
+        """The progress, if the steps since the last one took long enough."""
+        if self._from is None or self._to is None or self._to[1] - self._from[1] < PACE_INTERVAL_S:
+            return None
+        (first, since), (last, until) = self._from, self._to
+        self._from, self._to = self._to, None
+        if last <= first:
+            return None
+        return ev.ProgressReported(
+            t=now,
+            epoch=epochs.number,
+            epoch_step=max(0, last - epochs.first_step + 1) if epochs.number else last,
+            step=last,
+            step_s=(until - since) / (last - first),
+            examples_per_s=math.nan,
+            lr=lr,
+            report_steps=last - first,
+        )
