@@ -12,6 +12,7 @@ from tputui.cli import launch
 from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
+from tputui.logs.tags import BadPattern, TagRule
 from tputui.supervise.command import UserCommand, environment
 from tputui.telemetry import redaction
 
@@ -34,6 +35,10 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
     if not cwd.is_dir():
         words = f"{inert(source)}: script.cwd: {inert(str(cwd))} is not a directory"
         raise CommandError(ExitCode.USAGE, words)
+    try:
+        TagRule(script.tags.pattern)
+    except BadPattern as error:
+        raise CommandError(ExitCode.USAGE, f"{inert(source)}: script.tags.pattern: {inert(str(error))}") from None
     env = environment(os.environ if environ is None else environ, script.env)
     program = script.command[0]
     problem = _problem(program, cwd, env.get("PATH", os.defpath))

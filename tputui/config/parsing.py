@@ -135,7 +135,9 @@ def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequenc
     check_values(tables, source_of)
     known = {name: [*cls.__struct_fields__] for name, cls in SCRIPT_TABLES.items()}
     for name, keys in known.items():
-        table = tables.get(name, {}) if name else tables
+        table: Any = tables
+        for part in name.split(".") if name else ():
+            table = table.get(part, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{source_of(name)}: {name} must be a table: [{name}]")
         for key in table:

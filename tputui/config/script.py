@@ -32,6 +32,16 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
 
 
+class TagsConfig(Table, frozen=True, kw_only=True):
+    """What the tags of values mean that a command logs, if the usual rule does not fit; see the guide."""
+
+    pattern: str | None = None
+    """Regular expression for whole tags, with the group `name` and optionally `split` and `core`, such as
+    `(?P<split>\\w+)\\.(?P<name>\\w+)@(?P<core>\\d+)`. Tags that it does not match keep the usual rule."""
+    loss: str | None = None
+    """Tag or metric that is the training loss."""
+
+
 class ScriptConfig(Table, frozen=True, kw_only=True):
     """A command of the user that is run as it is."""
 
@@ -46,6 +56,11 @@ class ScriptConfig(Table, frozen=True, kw_only=True):
     terminal."""
     stop_grace_s: float = STOP_GRACE_S
     """Seconds from a request to stop until SIGTERM, for a command that is still running."""
+    logs: list[str] = msgspec.field(default_factory=list)
+    """Log files to read besides those that are found: paths in which `*` and `**` match any name and any directories,
+    relative to the command's working directory."""
+    tags: TagsConfig = msgspec.field(default_factory=TagsConfig)
+    """What the tags of logged values mean."""
 
 
 class ScriptRun(Table, frozen=True, kw_only=True):
@@ -55,7 +70,7 @@ class ScriptRun(Table, frozen=True, kw_only=True):
     """A command of your own."""
 
 
-SCRIPT_TABLES: dict[str, type[Table]] = {"": ScriptRun, SCRIPT: ScriptConfig}
+SCRIPT_TABLES: dict[str, type[Table]] = {"": ScriptRun, SCRIPT: ScriptConfig, f"{SCRIPT}.tags": TagsConfig}
 """The tables of such a file; the top of the file under an empty name."""
 
 

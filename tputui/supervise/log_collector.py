@@ -1,31 +1,71 @@
-"""Collects what a command of the user writes: its console output, as the events of the journal `logs-0`.
+"""Collects what a command of the user writes: its log files and its console output, as the events of `logs-0`.
 
-The command need not know of tputui, so the supervisor reports for it: a heartbeat every second, with the newest step
-that its output names.
+The command need not know of tputui, so the supervisor reports for it: a heartbeat every second, and the values that it
+logs. A thread reads the logs, so that the supervisor never waits for a disk. Once a process of the command reports
+through the API, only the heartbeat goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tputui.logs.formats import open_log
+from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
+from tputui.logs.tensorboard_dir import EventFileReader
+from tputui.logs.value_events import ValueEvents
+from tputui.logs.values import LoggedValue, LogReader, UnknownLog
+from tputui.supervise.log_files import LogFinder, is_named_log, shown_path
 from tputui.telemetry import events as ev
+from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.reporter import Reporter
 
 HEARTBEAT_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 0.2
+"""Seconds between two looks at the logs."""
+EVENTS_INTERVAL_S = 0.5
+"""Seconds between two batches of events."""
+VALUES_PER_LOOK = 50_000
+"""Values read in one look; the rest is read in the next one, after a short pause."""
+PAUSE_S = 0.02
+LOGS_MAX = 1_000
+CLOSE_S = 5.0
+TRIES_MAX = 50
+"""Looks at a file that is not recognised yet, because its first line is not complete."""
+
+
+class _Log:
+    """One log that is read."""
+
+    def __init__(self, path: Path, source: str, prefix: str, reader: LogReader, *, is_accepted: bool) -> None:
+        self.path = path
+        self.source = source
+        self.prefix = prefix
+        self.reader = reader
+        self.is_accepted = is_accepted
+        """Whether its values are known to be metrics."""
+        self.is_damage_reported = False
+
+    def read(self) -> list[LoggedValue]:
+        """The next values. Raises `OSError`."""
+        values = self.reader.read()
+        if not self.prefix:
+            return values
+        return [value._replace(tag=f"{self.prefix}/{value.tag}") for value in values]
 
 
 class LogCollector:
-    """Reports for one command. Not thread-safe; no method blocks or raises."""
+    """Reports for one command. No method blocks or raises; only `close` waits, for a few seconds at most."""
 
     def __init__(self, run_dir: Path, pid: int, reporter: Reporter, script_config: Mapping[str, Any]) -> None:
         """`pid` is the command, `reporter` writes the journal `logs-0`, `script_config` is the table `[script]`."""
         self._run_dir = run_dir
         self._pid = pid
         self._reporter = reporter
-        self._config = script_config
         self._started = time.time()
         self._beat_due = self._started
         self.newest_step = 0
@@ -34,21 +74,167 @@ class LogCollector:
         """Lines of console output so far."""
         self.num_values = 0
         """Values read so far."""
+        self._epoch = 0
+        self._closing = threading.Event()
+        self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
+        self._events = ValueEvents(_tag_rule(script_config))
+        self._finder = LogFinder(pid, run_dir, self._cwd, _patterns(script_config), self._started - 1.0)
+        self._logs: list[_Log] = []
+        self._event_folder: Path | None = None
+        """Folder of the first TensorBoard event file."""
+        self._tries: dict[Path, int] = {}
+        self._warned: set[str] = set()
+        self._reports_itself = False
+        self._thread = threading.Thread(target=self._run, name="tputui-logs", daemon=True)
+        self._thread.start()
 
     def take_console(self, lines: Sequence[str]) -> None:
         """Takes lines that the command printed, as they are shown."""
         self.num_lines += len(lines)
 
     def poll(self, now: float) -> None:
-        """Reads what was written since the last call. `now` is unix time in seconds."""
+        """Sends the heartbeat. `now` is unix time in seconds."""
         if now < self._beat_due and self._beat_due - now <= HEARTBEAT_INTERVAL_S:
             return
         self._beat_due = now + HEARTBEAT_INTERVAL_S
+        phase_s = max(0.0, now - self._started)
         self._reporter.emit(
-            ev.HeartbeatSent(
-                t=now, phase="unknown", phase_s=max(0.0, now - self._started), step=self.newest_step, epoch=0
-            )
+            ev.HeartbeatSent(t=now, phase="unknown", phase_s=phase_s, step=self.newest_step, epoch=self._epoch)
         )
 
     def close(self) -> None:
         """Reads the rest, after the command has ended."""
+        self._closing.set()
+        self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        events_due = time.monotonic() + EVENTS_INTERVAL_S
+        while True:
+            is_closing = self._closing.is_set()
+            try:
+                is_behind = self._look(final=is_closing)
+                if is_closing or time.monotonic() >= events_due:
+                    events_due = time.monotonic() + EVENTS_INTERVAL_S
+                    self._emit(final=is_closing and not is_behind)
+            except Exception as error:  # noqa: BLE001, RUF100 - it would end the reading of all logs; it is reported
+                self._warn(f"a log of the script could not be read: {type(error).__name__}: {error}")
+                is_behind = False
+            if is_closing and not is_behind:
+                break
+            self._closing.wait(PAUSE_S if is_behind else LOOK_INTERVAL_S)
+        for log in self._logs:
+            with contextlib.suppress(Exception):
+                log.reader.close()
+
+    def _look(self, *, final: bool) -> bool:
+        """Reads what was written since the last look; returns whether there is more."""
+        if self._reports_itself or any(self._run_dir.glob(f"worker-*{SUFFIX}")):
+            self._reports_itself = True
+            return False
+        for path, is_chosen in self._finder.find(final=final):
+            self._open(path, is_chosen=is_chosen)
+        num_left, is_behind = VALUES_PER_LOOK, False
+        for log in list(self._logs):
+            num_left -= (num_read := self._read(log, num_left))
+            is_behind = is_behind or (num_read > 0 and num_left <= 0)
+        return is_behind
+
+    def _open(self, path: Path, *, is_chosen: bool) -> None:
+        if len(self._logs) >= LOGS_MAX:
+            self._warn(f"the script writes more than {LOGS_MAX} logs; {path} and others are not read")
+            return
+        try:
+            reader = open_log(path)
+        except UnknownLog as error:
+            self._tries[path] = tries = self._tries.get(path, 0) + 1
+            if tries < TRIES_MAX and (is_chosen or is_named_log(path) or tries < 5):
+                self._finder.forget(path)
+            elif is_chosen:
+                self._warn(f"script.logs: {error}")
+            return
+        is_accepted = is_chosen or not _is_table(path)
+        source, prefix = shown_path(path, self._cwd), ""
+        if isinstance(reader, EventFileReader):
+            source, prefix = self._event_source(path)
+        self._logs.append(_Log(path, source, prefix, reader, is_accepted=is_accepted))
+
+    def _event_source(self, path: Path) -> tuple[str, str]:
+        """The folder of a TensorBoard event file, and the prefix of its tags: that of its folder, if it is another than
+        that of the first event file."""
+        folder = path.parent
+        self._event_folder = first = self._event_folder or folder
+        if folder == first:
+            return shown_path(folder, self._cwd), ""
+        prefix = str(folder.relative_to(first)) if folder.is_relative_to(first) else folder.name
+        return shown_path(folder, self._cwd), prefix
+
+    def _read(self, log: _Log, most: int) -> int:
+        """Reads one log until its end, or until `most` values were read; returns their number."""
+        num_values = 0
+        try:
+            while num_values < most:
+                values = log.read()
+                if not values:
+                    break
+                if not log.is_accepted:
+                    log.is_accepted = _are_metrics(values)
+                    if not log.is_accepted:
+                        self._logs.remove(log)
+                        log.reader.close()
+                        return num_values
+                num_values += len(values)
+                self._events.take(log.source, values, time.time())
+        except OSError as error:
+            self._warn(f"{log.source} can no longer be read: {error.strerror or error}")
+            self._logs.remove(log)
+        if log.is_accepted and not log.is_damage_reported and (damage := log.reader.damage):
+            log.is_damage_reported = True
+            more = f" ({len(damage) - 1} more unreadable parts)" if len(damage) > 1 else ""
+            self._warn(f"{damage[0]}{more}")
+        return num_values
+
+    def _emit(self, *, final: bool) -> None:
+        now = time.time()
+        for event in self._events.events(now, final=final):
+            self._reporter.emit(event)
+        self.newest_step = max(self.newest_step, self._events.newest_step)
+        self.num_values, self._epoch = self._events.num_values, self._events.epoch
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned and len(self._warned) < LOGS_MAX:
+            self._warned.add(text)
+            self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+
+
+def _tag_rule(table: Mapping[str, Any]) -> TagRule:
+    """The rule of the configuration, which was checked before the start."""
+    tags = table.get("tags")
+    if not isinstance(tags, Mapping):
+        return TagRule()
+    pattern, loss = tags.get("pattern"), tags.get("loss")
+    with contextlib.suppress(BadPattern):
+        return TagRule(str(pattern) if pattern else None, str(loss) if loss else None)
+    return TagRule()
+
+
+def _patterns(table: Mapping[str, Any]) -> list[str]:
+    logs = table.get("logs")
+    return [str(pattern) for pattern in logs] if isinstance(logs, list) else []
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file may as well contain data as metrics."""
+    name = path.name.lower()
+    return "tfevents" not in name and not name.endswith((".wandb", "trainer_state.json"))
+
+
+def _are_metrics(values: Sequence[LoggedValue]) -> bool:
+    """Whether the values of a table are metrics: they have steps, epochs or times, or one is named like a loss."""
+    return any(
+        value.step is not None
+        or value.epoch is not None
+        or value.t is not None
+        or "loss" in value.tag.lower()
+        or loss_rank(meaning_of(value.tag)) is not None
+        for value in values[:1_000]
+    )

@@ -1,0 +1,125 @@
+"""Values of logs as events: the loss per core, epochs, pace, and what the console may add."""
+
+from __future__ import annotations
+
+import math
+
+from tputui.logs.tags import TagRule
+from tputui.logs.value_events import ValueEvents
+from tputui.logs.values import LoggedValue
+from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
+from tputui.telemetry.logged_values import CONSOLE, unpack
+
+T0 = 1_790_000_000.0
+
+
+def value(tag: str, step: int | None, number: float, epoch: float | None = None, t: float | None = None) -> LoggedValue:
+    return LoggedValue(tag, step, t, number, epoch)
+
+
+def events_of(values: list[LoggedValue], source: str = "a.csv", rule: TagRule | None = None) -> list[ev.Event]:
+    gathered = ValueEvents(rule)
+    gathered.take(source, values, T0)
+    return gathered.events(T0, final=True)
+
+
+def rows(events: list[ev.Event]) -> list[tuple[int, list[float]]]:
+    """Every recorded step: its number, and the loss of each core."""
+    found = []
+    for event in events:
+        if isinstance(event, ev.StepsRecorded):
+            values = float_blocks.unpack(event.block, event.n * event.cores).tolist()
+            found += [
+                (event.first + row, values[row * event.cores :][: event.cores]) for row in range(event.n)
+            ]  # fmt: skip
+    return found
+
+
+def logged(events: list[ev.Event]) -> list[ev.ValuesLogged]:
+    return [event for event in events if isinstance(event, ev.ValuesLogged)]
+
+
+def test_loss_of_cores_in_any_order_becomes_steps_of_all_cores() -> None:
+    values = [value(f"loss_rank{core}", step, step + core / 8) for step in (1, 2, 3) for core in (2, 0, 1)]
+    events = events_of(values)
+    (declared,) = [event for event in events if isinstance(event, ev.TopologyDeclared)]
+    assert (declared.num_cores, declared.cores) == (3, [0, 1, 2])
+    assert rows(events) == [(step, [step, step + 1 / 8, step + 2 / 8]) for step in (1, 2, 3)]
+    assert not logged(events)
+
+
+def test_core_that_appears_later_is_declared_anew() -> None:
+    gathered = ValueEvents()
+    gathered.take("a", [value("loss/core0", step, 1.0) for step in (1, 2)], T0)
+    first = gathered.events(T0)
+    gathered.take("a", [value(f"loss/core{core}", 3, 0.5) for core in (0, 1)], T0 + 1)
+    second = gathered.events(T0 + 1)
+    assert rows(first) == [(1, [1.0]), (2, [1.0])]
+    assert rows(second) == [(3, [0.5, 0.5])]
+    assert [event.num_cores for event in (*first, *second) if isinstance(event, ev.TopologyDeclared)] == [1, 2]
+
+
+def test_single_loss_is_recorded_exactly_and_as_steps() -> None:
+    events = events_of([value("train/loss", step, 1 / step) for step in (10, 20, 21)])
+    (event,) = logged(events)
+    assert (event.name, event.split, event.tag) == ("loss", "train", "train/loss")
+    assert list(unpack(event).values) == [1 / 10, 1 / 20, 1 / 21]
+    assert [step for step, _ in rows(events)] == [10, 20, 21]
+
+
+def test_values_without_steps_are_counted() -> None:
+    events = events_of([value("loss", None, 1.0, epoch) for epoch in (0, 1, 2)])
+    assert [step for step, _ in rows(events)] == [1, 2, 3]
+
+
+def test_nan_loss_is_recorded_as_it_is() -> None:
+    ((step, (loss,)),) = rows(events_of([value("loss", 1, math.nan)]))
+    assert step == 1
+    assert math.isnan(loss)
+
+
+def test_epochs_counted_from_zero_and_fractions_become_epochs_from_one() -> None:
+    whole = events_of([value("loss", 5, 1.0, 0), value("val_loss", 5, 0.9, 0), value("loss", 10, 0.5, 1)])
+    halves = [value("loss", 5 * half, 1.0, half / 2) for half in (1, 2, 3)]
+    parts = events_of([*halves[:2], value("eval_loss", 10, 0.9, 1.0), halves[2]])
+    for events, last in ((whole, 5), (parts, 10)):
+        assert [event.epoch for event in events if isinstance(event, ev.EpochStarted)] == [1, 2]
+        (ended,) = [event for event in events if isinstance(event, ev.EpochEnded)]
+        assert (ended.epoch, ended.step, ended.scores, ended.best) == (1, last, {"loss": 0.9}, True)
+
+
+def test_step_time_comes_from_wall_times() -> None:
+    gathered = ValueEvents()
+    for step in range(1, 5):
+        gathered.take("a", [value("loss", step, 1.0, t=T0 + 0.5 * step), value("lr", step, 0.125)], T0 + 9)
+        events = gathered.events(T0 + 9)
+        progress = [event for event in events if isinstance(event, ev.ProgressReported)]
+        assert [(each.step, each.step_s, each.lr) for each in progress] == ([(3, 0.5, 0.125)] if step == 3 else [])
+
+
+def test_console_adds_only_metrics_that_no_file_has() -> None:
+    gathered = ValueEvents()
+    gathered.take("a.csv", [value("loss", 1, 0.123456)], T0)
+    gathered.take(CONSOLE, [value("loss", 1, 0.12), value("accuracy", 1, 0.5)], T0)
+    assert [(event.name, event.source) for event in logged(gathered.events(T0))] == [
+        ("loss", "a.csv"),
+        ("accuracy", CONSOLE),
+    ]
+
+
+def test_file_that_appears_after_the_console_takes_over_without_repeating_steps() -> None:
+    gathered = ValueEvents()
+    gathered.take(CONSOLE, [value("loss", 1, 0.5), value("loss", 2, 0.25)], T0)
+    first = gathered.events(T0)
+    gathered.take("a.csv", [value("loss", step, 1 / step) for step in (1, 2, 3)], T0)
+    gathered.take(CONSOLE, [value("loss", 3, 0.33)], T0)
+    second = gathered.events(T0)
+    assert [step for step, _ in (*rows(first), *rows(second))] == [1, 2, 3]
+    assert [(event.source, event.n) for event in logged(second)] == [("a.csv", 3)]
+
+
+def test_user_names_the_loss() -> None:
+    events = events_of([value("loss", 1, 1.0), value("objective", 1, 2.0)], rule=TagRule(loss="objective"))
+    assert rows(events) == [(1, [2.0])]
+    assert {event.name for event in logged(events)} == {"loss", "objective"}

@@ -1,0 +1,196 @@
+"""Finds the log files of a command: those that its processes have open for writing, and those that appear beside them.
+
+Reads `/proc`, and lists directories within limits. A file that is opened and closed between two looks is found by its
+name in the working directory, or in a directory in which the command writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import itertools
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tputui.telemetry.rundir import MANIFEST
+
+PROCESSES_MAX = 256
+FILES_MAX = 1_000
+"""Open files of a process that are looked at."""
+KNOWN_MAX = 4_096
+DIRECTORIES_MAX = 256
+ENTRIES_MAX = 2_000
+"""Directory entries per scan; in a larger tree some logs are found only while they are open."""
+DEPTH_MAX = 5
+TREE_INTERVAL_S = 1.0
+"""Seconds between two lists of processes, which take long on large hosts, and between two scans of directories."""
+UNKNOWN_BYTES_MAX = 64 << 20
+"""A larger file is read only if its name is that of a log."""
+NAMED = re.compile(
+    r"(.*\.(csv|tsv|jsonl|ndjson|wandb)|.*tfevents.*|trainer_state\.json)", re.IGNORECASE | re.DOTALL
+)  # fmt: skip
+"""Names of logs."""
+_OTHER = re.compile(
+    r".*\.(pt|pth|ckpt|bin|safetensors|npy|npz|h5|hdf5|pkl|pickle|arrow|parquet|tar|gz|zst|zip|so|py|pyc|lock|db|sqlite"
+    r"|png|jpg|jpeg|mp4|tmp|log|txt|out|err|onnx|lock|prof|xplane|pb)",
+    re.IGNORECASE | re.DOTALL,
+)  # fmt: skip
+"""Names of files that are no logs, or whose lines are printed text."""
+_SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "checkpoints"})
+_WRITABLE = os.O_WRONLY | os.O_RDWR
+
+
+class LogFinder:
+    """Looks for log files of a command. Not thread-safe."""
+
+    def __init__(self, pid: int, run_dir: Path, cwd: Path, patterns: Sequence[str], since: float) -> None:
+        """`patterns` are paths with wildcards, relative to `cwd`; `since` is the unix time at which the command
+        started."""
+        self._pid = pid
+        self._cwd = cwd
+        own = os.path.realpath(run_dir)
+        runs = os.path.dirname(own)
+        is_inside = os.path.realpath(cwd).startswith((f"{runs}{os.sep}", f"{own}{os.sep}")) or os.path.samefile(
+            cwd, runs
+        )
+        self._excluded = {own} if is_inside else {own, runs}
+        self._patterns = [os.path.join(cwd, pattern) for pattern in patterns]
+        self._since = since
+        self._known: set[str] = set()
+        self._open: dict[tuple[int, str], str] = {}
+        """What open descriptors are, by process and number: those that were looked at before."""
+        self._processes = [pid]
+        self._directories: dict[str, None] = {}
+        """Directories in which the command has files open for writing."""
+        self._tree_due = 0.0
+        self._num_trees = 0
+
+    def find(self, *, final: bool = False) -> Iterator[tuple[Path, bool]]:
+        """Files found since the last call, each once, and whether the user named it. `final`: look everywhere again."""
+        now = time.monotonic()
+        is_due = final or now >= self._tree_due
+        if is_due:
+            # Logs are usually created in the first seconds.
+            self._tree_due = now + (TREE_INTERVAL_S if self._num_trees > 20 else TREE_INTERVAL_S / 4)
+            self._num_trees += 1
+            self._processes = self._tree()
+            for pattern in self._patterns:
+                for path in itertools.islice(glob.iglob(pattern, recursive=True), ENTRIES_MAX):
+                    if self._is_new(path):
+                        yield Path(path), True
+        for path in self._opened():
+            if self._is_new(path):
+                yield Path(path), False
+        if is_due:
+            for path in self._appeared():
+                if self._is_new(path):
+                    yield Path(path), False
+
+    def forget(self, path: Path) -> None:
+        """Lets a file be found again, because it could not be recognised yet."""
+        self._known.discard(str(path))
+
+    def _is_new(self, path: str) -> bool:
+        if path in self._known or len(self._known) >= KNOWN_MAX or self._is_excluded(path):
+            return False
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                self._known.add(path)
+                return True
+        return False
+
+    def _is_excluded(self, path: str) -> bool:
+        real = os.path.realpath(path)
+        return any(real.startswith(f"{folder}{os.sep}") for folder in self._excluded)
+
+    def _tree(self) -> list[int]:
+        import psutil
+
+        try:
+            children = psutil.Process(self._pid).children(recursive=True)
+        except psutil.Error:
+            return [self._pid]
+        return [self._pid, *(child.pid for child in children[:PROCESSES_MAX])]
+
+    def _opened(self) -> Iterator[str]:
+        """Files that a process has open for writing, and that may be logs."""
+        still_open: dict[tuple[int, str], str] = {}
+        for pid in self._processes:
+            with contextlib.suppress(OSError):
+                for number in itertools.islice(os.listdir(f"/proc/{pid}/fd"), FILES_MAX):
+                    with contextlib.suppress(OSError):
+                        target = os.readlink(f"/proc/{pid}/fd/{number}")
+                        still_open[pid, number] = target
+                        if self._open.get((pid, number)) != target and self._is_written(pid, number, target):
+                            yield target
+        self._open = still_open
+
+    def _is_written(self, pid: int, number: str, target: str) -> bool:
+        if (
+            not target.startswith("/")
+            or target.startswith(("/dev/", "/proc/", "/sys/"))
+            or target.endswith(" (deleted)")
+        ):
+            return False
+        with open(f"/proc/{pid}/fdinfo/{number}", "rb") as file:
+            flags = next(
+                (line.split()[1] for line in file.read(4_096).splitlines() if line.startswith(b"flags:")), b"0"
+            )
+        if not int(flags, 8) & _WRITABLE or self._is_excluded(target):
+            return False
+        if len(self._directories) < DIRECTORIES_MAX:
+            self._directories[os.path.dirname(target)] = None
+        return may_be_log(target)
+
+    def _appeared(self) -> Iterator[str]:
+        """Files with the name of a log that were written since the command started."""
+        left = ENTRIES_MAX
+        folders: list[tuple[str, int]] = [(folder, DEPTH_MAX) for folder in self._directories]
+        folders.append((str(self._cwd), 0))
+        seen: set[str] = set()
+        while folders and left > 0:
+            folder, depth = folders.pop()
+            if folder in seen:
+                continue
+            seen.add(folder)
+            if os.path.exists(os.path.join(folder, MANIFEST)):
+                # Another run of tputui.
+                continue
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in itertools.islice(entries, left):
+                    left -= 1
+                    with contextlib.suppress(OSError):
+                        if entry.is_dir(follow_symlinks=False):
+                            if depth < DEPTH_MAX and not entry.name.startswith(".") and entry.name not in _SKIPPED:
+                                folders.append((entry.path, depth + 1))
+                        elif NAMED.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime >= self._since:
+                            yield entry.path
+
+
+def may_be_log(path: str) -> bool:
+    """Whether a file is worth opening, by its name and size."""
+    name = os.path.basename(path)
+    if NAMED.fullmatch(name):
+        return True
+    if _OTHER.fullmatch(name):
+        return False
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_size <= UNKNOWN_BYTES_MAX
+    return False
+
+
+def is_named_log(path: Path) -> bool:
+    """Whether the name of a file is that of a log."""
+    return NAMED.fullmatch(path.name) is not None
+
+
+def shown_path(path: Path, cwd: Path) -> str:
+    """A path relative to the working directory if it is inside, else as it is."""
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(cwd))
+    return str(path)
