@@ -38,7 +38,7 @@ COMMANDS: dict[str, str] = {
     "checkpoint": "save a checkpoint of a running run now",
     "stacks": "show Python stacks of all processes of a run",
     "predict": "predict on the CPU with the weights of a run",
-    "export": "write the weights of a run as a plain state dict",
+    "export": "write a run as tables or for TensorBoard, or its weights",
     "check": "check the journals of a run for damage",
     "repair": "write a repaired copy of a damaged run",
     "rm": "delete runs",
@@ -48,7 +48,7 @@ COMMANDS: dict[str, str] = {
 }
 """Every command with a one-line summary, in the order of `tputui --help`."""
 
-MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests", "export": "predict"}
+MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests"}
 """Modules of the commands that have no module of their own name."""
 
 OTHER_NAMES = {

@@ -1,4 +1,4 @@
-"""`tputui predict` and `tputui export`, which use the weights of a run.
+"""`tputui predict`, and the weights of `tputui export`.
 
 Imports no torch: the engine runs in its own process and reports its progress on a pipe (`engine.commands.protocol`).
 """
@@ -42,15 +42,6 @@ STDOUT = "-"
 SPLITS = ("train", "valid", "test")
 BATCH = 64
 FORMS = {".npz": "npz", ".jsonl": "jsonl"}
-EXPORT_DESCRIPTION = """Writes the weights of a run as a plain state dict, for
-torch.load(FILE, weights_only=True) and load_state_dict, or as .safetensors if that package is installed. The file is
-read back and compared. A JSON file beside it (weights.json for weights.pt) describes what the weights belong to;
-`tputui predict FILE INPUT` needs only these two files."""
-EXPORT_CODES = exit_codes(
-    DONE="written, read back and compared",
-    USAGE="no such run, no weights, no such directory, or an existing file that export did not write",
-    ENVIRONMENT="torch or numpy is not installed",
-)
 EXPORT_NAME = "weights.pt"
 
 BEST, LAST = "best", "last"
@@ -251,14 +242,8 @@ def _run_around(file: Path) -> Path | None:
     return None
 
 
-def _add_export_arguments(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", help="name or directory of a run, or a checkpoint file")
-    parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (default best, else last)")
-    parser.add_option("--to", metavar="FILE", help=f"file to write (default {EXPORT_NAME} in the run directory)")
-    parser.add_option("--json", action="store_true", help="print one JSON object")
-
-
-def _export(args: argparse.Namespace) -> ExitCode:
+def export_weights(args: argparse.Namespace) -> ExitCode:
+    """Writes the weights that `tputui export` was asked for. Raises `CommandError`."""
     chosen = choose(args.run, args.weights, parent_of(args))
     folder = chosen.run_dir if chosen.run_dir is not None else chosen.path.absolute().parent
     to = Path(args.to).absolute() if args.to else folder.absolute() / EXPORT_NAME
@@ -272,7 +257,4 @@ def _export(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-COMMANDS = {
-    "predict": Command(DESCRIPTION, EXIT_CODES, _add_predict_arguments, _predict),
-    "export": Command(EXPORT_DESCRIPTION, EXPORT_CODES, _add_export_arguments, _export),
-}
+COMMANDS = {"predict": Command(DESCRIPTION, EXIT_CODES, _add_predict_arguments, _predict)}

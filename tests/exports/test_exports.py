@@ -1,0 +1,149 @@
+"""Exported runs, read back by the programs that they are for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import recorded
+from tests.cli.helpers import one_sentence, tputui
+from tputui.cli.main import main
+from tputui.session.session import read_events
+from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks, logged_values
+from tputui.telemetry.logged_values import LoggedColumns
+
+Key = tuple[int, int]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A recorded run with a NaN, and values that a script logged."""
+    run_dir = recorded.write_run(tmp_path)
+    columns = LoggedColumns([0.1, math.nan, 1e300], [5, 10, 15], [recorded.T0, recorded.T0 + 0.125, math.nan], None)
+    logged = logged_values.values_logged(recorded.T0, "perplexity", "valid", "eval/ppl", "log.csv", columns)
+    block = float_blocks.pack(array("f", [math.nan, 0.1]).tobytes())
+    steps = ev.StepsRecorded(
+        t=recorded.T0, first=1, n=2, cores=1, mean=0.1, min=0.1, max=0.1, bad=1, metric="grad norm", block=block
+    )
+    recorded.write_journal(run_dir / "logs-0.jsonl", [logged, steps])
+    return run_dir
+
+
+def losses(run_dir: Path) -> dict[Key, float]:
+    """The loss by step and core, from the journal."""
+    found: dict[Key, float] = {}
+    for entry in read_events(run_dir):
+        event = entry.event
+        if isinstance(event, ev.StepsRecorded) and event.metric == "loss":
+            values = float_blocks.unpack(event.block, event.n * event.cores)
+            for index, value in enumerate(values):
+                found[event.first + index // event.cores, index % event.cores] = value
+    return found
+
+
+def export(run_dir: Path, form: str, out: Path) -> Path:
+    assert main(["export", str(run_dir), "--to", form, "--out", str(out)]) == 0
+    return out
+
+
+def as_number(value: Any) -> float:
+    return float(value)
+
+
+def test_csv_has_every_step_of_every_core_exactly(run_dir: Path, tmp_path: Path) -> None:
+    folder = export(run_dir, "csv", tmp_path / "out")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "epochs.csv",
+        "events.csv",
+        "metrics.csv",
+        "run.json",
+        "steps.csv",
+    ]
+    with (folder / "steps.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {(int(r["step"]), int(r["core"])): as_number(r["value"]) for r in rows if r["metric"] == "loss"}
+    assert found == losses(run_dir)
+    assert len(found) == 66 * 8
+    assert [r["value"] for r in rows if r["metric"] == "grad norm"] == ["nan", "0.10000000149011612"]
+
+    with (folder / "metrics.csv").open(newline="") as file:
+        logged = [r for r in csv.DictReader(file) if r["name"] == "perplexity"]
+    assert [(r["split"], r["step"], r["value"], r["kind"]) for r in logged] == [
+        ("valid", "5", "0.1", "log.csv"),
+        ("valid", "10", "nan", "log.csv"),
+        ("valid", "15", "1e+300", "log.csv"),
+    ]
+    assert [r["t"] for r in logged] == [str(recorded.T0), str(recorded.T0 + 0.125), ""]
+    assert json.loads((folder / "run.json").read_text())["config"] == recorded.CONFIG
+
+
+def test_jsonl_and_parquet_have_the_same_rows(run_dir: Path, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    lines = export(run_dir, "jsonl", tmp_path / "lines")
+    columns = export(run_dir, "parquet", tmp_path / "columns")
+    for name in ("steps", "metrics", "epochs", "events"):
+        rows = [json.loads(line) for line in (lines / f"{name}.jsonl").read_text().splitlines()]
+        frame = polars.read_parquet(columns / f"{name}.parquet")
+        assert frame.height == len(rows) > 0
+        for row, other in zip(rows, frame.iter_rows(named=True), strict=True):
+            numbers = {key: as_number(value) for key, value in row.items() if value in ("NaN", "Infinity")}
+            assert {**row, **{key: str(number) for key, number in numbers.items()}} == {
+                **{key: other[key] for key in row},
+                **{key: str(other[key]) for key in numbers},
+            }
+    epochs = polars.read_parquet(columns / "epochs.parquet")
+    assert epochs["epoch"].to_list() == [1, 2, 3]
+    assert "valid.loss" in epochs.columns
+
+
+def test_tensorboard_reads_the_values_of_every_core(run_dir: Path, tmp_path: Path) -> None:
+    readers = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulator = readers.EventAccumulator(
+        str(export(run_dir, "tensorboard", tmp_path / "tb")), size_guidance={"scalars": 0}
+    )
+    accumulator.Reload()
+    tags = accumulator.Tags()["scalars"]
+    assert {f"loss/core{core}" for core in range(8)} <= set(tags)
+    found = {(point.step, core): point.value for core in range(8) for point in accumulator.Scalars(f"loss/core{core}")}
+    assert found == losses(run_dir)
+    points = accumulator.Scalars("valid/perplexity")
+    assert [(point.step, point.wall_time) for point in points][:2] == [(5, recorded.T0), (10, recorded.T0 + 0.125)]
+    assert math.isnan(points[1].value)
+    assert math.isinf(points[2].value)
+    assert [point.step for point in accumulator.Scalars("valid/loss")] == [22, 44, 66]
+
+
+def test_existing_folder_is_not_overwritten_and_an_error_leaves_nothing(run_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "work" / "taken").mkdir(parents=True)
+    (tmp_path / "work" / "taken" / "mine.txt").write_text("mine")
+    for words, sentence in (
+        (["--to", "csv", "--out", "taken"], "taken already exists; choose another --out"),
+        (["--to", "csv", "--out", "no/where"], "no: no such directory"),
+        (["--to", "csv", "--weights", "best"], "--weights is not available with --to csv"),
+        (["--out", "x"], "--out needs --to csv, jsonl, parquet or tensorboard"),
+    ):
+        answer = tputui("export", run_dir, *words, cwd=tmp_path / "work")
+        assert answer.code == 2
+        assert sentence in one_sentence(answer)
+    assert os.listdir(tmp_path / "work") == ["taken"]
+    assert os.listdir(tmp_path / "work" / "taken") == ["mine.txt"]
+
+
+def test_damaged_values_are_counted_and_the_rest_is_exported(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = ev.StepsRecorded(
+        t=recorded.T0, first=1, n=2, cores=1, mean=0.1, min=0.1, max=0.1, metric="broken", block="z????"
+    )
+    recorded.write_journal(run_dir / "rank-1.jsonl", [broken, broken])
+    folder = export(run_dir, "csv", tmp_path / "out")
+    assert "2 events cannot be decoded and left out; the first: rank-1: event " in capsys.readouterr().err
+    assert len((folder / "steps.csv").read_text().splitlines()) == 1 + 66 * 8 + 2

@@ -1,0 +1,114 @@
+"""`tputui export`: the recorded data of a run for other programs, or its weights."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tputui import formatting as fmt
+from tputui.cli import predict
+from tputui.cli.arguments import chosen_run
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.exit_codes import ExitCode
+from tputui.exports import tables, tensorboard
+from tputui.exports.rows import RunRows
+from tputui.telemetry import rundir
+
+DESCRIPTION = """Writes the recorded data of a run for other programs: with --to csv, jsonl or parquet a folder of
+tables (every step of every core, every metric, epochs, events), with --to tensorboard a folder for TensorBoard. The
+default folder is RUN-FORM in the current directory. Values are exact, and times are those of the run.
+
+Otherwise writes the weights of a run as a plain state dict, for torch.load(FILE, weights_only=True) and
+load_state_dict, or as .safetensors if that package is installed. The file is read back and compared. A JSON file
+beside it (weights.json for weights.pt) describes what the weights belong to; `tputui predict FILE INPUT` needs only
+these two files."""
+EXIT_CODES = exit_codes(
+    DONE="written; weights are read back and compared",
+    USAGE="no such run, no weights, no such directory, or an existing file or folder that export did not write",
+    ENVIRONMENT="a package is missing: torch or numpy for weights, polars for Parquet",
+)
+FORMS = ("csv", "jsonl", "parquet", "tensorboard")
+MANIFEST = "run.json"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("run", metavar="RUN", help="name or directory of a run; for weights also a checkpoint file")
+    parser.add_option(
+        "--to",
+        metavar="FORM|FILE",
+        help=f"{', '.join(FORMS)}: the recorded data; otherwise the file of the weights (default "
+        f"{predict.EXPORT_NAME} in the run directory)",
+    )
+    parser.add_option("--out", metavar="DIR", help="folder for the recorded data; must not exist, or be empty")
+    parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (default best, else last)")
+    parser.add_option("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Exports."""
+    if args.to not in FORMS:
+        if args.out is not None:
+            raise CommandError(ExitCode.USAGE, f"--out needs --to {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+        return predict.export_weights(args)
+    if args.weights is not None:
+        raise CommandError(ExitCode.USAGE, f"--weights is not available with --to {args.to}")
+    run_dir = chosen_run(args)
+    target = Path(args.out) if args.out is not None else Path(f"{run_dir.name}-{args.to}")
+    rows = RunRows(run_dir)
+    try:
+        with _new_folder(target) as folder:
+            counts = _write(folder, args.to, run_dir.name, rows)
+            if (manifest := rundir.manifest_if_readable(run_dir)) is not None:
+                (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    except tables.MissingPackage as error:
+        raise CommandError(ExitCode.ENVIRONMENT, str(error)) from None
+    except OSError as error:
+        words = f"{fmt.inert(str(target))}: cannot be written: {error.strerror or error}"
+        raise CommandError(ExitCode.USAGE, words) from None
+    if rows.unreadable is not None:
+        number, why = rows.unreadable
+        narrate(f"{fmt.counted(number, 'event')} cannot be decoded and left out; the first: {fmt.inert(why)}")
+    if args.json:
+        say_json({"path": str(target.absolute()), "rows": counts})
+    else:
+        said = ", ".join(f"{number:,} {name}" for name, number in counts.items())
+        say(fmt.inert(f"{target}: {said}"))
+    return ExitCode.DONE
+
+
+def _write(folder: Path, form: str, name: str, rows: RunRows) -> dict[str, int]:
+    """Number of rows written, by table."""
+    if form == "tensorboard":
+        return {"scalars": tensorboard.write(folder, name, iter(rows))}
+    return tables.write(folder, form, iter(rows))
+
+
+@contextlib.contextmanager
+def _new_folder(target: Path) -> Iterator[Path]:
+    """A folder that becomes `target` when everything was written; removed after an error. Raises `OSError`."""
+    if target.is_dir() and not any(target.iterdir()):
+        target.rmdir()
+    if os.path.lexists(target):
+        words = f"{fmt.inert(str(target))} already exists; choose another --out"
+        raise CommandError(ExitCode.USAGE, words)
+    if not target.absolute().parent.is_dir():
+        raise CommandError(ExitCode.USAGE, f"{fmt.inert(str(target.parent))}: no such directory")
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+    try:
+        yield staging
+        staging.chmod(0o700)
+        staging.rename(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+COMMANDS = {"export": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}
