@@ -21,7 +21,7 @@ from tputui.ui.app import ScreenApp
 from tputui.ui.base import export, keymap, palette
 from tputui.ui.base.preferences import Views
 from tputui.ui.help import HelpPanel, HelpScreen, help_lines, matching
-from tputui.ui.monitor import body
+from tputui.ui.monitor import arrangement
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.meters import MetersPanel
@@ -284,7 +284,7 @@ def test_exported_picture_has_no_earlier_notice(tmp_path: Path) -> None:
 
 
 def test_every_monitor_panel_exports_values() -> None:
-    assert set(body.PANELS) | {body.FAILURE} == set(export.BY_PANEL)
+    assert set(arrangement.PANELS) | {arrangement.FAILURE} == set(export.BY_PANEL)
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,7 @@ IDEAS = {
     "previous": {"event(-1)", "choose(-1)"},
     "previous metric": {"next_meter(-1)", "page(-1)"},
     "previous part": {"cycle(-1)", "table(-1)"},
+    "reset": {"reset", "reset_sizes"},
     "search": {"search", "filter", "find"},
     "start": {"move(-1000000)", "scroll(-1000000)", "home"},
     "toggle": {"mark", "hide", "play_or_pause", "turn(1)"},

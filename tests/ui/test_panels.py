@@ -25,8 +25,8 @@ from tputui.telemetry.events import ProgressReported, StepPrograms
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
-from tputui.ui.monitor import body
-from tputui.ui.monitor.body import PANEL_TYPES, arrange
+from tputui.ui.monitor.arrangement import PANELS, arrange
+from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.core_history import CoreHistory
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
@@ -465,8 +465,8 @@ def test_memory_shows_hbm_or_reason() -> None:
 @pytest.mark.parametrize("size", [(80, 19), (80, 18), (120, 31), (160, 40), (200, 45), (60, 13), (110, 26), (300, 80)])
 def test_panels_tile_the_body(size: tuple[int, int], num_cores: int, failed: bool) -> None:
     width, height = size
-    for selected in body.PANELS:
-        boxes = arrange(width, height, selected, maximised=False, failed=failed, num_cores=num_cores)
+    for selected in PANELS:
+        boxes = arrange(width, height, selected, failed=failed, num_cores=num_cores).boxes
         assert selected in boxes
         cells = [cell for box in boxes.values() for cell in cells_of(box)]
         assert sorted(cells) == [(x, y) for x in range(width) for y in range(height)]
@@ -480,20 +480,20 @@ def cells_of(box: Box) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("num_cores", [1, 8, 16, 64, 2048])
 def test_cores_wide_chart_and_log_are_visible_at_80x24(num_cores: int) -> None:
     for height in (18, 19):
-        boxes = arrange(80, height, "cores", maximised=False, failed=False, num_cores=num_cores)
+        boxes = arrange(80, height, "cores", num_cores=num_cores).boxes
         assert set(boxes) == {"cores", "loss", "log"}
         assert boxes["loss"].width == 80
         assert boxes["log"].height - 2 >= 3
-    assert set(arrange(80, 18, "meters", maximised=False, failed=False, num_cores=8)) == {"cores", "loss", "meters"}
+    assert set(arrange(80, 18, "meters", num_cores=8).boxes) == {"cores", "loss", "meters"}
 
 
 def test_log_and_epochs_are_visible_at_100x30() -> None:
-    boxes = arrange(100, 24, "cores", maximised=False, failed=False, num_cores=8)
+    boxes = arrange(100, 24, "cores", num_cores=8).boxes
     assert set(boxes) == {"cores", "loss", "meters", "epochs", "log"}
 
 
 def test_sparkline_below_each_core_at_200x50() -> None:
-    box = arrange(200, 44, "cores", maximised=False, failed=False, num_cores=8)["cores"]
+    box = arrange(200, 44, "cores", num_cores=8).boxes["cores"]
     said = drawn(CoresPanel, made.running(), box.width - 2, box.height - 2).splitlines()
     sparklines = [line for line in said if line.startswith("     \u2588")]
     assert len(sparklines) == 8
@@ -526,14 +526,14 @@ def test_strip_of_cores_shows_every_loss_and_state() -> None:
 
 
 def test_all_panels_are_visible_at_120x36() -> None:
-    boxes = arrange(120, 31, "cores", maximised=False, failed=False, num_cores=8)
-    assert set(boxes) == set(body.PANELS) - {"events"}
-    boxes = arrange(120, 31, "events", maximised=False, failed=False, num_cores=8)
-    assert set(boxes) == set(body.PANELS) - {"log"}
+    boxes = arrange(120, 31, "cores", num_cores=8).boxes
+    assert set(boxes) == set(PANELS) - {"events"}
+    boxes = arrange(120, 31, "events", num_cores=8).boxes
+    assert set(boxes) == set(PANELS) - {"log"}
 
 
 def test_log_and_events_are_side_by_side_at_160x45() -> None:
-    assert set(arrange(160, 39, "cores", maximised=False, failed=False, num_cores=8)) == set(body.PANELS)
+    assert set(arrange(160, 39, "cores", num_cores=8).boxes) == set(PANELS)
 
 
 def test_clean_removes_control_characters() -> None:

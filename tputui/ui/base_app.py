@@ -225,9 +225,12 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self.show_notice(f"Ctrl-C does not quit: {leave} leaves this screen, ctrl+q quits; runs continue")
 
     async def action_on_widget(self, widget_id: str, action: str) -> None:
-        """Run an action of the widget with this id, if the screen has one."""
+        """Run an action of the widget with this id, if the screen has one that is not hidden."""
         for widget in self.screen.query(f"#{widget_id}"):
-            await self.run_action(action, default_namespace=widget)
+            if widget.disabled:
+                self.show_notice(f"{_name_of(widget)} is hidden; {getattr(widget, 'key', '')} shows it again")
+            else:
+                await self.run_action(action, default_namespace=widget)
 
     # Themes.
 

@@ -1,7 +1,7 @@
 """The view settings of a user, such as theme, axes and sort order, saved in a small JSON file, and their undo.
 
-A missing value, or one of the wrong type, is replaced by its default. The file contains nothing about runs. The
-application reads and writes it outside the event loop.
+A missing value, or one of the wrong type, is replaced by its default; values that only another version understands stay
+in the file. The file contains nothing about runs. The application reads and writes it outside the event loop.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ ValueT = TypeVar("ValueT", bool, int, float, str, list[str])
 MAX_BYTES = 1 << 16
 """Maximum size of the file; a larger one is ignored."""
 
+SAVED = "saved."
+"""Prefix of the settings that the user saved under a name: a reset keeps them."""
+
 CHANGES_MAX = 50
 """Maximum number of changes that can be undone."""
 
@@ -43,8 +46,8 @@ class Views:
     def __init__(self, path: Path | None = None) -> None:
         """Without a path settings are not saved."""
         self._path = path
-        self._values: dict[str, Value] = {}
-        self._changed: dict[str, Value | None] = {}
+        self._values: dict[str, Any] = {}
+        self._changed: dict[str, Any] = {}
         """Changes of this session that are not saved yet; None if a value was removed."""
         self._lock = threading.Lock()
         self.notice = ""
@@ -63,18 +66,33 @@ class Views:
         if type(default) is float and type(value) is int:
             # A file may contain 1 for 1.0.
             value = float(value)
-        return value if type(value) is type(default) else default
+        return value if type(value) is type(default) and _is_value(value) else default
 
-    def set(self, name: str, value: Value) -> None:
-        """Set a value; `write` saves it."""
+    def raw(self, name: str) -> Any:
+        """The value of a name whatever its type, as the file had it; None if it has none."""
+        return self._values.get(name)
+
+    def names(self, prefix: str) -> list[str]:
+        """The names that begin with `prefix`, sorted."""
+        return sorted(name for name in self._values if name.startswith(prefix))
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a value of a type `Value`, or one that `raw` returned; `write` saves it."""
         if self._values.get(name) != value or type(self._values.get(name)) is not type(value):
             self._values[name] = value
             self._changed[name] = value
 
+    def remove(self, name: str) -> None:
+        """Remove a value; `write` removes it from the file."""
+        if self._values.pop(name, None) is not None:
+            self._changed[name] = None
+
     def reset(self) -> None:
-        """Remove every value."""
-        self._changed = dict.fromkeys(self._values, None)
-        self._values = {}
+        """Remove every value, except those that the user saved under a name."""
+        for name in list(self._values):
+            if not name.startswith(SAVED):
+                self._values.pop(name)
+                self._changed[name] = None
 
     @property
     def is_changed(self) -> bool:
@@ -88,7 +106,7 @@ class Views:
             if self._path is not None and changed:
                 self._merge(self._path, changed)
 
-    def _merge(self, path: Path, changed: Mapping[str, Value | None]) -> None:
+    def _merge(self, path: Path, changed: Mapping[str, Any]) -> None:
         values, _ = _read(path)
         for name, value in changed.items():
             if value is None:
@@ -150,7 +168,7 @@ def undo_of(app: object) -> Undo:
     return app.undo if isinstance(app, HasViews) else Undo()
 
 
-def _read(path: Path) -> tuple[dict[str, Value], str]:
+def _read(path: Path) -> tuple[dict[str, Any], str]:
     """The values of a file, and an error message if it cannot be used."""
     try:
         with path.open("rb") as file:
@@ -165,7 +183,7 @@ def _read(path: Path) -> tuple[dict[str, Value], str]:
         found: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}, f"view settings ignored: {path} is not valid"
-    return {name: value for name, value in found.items() if _is_value(value)}, ""
+    return found, ""
 
 
 def _is_value(value: Any) -> bool:
@@ -174,7 +192,7 @@ def _is_value(value: Any) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
-def _write(path: Path, values: Mapping[str, Value]) -> None:
+def _write(path: Path, values: Mapping[str, Any]) -> None:
     """Write atomically, readable only by the user."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = msgspec.json.format(msgspec.json.encode(dict(sorted(values.items()))), indent=2)

@@ -1,14 +1,24 @@
-"""The panels of the monitor, and how they share the screen."""
+"""The panels of the monitor: shown, hidden and resized by the user."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from textual import events
+from textual.message import Message
 
 from tputui.state.snapshot import Snapshot
-from tputui.ui.monitor.cores import CoresPanel, strip_rows
+from tputui.ui.base import keymap
+from tputui.ui.base.preferences import undo_of, views_of
+from tputui.ui.base_app import ShowsNotices
+from tputui.ui.monitor.arrangement import FAILURE, PANELS, Arrangement, Axis, Border, Layout, arrange
+from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import EpochsPanel
 from tputui.ui.monitor.events import EventsPanel
+from tputui.ui.monitor.layouts import DEFAULT_NAME, Chosen, InvalidLayout, SavedLayouts
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.memory import MemoryPanel
@@ -16,26 +26,9 @@ from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.pace import PacePanel
 from tputui.ui.monitor.problems import FailurePanel
 from tputui.ui.monitor.xla import XlaPanel
-from tputui.ui.widgets.panel import FRAME, Panel, RunPanel
+from tputui.ui.render.lines import clean
+from tputui.ui.widgets.panel import Panel, RunPanel
 from tputui.ui.widgets.panel_grid import Box, Panels
-
-PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace")
-"""In the order of their keys, from 1 to 9."""
-
-FAILURE = "failure"
-"""Shown above the others if the run failed."""
-
-_TINY_WIDTH, _TINY_HEIGHT = 60, 13
-_WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
-_FEW_CORES = 32
-_THREE_FROM, _FOUR_FROM = 16, 22
-"""Rows of the body from which a narrow terminal shows a third panel, and the epochs beside the meters."""
-_MIDDLE = ("meters", "epochs")
-_BOTH_FROM = 140
-"""Width in cells from which log and events are beside each other."""
-
-_TALL = 56
-"""Rows of the body from which cores and loss take half of them."""
 
 PANEL_TYPES: tuple[type[RunPanel[Any]], ...] = (
     CoresPanel,
@@ -55,29 +48,82 @@ PanelT = TypeVar("PanelT", bound=RunPanel[Any])
 
 NAMES = (*PANELS, FAILURE)
 
+_STEP_WIDTH, _STEP_HEIGHT = 2, 1
+"""Cells by which a key resizes the selected panel."""
+_BURST_S = 1.0
+"""Seconds within which several sizes set by key are undone as one change."""
+
+
+class _Drag(NamedTuple):
+    """A border that is being dragged."""
+
+    border: Border
+    start: int
+    """The cell along the axis where the drag began."""
+    before: Chosen
+
 
 class Body(Panels[RunPanel[Any]]):
-    """Contains every panel, placed by `arrange`."""
+    """Contains every panel, placed by `arrange` and by the layout of the user."""
+
+    class LayoutChanged(Message):
+        """Panels were hidden, shown or resized, or layouts were saved or deleted."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__({name: panel(id=name) for name, panel in zip(NAMES, PANEL_TYPES, strict=True)}, "cores", id=id)
         self._failed = False
         self._num_cores = 0
+        self.chosen = Chosen()
+        self._wanted = "cores"
+        """The panel that was selected last by a command, unlike `selected` not by a click on a visible one."""
+        self._arrangement = Arrangement({})
+        self._drag: _Drag | None = None
+        self._lit: Border | None = None
+        """The border under the mouse."""
+        self.clock = time.monotonic
+        self._resized_at = -math.inf
+        """Time of the newest size set by key."""
+
+    def on_mount(self) -> None:
+        """Restore the layout of the last session."""
+        try:
+            self._use(self.saved.last())
+        except InvalidLayout as error:
+            self.call_after_refresh(self.notify_user, f"layout ignored: {error}; the default one is shown")
+
+    @property
+    def saved(self) -> SavedLayouts:
+        """The layouts in the view settings."""
+        return SavedLayouts(views_of(self.app))
+
+    @property
+    def layout_now(self) -> Layout:
+        """The layout in use."""
+        return self.chosen.layout
 
     def boxes(self, width: int, height: int) -> dict[str, Box]:
         """The boxes of the visible panels, in cells."""
+        found = self._arranged(width, height, self.selected if self.maximised else self._wanted)
+        if self.selected not in found.boxes:
+            self._wanted = self.selected
+            found = self._arranged(width, height, self.selected)
+        self._arrangement = found
+        return found.boxes
+
+    def _arranged(self, width: int, height: int, wanted: str) -> Arrangement:
         return arrange(
             width,
             height,
-            self.selected,
-            maximised=self.maximised,
-            failed=self._failed,
+            wanted,
             num_cores=self._num_cores,
+            failed=self._failed,
+            maximised=self.maximised,
+            layout=self.layout_now,
         )
 
     def names(self) -> Sequence[str]:
-        """The panels that can be selected: the failure only if there is one."""
-        return [name for name in NAMES if name != FAILURE or self._failed]
+        """The panels that can be selected: those that are not hidden, and the failure only if there is one."""
+        return [name for name in NAMES if self.layout_now.shows(name) and (name != FAILURE or self._failed)]
 
     def show(self, snapshot: Snapshot) -> None:
         """Give each panel its part."""
@@ -93,6 +139,13 @@ class Body(Panels[RunPanel[Any]]):
         """The panel of a type."""
         return next(one for one in self.panels() if isinstance(one, panel))
 
+    def select(self, name: str) -> None:
+        """Show a panel and focus it, also if it was hidden."""
+        if not self.layout_now.shows(name):
+            self.toggle(name)
+        self._wanted = name
+        super().select(name)
+
     def action_open(self) -> None:
         """Go to the chosen event; else show the selected panel in full screen, or all panels again."""
         if not (isinstance(self.panel, EventsPanel) and self.panel.go()):
@@ -103,79 +156,251 @@ class Body(Panels[RunPanel[Any]]):
         event.stop()
         self.maximise(not self.maximised)
 
+    # Hidden panels.
 
-def arrange(width: int, height: int, selected: str, *, maximised: bool, failed: bool, num_cores: int) -> dict[str, Box]:
-    """The boxes of the visible panels, which tile `width` by `height` cells."""
-    if width < 1 or height < 1:
-        return {}
-    if maximised or width < _TINY_WIDTH or height < _TINY_HEIGHT:
-        return {selected: Box(0, 0, width, height)}
-    boxes: dict[str, Box] = {}
-    top = 0
-    if failed:
-        top = max(8, height * 2 // 5)
-        boxes[FAILURE] = Box(0, 0, width, top)
-    panel = "cores" if selected == FAILURE else selected
-    rest = height - top
-    if width >= _WIDE_WIDTH and rest >= _WIDE_HEIGHT:
-        return boxes | _wide(width, rest, top, panel, num_cores)
-    if rest < _TINY_HEIGHT:
-        return boxes | {panel: Box(0, top, width, rest)}
-    return boxes | _narrow(width, rest, top, panel, num_cores)
+    def hidden(self) -> list[RunPanel[Any]]:
+        """The panels that the user has hidden."""
+        return [self._panels[name] for name in PANELS if not self.layout_now.shows(name)]
+
+    def toggle(self, name: str) -> None:
+        """Hide a panel, or show it again."""
+        shown, title = self.layout_now.shows(name), self._panels[name].name_shown
+        hidden = self.layout_now.hidden ^ {name}
+        if name == FAILURE:
+            self.notify_user("the failure cannot be hidden")
+        elif len(hidden) == len(PANELS):
+            self.notify_user(f"{title} is the only panel left and cannot be hidden")
+        else:
+            self._change(f"{'hide' if shown else 'show'} {title}", self.layout_now._replace(hidden=hidden))
+            key = self._panels[name].key
+            self.notify_user(f"{title} is hidden; {key} shows it again" if shown else f"{title} is shown again")
+
+    def action_hide_or_show(self, name: str) -> None:
+        """Hide a panel, or show it again."""
+        self.toggle(name)
+
+    def action_hide(self) -> None:
+        """Hide the selected panel."""
+        self.toggle(self.selected)
+
+    def action_layouts(self) -> None:
+        """Open the dialog of panels and layouts."""
+        # Imported here so that the monitor opens faster.
+        from tputui.ui.monitor.layout_dialog import LayoutsScreen
+
+        self.app.push_screen(LayoutsScreen(self))
+
+    # Sizes.
+
+    def action_widen(self, by: int) -> None:
+        """Make the selected panel wider (1) or narrower (-1)."""
+        self._resize("x", by * _STEP_WIDTH)
+
+    def action_heighten(self, by: int) -> None:
+        """Make the selected panel taller (1) or lower (-1)."""
+        self._resize("y", by * _STEP_HEIGHT)
+
+    def action_reset_sizes(self) -> None:
+        """Give the panels their default sizes."""
+        if self.layout_now.sizes:
+            self._change("default sizes", self.layout_now._replace(sizes={}))
+            self.notify_user("the panels have their default sizes; u undoes it")
+        else:
+            self.notify_user("the panels have their default sizes")
+
+    def _resize(self, axis: Axis, by: int) -> None:
+        """Move the border behind the selected panel, or else the one before it."""
+        found = self._arrangement.split_of(self.selected, axis)
+        title = self.panel.name_shown
+        if found is None:
+            why = "esc shows all panels" if self.maximised else f"it has the whole {_side(axis)}"
+            self.notify_user(f"{title} cannot be resized: {why}")
+            return
+        split, index = found
+        for border, sign in ((index, 1), (index - 1, -1)):
+            sizes = split.moved(border, sign * by) if 0 <= border < len(split.parts) - 1 else None
+            if sizes is not None:
+                now = self.clock()
+                joins = now - self._resized_at < _BURST_S
+                self._resized_at = now
+                self._change("sizes of panels", self._with_sizes(sizes), joins=joins)
+                return
+        self.notify_user(f"{title if by < 0 else 'the panel beside it'} has its minimum {_side(axis)}")
+
+    def _with_sizes(self, sizes: dict[str, float]) -> Layout:
+        return self.layout_now._replace(sizes={**self.layout_now.sizes, **sizes})
+
+    # Layouts.
+
+    def action_choose_layout(self, name: str) -> None:
+        """Arrange the panels as saved under a name."""
+        try:
+            layout = self.saved.get(name)
+        except InvalidLayout as error:
+            self.notify_user(f"layout {clean(name)} refused: {error}; the panels stay")
+            return
+        self._change(f"layout {clean(name)}", layout, name)
+        self.notify_user(f"layout: {clean(name)}; u undoes it")
+
+    def save_layout(self, name: str) -> None:
+        """Save the layout in use under a name."""
+        before, replaced = self.chosen, self.saved.stored(name)
+        self.saved.save(name, self.layout_now)
+        undo_of(self.app).push(f"save layout {clean(name)}", lambda: self._unsave(name, replaced, before))
+        self._use(Chosen(self.layout_now, name))
+        self.notify_user(f"layout {clean(name)} {'saved' if replaced is None else 'replaced'}; u undoes it")
+
+    def delete_layout(self, name: str) -> None:
+        """Delete a saved layout; the panels stay."""
+        stored = self.saved.stored(name)
+        self.saved.restore(name, None)
+        undo_of(self.app).push(f"delete layout {clean(name)}", lambda: self._unsave(name, stored, self.chosen))
+        self.post_message(self.LayoutChanged())
+        self.notify_user(f"layout {clean(name)} deleted; u undoes it")
+
+    def _unsave(self, name: str, stored: Any, before: Chosen) -> None:
+        self.saved.restore(name, stored)
+        self._use(self.chosen._replace(name=before.name))
+
+    def _change(self, what: str, layout: Layout, name: str | None = None, *, joins: bool = False) -> None:
+        """Use another layout; can be undone."""
+        before = self.chosen
+        undo_of(self.app).push(what, lambda: self._use(before), joins=joins)
+        self._use(Chosen(layout, self.chosen.name if name is None else name))
+
+    def _use(self, chosen: Chosen) -> None:
+        self.chosen = chosen
+        self.saved.keep(chosen)
+        for name in PANELS:
+            # The keys of a disabled panel do nothing but name the key that shows it.
+            self._panels[name].disabled = not self.layout_now.shows(name)
+        names = self.names()
+        if self.selected not in names and self.selected in PANELS:
+            self.maximised = False
+            # The panel of the next key, or else the last one.
+            behind = (name for name in names if NAMES.index(name) > NAMES.index(self.selected) and name != FAILURE)
+            self.select(next(behind, names[-1]))
+        self.place()
+        self.post_message(self.LayoutChanged())
+
+    def with_hidden(self, keys: Sequence[keymap.Key]) -> list[keymap.Key]:
+        """Keys of the footer, without those of hidden panels, and with the numbers of the hidden panels."""
+        hidden = self.hidden()
+        ids = tuple(f"app.on_widget({panel.id!r}," for panel in hidden)
+        word = f"hidden {' '.join(panel.key for panel in hidden)}" if hidden else ""
+        of_layouts = keymap.on_widget("body", "layouts")
+        return [
+            key._replace(footer=word if key.action == of_layouts else key.footer)
+            for key in keys
+            if not key.action.startswith(ids)
+        ]
+
+    def palette_keys(self) -> list[keymap.Key]:
+        """Entries of the palette: each panel and each saved layout."""
+        panels = [
+            keymap.Key(
+                "",
+                "",
+                keymap.on_widget("body", f"hide_or_show({name!r})"),
+                "",
+                f"{'hide' if self.layout_now.shows(name) else 'show'} {self._panels[name].name_shown}",
+                "panels",
+                also="hidden toggle",
+            )
+            for name in PANELS
+        ]
+        layouts = [
+            keymap.Key(
+                "",
+                "",
+                keymap.on_widget("body", f"choose_layout({name!r})"),
+                "",
+                f"layout: {clean(name)}",
+                "layouts",
+                also="arrangement panels saved",
+            )
+            for name in (DEFAULT_NAME, *self.saved.names())
+        ]
+        return [*panels, *layouts]
+
+    def notify_user(self, sentence: str) -> None:
+        """Show a notice of the screen."""
+        if isinstance(self.screen, ShowsNotices):
+            self.screen.notices.show(sentence)
+
+    # The mouse.
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begin to drag the border under the mouse."""
+        border = self._border_under(event)
+        if border is not None and event.button == 1:
+            self._drag = _Drag(border, self._along(border, event), self.chosen)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Move the border that is dragged, else highlight the one under the mouse."""
+        if self._drag is None:
+            self._light(self._border_under(event))
+            return
+        # Only now, so that a click on a border still reaches the panel.
+        self.capture_mouse()
+        border, start, before = self._drag
+        sizes = border.split.moved(border.number, self._along(border, event) - start)
+        layout = before.layout if sizes is None else self._with_sizes(sizes)
+        if layout != self.layout_now:
+            self._use(self.chosen._replace(layout=layout))
+
+    def on_mouse_up(self, _: events.MouseUp) -> None:
+        """End the drag."""
+        self._end_drag()
+
+    def on_resize(self, _: events.Resize) -> None:
+        """End a drag, whose border is elsewhere now."""
+        self._end_drag()
+
+    def on_leave(self, _: events.Leave) -> None:
+        """Remove the highlight once the mouse is outside."""
+        over = self.app.mouse_over
+        if over is None or self not in over.ancestors:
+            self._light(None)
+
+    def on_click(self, event: events.Click) -> None:
+        """A double click on a border restores the default sizes of its row or column; a title opens its panel."""
+        border = self._border_under(event)
+        if event.chain != 2 or border is None or event.screen_y - self.region.y == border.title_row:
+            return
+        keys = {part.key for part in border.split.parts}
+        if keys & set(self.layout_now.sizes):
+            sizes = {key: share for key, share in self.layout_now.sizes.items() if key not in keys}
+            self._change("default sizes", self.layout_now._replace(sizes=sizes))
+
+    def _border_under(self, event: events.MouseEvent) -> Border | None:
+        return self._arrangement.border_at(event.screen_x - self.region.x, event.screen_y - self.region.y)
+
+    def _along(self, border: Border, event: events.MouseEvent) -> int:
+        return event.screen_x if border.split.axis == "x" else event.screen_y
+
+    def _end_drag(self) -> None:
+        if self._drag is None:
+            return
+        before, self._drag = self._drag.before, None
+        self.release_mouse()
+        if before != self.chosen:
+            undo_of(self.app).push("sizes of panels", lambda: self._use(before))
+            self._resized_at = -math.inf
+
+    def _light(self, border: Border | None) -> None:
+        """Highlight a border and no other one."""
+        if border == self._lit:
+            return
+        self._lit = border
+        edges = border.edges if border is not None else {}
+        if border is None:
+            self.styles.pointer = "default"
+        else:
+            self.styles.pointer = "ew-resize" if border.split.axis == "x" else "ns-resize"
+        for name, panel in self._panels.items():
+            panel.light(edges.get(name, ""))
 
 
-def _narrow(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:
-    """A strip of cores, the loss, and the selected panel or the log; meters and epochs too if there is room."""
-    strip = strip_rows(num_cores, width - FRAME, max(height // 4, 4)) + FRAME
-    rest, y = height - strip, top + strip
-    boxes = {"cores": Box(0, top, width, strip)}
-    if height < _THREE_FROM:
-        return boxes | {selected if selected != "cores" else "loss": Box(0, y, width, rest)}
-    last = selected if selected not in ("cores", "loss") else "log"
-    if height < _FOUR_FROM:
-        lower = max(5, rest * 3 // 8)
-        return boxes | {"loss": Box(0, y, width, rest - lower), last: Box(0, y + rest - lower, width, lower)}
-    lower, middle = max(5, rest // 4), max(6, rest // 4)
-    upper = rest - lower - middle
-    boxes["loss"] = Box(0, y, width, upper)
-    last = last if last not in _MIDDLE else "log"
-    widths = (min(max(width // 2, 40), width - 30),)
-    return boxes | _beside(_MIDDLE, widths, width, y + upper, middle) | {last: Box(0, y + rest - lower, width, lower)}
-
-
-def _wide(width: int, height: int, top: int, selected: str, num_cores: int) -> dict[str, Box]:
-    """Everything, in three rows."""
-    share = 31 if num_cores <= _FEW_CORES else 38
-    left = min(max(42, width * share // 100), 90)
-    most = height * 45 // 100
-    upper = max(height * (50 if height >= _TALL else 42) // 100, min(_lines_for_cores(num_cores), most))
-    if 2 * num_cores + 3 <= most:
-        # A sparkline below each core, and the head of the table.
-        upper = max(upper, 2 * num_cores + 3)
-    middle = max(9, (height - upper) * 45 // 100)
-    y, z = top + upper, top + upper + middle
-    boxes = {"cores": Box(0, top, left, upper), "loss": Box(left, top, width - left, upper)}
-    boxes |= _beside(
-        ("pace", "meters", "epochs"), (max(34, width * 25 // 100), max(40, width * 33 // 100)), width, y, middle
-    )
-    lower = height - upper - middle
-    xla, memory = max(30, width * 19 // 100), max(36, width * 23 // 100)
-    if width >= _BOTH_FROM:
-        widths = (xla, memory, width * 27 // 100)
-        return boxes | _beside(("xla", "memory", "events", "log"), widths, width, z, lower)
-    last = "events" if selected == "events" else "log"
-    return boxes | _beside(("xla", "memory", last), (xla, memory), width, z, lower)
-
-
-def _beside(names: tuple[str, ...], widths: tuple[int, ...], width: int, y: int, height: int) -> dict[str, Box]:
-    """Panels in a row; the last one takes the rest of the width."""
-    boxes, x = {}, 0
-    for name, wide in zip(names, (*widths, width - sum(widths)), strict=True):
-        boxes[name] = Box(x, y, wide, height)
-        x += wide
-    return boxes
-
-
-def _lines_for_cores(num_cores: int) -> int:
-    """Height of the cores panel as a table, at most 16 cores, with head and frame."""
-    return min(max(num_cores, 4), 16) + 3
+def _side(axis: Axis) -> str:
+    return "width" if axis == "x" else "height"

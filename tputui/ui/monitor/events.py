@@ -127,7 +127,7 @@ class EventsPanel(RunPanel[EventsPart]):
     def on_click(self, event: events.Click) -> None:
         """Choose the event that is clicked, and go to it."""
         row = event.y - FRAME // 2 + self._first_row()
-        if 0 < event.y < self.size.height - 1 and 0 <= row < len(self._rows):
+        if self.is_inside(event.x, event.y) and 0 <= row < len(self._rows):
             self._chosen = self._rows[row]
             self.redraw()
             self.go()

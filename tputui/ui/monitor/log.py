@@ -211,7 +211,7 @@ class LogPanel(RunPanel[LogPart]):
     def on_click(self, event: events.Click) -> None:
         """Select the line that is clicked."""
         row = event.y - 1 - len(self._head(self.size.width))
-        if self._rows is None or not self._entries or row < 0 or event.y >= self.size.height - 1:
+        if self._rows is None or not self._entries or row < 0 or not self.is_inside(event.x, event.y):
             return
         row += self._first_row()
         if row < len(self._rows):

@@ -115,17 +115,6 @@ class LossPanel(RunPanel[LossPart]):
         """The name of the page."""
         return "metrics" if self.look.metric else self.name_shown
 
-    def show(self, part: LossPart) -> None:
-        """Show a newer part. A hidden panel is drawn once it is shown again."""
-        if self.display:
-            super().show(part)
-        else:
-            self._part = part
-
-    def on_show(self) -> None:
-        """Draw what changed while the panel was hidden."""
-        self.redraw()
-
     def draw(self, part: LossPart, width: int, height: int) -> Drawing:
         """The legend, then the chart or a page of metrics."""
         whole = part.whole
@@ -368,7 +357,7 @@ class LossPanel(RunPanel[LossPart]):
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Put the cursor under the mouse."""
         step = self._step_under(event.x)
-        if step is not None and self._is_in_chart(event.y):
+        if step is not None and self.is_inside(event.x, event.y) and event.y > self._above:
             self._dragging = True
             self.capture_mouse()
             self._read_under(step, event.y)
@@ -392,9 +381,6 @@ class LossPanel(RunPanel[LossPart]):
         if rows:
             self._set(self.look._replace(core=rows[at].start if 0 <= at < len(rows) else None))
         self._move_to(step)
-
-    def _is_in_chart(self, y: int) -> bool:
-        return y > self._above and y < self.size.height - 1
 
     def _step_under(self, x: int) -> int | None:
         """The step under a column of the widget, or the nearest one."""

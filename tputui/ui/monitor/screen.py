@@ -182,7 +182,8 @@ class MonitorScreen(Screen[MonitorResult]):
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
         """For the palette: every key with the reason why it does nothing now, and the log's keys from every panel."""
         of_log = [(key._replace(action=f"in_log({key.action!r})"), "") for key in keymap.LOG]
-        return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_log]
+        of_body = [(key, "") for key in self.query_one(Body).palette_keys()]
+        return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_body, *of_log]
 
     async def action_in_log(self, action: str) -> None:
         """Select the log, and run one of its actions."""
@@ -199,7 +200,8 @@ class MonitorScreen(Screen[MonitorResult]):
             return list(keymap.TYPING)
         has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
         known = [key for key in self._in_force() if has_pictures or key.action != "pictures"]
-        return keymap.offered(known, in_past=self._in_past, over=self._is_over)
+        offered = keymap.offered(known, in_past=self._in_past, over=self._is_over)
+        return self.query_one(Body).with_hidden(offered) if self.is_mounted else offered
 
     def panel_descriptions(self) -> list[tuple[str, str]]:
         """The key of each panel, and its name with what it shows."""
@@ -384,6 +386,11 @@ class MonitorScreen(Screen[MonitorResult]):
         self.query_one(LossPanel).read_at_time(message.t)
 
     # The log.
+
+    def on_body_layout_changed(self, message: Body.LayoutChanged) -> None:
+        """Show the hidden panels in the footer."""
+        message.stop()
+        self.query_one(KeyBar).show(self._footer_keys())
 
     def on_log_panel_typing_changed(self, message: LogPanel.TypingChanged) -> None:
         """Show the keys of typing, or those of the screen again."""

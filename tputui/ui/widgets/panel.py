@@ -95,15 +95,28 @@ class Panel(Drawn, Generic[PartT]):
         self._top: int | None = None
         """First visible row; None is the default position: the end if the panel follows it, else the start."""
         self._hidden_rows = 0
+        self._lit = ""
+        """The edge of the frame that is highlighted because the mouse can drag it; empty if none."""
 
     @abstractmethod
     def draw(self, part: PartT, width: int, height: int) -> Drawing:
         """The content for `width` by `height` cells."""
 
     def show(self, part: PartT) -> None:
-        """Show a newer part; redraw if it differs."""
+        """Show a newer part; redraw if it differs. A hidden panel is drawn once it is shown again."""
         if part != self._part:
             self._part = part
+            if self.display:
+                self.redraw()
+
+    def on_show(self) -> None:
+        """Draw what changed while the panel was hidden."""
+        self.redraw()
+
+    def light(self, edge: str) -> None:
+        """Highlight an edge of the frame: `left`, `right`, `top` or `bottom`; an empty one highlights none."""
+        if edge != self._lit:
+            self._lit = edge
             self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
@@ -116,12 +129,12 @@ class Panel(Drawn, Generic[PartT]):
         self._hidden_rows = max(len(drawing.rows) - shown, 0)
         top = self._first_row()
         body = drawing.lines(top, shown, room)
-        tone = self._frame_tone()
+        left, right = Span("\u2502", self._frame_tone("left")), Span("\u2502", self._frame_tone("right"))
         lines = [self._upper_frame(drawing.note, width)]
         for row in range(height - FRAME):
             line = fit(body[row], inner) if row < len(body) else []
             gap = " " * (inner - width_of(line))
-            lines.append([Span("\u2502", tone), *line, Span(gap), Span("\u2502", tone)])
+            lines.append([left, *line, Span(gap), right])
         return [*lines, self._lower_frame(top, shown, len(drawing.rows), width)]
 
     def as_text(self) -> str:
@@ -151,9 +164,13 @@ class Panel(Drawn, Generic[PartT]):
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """A double click toggles full screen."""
-        if event.chain == 2:
+        """A double click on the title or inside the frame toggles full screen."""
+        if event.chain == 2 and (event.y == 0 or self.is_inside(event.x, event.y)):
             self.post_message(self.Opened())
+
+    def is_inside(self, x: int, y: int) -> bool:
+        """Whether a cell of the widget is inside its frame."""
+        return 0 < x < self.size.width - 1 and 0 < y < self.size.height - 1
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scroll by the wheel."""
@@ -179,11 +196,13 @@ class Panel(Drawn, Generic[PartT]):
         home = self._hidden_rows if self.follows_end else 0
         return home if self._top is None else min(self._top, self._hidden_rows)
 
-    def _frame_tone(self) -> Tone:
+    def _frame_tone(self, edge: str) -> Tone:
+        if edge == self._lit:
+            return "info"
         return "accent" if self.has_focus else "dim"
 
     def _upper_frame(self, note: str, width: int) -> Line:
-        tone = self._frame_tone()
+        tone = self._frame_tone("top")
         title: Line = [
             Span("\u256d\u2500", tone),
             Span(f" {self.key} " if self.key else " ", "dim"),
@@ -196,7 +215,7 @@ class Panel(Drawn, Generic[PartT]):
         return fit([*title, Span(rule, tone), *end], width)
 
     def _lower_frame(self, top: int, room: int, total: int, width: int) -> Line:
-        tone = self._frame_tone()
+        tone = self._frame_tone("bottom")
         if not self._hidden_rows:
             return [Span("\u2570" + "\u2500" * (width - 2) + "\u256f", tone)]
         place = f" {top + 1}-{min(top + room, total)} of {total} "
