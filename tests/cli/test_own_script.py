@@ -263,3 +263,54 @@ except ZeroDivisionError as error:
     failure = shown(tmp_path / "runs" / "fails")["failure"]
     assert (failure["error"], failure["message"], failure["frames"][0]["line"]) == ("RuntimeError", "no steps", 9)
     assert "ZeroDivisionError" in failure["traceback"]
+
+
+RANKS = """
+import os, subprocess, sys
+worker = "import sys, time\\ndef busy():\\n    sys.stdin.read()\\nbusy()"
+ranks = []
+for rank in range(2):
+    env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    ranks.append(subprocess.Popen([sys.executable, "-c", worker], env=env, stdin=subprocess.PIPE))
+print(*(each.pid for each in ranks), flush=True)
+try:
+    ranks[0].wait()
+except KeyboardInterrupt:
+    sys.exit(1)
+"""
+
+
+def test_ranks_are_named_and_their_stacks_are_read_from_outside(tmp_path: Path) -> None:
+    script(tmp_path, RANKS)
+    # Numbers of the launching shell are those of the whole command, not of its ranks.
+    env = {"TPU_WORKER_ID": "7"}
+    assert run(tmp_path, "--detach", "--name", "ranks", "--", sys.executable, "train.py", **env).code == 0
+    run_dir = tmp_path / "runs" / "ranks"
+    pids = [int(pid) for pid in wait_for(lambda: (run_dir / "worker-0.log").read_text().split(), "the pids")]
+
+    def roles() -> dict[int, str]:
+        samples = events_in(run_dir, "supervisor-0", ev.HostSampled)
+        return {each.pid: each.role for each in samples[-1].processes} if samples else {}
+
+    named = wait_for(lambda: found if len(found := roles()) == 4 else None, "samples of all processes")
+    leader = events_in(run_dir, "supervisor-0", ev.WorkerStarted)[0].pid
+    assert [named[pid] for pid in (*pids, leader)] == ["rank 0", "rank 1", "worker"]
+
+    stacks = tputui("stacks", run_dir)
+    assert stacks.code == 0, stacks.err
+    assert "rank 1" in stacks.out
+    assert f"{tmp_path}/train.py:" in stacks.out
+    assert tputui("stop", run_dir, "--now").code == 0
+    wait_for(lambda: not any(map(is_running, pids)), "the end of the ranks")
+
+
+def test_stacks_without_a_python_process_are_refused(tmp_path: Path) -> None:
+    assert run(tmp_path, "--detach", "--name", "shell", "--", "sh", "-c", "echo up; sleep 600").code == 0
+    run_dir = tmp_path / "runs" / "shell"
+    wait_for(lambda: (run_dir / "worker-0.log").read_text(), "the first line")
+
+    result = tputui("stacks", run_dir)
+
+    assert result.code == 2
+    assert "none of its processes runs Python" in one_sentence(result)
+    assert tputui("stop", run_dir, "--now").code == 0

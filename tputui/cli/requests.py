@@ -205,6 +205,12 @@ def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[Sta
         view = snapshot.stacks if snapshot.stacks and snapshot.stacks.request == request else None
         answered = {process.pid for process in view.processes} if view else set()
         missing = [name for name, pid in session.training_processes() if pid not in answered]
+        receipt = next((each for each in snapshot.requests if each.id == request), None)
+        if receipt is not None and receipt.state == "refused" and view is None:
+            raise CommandError(ExitCode.USAGE, f"refused: {fmt.inert(receipt.why or 'no reason given')}")
+        if receipt is not None and receipt.state == "applied" and all(name.startswith("logs-") for name in missing):
+            # The supervisor has read every Python process of the command; the command itself may be another program.
+            return view, []
         if view is None and snapshot.condition in ENDED:
             raise CommandError(ExitCode.USAGE, f"the run ended before it answered (it is {snapshot.condition})")
         if not missing or snapshot.condition in ENDED or time.monotonic() >= deadline:

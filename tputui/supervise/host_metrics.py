@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry.events import HostSampled, ProcessSample
+from tputui.telemetry.rank_environment import RankInfo, environ_of, rank_info
 from tputui.telemetry.safe_open import read_small
 
 CHILDREN_INTERVAL_S = 5.0
@@ -23,13 +24,18 @@ OOM_SAMPLES_KEPT = 5
 """The newest count is compared with the one this many readings before: it rises before the end of the process is
 seen."""
 _COUNTER_BYTES_MAX = 64 << 10
+_ENVIRON_BYTES_MAX = 1 << 20
 
 
 class HostSampler:
     """Samples the host, the supervisor itself, the worker and the worker's children."""
 
-    def __init__(self, worker_pid: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, worker_pid: int, clock: Callable[[], float] = time.time, *, of_command: bool = False) -> None:
+        """`of_command`: the worker is a command of the user, whose processes may have ranks."""
         import psutil
+
+        self._of_command = of_command
+        self._ranks: dict[int, RankInfo] = {}
 
         self._psutil = psutil
         self._clock = clock
@@ -49,6 +55,7 @@ class HostSampler:
         if now >= self._children_due:
             self._children_due = now + CHILDREN_INTERVAL_S
             self._find_children()
+            self._name_ranks()
         return HostSampled(
             t=now,
             cpu_percent=self._psutil.cpu_percent(None),
@@ -62,7 +69,7 @@ class HostSampler:
         found: list[str] = []
         for pid, process in self._processes.items():
             with contextlib.suppress(self._psutil.Error, OSError):
-                detached = self._roles[pid] == "worker" and os.getsid(pid) != self._worker_pid
+                detached = self._roles[pid] != "supervisor" and os.getsid(pid) != self._worker_pid
                 if detached and process.is_running() and process.status() != self._psutil.STATUS_ZOMBIE:
                     found.append(f"{process.name()} (pid {pid})")
         return found
@@ -86,6 +93,34 @@ class HostSampler:
             if child.pid not in self._processes and len(self._processes) < PROCESSES_MAX:
                 self._watch(child.pid, "worker")
 
+    def _name_ranks(self) -> None:
+        """Names the processes of a command by the ranks in their environment.
+
+        Variables that the command itself was started with number the whole command, unless it numbers its processes.
+        """
+        if not self._of_command:
+            return
+        pids = [pid for pid, role in self._roles.items() if role != "supervisor" and pid in self._processes]
+        for pid in pids:
+            if pid not in self._ranks:
+                self._ranks[pid] = rank_info(environ_of(_environ_block(pid)))
+        whole = self._ranks.get(self._worker_pid, RankInfo())
+        numbered = {pid for pid in pids if self._ranks[pid].rank is not None and self._ranks[pid] != whole}
+        for pid in pids:
+            rank = self._ranks[pid].rank
+            if rank is None or (numbered and pid not in numbered):
+                self._roles[pid] = "worker"
+                continue
+            parent = self._parent_of(pid)
+            started_by_same = parent in self._ranks and self._ranks[parent] == self._ranks[pid]
+            self._roles[pid] = f"of rank {rank}" if started_by_same and pid != self._worker_pid else f"rank {rank}"
+
+    def _parent_of(self, pid: int) -> int:
+        try:
+            return int(self._processes[pid].ppid())
+        except self._psutil.Error:
+            return 0
+
     def _sample_process(self, pid: int) -> ProcessSample | None:
         process = self._processes[pid]
         try:
@@ -100,6 +135,14 @@ class HostSampler:
         if gone or rss_bytes == 0:
             return None
         return ProcessSample(pid=pid, role=self._roles[pid], rss_bytes=rss_bytes, cpu_percent=cpu_percent)
+
+
+def _environ_block(pid: int) -> bytes:
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as file:
+            return file.read(_ENVIRON_BYTES_MAX)
+    except OSError:
+        return b""
 
 
 class OomCounter(NamedTuple):

@@ -21,6 +21,7 @@ from tputui import formatting as fmt
 from tputui.config import ScriptConfig
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import last_raw_lines
+from tputui.supervise.python_stacks import PythonStacks
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir, stack_frames
@@ -60,6 +61,7 @@ class Script:
         """Seconds from a request to stop until SIGTERM."""
         self._logs = Reporter(run_dir, ROLE, host_index, process=rundir.process_with(pid))
         self._collector = LogCollector(run_dir, pid, self._logs, table)
+        self._stacks = PythonStacks(pid, self._logs.writer, self._record_stacks)
         self._quiet = QuietCheck(time.monotonic())
         self._ended = False
         self.refused: set[str] = set()
@@ -77,6 +79,7 @@ class Script:
     def poll(self, now: float, tick: float) -> None:
         """Reads what the command wrote. `now` is unix time, `tick` a monotonic time."""
         self._collector.poll(now)
+        self._stacks.poll(tick, self.newest_step)
         activity = (self._collector.num_lines, self._collector.num_values, self.newest_step)
         why = self._quiet.check(activity, tick)
         if why is not None:
@@ -85,18 +88,22 @@ class Script:
     def on_request(self, request: requests.Request, now: float) -> bool:
         """Acts on a request; returns whether a grace period begins, after which the command must be stopped."""
         kind = request.kind
-        if kind == "stacks":
-            return False
         if kind in self._state.handled_kinds and kind != "stop_now":
-            return kind == "stop"
-        if kind in _REFUSALS:
+            return False
+        why = None
+        if kind == "stacks":
+            why = self._stacks.begin(request.id, time.monotonic())
+        elif kind in _REFUSALS:
             why = _REFUSALS[kind].format(signal=self._stop_signal.name)
+        if why is not None:
             self._reporter.emit(ev.RequestRefused(t=now, request=request.id, kind=kind, why=why))
             self.refused.add(request.id)
             return False
         self._reporter.emit(
             ev.RequestSeen(t=now, request=request.id, kind=kind, phase="unknown", step=self.newest_step)
         )
+        if kind == "stacks":
+            return False
         self._signal(signal.SIGTERM if kind == "stop_now" else self._stop_signal)
         return kind == "stop"
 
@@ -136,9 +143,16 @@ class Script:
         if self._ended:
             return
         self._ended = True
+        self._stacks.close()
         self._collector.close()
         self._logs.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.newest_step, reason=reason))
         self._logs.close()
+
+    def _record_stacks(self, event: ev.Event) -> None:
+        self._state.add(self._reporter.writer, event)
+        self._reporter.emit(event)
+        if isinstance(event, ev.RequestApplied | ev.RequestRefused):
+            self._state.answered.add(event.request)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -129,7 +129,7 @@ class Supervisor:
 
     def _watch(self, worker: subprocess.Popen[bytes], pipe: SignalPipe) -> None:
         """Returns when the worker and its whole process group have ended."""
-        host = HostSampler(worker.pid)
+        host = HostSampler(worker.pid, of_command=self._command is not None)
         sample_due = time.monotonic() + self._timing.sample_s
         while not _has_exited(worker.pid):
             for number in pipe.wait(self._timing.tick_s):
@@ -189,7 +189,7 @@ class Supervisor:
     def _take_requests(self) -> None:
         for request in self._inbox.poll():
             self._requests.append(request)
-            if request.kind == "stacks":
+            if request.kind == "stacks" and (self._script is None or "stacks" in self._worker_state.handled_kinds):
                 self._stacks.add_request(request.id, time.monotonic())
             self._escalation.on_request(request.kind, time.monotonic())
             if self._script is not None and self._script.on_request(request, time.time()):
