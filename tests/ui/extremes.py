@@ -20,7 +20,8 @@ from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import decode, encode
 from tputui.text.lines import LineWriter, last_lines
-from tputui.text.show_page import loss_chart, show_text, to_show
+from tputui.text.loss_chart import loss_chart
+from tputui.text.show_page import show_text, to_show
 from tputui.ui.charts.axis import X_KINDS
 from tputui.ui.charts.chart_view import VIEWS, ChartView, Window
 from tputui.ui.compare.compare_view import ComparedPart, CompareView

@@ -30,7 +30,10 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.codec import to_json
 from tputui.telemetry.merge import JournalEvent
 from tputui.text import phrases
+from tputui.text.logged_line import LoggedLine
 
+LOGS = "logs"
+"""Role of the journal of a user's command."""
 WAIT_S = 0.1
 """Seconds between two polls of a run without new events."""
 
@@ -59,6 +62,7 @@ class LineWriter:
         self._timestamps = timestamps
         self._report: _Waiting | None = None
         """Newest report of the first worker, until its line is printed."""
+        self._logged = LoggedLine()
         self._printed: Counter[str] = Counter()
         """Lines of printed tracebacks, which the log of the process repeats."""
 
@@ -68,7 +72,7 @@ class LineWriter:
 
     def flush(self) -> list[str]:
         """The line of a report whose meters did not arrive; none if no report waits."""
-        return self._stamped(self._release())
+        return self._stamped([*self._release(), *self._release_logged()])
 
     def _stamped(self, lines: Iterable[_Line]) -> list[str]:
         return [f"{fmt.utc(t)}  {fmt.inert(text)}" if self._timestamps else fmt.inert(text) for t, text in lines]
@@ -84,6 +88,7 @@ class LineWriter:
         if state.last_seq == before:
             return []
         lines = self._release() if self._is_overdue(state, event) else []
+        lines += self._of_logs(state, event)
         log = state.log
         fresh = islice(log.logs, max(0, len(log.logs) - (log.num_logs - num_logs)), None)
         texts = [_logged(line) for line in fresh if not self._repeats(state, event, line)]
@@ -110,6 +115,8 @@ class LineWriter:
         elif isinstance(event, ev.TrainingPlanned) and self._is_first(process):
             yield from self._plan()
         elif isinstance(event, ev.EpochEnded) and self._is_first(process):
+            if math.isnan(event.train_s):
+                return
             took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
             yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
         elif isinstance(event, ev.StepsRecorded) and event.bad:
@@ -149,12 +156,31 @@ class LineWriter:
 
     def _reported(self, process: ProcessState, event: ev.Event) -> list[_Line]:
         """The line of a report, after all events of its step."""
-        if not self._is_first(process):
+        if not self._is_first(process) or process.role == LOGS:
             return []
         if isinstance(event, ev.ProgressReported):
             self._hold(event)
             return self._release() if self._averages(event) is not None else []
         return self._release() if isinstance(event, ev.MetersReported) and event.split == "train" else []
+
+    def _of_logs(self, process: ProcessState, event: ev.Event) -> list[_Line]:
+        """The line with the values that a command logged, once a later event shows that it is complete."""
+        if process.role != LOGS or not self._is_first(process):
+            return []
+        is_last = isinstance(event, ev.TrainingEnded)
+        lines = self._release_logged() if is_last or self._logged.is_due(event) else []
+        self._logged.add(event)
+        return lines
+
+    def _release_logged(self) -> list[_Line]:
+        """The line with the values that a command logged since the last one; none if there are none."""
+        process = next(iter(self._state.workers), None)
+        if process is None or process.role != LOGS:
+            return []
+        loss = self._loss(self._logged.loss_step) if self._logged.loss_step else ""
+        progress, started = process.progress, process.epoch_started
+        line = self._logged.take(loss, started.epoch if started else 0, progress.step_s if progress else None)
+        return [line] if line is not None else []
 
     def _hold(self, event: ev.ProgressReported) -> None:
         """Holds a report back until the meters of its step arrive."""

@@ -6,7 +6,7 @@ The object's keys are a contract with scripts: keys may be added, none may chang
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -14,10 +14,12 @@ import msgspec
 from tputui import formatting as fmt
 from tputui.config_diff import config_lines
 from tputui.state import root_cause
-from tputui.state.chart_data import Segment
+from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
+from tputui.telemetry.logged_values import CONSOLE
 from tputui.text import phrases
+from tputui.text.loss_chart import loss_chart
 
 MARKS_SHOWN = 40
 LINES_SHOWN = 40
@@ -30,8 +32,6 @@ EPOCHS_SHOWN = 5
 """Newest epochs in that table, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
-BAND, MEAN, BAD = ":", "*", "!"
-_LABEL_WIDTH = 9
 _NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
 """Fields for drawing, which scripts do not need."""
 
@@ -51,6 +51,8 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     if not whole:
         for name in _NOT_SHOWN:
             del fields[name]
+        for view in fields["logged"]:
+            del view["points"]
         if snapshot.throughput is not None:
             del fields["throughput"]["history"]
     spelt: dict[str, Any] = spell_non_finite(fields)
@@ -94,6 +96,7 @@ def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW) -> str:
         _details(snapshot),
         _cores(snapshot),
         _meters(snapshot),
+        _logged(snapshot),
         *([_metric_table(snapshot), _epoch_table(snapshot)] if is_short else []),
         _epochs(snapshot, None if num_epochs == FEW else num_epochs) if not is_short else [],
         _machine(snapshot),
@@ -141,6 +144,9 @@ def _head(snapshot: Snapshot) -> list[str]:
             lines.append(_row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
         epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
         lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
+    elif snapshot.steps:
+        epoch = f"epoch {snapshot.epoch}" if snapshot.epoch else ""
+        lines.append(_row("progress", epoch, f"step {snapshot.steps}", _pace(snapshot)))
     lines += _train_loss(snapshot)
     if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
         lines.append(_row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
@@ -166,7 +172,8 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
     )
     top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step}" if highest else ""
     known = sum(core.loss is not None for core in snapshot.cores)
-    mean = f"mean of {fmt.counted(known, 'core')} in step {snapshot.steps}" if known else "mean of the newest steps"
+    step = max((core.step for core in snapshot.cores), default=0)
+    mean = f"mean of {fmt.counted(known, 'core')} in step {step}" if known else "mean of the newest steps"
     return [_row("train loss", fmt.number(snapshot.newest_loss), mean, top)]
 
 
@@ -213,6 +220,21 @@ def _meters(snapshot: Snapshot) -> list[str]:
         )
         for view in snapshot.meters
     ]
+
+
+def _logged(snapshot: Snapshot) -> list[str]:
+    """What the script logged itself; the word console marks values that were read from printed text."""
+    return [_row(view.split, f"{view.name:<12} {fmt.number(view.value)}", *_origin(view)) for view in snapshot.logged]
+
+
+def _origin(view: LoggedView) -> Iterable[str]:
+    """Step, range and source of the values of a metric."""
+    yield f"step {fmt.count(view.step)}"
+    if view.num_values > 1:
+        yield f"{fmt.number(view.min)} to {fmt.number(view.max)} in {fmt.count(view.num_values)} values"
+    if view.num_bad:
+        yield f"{fmt.count(view.num_bad)} not finite"
+    yield "from console" if view.source == CONSOLE else f"from {view.source}"
 
 
 def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
@@ -383,70 +405,3 @@ def _wrong(snapshot: Snapshot) -> list[str]:
 
 def _bad(metric: str, value: float) -> str:
     return f"{metric} {fmt.number(value)}"
-
-
-def loss_chart(segments: Sequence[Segment], width: int = 100, height: int = 12) -> list[str]:
-    """Lines of at most `width` characters: the mean, in a band from the minimum to the maximum over the cores.
-
-    Below the chart are the steps, and marks for NaN or infinite values. No lines if there is nothing to draw.
-    """
-    columns = _columns(segments, width - _LABEL_WIDTH - 2)
-    present = [column for column in columns if column is not None and column.num_values]
-    if not present:
-        return []
-    low, high = min(column.min for column in present), max(column.max for column in present)
-    rows = [[" "] * len(columns) for _ in range(height)]
-    for index, column in enumerate(columns):
-        if column is None or not column.num_values:
-            continue
-        for row in range(_chart_row(column.max, low, high, height), _chart_row(column.min, low, high, height) + 1):
-            rows[row][index] = BAND
-        rows[_chart_row(column.mean, low, high, height)][index] = MEAN
-    labels = {0: fmt.number(high), height - 1: fmt.number(low)}
-    lines = [f"{labels.get(row, ''):>{_LABEL_WIDTH}} |{''.join(cells)}".rstrip() for row, cells in enumerate(rows)]
-    bad = "".join(BAD if column is not None and column.num_bad else " " for column in columns)
-    if bad.strip():
-        lines.append(f"{'not finite':>{_LABEL_WIDTH + 1}}|{bad}".rstrip())
-    least, greatest = _ends(segments)
-    first, last = f"step {fmt.count(least)}", fmt.count(greatest)
-    gap = max(1, len(columns) - len(first) - len(last))
-    return [*lines, f"{'':>{_LABEL_WIDTH}}  {first}{' ' * gap}{last}"]
-
-
-def _columns(segments: Sequence[Segment], width: int) -> list[Segment | None]:
-    """The segment of each column of the chart; None if there is none."""
-    if not segments:
-        return []
-    first, last = _ends(segments)
-    width = min(width, last - first + 1)
-    columns: list[Segment | None] = [None] * width
-    for segment in segments:
-        index = min(width - 1, (segment.first_step - first) * width // (last - first + 1))
-        before = columns[index]
-        columns[index] = segment if before is None else _joined(before, segment)
-    return columns
-
-
-def _ends(segments: Sequence[Segment]) -> tuple[int, int]:
-    """The first and the last step; segments may be in any order."""
-    return min(segment.first_step for segment in segments), max(segment.last_step for segment in segments)
-
-
-def _joined(left: Segment, right: Segment) -> Segment:
-    finite = [segment for segment in (left, right) if segment.num_values]
-    num_values = left.num_values + right.num_values
-    total = math.fsum(segment.mean * segment.num_values for segment in finite)
-    return Segment(
-        first_step=left.first_step,
-        last_step=right.last_step,
-        mean=total / num_values if num_values else math.nan,
-        min=min((segment.min for segment in finite), default=math.nan),
-        max=max((segment.max for segment in finite), default=math.nan),
-        num_values=num_values,
-        num_bad=left.num_bad + right.num_bad,
-        t=right.t,
-    )
-
-
-def _chart_row(value: float, low: float, high: float, height: int) -> int:
-    return round((high - value) / (high - low) * (height - 1)) if high > low else height // 2
