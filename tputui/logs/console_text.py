@@ -1,0 +1,188 @@
+"""The parts of console output that metrics consist of: numbers, names, positions. Pure.
+
+Console output is untrusted input: every repetition in these expressions is bounded, and so is the length of a line, so
+the time to parse a line is linear in its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tputui.logs.rows import form
+
+LINE_CHARS_MAX = 4_096
+"""Longer lines are not parsed."""
+NAME_CHARS_MAX = 100
+_ESCAPES = re.compile(r"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
+NUMBER = (
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?|\.\d{1,20}(?:e[-+]?\d{1,4})?"
+    r"|nan|inf(?:inity)?)"
+)
+END = r"(?![\w:/]|\.\d|-\d|,\d)"
+"""After a number: not a time, a version, a path, a date, a fraction or a number with a unit."""
+_SPLITS = {
+    "train": "train", "training": "train", "val": "val", "valid": "valid", "validation": "valid", "eval": "eval",
+    "evaluation": "eval", "test": "test", "testing": "test", "dev": "dev",
+}  # fmt: skip
+_QUALIFIERS = (
+    "train|training|val|valid|validation|eval|evaluation|test|testing|dev|avg|average|mean|running|total|learning|grad|"
+    "gradient|weight|top|global|best|ema|smoothed|min|max|median|per-step|batch|epoch|class|box|mask|policy|value|"
+    "generator|discriminator|g|d"
+)
+_NAME = r"[a-z_][\w./@-]{0,63}"
+_KNOWN = (
+    r"[\w.-]{0,40}loss(?:es)?[\w.-]{0,20}|lr|learning[ _]rate|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|"
+    r"f1|auc|"
+    r"mae|mse|rmse|miou|iou|dice|map|psnr|ssim|fid|wer|cer|bpb|bpc|bpd|elbo|kl|entropy|nll|"
+    r"(?:grad|gradient)[ _-]?norm|gnorm|norm|score|err|error|precision|recall|rewards?|returns?|"
+    r"mfu|tps|wps|rate|throughput|time|data|scale|temperature|momentum"
+)
+_PAIR = re.compile(
+    rf"(?<![\w./@-])(?:({_QUALIFIERS}) )?({_NAME})\s{{0,4}}[=:]\s{{0,8}}({NUMBER})%?{END}", re.IGNORECASE
+)
+_SPACED = re.compile(rf"(?<![\w./@-])(?:({_QUALIFIERS}) )?({_KNOWN})\s{{1,8}}({NUMBER})%?{END}", re.IGNORECASE)
+_KNOWN_NAME = re.compile(rf"(?:(?:{_QUALIFIERS})[_/ -]){{0,2}}(?:{_KNOWN})", re.IGNORECASE)
+_LOSS_NAME = re.compile(r"loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|f1|auc)(?![a-z])", re.IGNORECASE)
+_EPOCH = re.compile(
+    r"(?<![\w./-])epoch\s{0,2}[:=#]?\s{0,2}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)(?:\s?/\s?\d{1,9}|\s?of\s\d{1,9})?\]?"
+    r"(?![\w.:])",
+    re.IGNORECASE,
+)
+_STEP = re.compile(
+    r"(?<![\w./-])(?:global[ _-]?step|train[ _-]?step|step|iteration|iter|it|batch|update|num_updates)"
+    r"\s{0,2}[:=#]?\s{0,8}[\[(]?\s{0,6}(\d{1,18})(?:\s?(?:/|of)\s?(\d{1,18}))?(?![\w.]|,\d)",
+    re.IGNORECASE,
+)
+_EPOCH_AND_STEP = re.compile(r"\s{0,4}\[\s{0,8}(\d{1,9}),\s{1,8}(\d{1,18})\]\s{1,4}(?=\w{0,20}loss)", re.IGNORECASE)
+"""As in PyTorch's tutorials: `[2,  2000] loss: 1.234`."""
+_POSITION = re.compile(r"[\[(]\s{0,8}(\d{1,18})\s?/\s?(\d{1,18})\s{0,2}(?:\(\s?\d{1,3}(?:\.\d{1,3})?%\s?\))?\s?[\])]")
+_RANK_PREFIX = re.compile(r"\s{0,4}\[(?:rank|default|worker)[ _:]?(\d{1,6})\]:?\s?", re.IGNORECASE)
+_XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
+_XLA_DEVICE = re.compile(r"(?<!\w)Device=(?:xla|tpu):(\d{1,6})(?:/(\d{1,6}))?(?!\w)", re.IGNORECASE)
+_NOT_METRICS = {
+    "pid", "port", "rank", "local_rank", "world_size", "seed", "gpu", "device", "v_num", "version", "line", "exit_code",
+    "code", "id", "node", "host", "thread", "core", "worker", "eta", "date", "warning", "error_code", "errno", "status",
+    "epoch", "epochs", "step", "steps", "global_step", "train_step", "iteration", "iter", "it", "batch", "update",
+    "num_updates", "http", "https", "localhost", "job", "num_epochs", "max_steps", "total_steps", "max_epochs",
+}  # fmt: skip
+"""Names in the form of `rows.form` whose numbers are not metrics."""
+_FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)
+
+
+_HINT = re.compile(r"step|epoch|iter|batch|update|loss|acc|ppl|perplexity|f1|auc|xla:|tpu:|(?<!\w)it\W", re.IGNORECASE)
+"""What every line with metrics contains, except for bars."""
+
+
+class Named(NamedTuple):
+    """A name and a number in a line."""
+
+    name: str
+    value: float
+    start: int
+    end: int
+
+
+class Context(NamedTuple):
+    """What a line says about the time of its values."""
+
+    step: int | None
+    total: int | None
+    """Number of steps after which `step` begins again, or at which the run ends."""
+    epoch: float | None
+    end: int
+    """Where the last of these numbers ends in the line."""
+
+
+def plain(text: str) -> str:
+    """The text without escape sequences and control characters; tabs and line breaks are blanks."""
+    return _ESCAPES.sub("", text.replace("\t", " ").replace("\n", " ")).rstrip()
+
+
+def may_have_metrics(text: str) -> bool:
+    """Whether it is worth parsing a line: a cheap test that nearly all prose fails."""
+    return _HINT.search(text) is not None
+
+
+def number_of(text: str) -> float:
+    """The value of text that `NUMBER` matches."""
+    return float(text.replace(",", ""))
+
+
+def context_of(text: str) -> Context:
+    """Step and epoch that are named on a line."""
+    both = _EPOCH_AND_STEP.match(text)
+    if both is not None:
+        return Context(int(both.group(2)), None, float(both.group(1)), both.end())
+    step = _STEP.search(text)
+    epoch = _EPOCH.search(text)
+    position = _POSITION.search(text, epoch.end() - 1) if epoch is not None and step is None else None
+    end = max((match.end() for match in (step, epoch, position) if match is not None), default=0)
+    found = step or position
+    if found is None:
+        return Context(None, None, float(epoch.group(1)) if epoch else None, end)
+    total = int(found.group(2)) if found.group(2) else None
+    return Context(int(found.group(1)), total, float(epoch.group(1)) if epoch else None, end)
+
+
+def pairs_of(text: str) -> list[Named]:
+    """The pairs of name and number on a line that may be metrics, in their order; names are in lower case."""
+    found = {match.start(2): match for match in _SPACED.finditer(text)}
+    found |= {match.start(2): match for match in _PAIR.finditer(text)}
+    return list(_named(match for _, match in sorted(found.items())))
+
+
+def _named(matches: Iterator[re.Match[str]]) -> Iterator[Named]:
+    reached = 0
+    for match in matches:
+        name = match.group(2).lower().replace(" ", "_").rstrip("-./")
+        if match.start() < reached or form(name) in _NOT_METRICS or _FILES.fullmatch(name) or name.startswith("__"):
+            continue
+        qualifier = (match.group(1) or "").lower()
+        if qualifier in _SPLITS:
+            name = f"{_SPLITS[qualifier]}/{name}"
+        elif qualifier:
+            name = f"{qualifier}_{name}"
+        reached = match.end()
+        yield Named(name, number_of(match.group(3)), match.start(), match.end())
+
+
+def leading_split(text: str) -> str:
+    """`train`, `valid`, `test`, ... if that is the first word of a line; else empty."""
+    word = re.match(r"[\s*=>|\[-]{0,20}([a-z]{1,12})(?![\w/.=-])", text, re.IGNORECASE)
+    return _SPLITS.get(word.group(1).lower(), "") if word is not None else ""
+
+
+def with_split(name: str, split: str) -> str:
+    """The name with a split, unless it has one: `loss` -> `valid/loss`."""
+    has_split = re.split(r"[/_.-]", name, maxsplit=1)[0] in _SPLITS
+    return name if has_split or not split else f"{split}/{name}"
+
+
+def is_known(name: str) -> bool:
+    """Whether a name is one that training scripts print: loss, accuracy, learning rate, ..."""
+    return _KNOWN_NAME.fullmatch(name) is not None
+
+
+def is_loss_or_score(name: str) -> bool:
+    """Whether a name is certainly that of a metric, on a line without step or epoch."""
+    return _LOSS_NAME.search(name) is not None
+
+
+def without_rank(text: str) -> tuple[str, str]:
+    """A line without the prefix of its rank, and the suffix of its tags: `[rank3]: loss` -> `loss`, `/rank3`."""
+    match = _RANK_PREFIX.match(text)
+    return (text, "") if match is None else (text[match.end() :], f"/rank{int(match.group(1))}")
+
+
+def without_core(text: str) -> tuple[str, str, int | None]:
+    """A line without the core that torch_xla's examples name, the suffix of its tags, and its step if it follows."""
+    match = _XLA_PREFIX.match(text)
+    if match is not None:
+        return text[match.end() :], f"/core{int(match.group(2) or match.group(1))}", int(match.group(3))
+    device = _XLA_DEVICE.search(text)
+    if device is not None:
+        core = int(device.group(2) or device.group(1))
+        return text[: device.start()] + text[device.end() :], f"/core{core}", None
+    return text, "", None
