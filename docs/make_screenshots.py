@@ -2,7 +2,8 @@
 
 Each RUN is the directory of a finished run, such as `tputui run sample_configs/digits.toml` leaves in `runs/`. The
 first one is shown by itself and all of them are compared, so their configurations should differ. The list shows every
-run in the directory of the first. The launcher asks the engine for the memory of a step, which needs torch. Pictures
+run in the directory of the first. The pictures show paths and the host of the runs: train them in a neutral directory,
+such as `/tmp/demo`. The launcher asks the engine for the memory of a step, which needs torch. Pictures
 are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs `rsvg-convert`. They are unedited
 screens.
 """
@@ -26,7 +27,7 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tputui.cli.launch import EngineLaunchService
+from tputui.cli.launch_service import EngineLaunchService
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN
 from tputui.session.session import Session
 from tputui.telemetry import rundir
@@ -92,9 +93,23 @@ def compared(runs: Sequence[Path]) -> Screen[MonitorResult]:
 
 
 _SIZES = ((80, 24), (120, 36), (160, 45), (200, 50))
+_DIALOG_SIZES = ((80, 24), (120, 36), (200, 50))
 _LOOKS_BACK = Step("look back", ("left", "left"))
 WANTED = (
     Picture("home", (120, 30), listed, (Step("newest first", ("down",)),), "enter to open"),
+    *(
+        Picture(f"{name}-{width}x{height}", (width, height), listed, (Step("newest first", ("down", *keys)),), shows)
+        for name, keys, shows in (
+            ("list", (), ""),
+            ("tags", ("number_sign", *"baseline lr-sweep"), "lr-sweep"),
+            ("delete", ("D",), "elete"),
+        )
+        for width, height in _DIALOG_SIZES
+    ),
+    *(
+        Picture(f"details-{width}x{height}", (width, height), replayed(1.0), (Step("loss", ("r",)),), "stored in")
+        for width, height in _DIALOG_SIZES
+    ),
     Picture(
         "launcher",
         (120, 36),
