@@ -22,9 +22,10 @@ from tests.recorded import (
     supervisor_events,
     worker_events,
 )
+from tputui.state.liveness import assess
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import DamageRegion, RequestView, Snapshot
-from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import events as ev
 
 E = TypeVar("E", bound=ev.Event)
@@ -318,3 +319,16 @@ def test_recorded_config_overrides_the_manifest() -> None:
     assert seen({"supervisor-0": supervisor_events(None)}, around(T0, config={"task": "x"})).config == CONFIG
     assert seen({}, around(T0, config={"task": "x"})).config == {"task": "x"}
     assert seen({}, around(T0)).config == {}
+
+
+def test_a_snapshot_of_a_later_moment_equals_one_built_then() -> None:
+    for t in (0.5, 2.0, 5.0, 9.0, 12.0):
+        state = RunState()
+        for name, events in {"worker-0": worker_events(), "supervisor-0": supervisor_events(T0 + 11)}.items():
+            for seq, event in enumerate(event for event in events if event.t <= T0 + t):
+                state.apply(name, seq, event)
+        first, second = around(T0 + t), around(T0 + t + 3)
+        liveness = assess(state, second.alive, second.now)
+        assert at_later_moment(build_snapshot(state, first), state, liveness, second.now) == build_snapshot(
+            state, second
+        )

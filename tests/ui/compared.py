@@ -21,11 +21,14 @@ class FakeSource:
         self.settled = False
         self.broken: OSError | None = None
         self.closed = False
+        self.events: list[object] = []
+        """Returned by the next poll."""
 
     def poll(self, budget_s: float) -> object:
         if self.broken is not None:
             raise self.broken
-        return None
+        events, self.events = self.events, []
+        return events
 
     def snapshot(self) -> Snapshot:
         return self.served

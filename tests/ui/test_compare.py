@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -656,6 +657,27 @@ def test_reader_reports_unread_runs() -> None:
     thread.join(10)
     assert not thread.is_alive()
     assert readings[0].unread == frozenset({1})
+
+
+def test_reader_delivers_news_at_once_and_ages_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
+    readings: list[Reading] = []
+    reader = CompareReader(list(sources), readings.append, sources.__getitem__)
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def deliveries_at(moment: float) -> int:
+        nonlocal now
+        now = 100.0 + moment
+        reader.poll()
+        reader.drawn()
+        return len(readings)
+
+    assert deliveries_at(0.0) == 1
+    assert [deliveries_at(moment) for moment in (0.2, 0.5, 0.8)] == [1, 1, 1]
+    assert deliveries_at(1.0) == 2
+    sources[Path("a")].events = ["news"]
+    assert [deliveries_at(moment) for moment in (1.2, 1.5, 1.8)] == [2, 3, 3]
 
 
 def test_unreadable_run_does_not_stop_the_others() -> None:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from tputui.cache.state_cache import StateCache
 from tputui.session import truncation
 from tputui.session.journal_reader import CachedStates, JournalReader
@@ -20,7 +22,7 @@ from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
 from tputui.state.run_details import GitView, RunDetails
 from tputui.state.snapshot import ENDED, DamageRegion, RequestView, Snapshot
-from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import JournalEvent
@@ -65,6 +67,8 @@ class Session:
         self._watched_since = time.monotonic()
         self._over = False
         """Whether the followed run had ended when it was last checked."""
+        self._built: tuple[object, Snapshot] | None = None
+        """The newest snapshot of a followed run, and everything it was built from except the time."""
         self.player = Player(self._reach_now, clock, speed=speed, follows=not self._recorded)
         """Controls the moment that is shown."""
 
@@ -153,7 +157,16 @@ class Session:
             damage=[_region(damage) for damage in self._damage(reader, final)],
             troubles=[text for text in (gone, reader.trouble) if text],
         )
-        return build_snapshot(reader.state, context, liveness)
+        if not follows:
+            return build_snapshot(reader.state, context, liveness)
+        state = reader.state
+        read = {name: process.last_seq for name, process in state.processes.items()}
+        built_from = (state, read, liveness, msgspec.structs.replace(context, now=0.0))
+        if self._built is not None and self._built[0] == built_from:
+            return at_later_moment(self._built[1], state, liveness, now)
+        snapshot = build_snapshot(state, context, liveness)
+        self._built = (built_from, snapshot)
+        return snapshot
 
     @property
     def settled(self) -> bool:

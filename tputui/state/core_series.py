@@ -17,6 +17,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, NamedTuple, Self
 
@@ -307,13 +308,18 @@ def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreC
     ]
 
 
-def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[int]]]) -> list[tuple[int, list[float]]]:
+def rows(
+    parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[int]]],
+) -> Sequence[tuple[int, Sequence[float]]]:
     """Combines the rows of several processes: (step, [cores]) for every step that all of them have, in order.
 
     `parts` pairs the rows of a process with the cores of its values.
     """
     steps = set.intersection(*({step for step, _ in found} for found, _ in parts)) if parts else set[int]()
     num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
+    if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)) and _is_table(parts[0][0], num_cores):
+        # Nothing to combine. The values of a step are the same object in every frame that shows them.
+        return parts[0][0]
     whole = {step: [math.nan] * num_cores for step in sorted(steps)}
     for found, cores in parts:
         for step, values in found:
@@ -321,6 +327,12 @@ def rows(parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[i
                 for core, value in zip(cores, values, strict=False):
                     whole[step][core] = value
     return list(whole.items())
+
+
+def _is_table(rows: Sequence[tuple[int, Sequence[float]]], num_cores: int) -> bool:
+    """Whether the steps ascend and every row has a value for each core."""
+    ascend = all(first < second for (first, _), (second, _) in pairwise(rows))
+    return ascend and all(len(values) == num_cores for _, values in rows)
 
 
 def _gathered(columns: list[CoreSeries], edges: list[int]) -> dict[int, CoreSeries]:

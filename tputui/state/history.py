@@ -18,9 +18,9 @@ def throughput(
     if first is None or first.progress is None:
         return None
     pace = first.pace
-    p50, p95, history = state.memoized(
-        "pace", (first.name, pace.num_reports), lambda: (pace.quantile(0.5), pace.quantile(0.95), pace.points())
-    )
+    p50, p95 = state.memoized("pace", (first.name, pace.num_reports), lambda: (pace.quantile(0.5), pace.quantile(0.95)))
+    # Only the newest point changes with every report.
+    closed = state.memoized("closed points", (first.name, len(pace.history), pace.stride), pace.closed_points)
     examples_a_step = plan.global_batch if plan else first.progress.examples_per_s * first.progress.step_s
     return ThroughputView(
         examples_per_s=first.progress.examples_per_s,
@@ -28,7 +28,7 @@ def throughput(
         step_p50_s=p50,
         step_p95_s=p95,
         num_reports=pace.num_reports,
-        history=history,
+        history=[*closed, *pace.newest_points()],
         eta_epoch_s=eta_epoch_s(state, plan, epochs, now) if going_on else None,
     )
 

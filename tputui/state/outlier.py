@@ -136,6 +136,16 @@ class OutlierSearch:
 
 def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
     """The core that was off for longest in `rows`, which are in order of steps; with `now` only one that still is."""
+    rows = list(rows)
+    # Cheaper than the search, and true for most screens: no core was off in enough steps.
+    steps_off: dict[tuple[int, bool], int] = {}
+    for row in rows:
+        steps = min(row.num_steps, _STEPS_MOST)
+        for core, deviations in row.off.items():
+            side = (core, deviations > 0)
+            steps_off[side] = steps_off.get(side, 0) + steps
+    if max(steps_off.values(), default=0) < NAMED:
+        return None
     search = OutlierSearch()
     for row in rows:
         search.add(row)
@@ -153,7 +163,7 @@ class RowCache:
         before, self._rows = self._rows, {}
         for first_step, last_step, num_steps, means in steps:
             cached = before.get((first_step, last_step))
-            if cached is None or cached[1].num_steps != num_steps or cached[0] != means:
+            if cached is None or cached[1].num_steps != num_steps or not (cached[0] is means or cached[0] == means):
                 cached = (means, deviating_cores(first_step, last_step, num_steps, means))
             self._rows[first_step, last_step] = cached
         return [row for _, row in self._rows.values()]

@@ -128,10 +128,13 @@ class Pace(StateStruct):
             left -= report.num_steps
         return _trimmed_step_s(newer)
 
-    def points(self) -> list[ThroughputPoint]:
-        """The reports in order, bounded in number."""
-        newest = [self._open()] if self.in_open else []
-        return [reports.to_point() for reports in [*self.history, *newest]]
+    def closed_points(self) -> list[ThroughputPoint]:
+        """The reports in order, bounded in number, without those of `newest_points`."""
+        return [reports.to_point() for reports in self.history]
+
+    def newest_points(self) -> list[ThroughputPoint]:
+        """A point of the reports to which others may be added; empty if there are none."""
+        return [self._open().to_point()] if self.in_open else []
 
     def _open(self) -> ReportPace:
         return ReportPace(self.open_t, self.newest_step, self.open_steps, self.open_s, self.open_examples, self.open_lr)

@@ -67,8 +67,12 @@ class RunState:
 
     @property
     def in_order(self) -> list[ProcessState]:
-        """Every process, by host and name."""
-        return sorted(self.processes.values(), key=lambda process: process.sort_key)
+        """Every process, by host and name. Callers must not modify the list."""
+        found = self.processes.values()
+        # Asked for dozens of times per snapshot. The list itself keeps the processes, so no other one gets their ids.
+        return self.memoized(
+            "in order", tuple(map(id, found)), lambda: sorted(found, key=lambda process: process.sort_key)
+        )
 
     @property
     def newest_t(self) -> float | None:

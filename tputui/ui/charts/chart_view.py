@@ -208,6 +208,8 @@ class VisibleData(NamedTuple):
     """The validation loss at the visible steps; None in views without it."""
     extremes: Extremes = Extremes()
     """The highest and lowest losses of single cores and steps."""
+    named_extremes: Sequence[str] = ()
+    """The same in words, see `spikes.named_extremes`."""
     ramp: Ramp | None = None
     """The colours of maps; None where bands and maps are not painted as backgrounds, which takes many colours."""
 

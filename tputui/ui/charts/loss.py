@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
@@ -30,6 +31,10 @@ _KINDS_WITH_VALID = ("band", "overlay")
 
 _VALUES_A_CALL = 100_000
 """Maximum number of values examined per call: about 20 ms."""
+
+
+REUSE_S = 0.5
+"""Seconds for which a chart is shown again while new steps would only change its last dots."""
 
 
 class OutlierDetector:
@@ -87,6 +92,26 @@ class OutlierDetector:
         return search.outlier()
 
 
+class DrawnLoss(NamedTuple):
+    """A drawing of the loss chart, which may be shown again for newer losses."""
+
+    drawn_with: object
+    """Everything but the losses that changes the chart at once."""
+    newest_step: int
+    shows_newest: bool
+    """Whether the newest step is visible."""
+    drawn_at: float
+    data: VisibleData
+    chart: Chart | None
+
+    def holds_for(self, drawn_with: object, newest_step: int, now: float) -> bool:
+        """Whether it can be shown again: the newest steps would only change its last dots."""
+        if self.chart is None or drawn_with != self.drawn_with or not self.drawn_at <= now < self.drawn_at + REUSE_S:
+            return False
+        x = self.chart.axes.x
+        return newest_step >= self.newest_step and x.dot(x.at(newest_step)) == x.dot(x.at(self.newest_step))
+
+
 class LossChart:
     """Draws the loss of a run, with caches for the outlier, the heat map and the small multiples."""
 
@@ -112,7 +137,8 @@ class LossChart:
         data = visible_data(series, view, smooth, self._columns)
         data = data._replace(outlier=_shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments))
         steps = (data.segments[0].first_step, data.segments[-1].last_step) if view.window and data.segments else None
-        data = data._replace(extremes=self._spikes.find(data.cores, self._detector.median_of, steps))
+        extremes = self._spikes.find(data.cores, self._detector.median_of, steps)
+        data = data._replace(extremes=extremes, named_extremes=named_extremes(extremes, data.segments))
         if view.kind not in _KINDS_WITH_VALID or not epochs:
             return data
         if self._valid[0] is not epochs or self._valid[1] != steps:
@@ -357,7 +383,7 @@ def legend(
         first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
     bad = sorted({core for column in data.cores for core in column.bad_cores})
     second = odd_core(data.outlier, num_cores, width, bad)
-    for text in named_extremes(data.extremes, data.segments) if num_cores > 1 else []:
+    for text in data.named_extremes if num_cores > 1 else []:
         if short and text.startswith("spike") and width_of(first) + 2 + len(text) <= width:
             first = [*first, Span(f"  {text}", "label")]
         if width_of(second) + 2 + len(text) <= width:

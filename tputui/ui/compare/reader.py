@@ -1,5 +1,6 @@
 """The thread that reads the runs of a comparison in turn, so that all of them appear at once.
 
+A reading is delivered if a run has news, and once a second for the ages of live runs.
 A run that is over is read to its end and closed. An unreadable run becomes a snapshot with the error. Does not import
 Textual.
 """
@@ -19,6 +20,8 @@ from tputui.ui.base.reader_thread import PollingThread
 
 DELIVERY_INTERVAL_S = 0.5
 """Minimum seconds between two readings for the screen; the first one does not wait."""
+AGE_INTERVAL_S = 1.0
+"""Seconds between two readings that differ only in ages, which are shown in whole seconds."""
 POLL_INTERVAL_S = 0.2
 """Seconds between two polls once everything is read."""
 _BUDGET_S = 0.04
@@ -75,18 +78,23 @@ class CompareReader(PollingThread):
         self._drawn = threading.Event()
         self._drawn.set()
         self._due = 0.0
-        """Monotonic time of the next delivery."""
+        """Monotonic time of the next delivery with news."""
+        self._ages_due = 0.0
+        """Monotonic time of the next delivery without news."""
+        self._has_news = True
+        """Whether a run changed since the last delivery."""
 
     def poll(self) -> float:
         """Reads a slice of every run; stops the thread when all are over."""
         for run in self._runs:
-            self._read(run)
+            self._has_news = self._read(run) or self._has_news
         now = time.monotonic()
-        if now >= self._due and self._drawn.is_set():
+        if now >= (self._due if self._has_news else self._ages_due) and self._drawn.is_set():
             # Before the delivery: a run that is over by now is so in this reading.
             if all(run.final is not None for run in self._runs):
                 self.stop()
-            self._due = now + DELIVERY_INTERVAL_S
+            self._due, self._ages_due = now + DELIVERY_INTERVAL_S, now + AGE_INTERVAL_S
+            self._has_news = False
             self._drawn.clear()
             self._deliver(self._reading())
         return POLL_INTERVAL_S if all(run.caught_up for run in self._runs) else 0.0
@@ -100,13 +108,15 @@ class CompareReader(PollingThread):
         """Allows the next delivery: the screen has drawn the last one."""
         self._drawn.set()
 
-    def _read(self, run: _Run) -> None:
+    def _read(self, run: _Run) -> bool:
+        """Reads a slice of a run; returns whether it has news."""
         if run.final is not None:
-            return
+            return False
+        has_news = not run.caught_up
         try:
             if run.source is None:
                 run.source = self._open(run.run_dir)
-            run.source.poll(_BUDGET_S)
+            has_news = bool(run.source.poll(_BUDGET_S)) or has_news
             run.caught_up = run.source.caught_up
             if run.caught_up and run.source.settled:
                 run.final = run.source.snapshot()
@@ -114,6 +124,7 @@ class CompareReader(PollingThread):
             run.final, run.caught_up = self._unreadable(run.run_dir, error), True
         if run.final is not None:
             _close(run)
+        return has_news or run.final is not None
 
     def _reading(self) -> Reading:
         snapshots = [self._snapshot(run) for run in self._runs]

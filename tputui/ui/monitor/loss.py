@@ -15,14 +15,14 @@ from tputui.state.metric_series import MetricSource
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
-from tputui.ui.base.preferences import Views, undo_of, views_of
+from tputui.ui.base.preferences import undo_of
 from tputui.ui.charts import loss, metric_page
-from tputui.ui.charts.axis import X_KINDS, axis_info_of
-from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, VisibleData, Window
-from tputui.ui.charts.columns import WEIGHTS
-from tputui.ui.charts.loss import LossChart
+from tputui.ui.charts.axis import axis_info_of
+from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, Window
+from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
-from tputui.ui.charts.y_range import LEAST_RANGE, RANGES, RangeKind, YRange, limits_of
+from tputui.ui.charts.y_range import YRange, limits_of
+from tputui.ui.monitor.loss_settings import keep_look, kept_look
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
@@ -84,6 +84,12 @@ class LossPanel(RunPanel[LossPart]):
         """The page of metrics in the newest drawing; None if that is the loss chart."""
         self._drawn: tuple[VisibleData, Chart] | None = None
         """The newest drawing."""
+        self._reusable: DrawnLoss | None = None
+        """The newest drawing of the loss chart."""
+        self._is_reused = False
+        """Whether that drawing is shown with newer losses."""
+        self._is_redraw_due = False
+        """Whether a timer will draw those losses."""
         self._above = 0
         """Lines of the legend above the chart."""
         self._paints = True
@@ -126,9 +132,8 @@ class LossPanel(RunPanel[LossPart]):
             return Drawing(paragraph(part.why_none, width, height))
         if self.look.metric or not part.source.loss:
             return self._draw_metrics(part, width, height)
-        data = self._chart.visible(whole, self.look, part.source.epochs)._replace(ramp=self._ramp())
         heads = 2 if height >= TWO_HEADS_FROM else 1
-        chart = self._chart.draw(data, width, height - heads)
+        shows_newest, data, chart = self._charted(part, width, height - heads)
         self._drawn = (data, chart) if chart is not None else None
         self._above = heads
         lines = chart.lines if chart is not None else []
@@ -136,7 +141,7 @@ class LossPanel(RunPanel[LossPart]):
         if self.look.cursor is not None:
             head = loss.readout(data, whole.marks, width, short=short, rows=chart.rows if chart is not None else ())
         else:
-            newest = part.newest if data.segments[-1] is whole.segments[-1] else None
+            newest = part.newest if shows_newest else None
             of_map = chart.legend if chart is not None else ()
             head = loss.legend(data, newest, part.num_cores, part.num_non_finite, width, short=short, of_map=of_map)
         if not any(segment.num_values for segment in data.segments) and lines:
@@ -145,6 +150,32 @@ class LossPanel(RunPanel[LossPart]):
             self.set_timer(_ON_S, self.redraw)
         note = loss.note(whole, data, chart, self.look.x, width)
         return Drawing(lines, head=tuple(head[:heads]), note=note)
+
+    def _charted(self, part: LossPart, width: int, height: int) -> tuple[bool, VisibleData, Chart | None]:
+        """Whether the newest step is visible, the visible data, and the chart: drawn now, or up to `REUSE_S` ago."""
+        whole, ramp, now = part.whole, self._ramp(), self.clock()
+        drawn_with = (self.look, width, height, ramp, part.num_non_finite, len(whole.marks), len(part.source.epochs))
+        newest_step = whole.segments[-1].last_step
+        reusable = self._reusable
+        if reusable is not None and reusable.holds_for(drawn_with, newest_step, now):
+            self._is_reused = True
+            if not self._is_redraw_due and self.is_mounted:
+                self._is_redraw_due = True
+                self.set_timer(reusable.drawn_at + REUSE_S - now, self._redraw_reused)
+            return reusable.shows_newest, reusable.data, reusable.chart
+        data = self._chart.visible(whole, self.look, part.source.epochs)._replace(ramp=ramp)
+        chart = self._chart.draw(data, width, height)
+        shows_newest = data.segments[-1] is whole.segments[-1]
+        is_complete = self._chart.complete
+        self._reusable = DrawnLoss(drawn_with, newest_step, shows_newest, now, data, chart) if is_complete else None
+        self._is_reused = False
+        return shows_newest, data, chart
+
+    def _redraw_reused(self) -> None:
+        """Draw the losses that came since the chart was drawn."""
+        self._is_redraw_due = False
+        if self._is_reused:
+            self.redraw()
 
     def _draw_metrics(self, part: LossPart, width: int, height: int) -> Drawing:
         """As many metrics as fit, below the legend or the position of the cursor."""
@@ -392,36 +423,3 @@ class LossPanel(RunPanel[LossPart]):
         cell = min(max(cell, 0), max(chart.axes.across - 1, 0))
         at = chart.axes.x.nearest(cell * DOTS_X)
         return data.segments[at].last_step if at >= 0 else None
-
-
-def kept_look(app: object) -> ChartView:
-    """How the user looked at the loss last; part and cursor are of a run, so they are not kept."""
-    views = views_of(app)
-    view, x = views.get("loss.view", "band"), views.get("loss.x", "step")
-    return ChartView(
-        kind=next((one for one in VIEWS if one == view), "band"),
-        log=views.get("loss.log_axis", False),
-        smoothing=min(max(views.get("loss.smoothing", 0), 0), len(WEIGHTS) - 1),
-        x=next((one for one in X_KINDS if one == x), "step"),
-        y=_kept_range(views),
-    )
-
-
-def _kept_range(views: Views) -> YRange:
-    kept = views.get("loss.y_range", "robust")
-    kind: RangeKind = next((one for one in RANGES if one == kept), "robust")
-    low, high = views.get("loss.y_low", 0.0), views.get("loss.y_high", 1.0)
-    is_sound = math.isfinite(high - low) and high - low >= LEAST_RANGE
-    return YRange(kind, low, high) if is_sound else YRange("robust" if kind == "manual" else kind)
-
-
-def keep_look(app: object, look: ChartView) -> None:
-    """Remembers how the user looks at the loss."""
-    views = views_of(app)
-    views.set("loss.view", look.kind)
-    views.set("loss.log_axis", look.log)
-    views.set("loss.smoothing", look.smoothing)
-    views.set("loss.x", look.x)
-    views.set("loss.y_range", look.y.kind)
-    views.set("loss.y_low", look.y.low)
-    views.set("loss.y_high", look.y.high)
