@@ -14,6 +14,8 @@ import pytest
 
 from tests.cli.helpers import DEADLINE_S, CommandResult, one_sentence, tputui
 from tests.supervise.harness import events_in, is_running, wait_for
+from tputui.cli import doctor
+from tputui.supervise.script import QuietCheck
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir, stack_frames
 
@@ -314,3 +316,33 @@ def test_stacks_without_a_python_process_are_refused(tmp_path: Path) -> None:
     assert result.code == 2
     assert "none of its processes runs Python" in one_sentence(result)
     assert tputui("stop", run_dir, "--now").code == 0
+
+
+def test_a_command_that_lost_its_supervisor_is_found_as_an_orphan(tmp_path: Path) -> None:
+    words = ["--detach", "--name", "left", "--", "sh", "-c", "sleep 600 & echo $!; wait"]
+    assert run(tmp_path, *words).code == 0
+    run_dir = tmp_path / "runs" / "left"
+    child = int(wait_for(lambda: (run_dir / "worker-0.log").read_text(), "the pid of the child"))
+    command = events_in(run_dir, "supervisor-0", ev.WorkerStarted)[0].pid
+    supervisor = events_in(run_dir, "supervisor-0", ev.JournalOpened)[0]
+    found = doctor.find_training_process(child)
+    assert found is not None
+    assert found.supervised
+
+    os.kill(supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(supervisor.pid), "the end of the supervisor")
+    assert "its supervisor" in shown(run_dir)["state_reason"]
+    found = doctor.find_training_process(child)
+    assert found is not None
+    assert (found.run_dir, found.process.pid, found.worker.pid, found.supervised) == (run_dir, child, command, False)
+    assert "ended after a request" in doctor.end_orphan(found)
+    wait_for(lambda: not is_running(child) and not is_running(command), "the end of the command")
+
+
+def test_silence_is_reported_once_and_only_after_long() -> None:
+    check = QuietCheck(0.0)
+    assert [check.check(lines, float(lines * 30)) for lines in range(20)] == [None] * 20
+    told = [second for second in range(600, 3000) if check.check(19, float(second)) is not None]
+    assert told == [19 * 30 + 600]
+    assert check.check(20, 3000.0) is None
+    assert "no value for 10 min" in str(check.check(20, 3600.0))

@@ -29,6 +29,7 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry import rundir
 from tputui.telemetry.merge import head_of
+from tputui.telemetry.rank_environment import environ_of
 from tputui.telemetry.rundir import ProcessId
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
@@ -45,6 +46,7 @@ COLUMNS_MIN, LINES_MIN = 80, 24
 TRAINING_MODULES = ("engine.worker", "engine.rank")
 ORPHAN_GRACE_S = 30.0
 """Seconds from SIGTERM to SIGKILL."""
+ENVIRON_BYTES_MAX = 1 << 20
 KILL_WAIT_S = 5.0
 """Seconds to wait after SIGKILL."""
 
@@ -245,10 +247,15 @@ def find_training_process(pid: int) -> TrainingProcess | None:
     trainers = [head for name, head in heads.items() if not name.startswith("supervisor-")]
     # A process of another host may have the same pid.
     mine = next((head for head in trainers if head and head.pid == pid and rundir.is_alive(head) is True), None)
+    command = heads.get("logs-0")
+    if mine is None and command is not None and command.host_id == rundir.host_id():
+        # A process of a user's command need not have a journal of its own; its environment names the run.
+        mine = rundir.process_with(pid)
     if mine is None:
         return None
     are_gone = supervisors and all(head and rundir.is_alive(head) is False for head in supervisors)
-    return TrainingProcess(mine, run_dir, heads.get("worker-0") or mine, supervised=not are_gone)
+    worker = heads.get("logs-0") or heads.get("worker-0") or mine
+    return TrainingProcess(mine, run_dir, worker, supervised=not are_gone)
 
 
 def end_orphan(orphan: TrainingProcess) -> str:
@@ -288,12 +295,14 @@ def _wait(handles: list[int], timeout_s: float) -> bool:
 
 
 def _run_dir_of(pid: int) -> Path | None:
-    """The run directory on the command line of a training process."""
+    """The run directory on the command line of a training process, or in the environment of a user's command."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     for index, word in enumerate(words[:-2]):
         if word == b"-m" and words[index + 1].decode("ascii", "replace") in TRAINING_MODULES:
             return Path(os.readlink(f"/proc/{pid}/cwd"), os.fsdecode(words[index + 2]))
-    return None
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        named = environ_of(file.read(ENVIRON_BYTES_MAX)).get(rundir.RUN_DIR_VARIABLE)
+    return Path(named) if named and os.path.isabs(named) else None
 
 
 def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId | None]]:

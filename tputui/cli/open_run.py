@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from tputui import config
 from tputui import formatting as fmt
 from tputui.cli.console import DISK_TROUBLE, drop_stdout, has_screen, narrate
 from tputui.cli.parser import Parser
@@ -133,7 +134,8 @@ def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
     """At most three lines for the shell after the screen was left: state and reason, best metric, what to type next."""
     plan, best = snapshot.plan, _best(snapshot)
     if snapshot.condition not in ENDED:
-        done = f"epoch {snapshot.epoch}/{plan.num_epochs}, step {fmt.count(snapshot.steps)}" if plan else "no step yet"
+        done = f"step {fmt.count(snapshot.steps)}" if snapshot.steps else "no step yet"
+        done = f"epoch {snapshot.epoch}/{plan.num_epochs}, step {fmt.count(snapshot.steps)}" if plan else done
         return [f"{inert(snapshot.run)} is {snapshot.condition}: {done}", *best, _still_running(snapshot, run_dir)]
     cause, condition = inert(snapshot.condition_reason), snapshot.condition
     ending = cause if cause.startswith(condition) else f"{condition}: {cause}" if cause else condition
@@ -161,7 +163,7 @@ def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
     if snapshot.condition == "done" or not snapshot.checkpoints:
         return ""
     manifest = rundir.manifest_if_readable(run_dir)
-    if manifest is None:
+    if manifest is None or config.is_script(manifest.config):
         return ""
     source = shlex.quote(inert(manifest.config_path))
     return f"; `tputui run {source} --resume {_shell_path(run_dir)}` resumes from its last checkpoint"

@@ -33,7 +33,18 @@ def checklist(snapshot: Snapshot) -> tuple[StartupStep, ...]:
     """The steps up to the first report, by the events of the run; none if it has reports or has ended."""
     if snapshot.loss or snapshot.condition in ENDED:
         return ()
+    if snapshot.phase == "unknown":
+        return _of_command(snapshot)
     return (_process(snapshot), _build(snapshot), *_first_step(snapshot))
+
+
+def _of_command(snapshot: Snapshot) -> tuple[StartupStep, ...]:
+    """The steps of a user's command that does not report itself: its loss comes from its logs and its output."""
+    ran_s = int(max(snapshot.phase_s, 0.0))
+    return (
+        StartupStep("start the command", "done"),
+        StartupStep("find a loss in its logs or output", "running", ran_s, "or call tputui.start() in the script"),
+    )
 
 
 def _process(snapshot: Snapshot) -> StartupStep:

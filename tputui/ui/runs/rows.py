@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tputui import formatting as fmt
+from tputui.config import recorded_name
 from tputui.session.session import Session
 from tputui.state.chart_data import Segment
 from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
@@ -159,7 +160,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         path=path,
         state=snapshot.condition if complete else "reading",
         reason=snapshot.condition_reason,
-        task=str(snapshot.config.get("task") or (plan.task if plan else "")),
+        task=str(snapshot.config.get("task") or recorded_name(snapshot.config) or (plan.task if plan else "")),
         config=flat_config(snapshot.config),
         epoch=snapshot.epoch if plan else None,
         num_epochs=plan.num_epochs if plan else None,
