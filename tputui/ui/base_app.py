@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from textual import events, work
 from textual.app import App
@@ -27,9 +27,12 @@ from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.capabilities import Capabilities
 from tputui.ui.terminal.output_filter import OutputFilter, filtered_driver
-from tputui.ui.terminal.picture_output import DrawsFullPictures, PictureOutput, output_of
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, after, title_of
 from tputui.ui.widgets.dialogs import ExportScreen, Notices
+
+if TYPE_CHECKING:
+    from tputui.ui.terminal.picture_output import PictureOutput
+    from tputui.ui.terminal.picture_protocol import Pictures
 
 ResultT = TypeVar("ResultT")
 
@@ -173,7 +176,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self._export_to = export_to
         self._clock = clock
         self.output_filter = OutputFilter(
-            ascii_only=capabilities.ascii_only, colour=self._colour, pictures=output_of(capabilities.pictures)
+            ascii_only=capabilities.ascii_only, colour=self._colour, pictures=_output_of(capabilities.pictures)
         )
         self.driver_class = filtered_driver(self.driver_class, self.output_filter)
         for theme in THEMES.values():
@@ -323,6 +326,8 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def _content(self, widget: Widget, form: Form) -> tuple[str | None, str]:
         """The content of the file, and which part of the panel it covers if not all."""
         if form == "svg":
+            from tputui.ui.terminal.picture_output import DrawsFullPictures
+
             self._clear_notices()
             with widget.as_text_alone() if isinstance(widget, DrawsFullPictures) else nullcontext():
                 return self.export_screenshot(title=self._run_name()), ""
@@ -381,3 +386,12 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 def _name_of(widget: Widget) -> str:
     """The name of a widget for the user."""
     return str(getattr(widget, "name_shown", "") or widget.id or "screen")
+
+
+def _output_of(pictures: Pictures) -> PictureOutput | None:
+    """The output of pictures at full resolution, imported only for a terminal that can show them."""
+    if pictures.protocol == "blocks":
+        return None
+    from tputui.ui.terminal.picture_output import output_of
+
+    return output_of(pictures)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from textual.driver import Driver
 
 from tputui.ui.render.braille import BLANK
-from tputui.ui.terminal.picture_output import PictureOutput
+
+if TYPE_CHECKING:
+    from tputui.ui.terminal.picture_output import PictureOutput
 
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 _EXTENDED = re.compile(r"(?<![0-9])[345]8(?:;2(?:;[0-9]*){3}|;5;[0-9]*|:[0-9:]*)")
