@@ -9,15 +9,15 @@ class ExitCode(IntEnum):
     """Exit codes of every `tputui` command."""
 
     DONE = 0
-    """Success; for `run`: every epoch was trained."""
+    """Success; for `run`: every epoch was trained, or the command succeeded."""
     DAMAGED = 1
     """`check`: the run is damaged. `doctor`: this machine cannot train. `data`: the download is not as expected."""
     USAGE = 2
     """The command line or the configuration is not valid; nothing was started."""
     FAILED = 3
-    """Training failed."""
+    """Training, or the command of the user, failed."""
     STOPPED = 4
-    """Training was stopped on request."""
+    """The run was stopped on request."""
     LOST = 5
     """The processes of the run are gone without an end event."""
     UNANSWERED = 6

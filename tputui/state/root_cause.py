@@ -166,7 +166,8 @@ def _followers(state: RunState, found: Failure) -> Iterator[str]:
     for supervisor in state.supervisors:
         worker = supervisor.worker_exited
         name = command_writer(state.processes, supervisor.index)
-        if worker and name not in gone:
+        is_own_end = name.startswith("logs-") and worker is not None and worker.pid == found.pid
+        if worker and name not in gone and not is_own_end:
             how = f"signal {worker.signal}" if worker.signal else f"exit code {worker.exit_code}"
             does = "ended the others, then itself" if name.startswith("worker-") else "the command ended"
             later.append((worker.t, f"{_name(state.processes.get(name), name)}: {does} ({how})"))
