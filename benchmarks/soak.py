@@ -99,7 +99,10 @@ class Soak:
         if tputui("check", run.dir).code != 0:
             self.errors.append(f"{name}: a journal is damaged")
         steps = [
-            event.first + row for event in events_in(run.dir, "worker-0", ev.StepsRecorded) for row in range(event.n)
+            event.first + row
+            for event in events_in(run.dir, "worker-0", ev.StepsRecorded)
+            if event.metric == "loss"
+            for row in range(event.n)
         ]
         if steps != list(range(self._first_step, self._first_step + len(steps))) or not steps or steps[-1] < before:
             self.errors.append(f"{name}: steps {steps[:1]} to {steps[-1:]} are not present exactly once")

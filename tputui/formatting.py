@@ -164,6 +164,11 @@ def rate(per_s: float | None, unit: str) -> str:
     return f"{per_s:,.0f} {unit}/s" if per_s >= 100 else f"{number(per_s, 3)} {unit}/s"
 
 
+def slower(share: float) -> str:
+    """By how much a time exceeds that of others, from its share: `34 % slower`."""
+    return f"{share * 100:,.0f} % slower" if share < 100 else "over 10,000 % slower"
+
+
 def percent(value: float | None) -> str:
     """A share in percent: `87 %`."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0f} %"

@@ -162,6 +162,10 @@ class EventEmitter:
             )
         )
 
+    def record_compute(self, first_step: int, compute_s: Float32s) -> None:
+        """Records the compute time of each core, [steps, cores]."""
+        self._reporter.record_steps(first_step, compute_s, compute_s.shape[1], ev.COMPUTE_METRIC)
+
     def report_meters(self, at: Position, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
         """Emits meters of a split; `reduced` says how they were computed."""
         self.emit(

@@ -73,6 +73,8 @@ class StepReporter:
         self._detector = NonFiniteDetector("train", strategy.core_ids, plan.config.non_finite.policy, events.emit)
         self._detached: _DetachedReport | None = None
         self._fetched: _FetchedReport | None = None
+        self._times_compute = plan.config.optim.accumulate == 1
+        """Otherwise the device still computes earlier batches of the update when a step begins."""
         self._is_traced = False
         """Whether a step was traced and has not run."""
 
@@ -97,7 +99,8 @@ class StepReporter:
         """Traces what keeps a step's outcomes, [rows of the batch] each, on the device; None if it has none."""
         self._is_traced = True
         if self._events.telemetry and outcomes is not None:
-            self.buffer.append(outcomes, batch, norm)
+            compute_s = self._coordinator.compute_s if self._times_compute else math.nan
+            self.buffer.append(outcomes, batch, norm, compute_s)
 
     def run(self, program: str, at: Position) -> None:
         """Runs the traced step, which ends at `at`, as `program`, and begins a report if one is due."""
@@ -157,6 +160,8 @@ class StepReporter:
             losses = values.means if self.per_core else np.ascontiguousarray(values.means[:, :1])
             events.report_steps(at, losses, step_s, lr=lr, report_steps=self.buffer.interval.steps)
             first_step = at.step - len(values.means) + 1
+            if values.compute_s is not None:
+                events.record_compute(first_step, values.compute_s)
             self._detector.look(first_step, values.means, values.norms, per_core=self.per_core)
             events.report_meters(at, "train", meters.readings(), meters.reduced)
             events.report_runtime()

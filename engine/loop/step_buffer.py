@@ -7,6 +7,7 @@ read while the next step runs.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
@@ -90,6 +91,8 @@ class Detached(NamedTuple):
     """[MAX_REPORT_STEPS x rows of a step, own cores], oldest step first; the newest rows belong to these steps."""
     counts: npt.NDArray[np.int64]
     """[steps, own cores] examples."""
+    compute_s: npt.NDArray[np.float64]
+    """[steps, own cores] compute time; NaN if not known."""
 
 
 class StepValues(NamedTuple):
@@ -101,6 +104,8 @@ class StepValues(NamedTuple):
     """[steps, cores] mean of the first meter; NaN for a core without an example."""
     norms: list[float]
     """Gradient norm of each step; empty if norms are not kept."""
+    compute_s: Float32s | None
+    """[steps, cores] seconds that each core computed before it waited for the others; None if not known of each."""
 
 
 class StepBuffer:
@@ -117,6 +122,7 @@ class StepBuffer:
         self._num_cores = len(strategy.core_ids)
         self._num_own = len(strategy.own)
         self._counts: list[npt.NDArray[np.int64]] = []
+        self._compute_s: list[float] = []
         self._detached_at = time.perf_counter()
         self._with_norm = with_norm
         self._num_rows = len(names) + with_norm
@@ -134,13 +140,19 @@ class StepBuffer:
 
     def restart(self) -> None:
         """Begins a new pass; steps that were not fetched are dropped."""
-        self._counts = []
+        self._counts, self._compute_s = [], []
         self._detached_at = time.perf_counter()
         self.meters = Meters(self._names, self._num_cores)
 
-    def append(self, outcomes: dict[str, torch.Tensor], batch: Batch, norm: torch.Tensor | None = None) -> None:
+    def append(
+        self,
+        outcomes: dict[str, torch.Tensor],
+        batch: Batch,
+        norm: torch.Tensor | None = None,
+        compute_s: float = math.nan,
+    ) -> None:
         """Traces the shift of one step into the register: its outcomes, [rows of the batch] for each meter, and the
-        norm of its gradient, []. Reads nothing."""
+        norm of its gradient, []. Reads nothing. `compute_s` is the compute time of this process; NaN if not known."""
         with torch.no_grad():
             values = torch.stack([outcomes[name].float() for name in self._names])
             if batch.real is not None:
@@ -155,22 +167,26 @@ class StepBuffer:
         # Marked in each step: the sharding that the compiler would choose changes between steps, and so the program.
         self._register = self._strategy.shard(register, 1)
         self._counts.append(batch.counts)
+        self._compute_s.append(compute_s)
 
     def detach(self) -> Detached:
         """Takes the pending steps, which must have been dispatched, to be fetched at any later moment."""
-        detached = Detached(self._register, np.stack(self._counts))
-        self._counts = []
+        compute_s = np.repeat(np.array(self._compute_s)[:, np.newaxis], self._num_own, axis=1)
+        detached = Detached(self._register, np.stack(self._counts), compute_s)
+        self._counts, self._compute_s = [], []
         self._detached_at = time.perf_counter()
         return detached
 
     def fetch(self, detached: Detached) -> StepValues:
         """Reads detached steps into the meters; one transfer, which waits until they have run."""
         rows = self._strategy.read(detached.register).reshape(MAX_REPORT_STEPS, self._num_rows, self._num_cores)
-        counts = self._strategy.gather(detached.counts, 1)
+        # In one exchange; a float64 holds the counts exactly.
+        gathered = self._strategy.gather(np.stack([detached.counts.astype(np.float64), detached.compute_s]), 2)
+        counts, compute_s = gathered[0].astype(np.int64), gathered[1].astype(np.float32)
         rows = rows[MAX_REPORT_STEPS - len(counts) :]
         sums = rows[:, : len(self._names)]
         self.meters.add(sums, counts)
         with np.errstate(invalid="ignore", divide="ignore"):
             means: Float32s = np.divide(sums[:, 0, :], counts, dtype=np.float32)
         norms = rows[:, -1, 0].tolist() if self._with_norm else []
-        return StepValues(sums[:, 0, :], means, norms)
+        return StepValues(sums[:, 0, :], means, norms, None if np.isnan(compute_s).any() else compute_s)

@@ -56,10 +56,11 @@ class Strategy(Protocol):
         ...
 
     def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], byte: int
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
     ) -> int | None:
         """Replaces each gradient by its mean over the processes. `run` runs the traced program if the exchange needs
-        its result. Returns the `byte` of the first process if the exchange can carry it, else None. Collective."""
+        its result; then `ready` is called before this process waits for the others. Returns the `byte` of the first
+        process if the exchange can carry it, else None. Collective."""
         ...
 
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -87,7 +88,7 @@ class OneProcess:
         return array
 
     def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], byte: int
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
     ) -> int | None:
         """Does nothing: the program itself takes the mean over the whole batch."""
         return None

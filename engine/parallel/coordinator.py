@@ -6,6 +6,8 @@ Its decision travels with the gradients where possible: an exchange of its own c
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -19,6 +21,8 @@ from tputui.telemetry.requests import Request
 
 _REQUESTED, _REPORT_DUE = 1, 2
 """Bits of the exchanged byte."""
+_MIN_S = 1e-6
+"""Compiler and loop have different clocks; no step takes less than this."""
 
 
 class ReportSchedule(Protocol):
@@ -45,6 +49,22 @@ class Coordinator:
         self._byte: int | None = None
         """Decision of the first process that came with the newest gradients."""
         self._report_due = False
+        self._began_s = 0.0
+        self._compiled_s = 0.0
+        """Seconds spent compiling before the running step."""
+        self._compute_s = math.nan
+
+    def begin_step(self) -> None:
+        """The batch of the next step is here: its compute time begins."""
+        self._compiled_s = self._sections.compiled_s()
+        self._began_s = time.perf_counter()
+        self._compute_s = math.nan
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds from `begin_step` until the gradients of this process were on the host, before it waited for the
+        others; compiling not counted. NaN if the exchange is part of the program, or if there is none."""
+        return self._compute_s
 
     def should_serve(self, schedule: ReportSchedule, *, requested: bool) -> bool:
         """Whether requests are to be served at this boundary: `requested` of the first process. Also decides whether
@@ -72,13 +92,18 @@ class Coordinator:
         steps = 1 if self._report_due else schedule.pending + 2
         byte = _encode(requested, schedule.is_due_after(steps))
         with self._sections.section("execute"):
-            self._byte = self._strategy.reduce_gradients(parameters, partial(self._run, "gradients"), byte)
+            run = partial(self._run, "gradients")
+            self._byte = self._strategy.reduce_gradients(parameters, run, self._end_compute, byte)
 
     def share_requests(self, requests: list[Request]) -> list[Request]:
         """Returns the requests that the first process has received. Collective."""
         if self._strategy.is_only:
             return requests
         return msgspec.json.decode(self._strategy.broadcast(msgspec.json.encode(requests)), type=list[Request])
+
+    def _end_compute(self) -> None:
+        compiling_s = self._sections.compiled_s() - self._compiled_s
+        self._compute_s = max(time.perf_counter() - self._began_s - compiling_s, _MIN_S)
 
 
 def _encode(requested: bool, report_due: bool) -> int:

@@ -117,7 +117,7 @@ class Replica:
         return self._group.gather(array, axis)
 
     def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], byte: int
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
     ) -> int | None:
         """Averages all gradients in one exchange."""
         with_gradients = [parameter for parameter in parameters if parameter.grad is not None]
@@ -126,6 +126,7 @@ class Replica:
             return None
         run()
         gradients = backend.read_all([_gradient(parameter) for parameter in with_gradients])
+        ready()
         flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
         flat, first_byte = self._group.mean(flat, byte)
         means = torch.split(flat, [gradient.numel() for gradient in gradients])

@@ -258,6 +258,17 @@ def test_every_rank_appears_in_the_run(runs: dict[str, Run]) -> None:
     assert not any(isinstance(event, ev.StepsRecorded | ev.EpochEnded) for event in events), "the first rank only"
 
 
+def test_only_replica_records_the_compute_time_of_each_core(runs: dict[str, Run]) -> None:
+    times = runs["replica-2"].steps(ev.COMPUTE_METRIC)
+    assert times.keys() == runs["replica-2"].losses().keys()
+    epochs_s = sum(event.train_s for event in runs["replica-2"].all(ev.EpochEnded))
+    for core in (0, 1):
+        assert all(row[core] > 0 for row in times.values())
+        assert sum(row[core] for row in times.values()) < epochs_s, "without waiting, compiling and exchanging"
+    for name in ("single", "spmd-2", "spmd-4"):
+        assert not runs[name].steps(ev.COMPUTE_METRIC)
+
+
 def test_core_shows_the_phase_of_its_process(runs: dict[str, Run]) -> None:
     state = RunState()
     for rank, name in ((0, "worker-0"), (1, "rank-1")):

@@ -120,8 +120,14 @@ class Run:
 
     def losses(self) -> dict[int, list[float]]:
         """Per-core losses by step."""
+        return self.steps("loss")
+
+    def steps(self, metric: str) -> dict[int, list[float]]:
+        """Per-core values of a metric by step."""
         rows: dict[int, list[float]] = {}
         for event in self.all(ev.StepsRecorded):
+            if event.metric != metric:
+                continue
             values: array[float] = float_blocks.unpack(event.block, event.n * event.cores)
             for row in range(event.n):
                 assert event.first + row not in rows, "a step was recorded twice"

@@ -20,6 +20,7 @@ from tputui.state.logged_series import LoggedMetrics
 from tputui.state.process_history import Pace
 from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
 from tputui.state.process_state import ProcessState
+from tputui.state.slow_core import CORES_TIMED_MAX, SlowCores
 from tputui.state.state_struct import POINTS_MAX, Downsampled, Recent, little_endian
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
@@ -114,6 +115,7 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
         "its newest event makes no sense",
     )
     _need(all(row.values and row.values.typecode == "f" for row in values.recent), "a recent step has no values")
+    _check_times_of_cores(values.slow)
     for series in values.series.values():
         _need(len(series.pieces) <= series.pieces_max, "a series is longer than it may be")
         for piece in series.pieces:
@@ -122,6 +124,19 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
     for bad in values.non_finite:
         record = values.newest.get(bad.metric)
         _need(record is not None and bad.column < record.cores, "a value has no core")
+
+
+def _check_times_of_cores(slow: SlowCores) -> None:
+    rows = slow.rows
+    _need(all(row.seconds and row.seconds.typecode == "f" for row in rows), "a step has no compute times")
+    _need(len({len(row.seconds) for row in rows}) <= 1, "steps differ in their number of compute times")
+    _need(all(0.0 < each < math.inf for row in rows for each in row.seconds), "a compute time is not positive")
+    width = len(rows[-1].seconds) if rows else 0
+    _need(width <= CORES_TIMED_MAX, "there are more compute times than allowed")
+    _need(not slow.search.below, "a core is faster than the others")
+    scores = slow.search.above
+    _need(all(core == score.core < width for core, score in scores.items()), "a slow core has no compute time")
+    _need(slow.named is None or slow.named in scores, "the slow core is not one of those found")
 
 
 def _check_columns(series: AllCoreSeries) -> None:

@@ -19,7 +19,8 @@ from tputui.cli.parser import Command, Parser, exit_codes, seconds
 from tputui.exit_codes import ExitCode
 from tputui.session.session import Session
 from tputui.state import process_stacks
-from tputui.state.snapshot import ENDED, Snapshot, StacksView
+from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.stacks_view import StacksView
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind

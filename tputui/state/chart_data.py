@@ -100,6 +100,17 @@ class OutlierView(msgspec.Struct, frozen=True, kw_only=True):
     """Steps from the first to the last in which it was off."""
 
 
+class SlowCoreView(msgspec.Struct, frozen=True, kw_only=True):
+    """A core that computes persistently slower than the others, see `tputui.state.slow_core`."""
+
+    core: int
+    share: float
+    """How much longer it computes than the median of the others, over the newest 20 steps: 0.25 for a quarter."""
+    first_step: int
+    num_steps: int
+    """Steps since then in which it was slower."""
+
+
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """A mark on the timeline."""
 

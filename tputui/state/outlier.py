@@ -12,13 +12,16 @@ names a core, however high it is.
 
 from __future__ import annotations
 
-import copy
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from tputui.state.chart_data import CoreColumn, OutlierView
+from tputui.state.state_struct import CORES_MAX, Count, StateStruct
+from tputui.telemetry.events import Int
 
 LEAST_CORES = 4
 """With fewer cores there is no majority to differ from."""
@@ -32,6 +35,8 @@ _SCORE_MAX = 2 * NAMED
 _STEPS_MOST = 4
 _FLAGGED_MAX = 64
 """Cores stored per row; of thousands the farthest ones."""
+
+Core = Annotated[int, msgspec.Meta(ge=0, lt=CORES_MAX)]
 
 
 class OutlierRow(NamedTuple):
@@ -53,10 +58,10 @@ def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequ
     """Finds the cores that are off in consecutive steps. `means`: [cores]; NaN and infinite ones are left out."""
     finite = [(mean, core) for core, mean in enumerate(means) if math.isfinite(mean)]
     values = sorted(mean for mean, _ in finite)
-    median = _median(values) if values else math.nan
+    median = median_of_sorted(values) if values else math.nan
     if len(values) < LEAST_CORES:
         return OutlierRow(first_step, last_step, num_steps, {}, 0.0, median)
-    deviation = max(_median(sorted(abs(value - median) for value in values)), 1e-9 * abs(median), 1e-300)
+    deviation = max(median_of_sorted(sorted(abs(value - median) for value in values)), 1e-9 * abs(median), 1e-300)
     if values[0] >= median - OFF * deviation and values[-1] <= median + OFF * deviation:
         return OutlierRow(first_step, last_step, num_steps, {}, deviation, median)
     off = {core: (mean - median) / deviation for mean, core in finite if abs(mean - median) > OFF * deviation}
@@ -70,17 +75,16 @@ def deviating_cores_of(column: CoreColumn) -> OutlierRow:
     return deviating_cores(column.first_step, column.last_step, column.num_steps, column.means)
 
 
-class _Score:
+class Score(StateStruct):
     """How long a core has been off on one side."""
 
-    def __init__(self, core: int, first_step: int) -> None:
-        self.core = core
-        self.first_step = first_step
-        self.last_step = first_step
-        self.value = 0
-        self.total = 0
-        self.by = 0.0
-        self.named = False
+    core: Core
+    first_step: Int
+    last_step: Int
+    value: Annotated[int, msgspec.Meta(ge=0, le=_SCORE_MAX)] = 0
+    total: Count = 0
+    by: float = 0.0
+    named: bool = False
 
     def add(self, row: OutlierRow, deviations: float) -> None:
         steps = min(int((deviations / OFF) ** 2), row.num_steps, _STEPS_MOST)
@@ -90,48 +94,57 @@ class _Score:
         self.by = max(self.by, deviations * row.deviation, key=abs)
         self.named = self.named or self.value >= NAMED
 
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        """The core that was off for longest has the highest."""
+        return self.total, abs(self.by), -self.core
+
     def to_view(self) -> OutlierView:
         return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
 
 
-class OutlierSearch:
+_Scores = Annotated[dict[Core, Score], msgspec.Meta(max_length=CORES_MAX)]
+
+
+class OutlierSearch(StateStruct):
     """Finds the core that was off for longest, one row after the other in order of steps."""
 
-    def __init__(self) -> None:
-        self._scores: dict[tuple[int, bool], _Score] = {}
-        """By core, and whether it is above the others."""
-        self._over: list[_Score] = []
-        """Named cores that have recovered."""
+    above: _Scores = msgspec.field(default_factory=dict)
+    """Cores that are above the others, by core."""
+    below: _Scores = msgspec.field(default_factory=dict)
+    recovered: Score | None = None
+    """The named core that was off for longest, of those that have recovered."""
+    lead: Annotated[int, msgspec.Meta(ge=0, lt=NAMED)] = 0
+    """Steps for which a core has been off already when a row first shows it, since the rows are smoothed."""
 
     def add(self, row: OutlierRow) -> None:
         """Adds the next row."""
-        scores = self._scores
-        if not row.off and not scores:
-            return
-        fall = _FALL * min(row.num_steps, _STEPS_MOST)
-        off = {(core, deviations > 0): deviations for core, deviations in row.off.items()}
-        for key in scores.keys() - off.keys():
-            scores[key].value -= fall
-            if scores[key].value <= 0:
-                score = scores.pop(key)
-                if score.named:
-                    self._over.append(score)
-        for key, deviations in off.items():
-            if key not in scores:
-                scores[key] = _Score(key[0], row.first_step)
-            scores[key].add(row, deviations)
+        if row.off or self.above:
+            self._add(self.above, row, {core: by for core, by in row.off.items() if by > 0})
+        if row.off or self.below:
+            self._add(self.below, row, {core: by for core, by in row.off.items() if by < 0})
 
-    def copy(self) -> OutlierSearch:
-        """An independent copy, which can be continued with other rows."""
-        other = OutlierSearch()
-        other._scores = {key: copy.copy(score) for key, score in self._scores.items()}
-        other._over = list(self._over)
-        return other
+    def _add(self, scores: _Scores, row: OutlierRow, off: Mapping[int, float]) -> None:
+        fall = _FALL * min(row.num_steps, _STEPS_MOST)
+        for core in scores.keys() - off.keys():
+            score = scores[core]
+            if score.value > fall:
+                score.value -= fall
+                continue
+            del scores[core]
+            if score.named and (self.recovered is None or score.rank > self.recovered.rank):
+                self.recovered = score
+        for core, deviations in off.items():
+            if core not in scores:
+                scores[core] = Score(core, row.first_step, row.first_step, value=self.lead, total=self.lead)
+            scores[core].add(row, deviations)
 
     def outlier(self, *, now: bool = False) -> OutlierView | None:
         """The core that was off for longest; with `now` only one that still is."""
-        found = [score for score in (*(() if now else self._over), *self._scores.values()) if score.named]
-        return max(found, key=lambda score: (score.total, abs(score.by), -score.core)).to_view() if found else None
+        found = [score for score in (*self.above.values(), *self.below.values()) if score.named]
+        if not now and self.recovered is not None:
+            found.append(self.recovered)
+        return max(found, key=lambda score: score.rank).to_view() if found else None
 
 
 def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
@@ -169,7 +182,7 @@ class RowCache:
         return [row for _, row in self._rows.values()]
 
 
-def _median(values: Sequence[float]) -> float:
-    """Median of sorted values."""
+def median_of_sorted(values: Sequence[float]) -> float:
+    """Median of sorted values, at least one."""
     middle = len(values) // 2
     return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import ProcessStacks, RequestState, RequestView, StacksView
+from tputui.state.snapshot import RequestState, RequestView
+from tputui.state.stacks_view import ProcessStacks, StacksView
 from tputui.telemetry import events as ev
 
 NAMED_THREADS_MAX = 8

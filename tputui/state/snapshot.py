@@ -21,9 +21,11 @@ from tputui.state.chart_data import (
     MeterPoint,
     OutlierView,
     Segment,
+    SlowCoreView,
     ThroughputView,
 )
 from tputui.state.run_details import RunDetails
+from tputui.state.stacks_view import StacksView
 from tputui.telemetry import events as ev
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
@@ -78,6 +80,9 @@ class CoreView(msgspec.Struct, frozen=True, kw_only=True):
     phase: ev.Phase | None
     phase_s: float
     """Seconds in that phase; up to `Snapshot.now` while the process is alive."""
+    compute_s: float | None = None
+    """Median time of the newest steps, at most 64, from the start of the step until the core waits for the others;
+    None if not known, see `Snapshot.compute_reason`."""
 
 
 class MeterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,39 +273,6 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """File with the whole report, relative to the run directory."""
 
 
-class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
-    """The Python stacks of a process."""
-
-    t: float
-    process: str
-    pid: int
-    cores: list[int]
-    phase: ev.Phase | None
-    """Its phase at that time, by its newest heartbeat; None if unknown."""
-    phase_s: float
-    step: int
-    """By its answer to the request, or else by its newest heartbeat at that time."""
-    waits_for: str | None
-    """What it waited for from other processes."""
-    threads: list[ev.ThreadStack]
-    """Threads; the training thread is first."""
-    path: str | None
-    """File with all stacks, relative to the run directory."""
-    by_signal: bool
-    """Whether a signal fetched them, because no Python thread could answer."""
-
-
-class StacksView(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest requested stacks."""
-
-    request: str
-    t: float
-    """When the last of them was taken."""
-    processes: list[ProcessStacks]
-    again_t: float | None = None
-    """Time of a newer request that has no answer yet."""
-
-
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line for the log pane."""
 
@@ -421,6 +393,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Each core's loss, in order of steps; at most 512 columns however long the run."""
     outlier: OutlierView | None = None
     """The core whose loss currently differs from the others; None if there is none."""
+    slow_core: SlowCoreView | None = None
+    """The core that currently computes slower than the others; None if there is none."""
+    compute_reason: str | None = None
+    """Why the compute time of each core is not known; None if it is, or if there is only one core."""
     marks: list[Mark] = []
     """Timeline marks in order of time. Of frequent kinds: the newest, and samples of the others."""
     num_marks: int = 0

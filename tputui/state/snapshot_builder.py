@@ -5,26 +5,20 @@ Pure: the current time, the liveness of processes, request files and damage are 
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from tputui.state import core_series, history, outlier, process_stacks, root_cause, timeline
-from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, Segment
+from tputui.state import core_views, history, process_stacks, root_cause, timeline
+from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
-from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
 from tputui.state.run_details import RunDetails
 from tputui.state.series import combined
 from tputui.state.snapshot import (
-    ENDED,
-    CoreCondition,
-    CoreView,
     DamageRegion,
     EpochView,
     MemoryView,
@@ -35,10 +29,7 @@ from tputui.state.snapshot import (
     Topology,
     XlaView,
 )
-from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, Phase, ProgressReported, Split, StepPrograms
-
-_COLUMNS_JUDGED = 32
-"""Number of newest columns searched for an outlier; more than needed to find one."""
+from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProgressReported, Split, StepPrograms
 
 
 class ViewerContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,14 +72,14 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
     epoch, epoch_step = _place(state, plan, epochs, progress)
     steps = max((w.steps_done for w in state.workers), default=0) or (plan.first_step - 1 if plan else 0)
     first = state.workers[0] if state.workers else None
-    phase, phase_s = phase_of(first, liveness, now) if first else (None, 0.0)
+    phase, phase_s = core_views.phase_of(first, liveness, now) if first else (None, 0.0)
     bad, num_bad = timeline.non_finite(state)
     running = liveness.condition == "running"
     requests = timeline.requests(state, context.requests)
     loss = _loss(state)
     marks, num_marks = timeline.marks(state, plan, loss, requests, liveness)
-    cores = cores_of(state, liveness, now)
-    core_columns = _core_columns(state, cores)
+    cores = core_views.cores_of(state, liveness, now)
+    core_columns = core_views.core_columns(state, cores)
     return Snapshot(
         now=now,
         run=context.run,
@@ -134,7 +125,9 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         newer_format=timeline.newer_format(state),
         troubles=context.troubles,
         core_columns=core_columns,
-        outlier=_outlier(state, core_columns),
+        outlier=core_views.outlier(state, core_columns),
+        slow_core=core_views.slow_core(state),
+        compute_reason=core_views.compute_reason(state),
         marks=marks,
         num_marks=num_marks,
         epoch_starts=timeline.epoch_starts(state),
@@ -197,67 +190,6 @@ def _loss(state: RunState) -> list[Segment]:
     )
 
 
-def _core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]:
-    writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
-    key = tuple((w.name, w.values.columns.count) for w, _ in writers)
-    found = state.memoized(
-        "columns",
-        key,
-        lambda: sorted(
-            core_series.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers]),
-            key=attrgetter("first_step"),
-        ),
-    )
-    return _up_to_newest(found, cores)
-
-
-def _outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView | None:
-    """The core that deviates now, by the newest single steps, or else by the newest columns of the whole run."""
-    writers = [w for w in state.workers if w.values.columns.width]
-    key = tuple((w.name, w.values.columns.count) for w in writers)
-    caches = state.memoized("outlier rows", None, lambda: (outlier.RowCache(), outlier.RowCache()))
-    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], *caches))
-
-
-def _outlier_of(
-    writers: Sequence[ProcessState],
-    newest: Sequence[CoreColumn],
-    step_rows: outlier.RowCache,
-    column_rows: outlier.RowCache,
-) -> OutlierView | None:
-    recent = core_series.rows([(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers])
-    by_step = outlier.find_outlier(step_rows.rows((step, step, 1, means) for step, means in recent), now=True)
-    columns = ((column.first_step, column.last_step, column.num_steps, column.means) for column in newest)
-    by_column = outlier.find_outlier(column_rows.rows(columns), now=True)
-    if by_step is None or by_column is None or by_step.core != by_column.core:
-        return by_step or by_column
-    return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))
-
-
-def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[CoreColumn]:
-    """The columns; if sampled, the newest step is added as a column of its own, provided that its values are known."""
-    if not found or not found[-1].is_sampled:
-        return found
-    last, steps = found[-1], {core.step for core in cores}
-    newest = [core.loss for core in cores if core.loss is not None]
-    if len(newest) != len(last.means) or len(steps) != 1 or not last.middle < (step := steps.pop()) <= last.last_step:
-        return found
-    means = array("f", newest)
-    bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
-    finite = [CoreExtreme(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
-    point = CoreColumn(
-        first_step=step,
-        last_step=step,
-        means=means,
-        bad_cores=bad,
-        num_steps=1,
-        middle=float(step),
-        highest=max(finite, key=attrgetter("value"), default=None),
-        lowest=min(finite, key=attrgetter("value"), default=None),
-    )
-    return [*found[:-1], msgspec.structs.replace(last, last_step=step - 1), point]
-
-
 def _place(
     state: RunState, plan: Plan | None, epochs: list[EpochView], progress: ProgressReported | None
 ) -> tuple[int, int]:
@@ -310,61 +242,6 @@ def plan_of(state: RunState) -> Plan | None:
         lr=plan.lr,
         lr_rule=plan.lr_rule,
     )
-
-
-def phase_of(worker: ProcessState, liveness: Liveness, now: float) -> tuple[Phase | None, float]:
-    """The phase of a worker and its age in seconds: until `now` while it is alive, else until its last event."""
-    beat = worker.beat
-    if beat is None:
-        return None, 0.0
-    lives = worker.name in liveness.living and worker.training_ended is None and liveness.condition not in ENDED
-    until = now if lives else worker.newest_t
-    return beat.phase, lasts_s(beat, until if until is not None else beat.t)
-
-
-def cores_of(state: RunState, liveness: Liveness, now: float) -> list[CoreView]:
-    """All cores that were declared or have values, in order."""
-    ranks = {core: rank for rank in state.ranks if rank.topology for core in rank.topology.cores}
-    views = [view for worker in state.workers for view in _cores_of(worker, ranks, liveness, now)]
-    return sorted(views, key=lambda view: view.core)
-
-
-def _cores_of(
-    worker: ProcessState, ranks: Mapping[int, ProcessState], liveness: Liveness, now: float
-) -> Iterable[CoreView]:
-    """The cores whose losses a worker records; condition and phase come from the process that drives the core."""
-    newest = worker.values.newest.get("loss")
-    row = worker.values.newest_row()
-    declared = worker.topology.cores if worker.topology else []
-    columns = range(newest.cores) if newest else range(0)
-    indices = [worker.values.core_of(column, len(columns)) for column in columns] or declared
-    host = worker.opened.host if worker.opened else ""
-    step, stepped = newest.first + newest.n - 1 if newest else 0, worker.stepped
-    # Cached by process, since one may drive thousands of cores and this runs ten times a second.
-    known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
-    for column, core in enumerate(indices):
-        drives = ranks.get(core, worker)
-        if drives.name not in known:
-            does = _core_condition(drives, liveness, stepped=stepped)
-            known[drives.name] = (does, *phase_of(drives, liveness, now))
-        condition, phase, phase_s = known[drives.name]
-        yield CoreView(
-            core=core,
-            host=host,
-            loss=row[column] if row is not None else None,
-            step=step,
-            condition=condition,
-            phase=phase,
-            phase_s=phase_s,
-        )
-
-
-def _core_condition(worker: ProcessState, liveness: Liveness, *, stepped: bool) -> CoreCondition:
-    if liveness.condition in ENDED or worker.training_ended is not None or worker.name not in liveness.living:
-        return "ended"
-    if worker.name in liveness.stalled:
-        return "stalled"
-    return "running" if stepped else "starting"
 
 
 def meters_of(state: RunState, epochs: list[EpochView]) -> list[MeterView]:

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 METRICS_MAX = 16
 """Metrics per process whose values are stored."""
+CORES_MAX = 1 << 16
+"""More than any pod has. Arrays by core are as long as the greatest index."""
 FEW_MAX = 1 << 16
 """Entries of collections that stay small in practice, such as checkpoints; a state with more is not cached."""
 

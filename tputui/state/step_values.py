@@ -19,9 +19,10 @@ from tputui import formatting as fmt
 from tputui.state.core_series import AllCoreSeries, columns_max
 from tputui.state.process_log import ProcessLog, Text
 from tputui.state.series import Series, pieces_max
-from tputui.state.state_struct import METRICS_MAX, Count, FloatArray, Metric, StateStruct, little_endian
+from tputui.state.slow_core import CORES_TIMED_MAX, ROWS_MAX, SlowCore, SlowCores
+from tputui.state.state_struct import CORES_MAX, METRICS_MAX, Count, FloatArray, Metric, StateStruct, little_endian
 from tputui.telemetry import float_blocks
-from tputui.telemetry.events import Int, StepsRecorded, TopologyDeclared
+from tputui.telemetry.events import COMPUTE_METRIC, Int, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
 EVENT_VALUES_MAX = 1 << 24
@@ -32,8 +33,6 @@ RECENT_ROWS_MAX = 64
 RECENT_ROWS_LEAST = 24
 """... but at least this many."""
 RECENT_VALUES_MAX = 1 << 15
-CORES_MAX = 1 << 16
-"""More than any pod has. Arrays by core are as long as the greatest index."""
 
 
 class BadValue(NamedTuple):
@@ -70,6 +69,8 @@ class StepValues(StateStruct, dict=True):
     """Why an event cannot be decoded, by its sequence number."""
     recent: Annotated[list[Row], msgspec.Meta(max_length=RECENT_ROWS_MAX)] = msgspec.field(default_factory=list)
     """The newest steps of the loss that were decoded; `recent_rows` adds those still pending."""
+    slow: SlowCores = msgspec.field(default_factory=SlowCores)
+    """The compute times of the cores."""
 
     def __post_init__(self) -> None:
         self.topology: TopologyDeclared | None = None
@@ -106,17 +107,32 @@ class StepValues(StateStruct, dict=True):
         if not math.isfinite(event.t):
             event = msgspec.structs.replace(event, t=newest_t or 0.0)
         find_bad = event.bad > 0 and len(self.non_finite) < NON_FINITE_MAX
-        values = self._decoded(seq, event) if find_bad or series.wants_values(event) else None
+        is_timed = event.metric == COMPUTE_METRIC and event.cores <= CORES_TIMED_MAX
+        values = self._decoded(seq, event) if find_bad or is_timed or series.wants_values(event) else None
         series.add(event, values)
         if event.metric == "loss":
             self.columns.take(event, values, lambda each: self._decoded(seq, each))
             self._pending.append(event)
             self._pending_rows += event.n
             self._forget_rows(_rows_most(event.cores))
+        if is_timed and values is not None:
+            self._add_times(event, values, log)
         if event.bad or log.marks.was_bad:
             log.marks.add_non_finite(event, values, self.core_of)
         if find_bad and values is not None:
             self._keep_bad(event, values, log)
+
+    def _add_times(self, event: StepsRecorded, values: Sequence[float], log: ProcessLog) -> None:
+        """Adds compute times, [steps * cores]; a core that is named by them gets a warning and a mark."""
+        for row in range(max(event.n - ROWS_MAX, 0), event.n):
+            step = event.first + row
+            found = self.slow.add(step, array("f", values[row * event.cores : (row + 1) * event.cores]))
+            if found is not None:
+                log.warn(event.t, self._slow_text(found, event.cores), step)
+
+    def _slow_text(self, found: SlowCore, num_columns: int) -> str:
+        core = self.core_of(found.column, num_columns)
+        return f"core {core} is {fmt.slower(found.share)} than the others since step {found.first_step:,}"
 
     def core_of(self, column: int, num_columns: int) -> int:
         """Global index of the core whose values are in a column."""

@@ -19,6 +19,7 @@ import msgspec
 from tputui import __version__
 from tputui.telemetry import float_blocks, redaction
 from tputui.telemetry.events import (
+    COMPUTE_METRIC,
     FORMAT_VERSION,
     Event,
     ExampleSkipped,
@@ -195,7 +196,8 @@ class Reporter:
             if isinstance(item, RawSteps):
                 self._queue_bytes -= len(item.raw)
                 self._dropped_events += 1
-                self._dropped_steps += item.num_steps
+                # The loss of the same steps is an item of its own.
+                self._dropped_steps += item.num_steps if item.metric != COMPUTE_METRIC else 0
                 item.release()
             elif item.droppable:
                 self._queue_bytes -= _size(item)

@@ -33,6 +33,7 @@ from tputui.telemetry.events.run import (
     WorkerStarted,
 )
 from tputui.telemetry.events.training import (
+    COMPUTE_METRIC,
     CheckpointDropped,
     CheckpointSaved,
     EpochEnded,
@@ -130,6 +131,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
 
 
 __all__ = [
+    "COMPUTE_METRIC",
     "EVENT_TYPES",
     "FORMAT_VERSION",
     "INT_MAX",

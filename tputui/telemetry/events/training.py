@@ -16,6 +16,9 @@ from tputui.telemetry.events.values import (
     StepPrograms,
 )
 
+COMPUTE_METRIC = "compute_s"
+"""Metric of `StepsRecorded`: seconds that each core computed before it waited for the others to exchange gradients."""
+
 
 class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
     """How the cores run the program."""
@@ -103,7 +106,8 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
     bad: Int = 0
     """Number of NaN and infinite values."""
     metric: str = "loss"
-    """Name of the metric."""
+    """Name of the metric: `loss`, or `compute_s`, the seconds from the start of a step until the gradients of a core
+    were on its host, before it waited for the other cores. Only `replica` on CPU devices records `compute_s`."""
     block: str
     """The encoded values, [steps][cores] float32."""
 

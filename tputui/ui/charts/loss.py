@@ -86,7 +86,7 @@ class OutlierDetector:
         for each in key[len(begun) : lasting]:
             search.add(self._cached[each][1])
         self._search = (key[:lasting], search)
-        search = search.copy()
+        search = search.fork()
         for each in key[lasting:]:
             search.add(self._cached[each][1])
         return search.outlier()

@@ -10,7 +10,8 @@ from textual.binding import Binding, BindingType
 
 from tputui import formatting as fmt
 from tputui.state import process_stacks, root_cause
-from tputui.state.snapshot import Failure, ProcessStacks, SkippedView, Snapshot, StacksView
+from tputui.state.snapshot import Failure, SkippedView, Snapshot
+from tputui.state.stacks_view import ProcessStacks, StacksView
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph, wrap
 from tputui.ui.widgets.panel import Drawing, RunPanel

@@ -1,0 +1,174 @@
+"""The cores of a run as the snapshot has them: newest values, conditions, and the cores that differ from the others."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+
+import msgspec
+
+from tputui.state import core_series
+from tputui.state import outlier as outliers
+from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, SlowCoreView
+from tputui.state.liveness import Liveness
+from tputui.state.process_state import ProcessState, lasts_s
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import ENDED, CoreCondition, CoreView
+from tputui.telemetry.events import Phase
+
+_COLUMNS_JUDGED = 32
+"""Number of newest columns searched for an outlier; more than needed to find one."""
+
+
+def phase_of(worker: ProcessState, liveness: Liveness, now: float) -> tuple[Phase | None, float]:
+    """The phase of a worker and its age in seconds: until `now` while it is alive, else until its last event."""
+    beat = worker.beat
+    if beat is None:
+        return None, 0.0
+    lives = worker.name in liveness.living and worker.training_ended is None and liveness.condition not in ENDED
+    until = now if lives else worker.newest_t
+    return beat.phase, lasts_s(beat, until if until is not None else beat.t)
+
+
+def cores_of(state: RunState, liveness: Liveness, now: float) -> list[CoreView]:
+    """All cores that were declared or have values, in order."""
+    ranks = {core: rank for rank in state.ranks if rank.topology for core in rank.topology.cores}
+    timed = [(worker.name, worker.values.slow) for worker in state.workers if worker.values.slow.rows]
+    key = tuple((name, slow.rows[-1].step) for name, slow in timed)
+    times = state.memoized("compute times", key, lambda: {name: slow.medians() for name, slow in timed})
+    views = [view for w in state.workers for view in _cores_of(w, times.get(w.name, []), ranks, liveness, now)]
+    return sorted(views, key=lambda view: view.core)
+
+
+def _cores_of(
+    worker: ProcessState,
+    times: Sequence[float],
+    ranks: Mapping[int, ProcessState],
+    liveness: Liveness,
+    now: float,
+) -> Iterable[CoreView]:
+    """The cores whose losses a worker records; condition and phase come from the process that drives the core."""
+    newest = worker.values.newest.get("loss")
+    row = worker.values.newest_row()
+    declared = worker.topology.cores if worker.topology else []
+    columns = range(newest.cores) if newest else range(0)
+    indices = [worker.values.core_of(column, len(columns)) for column in columns] or declared
+    host = worker.opened.host if worker.opened else ""
+    step, stepped = newest.first + newest.n - 1 if newest else 0, worker.stepped
+    # Cached by process, since one may drive thousands of cores and this runs ten times a second.
+    known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
+    for column, core in enumerate(indices):
+        drives = ranks.get(core, worker)
+        if drives.name not in known:
+            does = _core_condition(drives, liveness, stepped=stepped)
+            known[drives.name] = (does, *phase_of(drives, liveness, now))
+        condition, phase, phase_s = known[drives.name]
+        yield CoreView(
+            core=core,
+            host=host,
+            loss=row[column] if row is not None else None,
+            step=step,
+            condition=condition,
+            phase=phase,
+            phase_s=phase_s,
+            compute_s=times[column] if len(times) == len(columns) > 0 else None,
+        )
+
+
+def _core_condition(worker: ProcessState, liveness: Liveness, *, stepped: bool) -> CoreCondition:
+    if liveness.condition in ENDED or worker.training_ended is not None or worker.name not in liveness.living:
+        return "ended"
+    if worker.name in liveness.stalled:
+        return "stalled"
+    return "running" if stepped else "starting"
+
+
+def core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]:
+    """The loss of each core, in order of steps."""
+    writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
+    key = tuple((w.name, w.values.columns.count) for w, _ in writers)
+    found = state.memoized(
+        "columns",
+        key,
+        lambda: sorted(
+            core_series.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers]),
+            key=attrgetter("first_step"),
+        ),
+    )
+    return _up_to_newest(found, cores)
+
+
+def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView | None:
+    """The core that deviates now, by the newest single steps, or else by the newest columns of the whole run."""
+    writers = [w for w in state.workers if w.values.columns.width]
+    key = tuple((w.name, w.values.columns.count) for w in writers)
+    caches = state.memoized("outlier rows", None, lambda: (outliers.RowCache(), outliers.RowCache()))
+    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], *caches))
+
+
+def _outlier_of(
+    writers: Sequence[ProcessState],
+    newest: Sequence[CoreColumn],
+    step_rows: outliers.RowCache,
+    column_rows: outliers.RowCache,
+) -> OutlierView | None:
+    recent = core_series.rows([(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers])
+    by_step = outliers.find_outlier(step_rows.rows((step, step, 1, means) for step, means in recent), now=True)
+    columns = ((column.first_step, column.last_step, column.num_steps, column.means) for column in newest)
+    by_column = outliers.find_outlier(column_rows.rows(columns), now=True)
+    if by_step is None or by_column is None or by_step.core != by_column.core:
+        return by_step or by_column
+    return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))
+
+
+def slow_core(state: RunState) -> SlowCoreView | None:
+    """The core that computes slower than the others now; of several processes the first one that has it."""
+    for worker in state.workers:
+        slow = worker.values.slow
+        if (found := slow.slow_core) is not None:
+            return SlowCoreView(
+                core=worker.values.core_of(found.column, len(slow.rows[-1].seconds)),
+                share=found.share,
+                first_step=found.first_step,
+                num_steps=found.num_steps,
+            )
+    return None
+
+
+def compute_reason(state: RunState) -> str | None:
+    """Why the compute times of the cores are not known; None if they are, or before the first step."""
+    topology = next((w.topology for w in state.workers if w.topology), None)
+    has_times = any(worker.values.slow.rows for worker in state.workers)
+    if topology is None or topology.num_cores < 2 or has_times or not any(w.values.series for w in state.workers):
+        return None
+    if topology.strategy != "replica":
+        return f"not available under {topology.strategy}"
+    if topology.device != "CPU":
+        return f"not available on {topology.device} devices"
+    return "not recorded"
+
+
+def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[CoreColumn]:
+    """The columns; if sampled, the newest step is added as a column of its own, provided that its values are known."""
+    if not found or not found[-1].is_sampled:
+        return found
+    last, steps = found[-1], {core.step for core in cores}
+    newest = [core.loss for core in cores if core.loss is not None]
+    if len(newest) != len(last.means) or len(steps) != 1 or not last.middle < (step := steps.pop()) <= last.last_step:
+        return found
+    means = array("f", newest)
+    bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
+    finite = [CoreExtreme(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
+    point = CoreColumn(
+        first_step=step,
+        last_step=step,
+        means=means,
+        bad_cores=bad,
+        num_steps=1,
+        middle=float(step),
+        highest=max(finite, key=attrgetter("value"), default=None),
+        lowest=min(finite, key=attrgetter("value"), default=None),
+    )
+    return [*found[:-1], msgspec.structs.replace(last, last_step=step - 1), point]

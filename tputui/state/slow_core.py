@@ -1,0 +1,119 @@
+"""The core that computes persistently slower than the others, found as the rows of its run arrive.
+
+The criterion is the one of `tputui.state.outlier`: a core is named after 20 consecutive steps in which it was off, or
+correspondingly more with steps in between in which it was not. Single times scatter, the more so if cores share a
+processor, so a step is judged by the median of its time and the `_SMOOTHED` - 1 before it. A core is off if that is
+more than `_STEP_SHARE` and more than three median absolute deviations above the median core. It is named if the median
+over 20 steps is also at least `SLOWER` above the other cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from tputui.state.outlier import LEAST_CORES, NAMED, OFF, Core, OutlierRow, OutlierSearch, median_of_sorted
+from tputui.state.state_struct import FloatArray, StateStruct
+from tputui.telemetry.events import Int
+
+SLOWER = 0.10
+"""Share of the compute time of the other cores by which a core must exceed it to be named."""
+_STEP_SHARE = 0.05
+"""The same for a single step, whose time scatters around that of the core."""
+_SMOOTHED = 5
+_LEAD = _SMOOTHED // 2
+"""Slow steps before the first one whose median is slow."""
+CORES_TIMED_MAX = 1024
+"""More than one host has; the compute times of more cores are not examined."""
+ROWS_MAX = 64
+"""Newest steps that are stored."""
+
+
+class TimeRow(NamedTuple):
+    """The compute time of every core in one step; seconds: [cores], by column of the event."""
+
+    step: Int
+    seconds: FloatArray
+
+
+class SlowCore(NamedTuple):
+    """The core that is slower."""
+
+    column: int
+    share: float
+    """Median over the newest steps: 0.25 if it takes a quarter longer than the median of the others."""
+    first_step: int
+    num_steps: int
+    """Steps in which it was off."""
+
+
+class SlowCores(StateStruct):
+    """The compute times of the newest steps, and the core that is slower than the others."""
+
+    rows: Annotated[list[TimeRow], msgspec.Meta(max_length=ROWS_MAX)] = msgspec.field(default_factory=list)
+    search: OutlierSearch = msgspec.field(default_factory=lambda: OutlierSearch(lead=_LEAD))
+    named: Core | None = None
+    """Column of the core."""
+
+    def add(self, step: int, seconds: FloatArray) -> SlowCore | None:
+        """Adds the next step, [cores]. Returns the core if this step is the first in which it is named."""
+        if self.rows and (step <= self.rows[-1].step or len(seconds) != len(self.rows[-1].seconds)):
+            self.rows, self.search, self.named = [], OutlierSearch(lead=_LEAD), None
+        if not seconds or not all(0.0 < each < math.inf for each in seconds):
+            return None
+        self.rows = [*self.rows[-ROWS_MAX + 1 :], TimeRow(step, seconds)]
+        if len(self.rows) < _SMOOTHED:
+            return None
+        first_step = self.rows[-_LEAD - 1].step
+        self.search.add(slow_cores(first_step, step, _medians(self.rows[-_SMOOTHED:])))
+        found = self._found()
+        is_new = found is not None and found.column != self.named
+        self.named = found.column if found is not None else None
+        return found if is_new else None
+
+    @property
+    def slow_core(self) -> SlowCore | None:
+        """The core that is slower now."""
+        return self._found() if self.named is not None else None
+
+    def medians(self) -> list[float]:
+        """Median compute time of each core over the newest steps, in seconds; empty if none is known."""
+        return _medians(self.rows)
+
+    def _found(self) -> SlowCore | None:
+        outlier = self.search.outlier(now=True)
+        if outlier is None:
+            return None
+        share = self._share(outlier.core)
+        if outlier.core != self.named and share < SLOWER:
+            return None
+        return SlowCore(outlier.core, share, outlier.first_step, self.search.above[outlier.core].total)
+
+    def _share(self, column: int) -> float:
+        """Median over the newest steps of how much longer a core took than the median of the others."""
+        shares: list[float] = []
+        for row in self.rows[-NAMED:]:
+            others = sorted([*row.seconds[:column], *row.seconds[column + 1 :]])
+            shares.append(row.seconds[column] / median_of_sorted(others) - 1.0)
+        return median_of_sorted(sorted(shares))
+
+
+def _medians(rows: Sequence[TimeRow]) -> list[float]:
+    """Median of each core over steps, [cores]."""
+    return [median_of_sorted(sorted(column)) for column in zip(*(row.seconds for row in rows), strict=True)]
+
+
+def slow_cores(first_step: int, last_step: int, seconds: Sequence[float]) -> OutlierRow:
+    """Finds the cores that are slow by their times, [cores], which are positive; none if there are too few cores."""
+    values = sorted(seconds)
+    median = median_of_sorted(values)
+    spread = median_of_sorted(sorted(abs(value - median) for value in values))
+    deviation = max(spread, _STEP_SHARE / OFF * median)
+    limit = median + OFF * deviation
+    off: dict[int, float] = {}
+    if len(values) >= LEAST_CORES and values[-1] > limit:
+        off = {core: (value - median) / deviation for core, value in enumerate(seconds) if value > limit}
+    return OutlierRow(first_step, last_step, 1, off, deviation, median)
