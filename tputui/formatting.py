@@ -165,8 +165,8 @@ def rate(per_s: float | None, unit: str) -> str:
 
 
 def slower(share: float) -> str:
-    """By how much a time exceeds that of others, from its share: `34 % slower`."""
-    return f"{share * 100:,.0f} % slower" if share < 100 else "over 10,000 % slower"
+    """By how much a time exceeds that of others, from its share: `34 % slower`, `3.5 x slower`."""
+    return f"{share * 100:.0f} % slower" if share < 2.0 else f"{share + 1.0:.2g} x slower"
 
 
 def percent(value: float | None) -> str:

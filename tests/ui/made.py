@@ -20,6 +20,7 @@ from tputui.state.chart_data import (
     MeterPoint,
     OutlierView,
     Segment,
+    SlowCoreView,
     ThroughputPoint,
     ThroughputView,
 )
@@ -492,6 +493,17 @@ def outlying() -> Snapshot:
     return changed(
         run, cores=found, core_columns=columns, outlier=odd, condition="stalled", condition_reason=why, requests=[]
     )
+
+
+def limping(num_cores: int = 8) -> Snapshot:
+    """Core 5 takes a third longer than the others."""
+    run = running(num_cores)
+    found = [
+        msgspec.structs.replace(core, compute_s=0.0266 if core.core == 5 else 0.02 + core.core * 1e-6)
+        for core in run.cores
+    ]
+    slow = SlowCoreView(core=5, share=0.33, first_step=121, num_steps=180)
+    return changed(run, cores=found, slow_core=slow)
 
 
 def changed(base: Snapshot, **changes: Any) -> Snapshot:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
+
 from tests import recorded
-from tests.state.test_outlier import BAD, healthy, off_by
+from tests.state.test_outlier import BAD, NUM_CORES, healthy, off_by
 from tests.ui.driving import AppPilot, drive, text, until
 from tputui.session.session import Session
 from tputui.state.outlier import NAMED, OFF
+from tputui.telemetry import events as ev
 from tputui.telemetry.journal import JournalWriter
 from tputui.ui.app import ScreenApp
 from tputui.ui.monitor.screen import MonitorScreen
@@ -18,7 +21,7 @@ STEPS_A_REPORT = 20
 NAMED_WITHIN_S = 2.0
 
 
-def test_core_off_for_20_steps_is_named_everywhere_within_two_seconds(tmp_path: Path) -> None:
+def test_core_off_or_slow_for_20_steps_is_named_everywhere_within_two_seconds(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path, ended=False)
     (run_dir / "worker-0.jsonl").unlink()
     writer = JournalWriter(run_dir / "worker-0.jsonl")
@@ -47,7 +50,26 @@ def test_core_off_for_20_steps_is_named_everywhere_within_two_seconds(tmp_path: 
         await until(pilot, lambda: all(words in text(pilot.app.screen) for words in everywhere))
         assert time.monotonic() - written < NAMED_WITHIN_S
 
+    def report_times(first: int, last: int, *, slow: bool) -> None:
+        part = [[0.02 * (1.5 if slow and core == BAD else 1.0) for core in range(NUM_CORES)]] * (last - first)
+        event = recorded.steps_recorded(clock(), first + 1, part)
+        writer.append([msgspec.structs.replace(event, metric=ev.COMPUTE_METRIC)])
+
+    async def slow_script(pilot: AppPilot) -> None:
+        await script(pilot)
+        report_times(0, 200, slow=False)
+        report_times(200, 200 + NAMED, slow=True)
+        written = time.monotonic()
+        everywhere = (
+            f"core {BAD} 50 % slower since step 201",
+            f"core {BAD} 50 % slower for {NAMED} steps",
+            "\u25b2 50 % slower",
+            f"! core {BAD} is 50 % slower",
+        )
+        await until(pilot, lambda: all(words in text(pilot.app.screen) for words in everywhere))
+        assert time.monotonic() - written < NAMED_WITHIN_S
+
     session = Session.live(run_dir, clock)
-    drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), script, size=(200, 50))
+    drive(ScreenApp(lambda: MonitorScreen(session, run_dir)), slow_script, size=(200, 50))
     session.close()
     writer.close()

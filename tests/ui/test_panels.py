@@ -225,6 +225,33 @@ def test_the_frame_names_the_outlier() -> None:
     assert drawing.note == "core 5 high since step 121"
 
 
+def test_slow_core_is_named_in_every_form_of_the_panel() -> None:
+    run = made.limping()
+    table = drawn(CoresPanel, run, width=60, height=12)
+    assert "time" in table.splitlines()[0]
+    assert "26.6 ms  \u25b2 33 % slower" in table
+    assert table.count("20.0 ms  \u25cf executing") == 7
+    assert CoresPanel().draw(CoresPanel.pick(run), 70, 12).note == "core 5 33 % slower than the others for 180 steps"
+    assert CoresPanel().draw(CoresPanel.pick(run), 46, 12).note == "core 5 33 % slower for 180 steps"
+    strip = CoresPanel().draw(CoresPanel.pick(run), 78, 2)
+    assert "core 5 33 % slower" in strip.note
+    for many, width, height in ((64, 60, 14), (2048, 60, 16)):
+        assert "\u25b2 core 5: 33 % slower" in drawn(CoresPanel, made.limping(many), width=width, height=height)
+
+
+def test_alarm_names_the_slow_core() -> None:
+    alarms = status_text.alarms(made.limping())
+    assert [alarm.text for alarm in alarms if "slower" in alarm.text] == ["core 5 33 % slower since step 121"]
+
+
+def test_enlarged_cores_say_why_no_time_is_known() -> None:
+    panel = CoresPanel()
+    part = CoresPanel.pick(made.changed(made.running(), compute_reason="not available under spmd"))
+    assert panel.draw(part, 60, 12).note == "8 cores"
+    panel.add_class("-maximised")
+    assert panel.draw(part, 60, 12).note == "8 cores, per-core times: not available under spmd"
+
+
 def test_a_core_low_among_2048_is_named() -> None:
     cores = made.cores(2048)
     cores[1033] = msgspec.structs.replace(cores[1033], loss=0.001)

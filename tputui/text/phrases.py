@@ -14,6 +14,11 @@ SCALAR_READS = ".item(), float(), if tensor"
 """Ways in which the code of a task reads a scalar from the device."""
 
 
+def row(name: str, *values: str) -> str:
+    """A row of a page: a name in its column, then the values that are not empty."""
+    return f"{name:<12} {'  '.join(value for value in values if value)}"
+
+
 def recompiles(xla: XlaView) -> str:
     """`0 after warm-up` if that is known; else what is known."""
     if xla.recompiles or xla.is_never_recompiled:

@@ -18,8 +18,9 @@ from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.logged_values import CONSOLE
-from tputui.text import phrases
+from tputui.text import phrases, show_cores
 from tputui.text.loss_chart import loss_chart
+from tputui.text.phrases import row as _row
 
 MARKS_SHOWN = 40
 LINES_SHOWN = 40
@@ -94,7 +95,7 @@ def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW) -> str:
     parts = [
         _head(snapshot),
         _details(snapshot),
-        _cores(snapshot),
+        show_cores.lines(snapshot),
         _meters(snapshot),
         _logged(snapshot),
         *([_metric_table(snapshot), _epoch_table(snapshot)] if is_short else []),
@@ -114,10 +115,6 @@ def _rss_bytes(snapshot: Snapshot) -> int | None:
 def _meter(view: MeterView) -> dict[str, Any]:
     reading: dict[str, Any] = msgspec.to_builtins(view.reading)
     return {"name": view.name, "split": view.split, "epoch": view.epoch, **reading, "reduced": view.reduced}
-
-
-def _row(name: str, *values: str) -> str:
-    return f"{name:<12} {'  '.join(value for value in values if value)}"
 
 
 def _head(snapshot: Snapshot) -> list[str]:
@@ -185,26 +182,6 @@ def _pace(snapshot: Snapshot) -> str:
     if snapshot.eta_s is not None:
         parts.append(f"{fmt.whole(snapshot.eta_s)} to go")
     return "  ".join(parts)
-
-
-def _cores(snapshot: Snapshot) -> list[str]:
-    """One line per core, or the minimum and maximum loss if there are more than 16 cores."""
-    if len(snapshot.cores) <= 16:
-        return [
-            _row(f"core {core.core}", core.host, f"loss {fmt.number(core.loss)}", f"step {core.step}", core.condition)
-            for core in snapshot.cores
-        ]
-    finite = sorted((core for core in snapshot.cores if core.loss is not None and math.isfinite(core.loss)), key=_loss)
-    if not finite:
-        return [_row("cores", f"{len(snapshot.cores)}, none with a finite loss")]
-    low, high = finite[0], finite[-1]
-    spread = f"{fmt.number(low.loss)} on core {low.core} to {fmt.number(high.loss)} on core {high.core}"
-    return [_row("train loss", spread, f"{len(finite)} of {len(snapshot.cores)} cores are finite")]
-
-
-def _loss(core: Any) -> float:
-    loss: float = core.loss
-    return loss
 
 
 def _meters(snapshot: Snapshot) -> list[str]:

@@ -122,8 +122,11 @@ def _extreme(extreme: CoreExtreme | None) -> tuple[Figure, ...]:
 
 
 def _cores(snapshot: Snapshot) -> Figures:
-    head = ("core", "host", "condition", "phase", "phase_s", "step", "loss")
-    return Figures(head, [(c.core, c.host, c.condition, c.phase, c.phase_s, c.step, c.loss) for c in snapshot.cores])
+    head = ("core", "host", "condition", "phase", "phase_s", "step", "loss", "compute_s")
+    rows: list[tuple[Figure, ...]] = [
+        (c.core, c.host, c.condition, c.phase, c.phase_s, c.step, c.loss, c.compute_s) for c in snapshot.cores
+    ]
+    return Figures(head, rows)
 
 
 def _meters(snapshot: Snapshot) -> Figures:

@@ -136,6 +136,9 @@ def alarms(snapshot: Snapshot) -> list[Alarm]:
     if odd is not None:
         side = "above" if odd.by > 0 else "below"
         found.append(Alarm(f"core {odd.core}", f"core {odd.core} {side} the others since step {odd.first_step:,}"))
+    if (slow := snapshot.slow_core) is not None:
+        text = f"core {slow.core} {fmt.slower(slow.share)} since step {slow.first_step:,}"
+        found.append(Alarm(f"slow core {slow.core}", text))
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} events lost" if snapshot.damage.lost_records else ""

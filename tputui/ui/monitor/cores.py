@@ -7,7 +7,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import CoreColumn, OutlierView
+from tputui.state.chart_data import CoreColumn, OutlierView, SlowCoreView
 from tputui.state.snapshot import CoreView, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.monitor.core_history import CoreHistory
@@ -41,6 +41,12 @@ _STRIP_ROWS = 4
 _STATE = 14
 """Cells of the longest common state."""
 
+_TITLE = 14
+"""Cells of the frame that its note cannot have."""
+
+_TIME = 9
+"""Cells of the compute time."""
+
 
 class CoresPart(NamedTuple):
     """The content of the panel."""
@@ -49,6 +55,8 @@ class CoresPart(NamedTuple):
     outlier: OutlierView | None
     why_none: str
     columns: list[CoreColumn]
+    slow: SlowCoreView | None = None
+    why_no_times: str | None = None
 
 
 class CoresPanel(RunPanel[CoresPart]):
@@ -56,7 +64,10 @@ class CoresPanel(RunPanel[CoresPart]):
 
     key = "1"
     name_shown = "cores"
-    what = "loss, step and state of every core; the outlier is named; the loss so far if there is room"
+    what = (
+        "loss, step and state of every core, and its compute time if that is known; an outlier and a slow core are "
+        "named; the loss so far if there is room"
+    )
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -65,27 +76,37 @@ class CoresPanel(RunPanel[CoresPart]):
     @staticmethod
     def pick(snapshot: Snapshot) -> CoresPart:
         why_none = "" if snapshot.cores else status_text.nothing_yet(snapshot, "core")
-        return CoresPart(snapshot.cores, snapshot.outlier, why_none, snapshot.core_columns)
+        return CoresPart(
+            snapshot.cores,
+            snapshot.outlier,
+            why_none,
+            snapshot.core_columns,
+            snapshot.slow_core,
+            snapshot.compute_reason,
+        )
 
     def draw(self, part: CoresPart, width: int, height: int) -> Drawing:
         """A table, a table of several columns, or a map."""
         cores = part.cores
         if not cores:
             return Drawing(paragraph(part.why_none, width, height))
-        odd = part.outlier
-        note = _note(cores, odd)
+        odd, slow = part.outlier, part.slow
+        note = _note(cores, odd, slow, width - _TITLE)
+        if self.has_class("-maximised") and part.why_no_times is not None:
+            note += f", per-core times: {part.why_no_times}"
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
-            drawing = _table(cores, odd, width, note)
+            drawing = _table(cores, odd, slow, width, note)
             below = min((height - 1) // len(cores) - 1, _HISTORY_ROWS)
             return self._with_history(drawing, part, width, below) if below > 0 else drawing
         rows = strip_rows(len(cores), width, _STRIP_ROWS)
         if height <= _STRIP_ROWS and rows <= height and rows * (width // _COLUMN) >= len(cores):
-            return Drawing(_strip(cores, odd, width, rows), note=_conditions(cores) if odd is None else note)
-        summary = [_summary(cores, odd)]
+            is_quiet = odd is None and slow is None
+            return Drawing(_strip(cores, odd, slow, width, rows), note=_conditions(cores) if is_quiet else note)
+        summary = [_summary(cores, odd, slow)]
         per_line = max(width // _COLUMN, 1)
         if math.ceil(len(cores) / per_line) <= height - len(summary):
-            return Drawing(_grid(cores, odd, per_line), head=tuple(summary), note=note)
-        return _map(cores, odd, width, height, note)
+            return Drawing(_grid(cores, odd, slow, per_line), head=tuple(summary), note=note)
+        return _map(cores, odd, slow, width, height, note)
 
     def _with_history(self, table: Drawing, part: CoresPart, width: int, rows: int) -> Drawing:
         """The table with the loss so far of each core below its row."""
@@ -97,14 +118,20 @@ class CoresPanel(RunPanel[CoresPart]):
         return table._replace(rows=lines)
 
 
-def _note(cores: list[CoreView], odd: OutlierView | None) -> str:
+def _note(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, room: int) -> str:
+    if slow is not None:
+        name, steps = f"core {slow.core} {fmt.slower(slow.share)}", fmt.counted(slow.num_steps, "step")
+        whole = (f"{name} than the others for {steps}", f"{name} for {steps}")
+        return next((text for text in whole if len(text) <= room), name)
     if odd is None:
         return fmt.counted(len(cores), "core")
     return f"core {odd.core} {'high' if odd.by > 0 else 'low'} since step {odd.first_step:,}"
 
 
-def state_of(core: CoreView) -> tuple[str, Tone]:
-    """The state of a core in words, and its tone."""
+def state_of(core: CoreView, slow: SlowCoreView | None = None) -> tuple[str, Tone]:
+    """The state of a core in words, and its tone; `slow` is the core that is slower than the others."""
+    if slow is not None and slow.core == core.core and core.condition == "running":
+        return f"\u25b2 {fmt.slower(slow.share)}", "warn"
     if core.condition == "stalled":
         return f"\u25b2 stalled: {status_text.phase_in_short(core.phase, core.phase_s) or 'silent'}", "warn"
     if core.condition == "ended":
@@ -132,20 +159,28 @@ def _short(loss: float | None, room: int) -> str:
     return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
 
 
-def _table(cores: list[CoreView], odd: OutlierView | None, width: int, note: str) -> Drawing:
+def _table(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, width: int, note: str) -> Drawing:
     steps = max(4, *(len(f"{core.step:,}") for core in cores))
     room = width - (4 + 10 + 1 + steps + 2 + _STATE)
+    times = _TIME if room > _TIME and any(core.compute_s is not None for core in cores) else 0
+    room -= times
     bars = _BAR if room > _BAR + 1 else 0
     hosts = len({core.host for core in cores}) > 1 and room > _BAR + 12
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
-    head: Line = [Span(f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}  state", "label")]
+    time_head = f"{'time':>{times}}" if times else ""
+    titles = f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}{time_head}  state"
+    head: Line = [Span(titles, "label")]
     rows: list[Line] = []
     for core in cores:
-        state, tone = state_of(core)
+        state, tone = state_of(core, slow)
         line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10)]
         if bars:
             line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
-        line += [Span(f"{core.step:>{steps},}  "), Span(f"{state:<{_STATE}}", tone)]
+        line.append(Span(f"{core.step:>{steps},}"))
+        if times:
+            time_tone: Tone = "warn" if slow is not None and slow.core == core.core else "plain"
+            line.append(Span(f"{fmt.duration(core.compute_s):>{times}}", time_tone))
+        line += [Span("  "), Span(f"{state:<{_STATE}}", tone)]
         rows.append([*line, Span(f" {core.host}", "dim")] if hosts else line)
     return Drawing(rows, head=(head,), note=note)
 
@@ -164,7 +199,9 @@ def strip_rows(num_cores: int, width: int, most: int) -> int:
     return min(max(rows, 1), most) if rows <= _STRIP_ROWS else most
 
 
-def _strip(cores: list[CoreView], odd: OutlierView | None, width: int, rows: int) -> list[Line]:
+def _strip(
+    cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, width: int, rows: int
+) -> list[Line]:
     """A few lines of loss, bar and sign of the state; with the state in words if there is room."""
     per_line = math.ceil(len(cores) / rows)
     each = width // per_line
@@ -175,7 +212,7 @@ def _strip(cores: list[CoreView], odd: OutlierView | None, width: int, rows: int
     for first in range(0, len(cores), per_line):
         line: Line = []
         for core in cores[first : first + per_line]:
-            state, tone = state_of(core)
+            state, tone = state_of(core, slow)
             line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9)]
             if bars > 1:
                 line += bar(_share(core.loss, greatest), bars, _bar_tone(core, odd))
@@ -190,24 +227,24 @@ def _conditions(cores: list[CoreView]) -> str:
     return ", ".join(f"{count} {condition}" for condition, count in Counter(c.condition for c in cores).items())
 
 
-def _grid(cores: list[CoreView], odd: OutlierView | None, per_line: int) -> list[Line]:
+def _grid(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, per_line: int) -> list[Line]:
     rows: list[Line] = []
     down = math.ceil(len(cores) / per_line)
     for row in range(down):
         line: Line = []
         for core in cores[row::down]:
-            mark, tone = _mark(core)
+            mark, tone = _mark(core, slow)
             line += [Span(f"{core.core:>3}", "label"), loss_span(core, odd, 9), Span(f"{mark} ", tone)]
         rows.append(line)
     return rows
 
 
-def _mark(core: CoreView) -> tuple[str, Tone]:
-    state, tone = state_of(core)
+def _mark(core: CoreView, slow: SlowCoreView | None) -> tuple[str, Tone]:
+    state, tone = state_of(core, slow)
     return state[:1], tone
 
 
-def _summary(cores: list[CoreView], odd: OutlierView | None) -> Line:
+def _summary(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None) -> Line:
     finite = sorted(core.loss for core in cores if core.loss is not None and math.isfinite(core.loss))
     stalled = [core.core for core in cores if core.condition == "stalled"]
     bad = [core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)]
@@ -216,6 +253,8 @@ def _summary(cores: list[CoreView], odd: OutlierView | None) -> Line:
         line.append(Span(f"\u2716 NaN/inf: {_some(bad)}  ", "bad"))
     if stalled:
         line.append(Span(f"\u25b2 stalled: {_some(stalled)}  ", "warn"))
+    if slow is not None:
+        line.append(Span(f"\u25b2 core {slow.core}: {fmt.slower(slow.share)}  ", "warn"))
     if odd is not None:
         sign = "\u25b4" if odd.by > 0 else "\u25be"
         loss = next((core.loss for core in cores if core.core == odd.core), None)
@@ -231,7 +270,9 @@ def _some(numbers: list[int]) -> str:
     return f"core {shown}" if len(numbers) <= 3 else f"core {shown} and {len(numbers) - 3} more"
 
 
-def _map(cores: list[CoreView], odd: OutlierView | None, width: int, height: int, note: str) -> Drawing:
+def _map(
+    cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, width: int, height: int, note: str
+) -> Drawing:
     """One block per core, or per group of neighbours, which shows the worst of them."""
     labels = len(str(cores[-1].core)) + 1
     rows_free, room = max(height - 2, 1), max(width - labels - 1, 1)
@@ -242,7 +283,7 @@ def _map(cores: list[CoreView], odd: OutlierView | None, width: int, height: int
     losses = [_worst(members) for members in shown]
     worst = [loss for loss in losses if loss is not None]
     bounds = (min(worst), max(worst)) if worst else (0.0, 0.0)
-    signs = _signs(cores, odd)
+    signs = _signs(cores, odd, slow)
     rows: list[Line] = []
     for first in range(0, len(shown), across):
         line = [Span(f"{shown[first][0].core:>{labels}} ", "dim")]
@@ -251,7 +292,7 @@ def _map(cores: list[CoreView], odd: OutlierView | None, width: int, height: int
             line.append(_block(losses[place], min(found, default=None), bounds, each))
         rows.append(joined(line))
     legend = "one block per core" if group == 1 else f"one block per {group} cores, the worst shown"
-    head: tuple[Line, ...] = (_summary(cores, odd), [Span(f"{legend}; higher block = higher loss", "dim")])
+    head: tuple[Line, ...] = (_summary(cores, odd, slow), [Span(f"{legend}; higher block = higher loss", "dim")])
     return Drawing(rows, head=head, note=note)
 
 
@@ -272,13 +313,14 @@ def _worst(members: list[CoreView]) -> float | None:
     return max((loss for loss in losses if math.isfinite(loss)), default=None)
 
 
-_BAD, _STALLED, _ODD = range(3)
+_BAD, _STALLED, _SLOW, _ODD = range(4)
 """Conditions that a block shows instead of the loss, the most severe first."""
 
 
-def _signs(cores: list[CoreView], odd: OutlierView | None) -> dict[int, int]:
+def _signs(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None) -> dict[int, int]:
     """The most severe condition of each core that has one, by core."""
     found = {odd.core: _ODD} if odd is not None else {}
+    found |= {slow.core: _SLOW} if slow is not None else {}
     found |= {core.core: _STALLED for core in cores if core.condition == "stalled"}
     return found | {core.core: _BAD for core in cores if core.loss is not None and not math.isfinite(core.loss)}
 
@@ -287,7 +329,7 @@ def _block(worst: float | None, sign: int | None, bounds: tuple[float, float], w
     """The block of a group: its most severe condition, or its highest finite loss relative to the `bounds` of all."""
     if sign == _BAD:
         return Span(_wide("\u2716", width), "bad")
-    if sign == _STALLED:
+    if sign in (_STALLED, _SLOW):
         return Span(_wide("\u25b2", width), "warn")
     if worst is None:
         return Span(_wide("\u00b7", width), "dim")
