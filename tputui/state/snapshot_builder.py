@@ -5,6 +5,7 @@ Pure: the current time, the liveness of processes, request files and damage are 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from operator import attrgetter
