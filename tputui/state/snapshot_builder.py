@@ -156,9 +156,9 @@ def at_later_moment(snapshot: Snapshot, state: RunState, liveness: Liveness, now
     return msgspec.structs.replace(
         snapshot,
         now=now,
-        phase_s=phase_of(state.workers[0], liveness, now)[1] if state.workers else 0.0,
+        phase_s=core_views.phase_of(state.workers[0], liveness, now)[1] if state.workers else 0.0,
         eta_s=history.eta_s(state, plan, epochs, now) if running else None,
-        cores=cores_of(state, liveness, now),
+        cores=core_views.cores_of(state, liveness, now),
         throughput=history.throughput(state, plan, epochs, now, going_on=running),
     )
 
