@@ -230,8 +230,18 @@ def test_directory_of_several_logs_asks_for_one(tmp_path: Path) -> None:
     written(tmp_path / "a.csv", "step,loss\n")
     assert open_log(tmp_path).form == "CSV file"
     written(tmp_path / "b.csv", "step,loss\n")
-    with pytest.raises(UnknownLog, match="name one of the files"):
+    with pytest.raises(UnknownLog, match="name one of them, such as"):
         open_log(tmp_path)
+
+
+def test_folders_of_trainers_open_at_their_newest_log(tmp_path: Path) -> None:
+    for step in (8, 16, 128):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        written(tmp_path / f"checkpoint-{step}" / "trainer_state.json", trainer_state(step // 8))
+    assert len(all_values(open_log(tmp_path))) == 16
+    (tmp_path / "lightning" / "version_0").mkdir(parents=True)
+    written(tmp_path / "lightning" / "version_0" / "metrics.csv", LIGHTNING_ROWS)
+    assert len(all_values(open_log(tmp_path / "lightning"))) == 3
 
 
 def test_format_is_found_by_content_whatever_the_name(tmp_path: Path) -> None:

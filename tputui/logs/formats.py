@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from tputui.logs.csv_log import CsvReader, header_of
-from tputui.logs.growing import read_at
+from tputui.logs.growing import files_under, read_at
 from tputui.logs.jsonl_log import JsonlReader, object_of
+from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
+from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
+from tputui.logs.parquet_log import ParquetReader
 from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_files
 from tputui.logs.tfevents import NAME_PART
 from tputui.logs.trainer_state import TrainerStateReader
@@ -20,7 +22,9 @@ EXPECTED = (
     "expected TensorBoard event files, a .wandb file, CSV with a header, JSON lines, trainer_state.json or parquet"
 )
 _HEAD_BYTES = 1 << 16
+_DIGITS_MAX = 19
 _STATE_NAME = "trainer_state.json"
+_LIGHTNING_NAME = "metrics.csv"
 _BY_SUFFIX: dict[str, Callable[[Path], LogReader]] = {
     ".csv": CsvReader,
     ".tsv": CsvReader,
@@ -46,6 +50,8 @@ def _of_file(path: Path) -> LogReader:
         return TrainerStateReader(path)
     if NAME_PART in path.name:
         return EventFileReader(path)
+    if head.startswith(PARQUET_MAGIC):
+        return ParquetReader(path)
     if is_wandb(head) or (path.suffix == WANDB_SUFFIX and not head):
         return WandbReader(path)
     by_suffix = _BY_SUFFIX.get(path.suffix.lower())
@@ -83,6 +89,11 @@ def _wandb_runs(path: Path) -> list[Path]:
     return next((found for pattern in patterns if (found := sorted(path.glob(pattern)))), [])
 
 
+def _checkpoint_step(state: Path) -> int:
+    number = state.parent.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() and len(number) < _DIGITS_MAX else -1
+
+
 def _of_directory(path: Path) -> LogReader:
     runs = _wandb_runs(path)
     if len(runs) > 1:
@@ -91,12 +102,15 @@ def _of_directory(path: Path) -> LogReader:
         return _of_file(runs[0])
     if next(event_files(path), None) is not None:
         return LogdirReader(path)
-    names = sorted(os.listdir(path))
-    if _STATE_NAME in names:
-        return TrainerStateReader(path / _STATE_NAME)
-    logs = [name for name in names if Path(name).suffix.lower() in _BY_SUFFIX]
+    states = [path / _STATE_NAME, *sorted(path.glob(f"checkpoint-*/{_STATE_NAME}"), key=_checkpoint_step, reverse=True)]
+    if (state := next((state for state in states if state.exists()), None)) is not None:
+        return TrainerStateReader(state)
+    if next(files_under(path, lambda name: name.endswith(PARQUET_SUFFIX)), None) is not None:
+        return ParquetReader(path)
+    logs = sorted(file for file in path.iterdir() if file.suffix.lower() in _BY_SUFFIX)
+    logs = logs or list(files_under(path, lambda name: name == _LIGHTNING_NAME))
     if len(logs) > 1:
-        raise UnknownLog(f"{path}: contains {len(logs)} logs ({', '.join(logs[:3])}, ...); name one of the files")
+        raise UnknownLog(f"{path}: contains {len(logs)} logs; name one of them, such as {logs[-1]}")
     if logs:
-        return _of_file(path / logs[0])
+        return _of_file(logs[0])
     raise UnknownLog(f"{path}: contains no log; {EXPECTED}")

@@ -7,7 +7,7 @@ between reads, so that a log directory with thousands of files needs no file des
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tputui.telemetry.safe_open import open_plain
@@ -16,6 +16,9 @@ CHUNK_BYTES = 1 << 20
 """Bytes read per call: a few thousand to a few ten thousand values."""
 LINE_BYTES_MAX = 1 << 20
 """A longer line is skipped, and reported."""
+FILES_MAX = 10_000
+"""Files of a log directory that are read, at most; one folder may exceed it."""
+FOLDERS_MAX = 100_000
 NOTES_MAX = 100
 """Damage beyond this many places is only counted."""
 _HEAD_BYTES_MAX = 1 << 16
@@ -55,6 +58,18 @@ class GrowingFile:
         content = read_at(self.path, self.offset, max_bytes)
         self.offset += len(content)
         return content
+
+
+def files_under(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[Path]:
+    """Files whose name is wanted, by folder, then by name, up to a number. Links to folders are not followed."""
+    num_files = 0
+    for number, (folder, subfolders, names) in enumerate(os.walk(root)):
+        subfolders.sort()
+        wanted = [Path(folder, name) for name in sorted(names) if is_wanted(name)]
+        yield from wanted
+        num_files += len(wanted)
+        if num_files >= FILES_MAX or number >= FOLDERS_MAX:
+            return
 
 
 def read_at(path: Path, offset: int, max_bytes: int) -> bytes:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.growing import DamageNotes
+from tputui.logs.growing import DamageNotes, files_under
 from tputui.logs.tfevents import NAME_PART, EventFile
 from tputui.logs.values import LoggedValue
 
-FILES_MAX = 10_000
-FOLDERS_MAX = 100_000
-
 
 def event_files(root: Path) -> Iterator[Path]:
-    """The event files under a folder, in the order of TensorBoard: by folder, then by name. Links are not followed."""
-    num_files = 0
-    for number, (folder, subfolders, names) in enumerate(os.walk(root)):
-        subfolders.sort()
-        for name in sorted(names):
-            if NAME_PART in name:
-                yield Path(folder, name)
-                num_files += 1
-        if num_files >= FILES_MAX or number >= FOLDERS_MAX:
-            return
+    """The event files under a folder, in the order in which TensorBoard reads them."""
+    return files_under(root, lambda name: NAME_PART in name)
 
 
 class EventFileReader:
