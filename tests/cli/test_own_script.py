@@ -346,3 +346,32 @@ def test_silence_is_reported_once_and_only_after_long() -> None:
     assert told == [19 * 30 + 600]
     assert check.check(20, 3000.0) is None
     assert "no value for 10 min" in str(check.check(20, 3600.0))
+
+
+@pytest.mark.slow
+def test_the_first_rank_that_fails_under_torchrun_is_reported_not_the_summary(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+import os, sys, time
+rank = int(os.environ["RANK"])
+print("rank", rank, "of", os.environ["WORLD_SIZE"], flush=True)
+while rank == 0:
+    time.sleep(1)
+time.sleep(0.5)
+raise ValueError("bad row 7")
+""",
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+
+    result = run(tmp_path, "--", *torchrun, "train.py")
+
+    assert result.code == 3, result.err
+    run_dir = only_run(tmp_path)
+    assert run_dir.name.endswith("-train")
+    page = shown(run_dir)
+    assert page["state_reason"] == "the command ended by exit code 1: ValueError: bad row 7"
+    failure = page["failure"]
+    assert (failure["error"], failure["frames"][0]["line"]) == ("ValueError", 8)
+    assert "ChildFailedError" not in failure["traceback"] + "".join(failure["log"])
+    assert sorted(line for line in failure["log"] if line.startswith("rank")) == ["rank 0 of 2", "rank 1 of 2"]

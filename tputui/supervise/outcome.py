@@ -150,6 +150,8 @@ class FailureReport:
         """`writer` is the name of the worker or of the journal about a user's command (`of_command`), `log` the file
         with the output of its processes."""
         self._of_command = of_command
+        self.output_before: list[str] | None = None
+        """The last lines printed before the traceback of a user's command; None for the last lines of the output."""
         self._run_dir = run_dir
         self._log = log
         self._worker = writer
@@ -232,7 +234,7 @@ class FailureReport:
             found,
             kind="memory" if killed and self.memory.rose() else found.kind,
             memory=self.memory.verdict() if killed else None,
-            log=output.lines,
+            log=output.lines if self.output_before is None else self.output_before,
             stack=output.stack if found.kind == "aborted" else "",
             path=FAILURE_FILE,
         )

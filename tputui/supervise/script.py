@@ -20,7 +20,7 @@ from typing import Any
 from tputui import formatting as fmt
 from tputui.config import ScriptConfig
 from tputui.supervise.log_collector import LogCollector
-from tputui.supervise.log_tail import last_raw_lines
+from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
 from tputui.supervise.python_stacks import PythonStacks
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
@@ -119,11 +119,17 @@ class Script:
             with contextlib.suppress(psutil.Error):
                 member.kill()
 
-    def report_failure(self, log: Path) -> None:
-        """Reports the exception whose traceback is in the output, unless a process of the command reported one."""
-        found = stack_frames.cause_in(last_raw_lines(log)) if self._state.failure is None else None
+    def report_failure(self, log: Path) -> list[str] | None:
+        """Reports the exception whose traceback is in the output, unless a process of the command reported one.
+
+        Returns the last lines that were printed before the traceback; None if nothing was reported here.
+        """
+        if self._state.failure is not None:
+            return None
+        lines = last_raw_lines(log)
+        found = stack_frames.cause_in(lines)
         if found is None:
-            return
+            return None
         self._logs.emit(
             ev.FailureRaised(
                 t=time.time(),
@@ -137,6 +143,7 @@ class Script:
             )
         )
         self._logs.flush()
+        return lines[max(0, found.first_line - LAST_LINES) : found.first_line]
 
     def finish(self, outcome: ev.Outcome, reason: str) -> None:
         """Reads the rest of what the command wrote, and closes its journal."""

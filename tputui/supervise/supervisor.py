@@ -217,7 +217,7 @@ class Supervisor:
             self._worker_state.read()
             self._take_requests()
             if self._script is not None and worker.returncode != 0 and not self._is_stop_asked():
-                self._script.report_failure(self._log_path)
+                self._report.output_before = self._script.report_failure(self._log_path)
                 self._worker_state.read()
         except OSError as error:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")

@@ -63,6 +63,8 @@ class Traceback(NamedTuple):
     """Its calls, newest first; of a chain those of the last exception."""
     text: str
     """The whole traceback, of a chain with the exceptions before it."""
+    first_line: int = 0
+    """Index of its first line in the output."""
 
 
 def owner_of(file: str) -> FrameOwner:
@@ -135,7 +137,7 @@ def _tracebacks(lines: Sequence[str]) -> Iterator[tuple[bool, Traceback]]:
         if traceback is not None:
             count += 1
             before = lines[place - 1][prefix.end() :] if place else ""
-            yield before.startswith(_ASIDE), traceback
+            yield before.startswith(_ASIDE), traceback._replace(first_line=place)
         place = own[max(1, length) - 1][0] + 1
 
 
