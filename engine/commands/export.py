@@ -117,9 +117,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run with the configuration")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="file to write")
-    parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
+    parser.add_argument("--report-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
-    return run_command(ProgressWriter(args.tell_fd), lambda: export(args.weights, args.run_dir, args.to))
+    return run_command(ProgressWriter(args.report_fd), lambda: export(args.weights, args.run_dir, args.to))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Predicts on the CPU with the weights of a run: `python -P -m engine.commands.predict --weights FILE --out FILE`.
 
 Started by `tputui predict`. Must not import the runtime, so that it runs on machines without it, with any batch size.
-Exits with 0 if predicted, 2 refused, 3 failed; reports on --tell-fd, see `engine.commands.protocol`.
+Exits with 0 if predicted, 2 refused, 3 failed; reports on --report-fd, see `engine.commands.protocol`.
 """
 
 from __future__ import annotations
@@ -341,14 +341,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--form", choices=("csv", "jsonl", "npz"), default="csv")
     parser.add_argument("--code", type=Path, metavar="DIR", help="folder to import the user's own code from")
     parser.add_argument("--batch", type=int, default=64, metavar="N")
-    parser.add_argument("--tell-fd", type=int, default=2, metavar="FD")
+    parser.add_argument("--report-fd", type=int, default=2, metavar="FD")
     args = parser.parse_args(argv)
     # Absolute, because the working directory changes to the run's.
     source, labels, code = (given and given.absolute() for given in (args.input, args.labels, args.code))
     request = PredictRequest(
         args.weights, args.run_dir, source, args.split, args.out, args.form, args.batch, code, labels, args.force
     )
-    writer = ProgressWriter(args.tell_fd)
+    writer = ProgressWriter(args.report_fd)
     return run_command(writer, lambda: predict(request, writer))
 
 

@@ -205,7 +205,7 @@ LIES: dict[str, dict[str, Any]] = {
     "steps that took no time": {"pace.seconds": {0: 0.0}},
     "a time that is none": {"newest_t": math.nan},
     "a number beyond all": {"last_seq": -1},
-    "more lines than were told": {"log.num_logs": 0},
+    "more lines than were logged": {"log.num_logs": 0},
     "a stride of marks": {"epoch_starts.stride": -1},
     "a value of core 1,000": {"values.non_finite": [[1, 1000, "loss", math.nan]]},
     "another metric's newest": {"values.newest": {}},

@@ -115,7 +115,7 @@ def test_labelled_file_gets_metrics(of_file: Predicted) -> None:
     assert [int(row["example"]) for row in rows] == list(range(30))
     right = sum(int(row["digit"]) == label for row, label in zip(rows, labels, strict=True))
     assert f"accuracy {right / 30:.6g}" in result.out
-    assert right > 15, "two epochs tell digits apart better than chance"
+    assert right > 15, "two epochs distinguish digits better than chance"
 
 
 def test_unlabelled_file_gets_same_predictions_no_metrics(trained: Run, of_file: Predicted, tmp_path: Path) -> None:

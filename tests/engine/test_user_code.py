@@ -66,7 +66,7 @@ def predict(tmp_path: Path, weights: Path, run_dir: Path | None, *words: str) ->
     output = tmp_path / "reports.jsonl"
     fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        predict.main(["--weights", str(weights), *run, "--split", "valid", "--tell-fd", str(fd), *words])
+        predict.main(["--weights", str(weights), *run, "--split", "valid", "--report-fd", str(fd), *words])
     finally:
         os.close(fd)
     last: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])

@@ -191,8 +191,8 @@ bench = Bench(folder)
 try:
     watched = bench.supervise("kept = []\\nwhile True: kept.append(bytearray(os.urandom(1 << 20)))")
     watched.ended()
-    (told,) = watched.events(ev.FailureReported)
-    print(told.kind, "|", told.memory)
+    (report,) = watched.events(ev.FailureReported)
+    print(report.kind, "|", report.memory)
 finally:
     bench.clean_up()
 """

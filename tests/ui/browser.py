@@ -110,8 +110,8 @@ async def opened(program: str, profile: Path) -> AsyncIterator[Page]:
             process.wait(DEADLINE_S)
 
 
-async def _port(told: Path) -> int:
+async def _port(port_file: Path) -> int:
     async with asyncio.timeout(DEADLINE_S):
-        while not told.is_file() or not told.read_text():
+        while not port_file.is_file() or not port_file.read_text():
             await asyncio.sleep(0.05)
-    return int(told.read_text().splitlines()[0])
+    return int(port_file.read_text().splitlines()[0])

@@ -512,7 +512,7 @@ def changed(base: Snapshot, **changes: Any) -> Snapshot:
 
 
 class HandPlayer:
-    """A player that moves only when it is told to."""
+    """A player that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.start, self.end, self.position, self.speed, self.playing = NOW, NOW + 100, NOW + 40, 1.0, True

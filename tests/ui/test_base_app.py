@@ -473,10 +473,10 @@ def test_arrows_are_words_if_their_fallbacks_are_keys() -> None:
     async def script(pilot: AppPilot) -> None:
         assert "left right seek" in text(app.screen)
         await pilot.press("question_mark")
-        told = app.screen.query_one(HelpPanel).as_text()
+        help_text = app.screen.query_one(HelpPanel).as_text()
         for key, sentence in (("left", "back in time"), ("down j", "scroll the selected panel down")):
-            assert re.search(rf"^ *{key} +{sentence}", told, re.MULTILINE)
-        assert not set(told) & set("\u2190\u2192\u2191\u2193")
+            assert re.search(rf"^ *{key} +{sentence}", help_text, re.MULTILINE)
+        assert not set(help_text) & set("\u2190\u2192\u2191\u2193")
 
     drive(app, script, size=(160, 60))
 
@@ -676,20 +676,20 @@ def test_notices_are_shown_over_an_overlay(tmp_path: Path, opens: str) -> None:
         await until(pilot, lambda: not isinstance(pilot.app.screen, MonitorScreen))
         above = pilot.app.screen
 
-        def tells(sentence: str) -> bool:
+        def is_shown(sentence: str) -> bool:
             return sentence in text(above).splitlines()[-1]
 
         for key, sentence in (("y", "copied "), ("t", "theme: light"), ("u", "undone: theme")):
             await pilot.press(key)
-            await until(pilot, partial(tells, sentence))
+            await until(pilot, partial(is_shown, sentence))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(pilot.app.screen, ExportScreen))
         await pilot.press("c")
-        await until(pilot, lambda: tells("has no figures"))
+        await until(pilot, lambda: is_shown("has no figures"))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(pilot.app.screen, ExportScreen))
         await pilot.press("t")
-        await until(pilot, lambda: tells("export: written to "))
+        await until(pilot, lambda: is_shown("export: written to "))
         assert pilot.app.screen is above
 
     drive(app, script, size=(80, 24))

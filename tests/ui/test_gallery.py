@@ -352,14 +352,14 @@ def test_terminal_without_colour_uses_the_ramp(tmp_path: Path, monkeypatch: pyte
     drive(monitor(pictured(tmp_path), run_dir=tmp_path), script)
 
 
-def skipped(count: int, told: int) -> Snapshot:
+def skipped(count: int, num_named: int) -> Snapshot:
     examples = [
         SkippedExample(
             split="valid" if number == 2 else "train",
             where=f"train.csv, row {number}, column image_path: images/{number:05d}.jpg",
             why="the file is cut short",
         )
-        for number in range(1, told + 1)
+        for number in range(1, num_named + 1)
     ]
     return made.changed(made.running(), skipped=SkippedView(count=count, limit=500, examples=examples), requests=[])
 

@@ -144,8 +144,8 @@ def test_every_row_belongs_to_an_entry_and_fits(texts: list[str], width: int, wr
     assert len(rows[:]) == len(rows)
     assert [rows.entry_at(rows.first_row(index)) for index in range(len(entries))] == list(range(len(entries)))
     if wrapped:
-        told = "".join(span.text for row in rows[:] for span in row if ":" not in span.text)
-        assert told.count("x") == sum(text.count("x") for text in texts)
+        shown = "".join(span.text for row in rows[:] for span in row if ":" not in span.text)
+        assert shown.count("x") == sum(text.count("x") for text in texts)
 
 
 def test_matches_are_highlighted() -> None:

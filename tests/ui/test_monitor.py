@@ -298,7 +298,7 @@ def test_a_click_into_a_small_chart_reads_its_own_axis() -> None:
             assert step is not None
             read.append(step)
             near = min(range(1, 331, 2), key=lambda first: abs(first - step))
-            assert f"core 0 {made.loss_at(near, 0):.4f}" in panel.as_text(), "the titles tell what is under the cursor"
+            assert f"core 0 {made.loss_at(near, 0):.4f}" in panel.as_text(), "the titles show what is under the cursor"
         assert read[0] == pytest.approx(read[1], abs=9)
         assert read[2] == pytest.approx(read[3], abs=9)
         assert read[2] - read[0] == pytest.approx(18 / (at - 2) * 330, rel=0.2)

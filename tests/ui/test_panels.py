@@ -359,7 +359,7 @@ def test_meters_count_hidden_columns_in_the_frame(width: int, note: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("width", "told"),
+    ("width", "expected"),
     [
         (90, "predicted 408 KiB a core of 2.7 GiB: activations 300 KiB, optimizer 100 KiB"),
         (70, "predicted 408 KiB a core of 2.7 GiB: activations 300 KiB, \u2026"),
@@ -368,7 +368,7 @@ def test_meters_count_hidden_columns_in_the_frame(width: int, note: str) -> None
         (26, "predicted 408 KiB"),
     ],
 )
-def test_estimated_memory_has_units_at_any_width(width: int, told: str) -> None:
+def test_estimated_memory_has_units_at_any_width(width: int, expected: str) -> None:
     run = made.running()
     kib = 1 << 10
     core = msgspec.structs.replace(
@@ -385,16 +385,16 @@ def test_estimated_memory_has_units_at_any_width(width: int, told: str) -> None:
     )
     predicted = made.changed(run, memory=msgspec.structs.replace(run.memory, predicted=core))
     drawing = MemoryPanel().draw(MemoryPanel.pick(predicted), width, 12)
-    assert joined([*drawing.rows]).splitlines()[0].strip() == told
+    assert joined([*drawing.rows]).splitlines()[0].strip() == expected
 
 
 def scored() -> Snapshot:
     """Epochs with scores and tracing times by part."""
-    told = [
+    ended = [
         msgspec.structs.replace(epoch, scores={"auc": 0.9 + 0.01 * epoch.epoch}, trace_s={"forward": 0.12})
         for epoch in made.epochs(2)
     ]
-    return made.changed(made.running(), epochs=told)
+    return made.changed(made.running(), epochs=ended)
 
 
 def test_compiling_epoch_is_marked_with_steady_time() -> None:

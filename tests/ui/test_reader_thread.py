@@ -260,7 +260,7 @@ def test_live_run_looks_back_and_returns(tmp_path: Path) -> None:
 
     pump = ReaderThread(session, deliver, frame_s=0.0)
     pump.run()
-    told = [(frame.player.live, frame.snapshot.now - recorded.T0) for frame in frames if frame.player is not None]
-    assert told[0] == (True, 9.0)
-    assert (False, 7.5) in told
-    assert told[-1] == (True, 9.0)
+    moments = [(frame.player.live, frame.snapshot.now - recorded.T0) for frame in frames if frame.player is not None]
+    assert moments[0] == (True, 9.0)
+    assert (False, 7.5) in moments
+    assert moments[-1] == (True, 9.0)

@@ -187,7 +187,7 @@ def run_engine(module: str, argv: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryFile() as printed, os.fdopen(reading, "rb") as lines:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *argv, "--tell-fd", str(writing)],
+                [sys.executable, "-P", "-m", module, *argv, "--report-fd", str(writing)],
                 stdin=subprocess.DEVNULL,
                 stderr=printed,
                 env=spawn.environment(os.environ),
