@@ -155,6 +155,45 @@ def test_run_that_trains_on_another_host_is_refused_though_one_host_failed(tmp_p
     assert (run_dir / "worker-0.jsonl").exists()
 
 
+def far_head(t: float, role: str, index: int) -> ev.JournalOpened:
+    return msgspec.structs.replace(
+        recorded.opened(t, role, host_index=index), host=f"far{index}", host_id=f"far{index}"
+    )
+
+
+def test_process_of_another_host_that_starts_while_the_user_is_asked_is_refused(tmp_path: Path) -> None:
+    run_dir, now = recorded.write_run(tmp_path), time.time()
+    deletion.examine(run_dir)
+    beat = ev.HeartbeatSent(t=now, phase="executing", phase_s=1.0, step=3, epoch=1)
+    recorded.write_journal(run_dir / "rank-1.jsonl", [far_head(now - 1, "rank", 1), beat])
+    with pytest.raises(CannotDelete, match="has processes on other hosts that may still run: rank-1"):
+        deletion.delete(run_dir)
+    assert (run_dir / "worker-0.jsonl").exists()
+
+
+def test_process_of_a_host_whose_clock_is_behind_is_refused_though_the_run_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "WATCH_S", 0.5)
+    run_dir, behind = rundir.create(tmp_path, recorded.manifest()), time.time() - 100
+    end = ev.RunEnded(t=behind + 90, outcome="failed", exit_code=3, reason="worker killed")
+    recorded.write_journal(run_dir / "supervisor-1.jsonl", [far_head(behind, "supervisor", 1), end])
+    beats = [ev.HeartbeatSent(t=behind + i, phase="executing", phase_s=1.0, step=3, epoch=1) for i in (1, 2)]
+    journal, content = run_dir / "worker-0.jsonl", tmp_path / "content"
+    recorded.write_journal(content, [far_head(behind, "worker", 0), *beats])
+    recorded.write_journal(journal, [far_head(behind, "worker", 0), beats[0]])
+
+    class Pause:
+        """The worker writes while it is watched."""
+
+        def wait(self, _: float) -> None:
+            journal.write_bytes(content.read_bytes())
+
+    monkeypatch.setattr(deletion, "Event", Pause)
+    with pytest.raises(CannotDelete, match="has processes on other hosts that may still run: worker-0"):
+        deletion.examine(run_dir)
+
+
 def test_missing_run_is_a_reason(tmp_path: Path) -> None:
     with pytest.raises(CannotDelete, match="is no longer there"):
         delete(tmp_path / "gone")

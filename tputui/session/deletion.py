@@ -48,7 +48,7 @@ def examine(run_dir: Path) -> RunSize:
     try:
         _check_directory(run_dir)
         size = _size(run_dir)
-        _check_over(run_dir)
+        _check_over(run_dir, watches=True)
         _check_processes(run_dir)
     except OSError as error:
         raise CannotDelete(f"cannot be read: {error.strerror or error}") from None
@@ -56,14 +56,16 @@ def examine(run_dir: Path) -> RunSize:
 
 
 def delete(run_dir: Path) -> None:
-    """Deletes the directory of a run that `examine` accepted: a run that is over stays over.
+    """Deletes the directory of a run that `examine` accepted.
 
-    Symbolic links are deleted, not followed. Raises `CannotDelete`.
+    Checks the processes again: some may have started while the user was asked. Symbolic links are deleted, not
+    followed. Raises `CannotDelete`.
     """
     # Renamed first: a directory that is deleted only in part must not be listed as a run.
     doomed = run_dir.with_name(f".{run_dir.name}.deleted.{os.getpid()}")
     try:
         _check_directory(run_dir)
+        _check_over(run_dir, watches=False)
         _check_processes(run_dir)
         run_dir.rename(doomed)
     except OSError as error:
@@ -112,25 +114,37 @@ def _num_bytes(status: os.stat_result) -> int:
     return min(status.st_size, status.st_blocks * 512) if status.st_size > _SPARSE_FROM_BYTES else status.st_size
 
 
-def _check_over(run_dir: Path) -> None:
-    """Raises `CannotDelete` if the run goes on."""
-    source, pause = session.Session.live(run_dir), Event()
+def _check_over(run_dir: Path, *, watches: bool) -> None:
+    """Raises `CannotDelete` if the run goes on. `watches`: processes of other hosts are watched for new events."""
+    source = session.Session.live(run_dir)
     try:
         source.read_all()
-        # The clock of another host may differ from this one: a run that still writes is not lost.
-        deadline = time.monotonic() + 2 * session.WATCH_S
-        while (condition := source.snapshot().condition) in ENDED and not source.settled:
-            if time.monotonic() > deadline:
-                break
-            pause.wait(_POLL_S)
-            source.poll()
-        unfinished = source.unfinished_elsewhere()
+        writing = _watch_other_hosts(source) if watches else set[str]()
+        condition, unfinished = source.snapshot().condition, sorted({*source.unfinished_elsewhere(), *writing})
     finally:
         source.close()
     if condition not in ENDED:
         raise CannotDelete(f"is still {condition}; stop it first")
     if unfinished:
         raise CannotDelete(f"has processes on other hosts that may still run: {', '.join(unfinished[:3])}")
+
+
+def _watch_other_hosts(source: session.Session) -> set[str]:
+    """Names of the processes of other hosts that write, though they look gone because their clock is behind.
+
+    Polls for some seconds if there are processes that look gone.
+    """
+    pause, began = Event(), time.monotonic()
+    is_open, writing = bool(source.without_end_elsewhere()), set[str]()
+    while source.snapshot().condition in ENDED and not writing and not source.unfinished_elsewhere():
+        watched_s = time.monotonic() - began
+        # A run settles only after it was watched; one that never settles is not watched forever.
+        must_watch = watched_s < session.WATCH_S if is_open else not source.settled
+        if not must_watch or watched_s > 2 * session.WATCH_S:
+            break
+        pause.wait(_POLL_S)
+        writing = {event.writer for event in source.poll()} & {*source.without_end_elsewhere()}
+    return writing
 
 
 def _check_processes(run_dir: Path) -> None:

@@ -186,11 +186,14 @@ class Session:
     def unfinished_elsewhere(self) -> list[str]:
         """Names of the processes on other hosts that wrote recently and have not reported their end."""
         _, liveness = self._liveness_now()
+        return [name for name in self.without_end_elsewhere() if name in liveness.living]
+
+    def without_end_elsewhere(self) -> list[str]:
+        """Names of the processes on other hosts that have not reported their end, however long ago they wrote."""
         return [
             process.name
             for process in self._reader.state.processes.values()
-            if process.name in liveness.living
-            and self._process_lives(process.name) is None
+            if self._process_lives(process.name) is None
             and process.run_ended is None
             and process.training_ended is None
         ]
