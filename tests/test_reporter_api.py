@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import recorded
 from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
@@ -224,3 +225,77 @@ def test_requests_are_served_or_refused_with_an_explanation(tmp_path: Path, asks
         assert [event.reason for event in of_type(events, ev.CheckpointSaved)] == ["request", "request"]
     else:
         assert "does not call run.should_stop()" in of_type(events, ev.RequestRefused)[0].why
+
+
+RANKS = """
+import multiprocessing, os, sys
+import tputui
+
+def rank(number):
+    os.environ.update(RANK=str(number), WORLD_SIZE="3")
+    run = tputui.start()
+    for step in range(5):
+        run.step(loss=float(number), examples=4)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    {before}
+    ranks = [context.Process(target=rank, args=(number,)) for number in range({first}, 3)]
+    for process in ranks: process.start()
+    for process in ranks: process.join()
+    assert not any(process.exitcode for process in ranks)
+    {after}
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_every_rank_has_a_journal_and_is_shown_as_one_core(tmp_path: Path, method: str) -> None:
+    body = RANKS.format(before="", after="", first=0).replace("sys.argv[1]", repr(method))
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest("launched"))
+    done = run_script(tmp_path, body, TPUTUI_RUN_DIR=str(run_dir))
+    assert done.returncode == 0, done.stderr
+    shown = show(run_dir)
+    assert shown["state"] == "done"
+    assert [(core["core"], core["loss"], core["step"]) for core in shown["cores"]] == [
+        (n, float(n), 5) for n in range(3)
+    ]
+    assert shown["topology"]["num_cores"] == 3
+
+
+def test_forked_processes_join_the_run_of_their_parent_or_report_nothing(tmp_path: Path) -> None:
+    before = "run = tputui.start(); run.step(loss=0.0, examples=4)"
+    after = """
+    pid = os.fork()
+    if not pid:
+        run.step(loss=9.0)
+        run.step(loss=9.0)
+        sys.exit()
+    os.waitpid(pid, 0)
+    run.step(loss=0.5)
+"""
+    body = RANKS.format(before=before, after=after, first=1).replace("sys.argv[1]", repr("fork"))
+    done = run_script(tmp_path, body)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("forked from that of the run") == 1
+    run_dir = the_run(tmp_path)
+    assert sorted(path.name for path in run_dir.glob("*.jsonl")) == [f"worker-{n}.jsonl" for n in range(3)]
+    assert [core["loss"] for core in show(run_dir)["cores"]] == [0.5, 1.0, 2.0]
+
+
+def test_numpy_values_are_read_as_they_are(tmp_path: Path) -> None:
+    body = """
+import numpy as np
+import tputui
+run = tputui.start()
+loss = np.zeros(4)
+for step in range(4):
+    loss += [1, 2, 3, 4]  # the same array in every step
+    run.step(loss=loss if step % 2 else loss.astype("f4"))
+    run.meter("accuracy", np.float32(0.5))
+run.image("a gradient", np.linspace(0, 1, 12).reshape(3, 4))
+"""
+    done = run_script(tmp_path, body)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [core["loss"] for core in show(the_run(tmp_path))["cores"]] == [4.0, 8.0, 12.0, 16.0]
+    (kept,) = of_type(read_events(the_run(tmp_path) / "worker-0.jsonl"), ev.PicturesKept)
+    assert (the_run(tmp_path) / kept.pictures[0].path).read_bytes().startswith(b"\x89PNG")

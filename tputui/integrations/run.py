@@ -346,6 +346,8 @@ class Run:
             self._pace.begin_first()
             if self._process.phase == "starting":
                 self._process.enter("executing")
+            # A script that names no epochs trains for one.
+            self._process.epoch = self._process.epoch or 1
         if loss is None:
             return
         self._values.record(step, loss)
@@ -356,7 +358,7 @@ class Run:
         self._examples = examples
         self._batch = max(self._batch, int(examples))
         if self._column == 0:
-            self._recorder.weigh(step, max(0, int(examples)))
+            self._recorder.weigh(step, max(0, int(examples)) * self._recorder.num_threads)
 
     @property
     def _num_parts(self) -> int:

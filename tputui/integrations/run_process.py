@@ -81,11 +81,8 @@ class RunProcess:
     def declare(self, num_cores: int, num_threads: int) -> None:
         """Reports the cores of this process, which are the columns of its values."""
         first = self.rank * num_cores
-        device, strategy = device_values.device_kind(), "single"
-        if self.world_size > 1 or num_threads > 1:
-            strategy = "replica"
-        elif num_cores > 1:
-            strategy = "per core"
+        device = device_values.device_kind()
+        strategy = "replica" if self.world_size > 1 or num_threads > 1 else "script"
         self.emit(
             ev.TopologyDeclared(
                 t=time.time(),

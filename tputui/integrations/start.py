@@ -39,6 +39,8 @@ class _Joined:
         """By column: the threads that train a core each; else only column 0."""
         self.parent_dir: Path | None = None
         """Run directory of the process that this one was forked from."""
+        self.is_forked = False
+        """Whether this process was forked from one that reports; it inherits the hook for forks."""
         self.is_hooked = False
 
 
@@ -174,9 +176,10 @@ def _hook() -> None:
     """Closes the run when the process exits, and detaches it in forked processes."""
     if _joined.is_hooked:
         return
+    if not _joined.is_forked:
+        os.register_at_fork(after_in_child=_after_fork)
     _joined.is_hooked = True
     atexit.register(_close_at_exit)
-    os.register_at_fork(after_in_child=_after_fork)
     multiprocessing = sys.modules.get("multiprocessing.util")
     if multiprocessing is not None:
         # Processes of multiprocessing leave by os._exit, which skips atexit.
@@ -202,6 +205,6 @@ def _after_fork() -> None:
     for run in parent.runs.values():
         run.detach(warn=True)
     _joined = _Joined()
-    _joined.is_hooked = True
+    _joined.is_forked = parent.is_forked or parent.is_hooked
     if parent.process is not None and not parent.process.has_ended:
         _joined.parent_dir = parent.process.run_dir
