@@ -113,7 +113,12 @@ class DeviceValues:
         taken, self._pending = self._pending, []
         ready = taken if all_values else taken[: _num_ready(taken)]
         self._pending = taken[len(ready) :]
-        rows = _rows([pending.value for pending in ready])
+        try:
+            rows = _rows([pending.value for pending in ready])
+        except Exception:
+            # Fetched again with the next ones; values that cannot be read must not pile up.
+            self._pending = taken if len(taken) < PENDING_MAX else []
+            raise
         return [
             Fetched(pending.tag, [NAN] * len(row) if _is_changed(pending) else row)
             for pending, row in zip(ready, rows, strict=True)
@@ -208,6 +213,9 @@ def _is_any(value: Any) -> bool:
 def _read_xla(tensors: list[Any]) -> list[list[float]]:
     """Reads tensors of torch_xla. Sharded ones are read shard by shard: reading one whole would compile a program."""
     runtime = _xla_runtime()
+    if sys.modules["torch_xla.runtime"].is_spmd():
+        # The sharding of a tensor is not known while its program is in flight.
+        runtime._xla_wait_device_ops([])
     is_sharded = [runtime._get_xla_sharding_type(tensor) not in (None, _REPLICATED) for tensor in tensors]
     whole = [tensor for tensor, sharded in zip(tensors, is_sharded, strict=True) if not sharded]
     parts = [tensor for tensor, sharded in zip(tensors, is_sharded, strict=True) if sharded]

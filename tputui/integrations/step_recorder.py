@@ -14,15 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tputui.integrations.device_values import DeviceValues, host_row
+from tputui.integrations.device_values import PENDING_MAX, DeviceValues, host_row
 from tputui.integrations.run_process import RunProcess
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
 from tputui.telemetry.step_log import FLOAT_BYTES, RawSteps, StepLog
 
 FETCH_INTERVAL_S = 1.0
-PENDING_MAX = 4096
-"""Most values on devices that wait to be fetched."""
 ROWS_OPEN_MAX = 4096
 """Most steps that wait for the values of other threads."""
 REDUCED = "mean over the steps and cores of this process, weighted by their examples"

@@ -1,0 +1,212 @@
+"""Losses that stay on their device until they are fetched: values, programs compiled and transfers, per framework."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import forked
+from tests.test_reporter_api import read_events, run_script, show, the_run
+from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
+
+STEPS = 30
+ONE_DEVICE = """
+import json, os
+os.environ["PJRT_DEVICE"] = "CPU"
+import torch, torch_xla
+import torch_xla.debug.metrics as met
+import tputui
+from tputui.integrations import step_recorder
+step_recorder.FETCH_INTERVAL_S = 0.05
+
+def count(name):
+    return (met.metric_data(name) or [0])[0]
+
+device = torch_xla.device()
+x = torch.randn(64, 32, device=device)
+w = torch.randn(32, 8, device=device, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.01)
+expected = []
+
+def train(run, steps, *, before_sync):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        losses = (x @ w).square().mean(0)
+        losses.mean().backward()
+        optimizer.step()
+        if before_sync:
+            run.step(loss=losses, examples=64)
+        torch_xla.sync()
+        if not before_sync:
+            run.step(loss=losses, examples=64)
+        if run.is_active:
+            expected.append(losses.tolist())
+
+run = tputui.start()
+counts = []
+for before_sync in (False, True):
+    train(run, 3, before_sync=before_sync)
+    before = count("CompileTime")
+    train(run, {steps}, before_sync=before_sync)
+    counts.append(count("CompileTime") - before)
+total = torch.zeros((), device=device)
+for _ in range(4):
+    total += 1.0
+    torch_xla.sync()
+    run.meter("total", total)
+run.close()
+json.dump([counts, expected], open("expected.json", "w"))
+"""
+SPMD = """
+import json, os
+os.environ.update(PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
+import numpy as np
+import torch, torch_xla
+import torch_xla.runtime as xr
+import torch_xla.debug.metrics as met
+import torch_xla.distributed.spmd as xs
+import tputui
+from tputui.integrations import step_recorder
+step_recorder.FETCH_INTERVAL_S = 0.05
+
+xr.use_spmd()
+device = torch_xla.device()
+mesh = xs.Mesh(np.arange(8), (8,), ("data",))
+x = torch.randn(64, 32).to(device)
+xs.mark_sharding(x, mesh, ("data", None))
+w = torch.randn(32, 8).to(device).requires_grad_()
+optimizer = torch.optim.SGD([w], lr=0.01)
+run = tputui.start()
+kept = []
+for step in range({steps}):
+    optimizer.zero_grad()
+    losses = (x @ w).square().view(8, -1).mean(1)
+    losses.mean().backward()
+    optimizer.step()
+    torch_xla.sync()
+    run.step(loss=losses, examples=64)
+    kept.append(losses)
+    if step == 3:
+        before = met.metric_data("CompileTime")[0]
+run.close()
+counts = [met.metric_data("CompileTime")[0] - before]
+json.dump([counts, [losses.tolist() for losses in kept]], open("expected.json", "w"))
+"""
+THREADS = """
+import os, threading
+os.environ.update(PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
+import torch, torch_xla
+import torch_xla.runtime as xr
+import tputui
+
+one_at_a_time = threading.Lock()
+
+def train(index):
+    run = tputui.start()
+    weight = torch.zeros(4, device=torch_xla.device())
+    with run.epoch(0, of=1):
+        for step in range(6):
+            weight = weight + 1.0
+            loss = weight.mean() + xr.global_ordinal()
+            with one_at_a_time:
+                torch_xla.sync()
+            run.step(loss=loss, examples=2)
+    run.close()
+
+if __name__ == "__main__":
+    torch_xla.launch(train, start_method="fork")
+"""
+JAX = """
+import json
+import jax, jax.numpy as jnp
+import tputui
+
+@jax.jit
+def step(w):
+    return w * 0.9, jnp.square(w)
+
+double = jax.jit(lambda loss: loss * 2, donate_argnums=0)
+run = tputui.start()
+w, expected = jnp.arange(1.0, 5.0), []
+for number in range(20):
+    w, loss = step(w)
+    expected.append(loss.tolist())
+    loss = loss + 0
+    run.step(loss=loss, examples=8)
+    if number >= 10:
+        double(loss)
+run.close()
+json.dump(expected, open("expected.json", "w"))
+"""
+
+
+def recorded_losses(run_dir: Path) -> list[list[float]]:
+    """The losses in the journal, [steps][cores]."""
+    rows: list[list[float]] = []
+    for event in read_events(run_dir / "worker-0.jsonl"):
+        if isinstance(event, ev.StepsRecorded):
+            assert event.first == len(rows) + 1
+            values = float_blocks.unpack(event.block, event.n * event.cores).tolist()
+            rows += [values[at : at + event.cores] for at in range(0, len(values), event.cores)]
+    return rows
+
+
+def run_forked(folder: Path, body: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    (folder / "train.py").write_text(body.replace("{steps}", str(STEPS)))
+    done = forked.run("train", cwd=folder, env={"PYTHONPATH": str(folder)})
+    assert done.returncode == 0, done.stderr
+    path = folder / "expected.json"
+    return done, json.loads(path.read_text()) if path.exists() else None
+
+
+@pytest.mark.xla
+def test_xla_losses_are_fetched_without_compiling_a_program(tmp_path: Path) -> None:
+    done, (compiled, expected) = run_forked(tmp_path, ONE_DEVICE)
+    assert compiled == [0, 0]
+    rows = recorded_losses(the_run(tmp_path))
+    assert len(rows) == 2 * (STEPS + 3)
+    for row, wanted in zip(rows, expected, strict=True):
+        assert row == pytest.approx(wanted, rel=1e-6)
+    assert done.stderr.count("a tensor changed in place") == 1
+
+
+@pytest.mark.xla
+def test_sharded_losses_are_read_shard_by_shard(tmp_path: Path) -> None:
+    done, (compiled, expected) = run_forked(tmp_path, SPMD)
+    assert compiled == [0]
+    assert "failed" not in done.stderr
+    for row, wanted in zip(recorded_losses(the_run(tmp_path)), expected, strict=True):
+        assert row == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.xla
+@pytest.mark.slow
+def test_threads_of_torch_xla_launch_are_cores_of_one_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(THREADS)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    shown = show(the_run(tmp_path))
+    assert [core["loss"] for core in shown["cores"]] == [6.0 + core for core in range(8)]
+    (epoch,) = (
+        event for event in read_events(the_run(tmp_path) / "worker-0.jsonl") if isinstance(event, ev.EpochEnded)
+    )
+    assert epoch.step == 6
+    assert (epoch.train["loss"].count, epoch.train["loss"].avg) == (6 * 8 * 2, 3.5 + 3.5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_jax_arrays_are_fetched_and_copied_once_one_was_donated(tmp_path: Path) -> None:
+    done = run_script(tmp_path, JAX)
+    assert done.returncode == 0, done.stderr
+    expected = json.loads((tmp_path / "expected.json").read_text())
+    rows = recorded_losses(the_run(tmp_path))
+    for number, (row, wanted) in enumerate(zip(rows, expected, strict=True)):
+        # The first donated one is lost; the script's later ones are copied.
+        assert row == (pytest.approx(wanted) if number != 10 else pytest.approx([float("nan")] * 4, nan_ok=True))
+    assert done.stderr.count("donated") == 1
