@@ -133,6 +133,9 @@ class LogCollector:
             return False
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
+        for note in self._finder.notes:
+            self._warn(note)
+        self._finder.notes.clear()
         num_left, is_behind = VALUES_PER_LOOK, False
         for log in list(self._logs):
             num_left -= (num_read := self._read(log, num_left))

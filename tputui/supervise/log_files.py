@@ -1,7 +1,8 @@
 """Finds the log files of a command: those that its processes have open for writing, and those that appear beside them.
 
 Reads `/proc`, and lists directories within limits. A file that is opened and closed between two looks is found by its
-name in the working directory, or in a directory in which the command writes.
+name in the working directory, or in a directory in which the command writes, unless another program may have written
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tputui.telemetry.rundir import MANIFEST
+from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE
 
 PROCESSES_MAX = 256
 FILES_MAX = 1_000
@@ -41,6 +42,7 @@ _OTHER = re.compile(
 )  # fmt: skip
 """Names of files that are no logs, or whose lines are printed text."""
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "checkpoints"})
+_PROC_BYTES_MAX = 1 << 18
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 
 
@@ -52,7 +54,7 @@ class LogFinder:
         started."""
         self._pid = pid
         self._cwd = cwd
-        own = os.path.realpath(run_dir)
+        own = self._own = os.path.realpath(run_dir)
         runs = os.path.dirname(own)
         is_inside = os.path.realpath(cwd).startswith((f"{runs}{os.sep}", f"{own}{os.sep}")) or os.path.samefile(
             cwd, runs
@@ -66,6 +68,10 @@ class LogFinder:
         self._processes = [pid]
         self._directories: dict[str, None] = {}
         """Directories in which the command has files open for writing."""
+        self._others: set[str] = set()
+        """Files that appeared but may be of another program."""
+        self.notes: list[str] = []
+        """Sentences about files that are not read."""
         self._tree_due = 0.0
         self._num_trees = 0
 
@@ -87,8 +93,9 @@ class LogFinder:
                 yield Path(path), False
         if is_due:
             for path in self._appeared():
-                if self._is_new(path):
-                    yield Path(path), False
+                if path not in self._known and path not in self._others and self._is_of_command(path):
+                    if self._is_new(path):
+                        yield Path(path), False
 
     def forget(self, path: Path) -> None:
         """Lets a file be found again, because it could not be recognised yet."""
@@ -130,6 +137,17 @@ class LogFinder:
                             yield target
         self._open = still_open
 
+    def _is_of_command(self, path: str) -> bool:
+        """Whether a file that appeared can only be of this command."""
+        why = other_writer(path, str(self._cwd), {*self._processes, os.getpid()}, self._own)
+        if why is None:
+            return True
+        if len(self._others) < KNOWN_MAX:
+            self._others.add(path)
+            if why:
+                self.notes.append(f"{path} is not read: {why}; name it in script.logs if this command writes it")
+        return False
+
     def _is_written(self, pid: int, number: str, target: str) -> bool:
         if (
             not target.startswith("/")
@@ -170,6 +188,46 @@ class LogFinder:
                                 folders.append((entry.path, depth + 1))
                         elif NAMED.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime >= self._since:
                             yield entry.path
+
+
+def other_writer(path: str, cwd: str, own: set[int], run_dir: str) -> str | None:
+    """Why a file may be of another program than the processes `own` and those of the run `run_dir`; empty if it is
+    certainly another's, None if it is not."""
+    user, reason = os.getuid(), None
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        if pid in own:
+            continue
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{pid}").st_uid != user or _runs_for(pid, run_dir):
+                continue
+            if any(os.readlink(entry.path) == path for entry in itertools.islice(_descriptors(pid), FILES_MAX)):
+                return ""
+            if reason is None and os.readlink(f"/proc/{pid}/cwd") == cwd and _is_training(pid):
+                reason = f"process {pid} works in the same directory"
+    return reason
+
+
+def _descriptors(pid: int) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(f"/proc/{pid}/fd") as entries:
+        yield from entries
+
+
+def _runs_for(pid: int, run_dir: str) -> bool:
+    """Whether a process belongs to a run, as its environment shows."""
+    wanted = f"{RUN_DIR_VARIABLE}={run_dir}".encode()
+    return wanted in _proc(pid, "environ").split(b"\0")
+
+
+def _is_training(pid: int) -> bool:
+    """Whether a process may be a training: a Python interpreter that does not run tputui."""
+    words = _proc(pid, "cmdline").split(b"\0")
+    is_python = os.path.basename(words[0]).startswith((b"python", b"torchrun", b"accelerate"))
+    return is_python and not any(b"tputui" in word for word in words[:4])
+
+
+def _proc(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read(_PROC_BYTES_MAX)
 
 
 def may_be_log(path: str) -> bool:
