@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, tputui
+from tests.cli.helpers import DEADLINE_S, one_sentence, tputui
 from tests.cli.test_own_script import only_run
-from tputui.session import session
+from tests.supervise.harness import wait_for
+from tputui.session import session as sessions
+from tputui.session.session import Session
+from tputui.state.chart_data import LoggedView
 from tputui.state.metric_series import MetricSource, metric_series
 from tputui.state.snapshot import Snapshot
 
@@ -43,6 +48,24 @@ for step in range(30):
 writer.close()
 """
 
+PRINTED = """
+import time
+for step in range(1, 31):
+    print({"loss": round(2 / step, 4), "grad_norm": 0.5, "learning_rate": 0.01, "epoch": step / 10}, flush=True)
+    if step % 10 == 0:
+        print({"eval_loss": 3 / step, "eval_runtime": 0.5, "epoch": step / 10}, flush=True)
+    time.sleep(0.03)
+"""
+
+TIMED = """
+import json, time
+with open("train.jsonl", "w") as file:
+    for step in range(1, 400):
+        file.write(json.dumps({"step": step, "loss": 1 / step, "time": time.time()}) + "\\n")
+        file.flush()
+        time.sleep(0.05)
+"""
+
 
 def run_script(folder: Path, text: str, *words: str) -> Snapshot:
     (folder / "train.py").write_text(text)
@@ -51,7 +74,7 @@ def run_script(folder: Path, text: str, *words: str) -> Snapshot:
         cwd=folder, deadline_s=DEADLINE_S,
     )  # fmt: skip
     assert result.code == 0, result.err
-    return session.load(only_run(folder))
+    return sessions.load(only_run(folder))
 
 
 def test_csv_is_found_and_becomes_curves(tmp_path: Path) -> None:
@@ -79,3 +102,62 @@ def test_tags_of_cores_in_event_files_become_a_loss_per_core(tmp_path: Path) -> 
     assert [(view.name, view.split, view.source) for view in snapshot.logged] == [("accuracy", "valid", "logs/a")]
     series = {one.name: one for one in metric_series(MetricSource.of(snapshot))}
     assert len(series["loss"].train) == len(series["accuracy"].valid) == 30
+
+
+def test_printed_dictionaries_become_curves_that_are_marked_as_read_from_the_console(tmp_path: Path) -> None:
+    snapshot = run_script(tmp_path, PRINTED)
+    by_name = {(view.name, view.split): view for view in snapshot.logged}
+    loss = by_name["loss", "train"]
+    assert (loss.value, loss.num_values, loss.source) == (round(2 / 30, 4), 30, "console")
+    assert (by_name["loss", "valid"].value, by_name["loss", "valid"].num_values) == (3 / 30, 3)
+    assert [epoch.scores["loss"] for epoch in snapshot.epochs] == [3 / 10, 3 / 20, 3 / 30]
+    assert "from console" in tputui("show", only_run(tmp_path)).out
+
+
+def test_value_is_shown_within_two_seconds_of_its_write(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TIMED)
+    started = tputui(
+        "--runs-dir", tmp_path / "runs", "run", "--detach", "--", sys.executable, "train.py", cwd=tmp_path
+    )  # fmt: skip
+    assert started.code == 0, started.err
+    session = Session.live(only_run(tmp_path))
+    try:
+
+        def logged() -> LoggedView | None:
+            session.poll()
+            return next(iter(session.snapshot().logged), None)
+
+        wait_for(lambda: logged() is not None, "a value", DEADLINE_S)
+        delays = []
+        for step in (30, 60, 90):
+            wait_for(lambda least=step: (view := logged()) is not None and view.step >= least, "a step", DEADLINE_S)
+            view = logged()
+            assert view is not None
+            assert view.t is not None
+            delays.append(time.time() - view.t)
+        assert max(delays) < 2.0
+    finally:
+        session.close()
+        tputui("stop", only_run(tmp_path), "--now")
+
+
+def test_files_of_another_command_in_the_same_directory_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(CSV.replace("metrics.csv", "other.csv"))
+    other = subprocess.Popen([sys.executable, "other.py"], cwd=tmp_path)
+    try:
+        snapshot = run_script(tmp_path, CSV)
+    finally:
+        other.wait(DEADLINE_S)
+    assert {view.source for view in snapshot.logged} == {"metrics.csv"}
+
+
+def test_unusable_pattern_is_refused_before_the_start(tmp_path: Path) -> None:
+    for key, reason in (("tags", "has no group"), ("console", "has no named group")):
+        text = f'[script]\ncommand = ["true"]\n[script.{key}]\npattern = "(?:x)"\n'
+        (tmp_path / "a.toml").write_text(text)
+        result = tputui("--runs-dir", tmp_path / "runs", "run", "a.toml", cwd=tmp_path)
+        assert result.code == 2
+        sentence = one_sentence(result)
+        assert f"script.{key}.pattern" in sentence
+        assert reason in sentence
+    assert not (tmp_path / "runs").exists()

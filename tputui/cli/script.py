@@ -12,6 +12,7 @@ from tputui.cli import launch
 from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
+from tputui.logs.console import check_pattern
 from tputui.logs.tags import BadPattern, TagRule
 from tputui.supervise.command import UserCommand, environment
 from tputui.telemetry import redaction
@@ -39,6 +40,9 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
         TagRule(script.tags.pattern)
     except BadPattern as error:
         raise CommandError(ExitCode.USAGE, f"{inert(source)}: script.tags.pattern: {inert(str(error))}") from None
+    pattern = script.console.pattern
+    if pattern is not None and (reason := check_pattern(pattern)) is not None:
+        raise CommandError(ExitCode.USAGE, f"{inert(source)}: script.console.pattern: {inert(reason)}")
     env = environment(os.environ if environ is None else environ, script.env)
     program = script.command[0]
     problem = _problem(program, cwd, env.get("PATH", os.defpath))

@@ -42,6 +42,14 @@ class TagsConfig(Table, frozen=True, kw_only=True):
     """Tag or metric that is the training loss."""
 
 
+class ConsoleConfig(Table, frozen=True, kw_only=True):
+    """What the command prints, if the usual forms do not fit; see the guide."""
+
+    pattern: str | None = None
+    """Regular expression for a part of a line, with a named group per metric and optionally the groups `step`, `epoch`
+    and `core`, such as `it (?P<step>\\d+): (?P<loss>[-+.e0-9]+)`. Lines that it does not match are not read."""
+
+
 class ScriptConfig(Table, frozen=True, kw_only=True):
     """A command of the user that is run as it is."""
 
@@ -61,6 +69,8 @@ class ScriptConfig(Table, frozen=True, kw_only=True):
     relative to the command's working directory."""
     tags: TagsConfig = msgspec.field(default_factory=TagsConfig)
     """What the tags of logged values mean."""
+    console: ConsoleConfig = msgspec.field(default_factory=ConsoleConfig)
+    """How values are read from the output."""
 
 
 class ScriptRun(Table, frozen=True, kw_only=True):
@@ -70,7 +80,12 @@ class ScriptRun(Table, frozen=True, kw_only=True):
     """A command of your own."""
 
 
-SCRIPT_TABLES: dict[str, type[Table]] = {"": ScriptRun, SCRIPT: ScriptConfig, f"{SCRIPT}.tags": TagsConfig}
+SCRIPT_TABLES: dict[str, type[Table]] = {
+    "": ScriptRun,
+    SCRIPT: ScriptConfig,
+    f"{SCRIPT}.tags": TagsConfig,
+    f"{SCRIPT}.console": ConsoleConfig,
+}
 """The tables of such a file; the top of the file under an empty name."""
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tputui.logs.console import ConsoleParser, check_pattern
 from tputui.logs.formats import open_log
 from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
 from tputui.logs.tensorboard_dir import EventFileReader
@@ -22,6 +24,7 @@ from tputui.logs.values import LoggedValue, LogReader, UnknownLog
 from tputui.supervise.log_files import LogFinder, is_named_log, shown_path
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.logged_values import CONSOLE
 from tputui.telemetry.reporter import Reporter
 
 HEARTBEAT_INTERVAL_S = 1.0
@@ -33,6 +36,8 @@ VALUES_PER_LOOK = 50_000
 """Values read in one look; the rest is read in the next one, after a short pause."""
 PAUSE_S = 0.02
 LOGS_MAX = 1_000
+LINES_MAX = 20_000
+"""Lines of console output that wait for the thread; older ones are left out."""
 CLOSE_S = 5.0
 TRIES_MAX = 50
 """Looks at a file that is not recognised yet, because its first line is not complete."""
@@ -75,6 +80,9 @@ class LogCollector:
         self.num_values = 0
         """Values read so far."""
         self._epoch = 0
+        self._lines: deque[tuple[str, float]] = deque(maxlen=LINES_MAX)
+        """Lines that the thread has not parsed yet, with their unix times."""
+        self._console = _console_parser(script_config)
         self._closing = threading.Event()
         self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
         self._events = ValueEvents(_tag_rule(script_config))
@@ -91,6 +99,8 @@ class LogCollector:
     def take_console(self, lines: Sequence[str]) -> None:
         """Takes lines that the command printed, as they are shown."""
         self.num_lines += len(lines)
+        now = time.time()
+        self._lines.extend((line, now) for line in lines)
 
     def poll(self, now: float) -> None:
         """Sends the heartbeat. `now` is unix time in seconds."""
@@ -130,6 +140,7 @@ class LogCollector:
         """Reads what was written since the last look; returns whether there is more."""
         if self._reports_itself or any(self._run_dir.glob(f"worker-*{SUFFIX}")):
             self._reports_itself = True
+            self._lines.clear()
             return False
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
@@ -140,6 +151,8 @@ class LogCollector:
         for log in list(self._logs):
             num_left -= (num_read := self._read(log, num_left))
             is_behind = is_behind or (num_read > 0 and num_left <= 0)
+        if not is_behind:
+            self._take_lines()
         return is_behind
 
     def _open(self, path: Path, *, is_chosen: bool) -> None:
@@ -196,6 +209,15 @@ class LogCollector:
             self._warn(f"{damage[0]}{more}")
         return num_values
 
+    def _take_lines(self) -> None:
+        """Reads values from the lines that came since the last look; from the console after the files, whose values
+        are exact."""
+        values = []
+        for _ in range(len(self._lines)):
+            values += self._console.parse(*self._lines.popleft())
+        if values:
+            self._events.take(CONSOLE, values, time.time())
+
     def _emit(self, *, final: bool) -> None:
         now = time.time()
         for event in self._events.events(now, final=final):
@@ -218,6 +240,13 @@ def _tag_rule(table: Mapping[str, Any]) -> TagRule:
     with contextlib.suppress(BadPattern):
         return TagRule(str(pattern) if pattern else None, str(loss) if loss else None)
     return TagRule()
+
+
+def _console_parser(table: Mapping[str, Any]) -> ConsoleParser:
+    """The parser with the pattern of the configuration, which was checked before the start."""
+    console = table.get("console")
+    pattern = console.get("pattern") if isinstance(console, Mapping) else None
+    return ConsoleParser(pattern if isinstance(pattern, str) and check_pattern(pattern) is None else None)
 
 
 def _patterns(table: Mapping[str, Any]) -> list[str]:

@@ -93,9 +93,9 @@ class LogFinder:
                 yield Path(path), False
         if is_due:
             for path in self._appeared():
-                if path not in self._known and path not in self._others and self._is_of_command(path):
-                    if self._is_new(path):
-                        yield Path(path), False
+                is_candidate = path not in self._known and path not in self._others
+                if is_candidate and self._is_of_command(path) and self._is_new(path):
+                    yield Path(path), False
 
     def forget(self, path: Path) -> None:
         """Lets a file be found again, because it could not be recognised yet."""
