@@ -123,16 +123,14 @@ def test_value_is_shown_within_two_seconds_of_its_write(tmp_path: Path) -> None:
     session = Session.live(only_run(tmp_path))
     try:
 
-        def logged() -> LoggedView | None:
+        def logged() -> list[LoggedView]:
             session.poll()
-            return next(iter(session.snapshot().logged), None)
+            return session.snapshot().logged
 
-        wait_for(lambda: logged() is not None, "a value", DEADLINE_S)
-        delays = []
-        for step in (30, 60, 90):
-            wait_for(lambda least=step: (view := logged()) is not None and view.step >= least, "a step", DEADLINE_S)
-            view = logged()
-            assert view is not None
+        wait_for(lambda: any(view.step >= 20 for view in logged()), "a value", DEADLINE_S)
+        delays, until = [], time.monotonic() + 3
+        while time.monotonic() < until:
+            (view,) = logged()
             assert view.t is not None
             delays.append(time.time() - view.t)
         assert max(delays) < 2.0

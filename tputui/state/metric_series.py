@@ -266,12 +266,14 @@ def _meter(name: str, source: MetricSource, clock: _Clock, ended: EpochCurves) -
 
 def _add_logged(found: dict[str, MetricSeries], source: MetricSource, clock: _Clock, ended: EpochCurves) -> None:
     """Adds what the script logged itself. A split that the run reports as a meter or score stays."""
+    of_meters = {name for epoch in source.epochs for name in epoch.valid} if source.logged else set()
     for view in source.logged:
         known = found.get(view.name) or MetricSeries(view.name, "", "logged", [], [], ended.best)
         points = _bounded(clock.of_logged(view), ended.best)
         if view.split == "train" and not known.train:
             known = known._replace(basis="logged", train=points, newest_train=view.value, source=view.source)
-        elif view.split == "valid" and not known.valid:
+        elif view.split == "valid" and (not known.valid or view.name not in of_meters):
+            # The scores of epochs are some of these values.
             known = known._replace(valid=points, source=view.source)
         found[view.name] = known
 
@@ -286,8 +288,10 @@ def _of_reports(source: MetricSource, clock: _Clock, ended: EpochCurves) -> Iter
     """Learning rate, throughput and step time, by name."""
     points = [(point, clock.epoch_at(point.step)) for point in source.throughput]
     rates = [MetricPoint(point.step, epoch, point.t, point.lr) for point, epoch in points if point.lr == point.lr]
-    yield LR, rates or ended.learning_rates()
-    yield THROUGHPUT, [MetricPoint(point.step, epoch, point.t, point.examples_per_s) for point, epoch in points]
+    if not any(view.name.lower().rpartition("/")[2] in ("lr", "learning_rate") for view in source.logged):
+        yield LR, rates or ended.learning_rates()
+    known = [(point, epoch) for point, epoch in points if point.examples_per_s == point.examples_per_s]
+    yield THROUGHPUT, [MetricPoint(point.step, epoch, point.t, point.examples_per_s) for point, epoch in known]
     yield STEP_TIME, [MetricPoint(point.step, epoch, point.t, point.step_s) for point, epoch in points]
 
 

@@ -299,8 +299,9 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 def _epoch(view: EpochView) -> Iterable[str]:
     yield fmt.meters_line(view.train, view.valid, view.scores)
-    yield f"train {fmt.duration(view.train_s)}"
-    yield f"validation {fmt.duration(view.valid_s)}"
+    if not math.isnan(view.train_s):
+        yield f"train {fmt.duration(view.train_s)}"
+        yield f"validation {fmt.duration(view.valid_s)}"
     yield fmt.sections(view.sections_s, view.trace_s)
     yield "best" if view.best else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -209,9 +210,9 @@ def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]
         Cell(marks, "good" if best else "strong"),
         *(Cell(fmt.number(value)) for value in averages),
         *(Cell(fmt.number(value), "good" if name == best_by else "accent") for name, value in figures),
-        Cell(fmt.number(epoch.train_s, 2)),
-        Cell(fmt.number(epoch.valid_s, 2)),
-        Cell(fmt.number(epoch.steady_s, 2), "strong"),
+        Cell(_seconds(epoch.train_s)),
+        Cell(_seconds(epoch.valid_s)),
+        Cell(_seconds(epoch.steady_s), "strong"),
         Cell(f"{epoch.lr:.3g}", "dim"),
         *(_section(epoch, name) for name in columns.sections),
         *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
@@ -224,3 +225,8 @@ def _section(epoch: EpochView, name: str) -> Cell:
     if name == "compile" and spent:
         return Cell(f"{COMPILED} {fmt.number(spent, 2)}", "strong" if largest else "info")
     return Cell(fmt.number(spent, 2), "strong" if largest else "dim")
+
+
+def _seconds(spent: float) -> str:
+    """Seconds; unknown if NaN, as the logs of a script do not contain them."""
+    return fmt.UNKNOWN if math.isnan(spent) else fmt.number(spent, 2)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Cell, Line, Span, clean, paragraph, stack_tables, wrap
@@ -20,6 +22,8 @@ class MetersPart(NamedTuple):
     scores: dict[str, float]
     scores_epoch: int
     why_none: str
+    logged: Sequence[LoggedView] = ()
+    """What the script logged itself, if it is not among the meters."""
 
 
 class MetersPanel(RunPanel[MetersPart]):
@@ -39,16 +43,22 @@ class MetersPanel(RunPanel[MetersPart]):
         scores, epoch = (scored.scores, scored.epoch) if scored is not None else ({}, 0)
         best = best_epoch(snapshot.epochs)
         why = "" if snapshot.meters else status_text.nothing_yet(snapshot, "meter")
-        return MetersPart(snapshot.meters, best, scores, epoch, why)
+        known = {meter.name for meter in snapshot.meters}
+        logged = [view for view in snapshot.logged if view.name not in known]
+        names = {view.name for view in logged}
+        scores = {name: score for name, score in scores.items() if name not in names}
+        return MetersPart(snapshot.meters, best, scores, epoch, why, logged)
 
     def draw(self, part: MetersPart, width: int, height: int) -> Drawing:
         """One row per meter, then one row per score."""
-        if not part.meters and not part.scores:
+        if not part.meters and not part.scores and not part.logged:
             return Drawing(paragraph(part.why_none, width, height))
         names = list(dict.fromkeys(meter.name for meter in part.meters))
         rows = [_row(name, part) for name in names]
+        rows += [_logged_row(name, part) for name in dict.fromkeys(view.name for view in part.logged)]
         rows += [_score_row(name, score, part.best) for name, score in part.scores.items()]
-        first, *more = stack_tables(_titles(part), rows, width)
+        titles = _titles(part)
+        first, *more = stack_tables(titles, [row[: len(titles)] for row in rows], width)
         rest = [*_scored(part, width), *_reduced(part.meters, width)]
         if self.has_class("-maximised"):
             rest = [*(line for each in more for line in ([], each.head, *each.rows)), [], *rest]
@@ -68,6 +78,8 @@ _FIGURES = ("val", "sum", "count")
 
 def _titles(part: MetersPart) -> list[str]:
     best = [f"\u2605 epoch {part.best.epoch}"] if part.best is not None else []
+    if not part.meters and not part.scores:
+        return ["metric", "train", "valid", *best]
     more = [f"{split} {figure}" for figure in _FIGURES for split in ("train", "valid")]
     return ["meter", "train avg", "valid avg", *best, *more]
 
@@ -107,6 +119,20 @@ def _score_row(name: str, score: float, best: EpochView | None) -> list[Cell]:
     figure = Cell(f"{fmt.number(score)}*", "accent" if score == score else "bad")
     then = [Cell(fmt.number(best.scores.get(name)), "good")] if best is not None else []
     return [Cell(clean(name), "strong"), _NOTHING, figure, *then, *[_NOTHING] * 6]
+
+
+def _logged_row(name: str, part: MetersPart) -> list[Cell]:
+    """The newest values that the script logged, and that of the best epoch."""
+    of = {view.split: view.value for view in part.logged if view.name == name}
+    newest = [_number(of.get("train")), _number(of.get("valid"))]
+    then = [Cell(fmt.number(part.best.scores.get(name)), "good")] if part.best is not None else []
+    return [Cell(clean(name), "strong"), *newest, *then, *[_NOTHING] * 6]
+
+
+def _number(value: float | None) -> Cell:
+    if value is None:
+        return _NOTHING
+    return Cell(fmt.number(value), "accent" if value == value else "bad")
 
 
 def _scored(part: MetersPart, width: int) -> list[Line]:

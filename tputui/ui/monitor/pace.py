@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -63,15 +64,17 @@ class PacePanel(RunPanel[PacePart]):
         if pace is None:
             return Drawing(paragraph(part.why_none, width, height))
         rows = [*_speed(pace, width), *_step(pace, width), *_ends(part, pace, width)]
-        points = [(point.t, point.step, point.examples_per_s) for point in pace.history]
+        is_known = math.isfinite(pace.examples_per_s)
+        points = [(point.t, point.step, point.examples_per_s if is_known else point.step_s) for point in pace.history]
+        unit = "examples/s" if is_known else "s/step"
         room = height - len(rows) - 1
         chart = None
         if room >= LEAST_CHART:
             whole = ChartSeries(as_segments(points), [], part.marks, part.axis_info)
             chart = chart_of_view(whole, self.look, width, room)
         if chart is not None:
-            return Drawing([*rows, [Span(" examples/s", "label")], *chart.lines])
-        return Drawing([*rows, *_spark([value for _, _, value in points], width)])
+            return Drawing([*rows, [Span(f" {unit}", "label")], *chart.lines])
+        return Drawing([*rows, *_spark([value for _, _, value in points], unit, width)])
 
     def figures(self) -> Figures:
         """The history as a table."""
@@ -87,6 +90,8 @@ def _row(label: str, *spans: Span) -> Line:
 
 
 def _speed(pace: ThroughputView, width: int) -> list[Line]:
+    if math.isnan(pace.examples_per_s):
+        return []
     now, steady = fmt.rate(pace.examples_per_s, "examples"), fmt.rate(pace.steady_examples_per_s, "examples")
     of = Span(f"  of {fmt.counted(pace.num_reports, 'report')}", "dim")
     return [_row("now", Span(now, "strong")), _row("steady", Span(steady, "accent"), *([of] if width >= 44 else []))]
@@ -112,11 +117,11 @@ def _ends(part: PacePart, pace: ThroughputView, width: int) -> list[Line]:
     return [_row("epoch", epoch), [*line, *clock] if width_of([*line, *clock]) <= width else line]
 
 
-def _spark(values: list[float], width: int) -> list[Line]:
+def _spark(values: list[float], unit: str, width: int) -> list[Line]:
     """The history as a sparkline, with its minimum and maximum below."""
     if len(values) < 2:
         return []
-    bounds = f" examples/s {_rate(min(values))} to {_rate(max(values))}"
+    bounds = f" {unit} {_rate(min(values))} to {_rate(max(values))}"
     return [[Span(" "), *evenly(values, width - 2)], [Span(bounds, "dim")]]
 
 
