@@ -175,6 +175,7 @@ def test_saved_state_continues_like_the_original(cut: int) -> None:
         ("spmd", "TPU", "not available under spmd"),
         ("replica", "TPU", "not available on TPU devices"),
         ("replica", "CPU", "not recorded"),
+        ("unknown", "CUDA", "not recorded"),
     ],
 )
 def test_reason_says_why_no_time_is_known(strategy: str, device: str, reason: str) -> None:

@@ -143,9 +143,9 @@ def compute_reason(state: RunState) -> str | None:
     has_times = any(worker.values.slow.rows for worker in state.workers)
     if topology is None or topology.num_cores < 2 or has_times or not any(w.values.series for w in state.workers):
         return None
-    if topology.strategy != "replica":
+    if topology.strategy in ("spmd", "single"):
         return f"not available under {topology.strategy}"
-    if topology.device != "CPU":
+    if topology.strategy == "replica" and topology.device != "CPU":
         return f"not available on {topology.device} devices"
     return "not recorded"
 
