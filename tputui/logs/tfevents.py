@@ -22,6 +22,8 @@ from tputui.logs.values import LoggedValue
 from tputui.logs.wire import Field, WireError, fields, signed, varint
 
 NAME_PART = "tfevents"
+FIRST_BYTES = 1 << 16
+"""Bytes of the first read, so that the first curve of a long file does not wait for a large chunk."""
 RECORD_BYTES_MAX = 64 << 20
 """A longer record, such as a large image, is skipped without being read."""
 _HEAD_BYTES, _CRC_BYTES = 12, 4
@@ -77,7 +79,7 @@ class EventFile:
 
     def read(self) -> list[LoggedValue] | None:
         """Values of the records in the next chunk, None if there are no new bytes. Raises `OSError`."""
-        chunk = self._file.read(max(CHUNK_BYTES, len(self._buffer)))
+        chunk = self._file.read(max(CHUNK_BYTES if self._file.offset else FIRST_BYTES, len(self._buffer)))
         if not chunk:
             return None
         found: list[LoggedValue] = []
