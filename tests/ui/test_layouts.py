@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ui import made
-from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
 from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base.palette import commands, found
@@ -169,6 +169,25 @@ def test_hiding_in_full_screen_shows_the_others() -> None:
         assert "9 pace" in shown(pilot)
 
     drive(monitor(made.running()), script)
+
+
+def test_a_change_can_be_undone_after_the_screen_was_left() -> None:
+    views = Views()
+
+    async def script(pilot: AppPilot) -> None:
+        app = pilot.app
+        assert isinstance(app, ScreenApp)
+        app.push_screen(MonitorScreen(made.HandSource(made.running()), made.RUN_DIR))
+        await until(pilot, lambda: len(app.screen_stack) == 3)
+        await first_frame(pilot)
+        await pilot.press("H", "P", "s", *"mine", "enter", "escape", "q")
+        await until(pilot, lambda: len(app.screen_stack) == 2)
+        assert SavedLayouts(views).last() == Chosen(Layout(frozenset({"cores"})), "mine")
+        await pilot.press("u", "u")
+        assert SavedLayouts(views).last() == Chosen()
+        assert SavedLayouts(views).names() == []
+
+    drive(opened(views), script)
 
 
 def test_the_last_panel_and_the_failure_cannot_be_hidden() -> None:

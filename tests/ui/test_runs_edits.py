@@ -66,6 +66,39 @@ def test_pinned_run_comes_first_in_every_order_and_undo_unpins_it(tmp_path: Path
     drive(home(tmp_path), script)
 
 
+def test_undo_pressed_while_labels_are_written_is_not_dropped(tmp_path: Path) -> None:
+    write_runs(tmp_path, 2)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 2)
+        await pilot.press("A")
+        await until(pilot, lambda: labels(tmp_path, 1).archived)
+        await until(pilot, lambda: names(pilot) == ["run-00"])
+        with run_labels._writing:
+            await pilot.press("asterisk", "u", "u")
+            assert labels(tmp_path, 0) == NO_LABELS
+        await until(pilot, lambda: not labels(tmp_path, 1).archived)
+        await until(pilot, lambda: labels(tmp_path, 0) == NO_LABELS and "run-01: undone" in top(pilot))
+        await pilot.press("u")
+        assert "no changes to undo" in top(pilot)
+
+    drive(home(tmp_path), script)
+
+
+def test_change_that_failed_cannot_be_undone(tmp_path: Path) -> None:
+    write_runs(tmp_path, 1)
+
+    async def script(pilot: AppPilot) -> None:
+        await all_read(pilot, 1)
+        (tmp_path / "run-00" / run_labels.LABELS).write_text("{")
+        await pilot.press("asterisk")
+        await until(pilot, lambda: "cannot be read" in top(pilot))
+        await pilot.press("u")
+        assert "no changes to undo" in top(pilot)
+
+    drive(home(tmp_path), script)
+
+
 def test_dialog_edits_tags_and_note(tmp_path: Path) -> None:
     write_runs(tmp_path)
     run_labels.change(tmp_path / "run-00", tags=("known",))

@@ -132,11 +132,16 @@ class Undo:
     def __init__(self) -> None:
         self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
 
-    def push(self, what: str, take_back: Callable[[], None], *, joins: bool = False) -> None:
+    def push(self, what: str, take_back: Callable[[], None], *, joins: bool = False) -> Change:
         """Store a change. With `joins`, a change of the same name as the newest one is undone together with it."""
-        if joins and self._changes and self._changes[-1].what == what:
-            return
-        self._changes.append(Change(what, take_back))
+        if not (joins and self._changes and self._changes[-1].what == what):
+            self._changes.append(Change(what, take_back))
+        return self._changes[-1]
+
+    def discard(self, change: Change) -> None:
+        """Remove a change that failed; does nothing if it was undone."""
+        with contextlib.suppress(ValueError):
+            self._changes.remove(change)
 
     def undo(self) -> str | None:
         """Undo the newest change and return its name; None if there is none."""

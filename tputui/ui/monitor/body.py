@@ -271,6 +271,8 @@ class Body(Panels[RunPanel[Any]]):
     def _use(self, chosen: Chosen) -> None:
         self.chosen = chosen
         self.saved.keep(chosen)
+        if not self.is_attached:
+            return  # undone after the screen was left: the next one shows it
         for name in PANELS:
             # The keys of a disabled panel do nothing but name the key that shows it.
             self._panels[name].disabled = not self.layout_now.shows(name)

@@ -36,8 +36,9 @@ _NARROW_CURVE = 6
 """Width of the curve in narrow terminals, which leaves room for generated run names."""
 
 _LABELED_FROM = 92
-"""Terminal width from which training loss and best validation metric are both shown, with titles that say so."""
-_TRAIN_LOSS = TableColumn("loss", "train loss", 11, _LABELED_FROM)
+"""Terminal width from which the best validation metric is shown beside the training loss."""
+_TRAIN_LOSS = TableColumn("loss", "train loss", 11, 60)
+"""In place of the narrow column, whose title has no room for the word."""
 
 COLUMNS = (
     TableColumn("state", "state", 12, 0, left_aligned=True),
@@ -89,7 +90,7 @@ def layout(choice: ColumnChoice, rows: Sequence[RunRow], width: int, room: int) 
     curve = next(cells for min_width, cells in _CURVES if width >= min_width)
     found = [column._replace(width=curve) if column.key == "curve" else column for column in COLUMNS]
     found = [
-        _TRAIN_LOSS if column.key == "loss" and width >= _LABELED_FROM else column
+        _TRAIN_LOSS if column.key == "loss" and width >= _TRAIN_LOSS.min_terminal_width else column
         for column in found
         if (width >= column.min_terminal_width or column.key in choice.shown) and column.key not in choice.hidden
     ]

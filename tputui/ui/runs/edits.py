@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from pathlib import Path
@@ -13,7 +14,7 @@ from tputui.session import deletion
 from tputui.session.deletion import CannotDelete, RunSize
 from tputui.telemetry import run_labels
 from tputui.telemetry.run_labels import InvalidLabels
-from tputui.ui.base.preferences import undo_of
+from tputui.ui.base.preferences import Change, undo_of
 from tputui.ui.render.lines import clean
 from tputui.ui.runs.rows import RunRow
 from tputui.ui.widgets.dialogs import Confirm, Notices
@@ -43,6 +44,8 @@ class RunEdits:
         self._num_cancelled = 0
         """Number of calls of `cancel`."""
         self._is_writing = False
+        self._undone: deque[_Changes] = deque()
+        """Changes that were undone while others were written; they are written next."""
 
     def cancel(self) -> None:
         """Do not ask to delete runs that are still being examined: the next key must not answer a sudden dialog."""
@@ -90,16 +93,25 @@ class RunEdits:
 
     def _set(self, rows: Sequence[RunRow], done: str, **values: Any) -> None:
         """Change the labels of runs; undone with the undo key."""
+        if self._is_writing:
+            return
         before = {row.path: {name: getattr(row.labels, name) for name in values} for row in rows}
-        self._start_writing(dict.fromkeys(before, values), done, before)
+        change = undo_of(self._screen.app).push(done, partial(self._undo, before))
+        self._start_writing(dict.fromkeys(before, values), done, change)
 
-    def _start_writing(self, changes: _Changes, done: str, before: _Changes | None = None) -> None:
-        """Write in a thread, one change at a time; a change with values `before` it can be undone once it is done."""
-        if not self._is_writing:
-            self._is_writing = True
-            self._screen.run_worker(partial(self._write, changes, done, before), thread=True, group="edits")
+    def _undo(self, before: _Changes) -> None:
+        """Write earlier values, after the change that is being written."""
+        if self._is_writing:
+            self._undone.append(before)
+        else:
+            self._start_writing(before, "undone")
 
-    def _write(self, changes: _Changes, done: str, before: _Changes | None) -> None:
+    def _start_writing(self, changes: _Changes, done: str, change: Change | None = None) -> None:
+        """Write in a thread, one change at a time. `change` is its entry in the undo stack."""
+        self._is_writing = True
+        self._screen.run_worker(partial(self._write, changes, done, change), thread=True, group="edits")
+
+    def _write(self, changes: _Changes, done: str, change: Change | None) -> None:
         problems = []
         for path, values in changes.items():
             try:
@@ -108,15 +120,16 @@ class RunEdits:
                 problems.append(f"{path.name}: {error}")
             except OSError as error:
                 problems.append(f"{path.name}: labels cannot be written: {error.strerror or error}")
-        undo = partial(self._start_writing, before, "undone") if before is not None and not problems else None
         sentence = problems[0] if problems else f"{_named(list(changes))}: {done}"
-        self._screen.call_later(self._written, sentence, done, undo)
+        self._screen.call_later(self._written, sentence, change if problems else None)
 
-    def _written(self, sentence: str, done: str, undo: Callable[[], None] | None) -> None:
+    def _written(self, sentence: str, failed: Change | None) -> None:
         self._is_writing = False
-        if undo is not None:
-            undo_of(self._screen.app).push(done, undo)
+        if failed is not None:
+            undo_of(self._screen.app).discard(failed)
         self._finish(sentence)
+        if self._undone:
+            self._start_writing(self._undone.popleft(), "undone")
 
     def _examine(self, paths: Sequence[Path], num_cancelled: int) -> None:
         sizes: dict[Path, RunSize] = {}

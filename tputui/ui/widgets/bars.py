@@ -34,8 +34,11 @@ class KeyBar(Drawn):
         entries = [
             (key_names(self.app, key.shown.split()[0]), key.footer, key.action) for key in self._keys if key.footer
         ]
-        entries += [(self._panels, "panels", "")] if self._panels else []
         wide = sum(len(shown) + len(word) + 3 for shown, word, _ in entries)
+        panels = len(self._panels) + len("panels") + 2
+        if self._panels and wide - len(entries) + panels <= width:
+            entries.append((self._panels, "panels", ""))
+            wide += panels + 1
         gap = " " if wide <= width + 1 else ""
         line: Line = []
         self._entries = []

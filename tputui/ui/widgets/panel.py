@@ -95,6 +95,8 @@ class Panel(Drawn, Generic[PartT]):
         self._top: int | None = None
         """First visible row; None is the default position: the end if the panel follows it, else the start."""
         self._hidden_rows = 0
+        self._is_stale = False
+        """Whether the part changed while the panel was hidden."""
         self._lit = ""
         """The edge of the frame that is highlighted because the mouse can drag it; empty if none."""
 
@@ -106,12 +108,15 @@ class Panel(Drawn, Generic[PartT]):
         """Show a newer part; redraw if it differs. A hidden panel is drawn once it is shown again."""
         if part != self._part:
             self._part = part
+            self._is_stale = not self.display
             if self.display:
                 self.redraw()
 
     def on_show(self) -> None:
         """Draw what changed while the panel was hidden."""
-        self.redraw()
+        if self._is_stale:
+            self._is_stale = False
+            self.redraw()
 
     def light(self, edge: str) -> None:
         """Highlight an edge of the frame: `left`, `right`, `top` or `bottom`; an empty one highlights none."""
