@@ -37,7 +37,7 @@ _NARROW_CURVE = 6
 
 _LABELED_FROM = 92
 """Terminal width from which the best validation metric is shown beside the training loss."""
-_TRAIN_LOSS = TableColumn("loss", "train loss", 11, 60)
+_TRAIN_LOSS = TableColumn("loss", "train loss", 11, 76)
 """In place of the narrow column, whose title has no room for the word."""
 
 COLUMNS = (
