@@ -34,6 +34,7 @@ from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.memory import MemoryPanel
 from tputui.ui.monitor.meters import MetersPanel
+from tputui.ui.monitor.pace import PacePanel
 from tputui.ui.monitor.startup import checklist
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import Line, Span, clean, crop, fit, printed, width_of, wrap
@@ -116,6 +117,40 @@ def test_startup_checklist_describes_what_was_built() -> None:
 def test_empty_panel_of_ended_run_states_it() -> None:
     snapshot = made.changed(made.starting(), condition="lost")
     assert "the run ended before there was one (lost)" in drawn(MetersPanel, snapshot, width=100)
+
+
+def reported_by_logs_only() -> Snapshot:
+    """A run of a user's command, whose steps are known from its logs."""
+    run = made.running(2)
+    assert run.topology is not None
+    assert run.throughput is not None
+    topology = replace(run.topology, device="unknown", strategy="unknown", num_cores=2)
+    history = [replace(point, examples_per_s=math.nan, step_s=0.25) for point in run.throughput.history]
+    return made.changed(
+        run,
+        phase="unknown",
+        plan=None,
+        topology=topology,
+        throughput=replace(run.throughput, history=history, examples_per_s=math.nan),
+        meters=[],
+        xla=None,
+        cores=[replace(core, phase="unknown") for core in run.cores],
+    )
+
+
+def test_unknown_phase_plan_and_batch_of_a_command_are_not_invented() -> None:
+    run = reported_by_logs_only()
+    assert f"step {run.steps:,}" in header_text(run)
+    assert "of an unknown number" in header_text(run)
+    assert "2 cores" in header_text(run)
+    assert "unknown cores" not in header_text(run)
+    assert "phase not reported" not in header_text(run)
+    assert "running" in drawn(CoresPanel, run)
+    pace = drawn(PacePanel, run)
+    assert "examples/s" not in pace
+    assert "nan" not in pace.lower()
+    assert drawn(MetersPanel, run).strip() == "no meter: the command does not report any"
+    assert drawn(XlaPanel, run).strip() == "no XLA counter: the command does not report any"
 
 
 def header_text(snapshot: Snapshot, width: int = 160, *, replaying: bool = False) -> str:

@@ -66,15 +66,15 @@ def clock(seconds: float) -> str:
 
 
 def phase_in_short(phase: Phase | None, phase_s: float) -> str:
-    """The phase in one word, with its age from 1 s."""
-    if phase is None:
+    """The phase in one word, with its age from 1 s; empty if the run does not report it."""
+    if phase in (None, "unknown"):
         return ""
     return phase if phase_s < 1 else f"{phase} {seconds(phase_s)}"
 
 
 def phase_with_age(phase: Phase | None, phase_s: float) -> str:
-    """`executing`, or `compiling 94 s` with its age from 1 s."""
-    if phase is None:
+    """`executing`, or `compiling 94 s` with its age from 1 s; empty if the run does not report it."""
+    if phase is None or phase == "unknown":
         return ""
     words = "imports, building data and model" if phase == "starting" else fmt.PHASES[phase]
     return words if phase_s < 1 else f"{words} {seconds(phase_s)}"
@@ -82,6 +82,8 @@ def phase_with_age(phase: Phase | None, phase_s: float) -> str:
 
 def nothing_yet(snapshot: Snapshot, what: str) -> str:
     """The text of an empty panel. What a run does before its first step is in the checklist of the loss panel."""
+    if snapshot.phase == "unknown":
+        return f"no {what}: the command does not report any"
     if snapshot.condition in ENDED:
         return f"no {what}: the run ended before there was one ({snapshot.condition})"
     return f"no {what} yet"

@@ -186,7 +186,8 @@ def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
 def _progress_line(snapshot: Snapshot, width: int) -> Line:
     plan = snapshot.plan
     if plan is None:
-        return [Span(f" {clean(snapshot.condition_reason)}", "dim")]
+        known = snapshot.condition == "running" and snapshot.steps > 0
+        return _steps_so_far(snapshot) if known else [Span(f" {clean(snapshot.condition_reason)}", "dim")]
     left: Line = [
         Span(" epoch ", "label"),
         Span(f"{snapshot.epoch}/{plan.num_epochs}", "strong"),
@@ -204,6 +205,14 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
     if width_of([*left, *right]) > width:
         left = left[2:]
     return [*left, *bar(share, width - width_of(left) - width_of(right)), *right]
+
+
+def _steps_so_far(snapshot: Snapshot) -> Line:
+    """The progress of a run that did not report how many steps it will take."""
+    line: Line = [Span(" step ", "label"), Span(f"{snapshot.steps:,}", "strong")]
+    if snapshot.epoch:
+        line += [Span("  epoch ", "label"), Span(f"{snapshot.epoch:,}", "strong")]
+    return [*line, Span("  of an unknown number", "dim")]
 
 
 def _pace_line(snapshot: Snapshot, width: int) -> Line:
@@ -246,6 +255,8 @@ def _best(snapshot: Snapshot) -> list[Line]:
 
 def _device(topology: Topology, plan: Plan | None) -> list[Line]:
     """The cores, and how they are used; facts that do not change are dim."""
+    if topology.device == "unknown":
+        return [[Span(fmt.counted(topology.num_cores, "core"), "dim")]]
     cores = fmt.counted(topology.num_cores, f"{clean(topology.device)} core")
     hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
     precision = f" {clean(plan.precision)}" if plan is not None else ""
