@@ -169,6 +169,15 @@ def test_files_and_runs_created_later_are_read(tmp_path: Path) -> None:
     assert {(value.tag, value.step) for value in all_values(reader)} == {("valid/loss", 2), ("loss", 3)}
 
 
+def test_removed_file_does_not_end_the_others(tmp_path: Path) -> None:
+    for name, event_bytes in (("old", EVENTS[0]), ("new", EVENTS[1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "events.out.tfevents.1.host").write_bytes(HEAD + event_bytes)
+    reader = open_log(tmp_path)
+    (tmp_path / "old" / "events.out.tfevents.1.host").unlink()
+    assert [value.tag for value in all_values(reader)] == ["new/loss"]
+
+
 def test_record_with_flipped_bits_is_skipped_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1.host"
     content = bytearray(HEAD + b"".join(EVENTS[:5]))

@@ -55,8 +55,13 @@ class _Folder:
 
     def read(self) -> list[LoggedValue] | None:
         """The values of one chunk of the first file with new bytes; None if no file has any."""
-        for file in self.files:
-            if (found := file.read()) is not None:
+        for file in list(self.files):
+            try:
+                found = file.read()
+            except FileNotFoundError:
+                self.files.remove(file)  # `rm` of an old run must not end the others
+                continue
+            if found is not None:
                 if self.prefix:
                     return [value._replace(tag=f"{self.prefix}/{value.tag}") for value in found]
                 return found
