@@ -375,3 +375,35 @@ raise ValueError("bad row 7")
     assert (failure["error"], failure["frames"][0]["line"]) == ("ValueError", 8)
     assert "ChildFailedError" not in failure["traceback"] + "".join(failure["log"])
     assert sorted(line for line in failure["log"] if line.startswith("rank")) == ["rank 0 of 2", "rank 1 of 2"]
+
+
+def test_requests_are_left_to_a_script_that_acts_on_them_itself(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+import time, tputui
+try:
+    with tputui.start(total_steps=1_000_000) as run:
+        for step in range(1_000_000):
+            run.step(loss=1.0)
+            time.sleep(0.01)
+            if run.should_stop():
+                print("left the loop")
+                break
+except KeyboardInterrupt:
+    print("interrupted")
+""",
+    )
+    assert run(tmp_path, "--detach", "--name", "asked", "--", sys.executable, "train.py").code == 0
+    run_dir = tmp_path / "runs" / "asked"
+    wait_for(lambda: events_in(run_dir, "worker-0", ev.StepsRecorded), "the first steps")
+
+    stopped = tputui("stop", run_dir)
+
+    assert stopped.code == 0, stopped.out + stopped.err
+    wait_for(lambda: events_in(run_dir, "supervisor-0", ev.RunEnded), "the end of the run")
+    assert (run_dir / "worker-0.log").read_text() == "left the loop\n"
+    assert events_in(run_dir, "supervisor-0", ev.RequestApplied) == []
+    page = shown(run_dir)
+    assert (page["state"], page["exit_code"], page["requests"][0]["state"]) == ("stopped", 4, "applied")
+    assert page["train_loss"] == 1.0
