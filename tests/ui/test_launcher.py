@@ -12,7 +12,7 @@ from tests import recorded
 from tests.ui.driving import AppPilot, drive, text, until
 from tests.ui.fake_launch_service import TOML, FakeLaunchService, edit, home, make_place, pick
 from tputui.cli.launch_service import EngineLaunchService
-from tputui.telemetry import rundir
+from tputui.telemetry import requests, rundir
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
@@ -490,3 +490,28 @@ env = { LR = "0.1" }
     (run_dir,) = rundir.listing(place / "runs")
     assert rundir.read_manifest(run_dir).config["script"]["env"] == {"LR": "0.1"}
     assert (run_dir / "worker-0.log").read_text() == "from my script\n"
+
+
+@pytest.mark.slow
+def test_a_running_command_is_shown_and_stopped_by_keys(place: Path) -> None:
+    (place / "sample_configs" / "small.toml").write_text('[script]\ncommand = ["sh", "-c", "echo up; sleep 600"]\n')
+    service = EngineLaunchService(place / "runs", {})
+
+    async def script(pilot: AppPilot) -> None:
+        await edit(pilot)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: shows(pilot, "RUNNING", "running, phase not reported", "no loss yet", " up"))
+        await pilot.press("c")
+        await until(pilot, lambda: shows(pilot, "does not report that it saves on request"))
+        await pilot.press("s")
+        await until(pilot, lambda: shows(pilot, "as Ctrl-C does", "SIGTERM, then SIGKILL"))
+        await pilot.press("s")
+        await until(pilot, lambda: shows(pilot, "STOPPED", "exit code 4"))
+
+    try:
+        drive(home(place, service), script, size=(160, 45))
+    finally:
+        for run_dir in rundir.listing(place / "runs"):
+            requests.submit(run_dir, "stop_now", by="test", now=0.0)
+    (supervisor,) = service.supervisors
+    assert supervisor.wait(60) == 4

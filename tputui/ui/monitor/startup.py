@@ -17,6 +17,7 @@ _SIGNS: dict[str, tuple[str, Tone, Tone]] = {
 """Sign, its tone, and the tone of the name."""
 
 _COMPILING = ("tracing", "compiling")
+_COMMAND_STARTED = "start the command"
 
 
 class StartupStep(NamedTuple):
@@ -42,7 +43,7 @@ def _of_command(snapshot: Snapshot) -> tuple[StartupStep, ...]:
     """The steps of a user's command that does not report itself: its loss comes from its logs and its output."""
     ran_s = int(max(snapshot.phase_s, 0.0))
     return (
-        StartupStep("start the command", "done"),
+        StartupStep(_COMMAND_STARTED, "done"),
         StartupStep("find a loss in its logs or output", "running", ran_s, "or call tputui.start() in the script"),
     )
 
@@ -85,7 +86,8 @@ def _first_step(snapshot: Snapshot) -> tuple[StartupStep, StartupStep]:
 def lines(steps: tuple[StartupStep, ...], devices: str) -> list[Line]:
     """The checklist, one line per step."""
     width = max(len(step.name) for step in steps)
-    drawn: list[Line] = [[Span(" starting", "title"), Span(f"  {devices}" if devices else "", "dim")]]
+    title = " no loss yet" if steps[0].name == _COMMAND_STARTED else " starting"
+    drawn: list[Line] = [[Span(title, "title"), Span(f"  {devices}" if devices else "", "dim")]]
     for step in steps:
         sign, sign_tone, tone = _SIGNS[step.state]
         took = status_text.seconds(step.seconds) if step.seconds is not None else ""

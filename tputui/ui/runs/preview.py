@@ -65,7 +65,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     if row.reason:
         lines += [[Span(" "), *piece] for piece in paragraph(row.reason, width - 2, 2, "label")]
     lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
-    if not row.ended and row.phase is not None:
+    if not row.ended and row.phase not in (None, "unknown"):
         lines.append(_fact("phase", status_text.phase_with_age(row.phase, row.phase_s)))
     epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}"
     eta = f", {fmt.duration(row.eta_s)} to go" if row.eta_s is not None and not row.ended else ""

@@ -150,11 +150,20 @@ STOPS: tuple[Choice[RequestKind], ...] = (
 )
 
 
+COMMAND_STOPS: tuple[Choice[RequestKind], ...] = (
+    Choice("s", "ask it to stop, as Ctrl-C does", "stop"),
+    Choice("e", "after this epoch, if the script can", "stop_after_epoch"),
+    Choice("n", "end now: SIGTERM, then SIGKILL", "stop_now"),
+    Choice(CANCEL_KEY, "cancel: the command continues", None),
+)
+
+
 class ConfirmStop(ChoiceScreen[RequestKind]):
     """Asks how to stop a run; the result is the request to send, or None."""
 
-    def __init__(self, run: str) -> None:
-        super().__init__(f"Stop {clean(run)}?", STOPS)
+    def __init__(self, run: str, *, of_command: bool = False) -> None:
+        """`of_command`: the run is a command of the user."""
+        super().__init__(f"Stop {clean(run)}?", COMMAND_STOPS if of_command else STOPS)
 
 
 Leave = Literal["write", "discard"]

@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
+from tputui.telemetry.journal import SUFFIX
 from tputui.ui.base.status_text import REQUEST_NAMES
 from tputui.ui.widgets.dialogs import ConfirmStop, Notices
 
@@ -57,7 +58,8 @@ class RunRequests:
                 self.submit(run_dir, kind)
 
         if self._is_possible(run_dir, "stop"):
-            self._screen.app.push_screen(ConfirmStop(run_dir.name), stop_as)
+            of_command = (run_dir / f"logs-0{SUFFIX}").exists()
+            self._screen.app.push_screen(ConfirmStop(run_dir.name, of_command=of_command), stop_as)
 
     def _is_possible(self, run_dir: Path, kind: RequestKind) -> bool:
         reason = self._refusal(run_dir, kind)
