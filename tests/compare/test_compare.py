@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.recorded import T0
 from tests.ui import made, paces
 from tputui.compare.compare import LABELS, Comparison, compare
+from tputui.compare.table import raw_rows
 from tputui.compare.verdict import (
     REPORTS_MIN,
     PaceVerdict,
@@ -25,7 +27,10 @@ from tputui.compare.verdict import (
     warmup,
 )
 from tputui.config_diff import ABSENT, diff, flatten
+from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
 SECONDS = st.floats(1e-4, 1e3)
 REPORTS = st.lists(SECONDS, min_size=REPORTS_MIN * 2, max_size=200)
@@ -433,3 +438,17 @@ def test_any_snapshot_can_be_compared(makers: list[object], data: st.DataObject)
     snapshots = [make() for make in makers]  # type: ignore[operator]
     found = compare(snapshots, data.draw(st.integers(0, len(makers) - 1)))
     assert len(found.runs) == len(found.verdicts) == len(makers)
+
+
+def test_metrics_that_scripts_logged_are_compared_by_step() -> None:
+    runs = []
+    for name, values in (("a", [0.5, 0.25, 0.75]), ("b", [0.9, 0.8, 0.7])):
+        state = RunState()
+        columns = LoggedColumns(values, [10, 20, 30], None, None)
+        state.apply("worker-0", 0, values_logged(T0, "loss", "valid", "val_loss", "a.csv", columns))
+        runs.append(build_snapshot(state, ViewerContext(now=T0, run=name, dir=name)))
+    comparison = compare(runs)
+    (meter,) = comparison.runs[0].meters
+    assert (meter.final, meter.best, meter.best_epoch, meter.by) == (0.75, 0.25, 20, "step")
+    assert comparison.quality.sentence.startswith("A is best: valid loss 0.2500 in step 20")
+    assert ("valid loss, best step", [20, 30]) in raw_rows(comparison)

@@ -22,6 +22,7 @@ from tputui.compare.verdict import (
     steady,
 )
 from tputui.config_diff import ConfigDiff, diff
+from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import EpochView, RunCondition, Snapshot, monitored
 from tputui.telemetry.events import Split
 from tputui.text import phrases
@@ -55,6 +56,8 @@ class MeterFigure(msgspec.Struct, frozen=True, kw_only=True):
     """None if no epoch has a finite value."""
     best_epoch: int | None
     less_is_better: bool
+    by: Literal["epoch", "step"] = "epoch"
+    """What `final_epoch` and `best_epoch` count: steps for a metric that a script logged without epochs."""
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +153,7 @@ def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
     metric = monitored(base.config)
     task = base.plan.task if base.plan else None
     values = {
-        run.label: (meter.best, meter.best_epoch)
+        run.label: (meter.best, f"in {meter.by} {meter.best_epoch}")
         for run in runs
         if run.task == task or None in (task, run.task)
         for meter in run.meters
@@ -212,8 +215,16 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         scalar_reads_a_step=xla.reads_a_step if xla else None,
         compile_s=xla.compile_s if xla else None,
         peak_memory=_peak_memory(snapshot),
-        meters=[_meter(*key, points, snapshot) for key, points in meter_points(snapshot).items()],
+        meters=_meters(snapshot),
     )
+
+
+def _meters(snapshot: Snapshot) -> list[MeterFigure]:
+    """Every meter and score by epoch, then what the script logged without epochs."""
+    found = meter_points(snapshot)
+    by_epoch = [_meter(*key, points, snapshot) for key, points in found.items()]
+    by_step = [_logged_meter(view, snapshot) for view in snapshot.logged if (view.split, view.name) not in found]
+    return by_epoch + by_step
 
 
 def _side(run: ComparedRun) -> Side:
@@ -258,6 +269,22 @@ def _meter(split: Split, name: str, points: list[tuple[int, float]], snapshot: S
         best=best[0] if best else None,
         best_epoch=best[1] if best else None,
         less_is_better=falling,
+    )
+
+
+def _logged_meter(view: LoggedView, snapshot: Snapshot) -> MeterFigure:
+    falling = less_is_better(view.name, snapshot)
+    points = [point for point in view.points if point.num_values]
+    best = min(points, key=lambda point: point.min if falling else -point.max, default=None)
+    return MeterFigure(
+        split=view.split,
+        name=view.name,
+        final=view.value,
+        final_epoch=view.step,
+        best=None if best is None else best.min if falling else best.max,
+        best_epoch=None if best is None else best.last_step,
+        less_is_better=falling,
+        by="step",
     )
 
 

@@ -38,7 +38,9 @@ def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float |
     for name, meters in _by_meter(comparison.runs):
         rows.append((f"{name}, last", [meter.final if meter else None for meter in meters]))
         rows.append((f"{name}, best", [meter.best if meter else None for meter in meters]))
-        rows.append((f"{name}, best epoch", [meter.best_epoch if meter else None for meter in meters]))
+        for by in dict.fromkeys(meter.by for meter in meters if meter):
+            places = [meter.best_epoch if meter and meter.by == by else None for meter in meters]
+            rows.append((f"{name}, best {by}", list(places)))
     return rows
 
 
@@ -83,7 +85,9 @@ def _by_meter(runs: list[ComparedRun]) -> Iterable[tuple[str, list[MeterFigure |
 
 
 def _best(meter: MeterFigure | None) -> str:
-    return f"{fmt.number(meter.best)} e{meter.best_epoch}" if meter and meter.best is not None else fmt.UNKNOWN
+    return (
+        f"{fmt.number(meter.best)} {meter.by[0]}{meter.best_epoch}" if meter and meter.best is not None else fmt.UNKNOWN
+    )
 
 
 def _winner(meters: list[MeterFigure | None]) -> int | None:

@@ -189,22 +189,23 @@ class QualityVerdict(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def best_of(values: Mapping[str, tuple[float, int]], metric: str, *, less_is_better: bool) -> QualityVerdict:
-    """Finds the run with the best value; `values` holds best value and best epoch by run label."""
+def best_of(values: Mapping[str, tuple[float, str]], metric: str, *, less_is_better: bool) -> QualityVerdict:
+    """Finds the run with the best value; `values` holds the best value and its place, such as `in epoch 3`,
+    by run label."""
     name = f"valid {metric}"
     ranked = sorted(values.items(), key=lambda item: item[1][0] if less_is_better else -item[1][0])
     if not ranked:
         return QualityVerdict(metric=metric, best=None, sentence=f"no run has a {name} yet")
-    (label, (value, epoch)), *others = ranked
+    (label, (value, place)), *others = ranked
     if not others:
-        sentence = f"only {label} has a {name} yet: {fmt.number(value)} in epoch {epoch}"
+        sentence = f"only {label} has a {name} yet: {fmt.number(value)} {place}"
         return QualityVerdict(metric=metric, best=None, sentence=sentence)
     equal = [label, *(other for other, (its, _) in others if its == value)]
     if len(equal) > 1:
         sentence = f"{' and '.join(equal)} share the best {name}, {fmt.number(value)}"
         return QualityVerdict(metric=metric, best=None, sentence=sentence)
     behind = ", ".join(f"{other} {fmt.number(its)}{_by(its, value)}" for other, (its, _) in others)
-    sentence = f"{label} is best: {name} {fmt.number(value)} in epoch {epoch}; {behind}"
+    sentence = f"{label} is best: {name} {fmt.number(value)} {place}; {behind}"
     return QualityVerdict(metric=metric, best=label, sentence=sentence)
 
 

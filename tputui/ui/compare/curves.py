@@ -18,6 +18,8 @@ from textual.message import Message
 from tputui import formatting as fmt
 from tputui.compare.compare import LABELS, meter_points
 from tputui.compare.table import meter_name
+from tputui.state.chart_data import LoggedView
+from tputui.state.metric_series import MetricSource
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.charts import axis
@@ -79,6 +81,7 @@ class Curves(NamedTuple):
 def known_meters(snapshots: Sequence[Snapshot]) -> list[MeterKey]:
     """The metrics of all runs by epoch, validation before training."""
     keys = dict.fromkeys(key for snapshot in snapshots for key in meter_points(snapshot))
+    keys |= dict.fromkeys((view.split, view.name) for snapshot in snapshots for view in snapshot.logged)
     return sorted(keys, key=lambda key: key[0] == "train")
 
 
@@ -117,6 +120,9 @@ def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | s
     assert view.meter is not None
     points = meter_points(snapshot).get(view.meter)
     if not points:
+        logged = next((one for one in snapshot.logged if (one.split, one.name) == view.meter), None)
+        if logged is not None:
+            return _logged_curve(index, snapshot, logged, view)
         return _no_data(snapshot, f"{view.meter[1]} of an epoch")
     axis_info = axis_info_of(snapshot)
     if view.x == "epoch":
@@ -132,6 +138,17 @@ def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | s
     trained = dict(meter_points(snapshot).get(("train", view.meter[1]), ())) if view.meter[0] == "valid" else {}
     train = [trained.get(epoch, math.nan) for epoch, _ in points] if trained else []
     return Curve(index, xs, values, [], bad, train)
+
+
+def _logged_curve(index: int, snapshot: Snapshot, logged: LoggedView, view: CompareView) -> Curve | str:
+    """The values of a metric that the script logged, without epochs; never smoothed."""
+    axis_info, segments = axis_info_of(snapshot), MetricSource.of(snapshot).axis_segments()
+    if why_not := axis_info.why_not(view.x, segments):
+        return why_not
+    x_axis = XAxis(segments, view.x, axis_info, 1)
+    xs, values = [x_axis.at(point.last_step) for point in logged.points], [point.mean for point in logged.points]
+    bad = [x for x, point in zip(xs, logged.points, strict=True) if point.num_bad]
+    return Curve(index, xs, values, [], bad)
 
 
 def _no_steps(snapshot: Snapshot, axis_info: AxisInfo, x: XKind) -> str:
