@@ -342,6 +342,20 @@ def test_a_drag_stops_at_minimum_sizes_and_outside() -> None:
     drive(monitor(made.running()), script)
 
 
+def test_a_border_is_not_dragged_by_a_mouse_that_left_at_once() -> None:
+    async def script(pilot: AppPilot) -> None:
+        body, before = body_of(pilot), boxes(pilot)
+        await pilot.hover(body, offset=(before["cores"].width, 1))
+        await pilot.mouse_down(body, offset=(before["cores"].width, 1))
+        await pilot.hover(pilot.app.screen.query_one("#header"), offset=(80, 1))
+        await pilot.pause()
+        await pilot.hover(body, offset=(80, 5))
+        await pilot.pause()
+        assert boxes(pilot) == before
+
+    drive(monitor(made.running()), script)
+
+
 def test_at_80x24_a_drag_keeps_the_panel_in_the_shared_place() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("8")

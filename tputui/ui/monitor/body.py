@@ -364,6 +364,9 @@ class Body(Panels[RunPanel[Any]]):
         over = self.app.mouse_over
         if over is None or self not in over.ancestors:
             self._light(None)
+            if self.app.mouse_captured is not self:
+                # The mouse left before it moved the border: the release would be missed.
+                self._drag = None
 
     def on_click(self, event: events.Click) -> None:
         """A double click on a border restores the default sizes of its row or column; a title opens its panel."""
