@@ -1,4 +1,5 @@
-"""Cost for the training thread of one call that logs 8 per-core losses, compared with torch's SummaryWriter.
+"""Cost for the training thread of one call of `run.step` that logs 8 per-core losses, compared with torch's
+SummaryWriter and, if it is installed, wandb offline.
 
 Tight: a bare loop. Paced: one call every 2 ms with other work in between, so that caches are cold as in training.
 Contenders alternate in blocks within one process; the script prints medians over the blocks.
@@ -7,6 +8,9 @@ Contenders alternate in blocks within one process; the script prints medians ove
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
+import os
 import statistics
 import tempfile
 import time
@@ -15,12 +19,25 @@ from pathlib import Path
 
 import numpy as np
 
+import tputui
 from tputui.telemetry.reporter import Reporter
 
 PACE_S = 0.002
 WORK_S = 0.0015
 
+OURS, BOARD, WANDB = "run.step, 8 floats in a list", "SummaryWriter, add_scalar x 8", "wandb offline, log of 8 values"
+
 Call = Callable[[int], None]
+
+
+def wandb_call(folder: str, losses: list[float], stack: contextlib.ExitStack) -> Call:
+    """A call of `wandb.log` with 8 values, in offline mode."""
+    os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_DIR=folder)
+    wandb = importlib.import_module("wandb")
+    logged = wandb.init(project="benchmark")
+    stack.callback(logged.finish)
+    values = {f"loss/core{core}": loss for core, loss in enumerate(losses)}
+    return lambda step: logged.log(values)
 
 
 def tight(call: Call, first: int, calls: int) -> float:
@@ -59,7 +76,9 @@ def main() -> None:
 
     losses = [0.1 * core + 0.5 for core in range(8)]
     narrow, wide = np.full(8, 0.5, "<f4"), np.full(2048, 0.5, "<f4")
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        run = stack.enter_context(tputui.start(runs_dir=folder))
         reporter = Reporter(Path(folder), "worker")
         board = SummaryWriter(f"{folder}/tensorboard")
         logs = {name: reporter.step_log(cores) for name, cores in (("list", 8), ("narrow", 8), ("wide", 2048))}
@@ -70,11 +89,14 @@ def main() -> None:
 
         calls: dict[str, Call] = {
             "nothing": lambda step: None,
-            "tputui, 8 floats in a list": lambda step: logs["list"].log(step, losses),
-            "tputui, 8 in memory": lambda step: logs["narrow"].log(step, narrow),
-            "tputui, 2,048 in memory": lambda step: logs["wide"].log(step, wide),
-            "SummaryWriter, add_scalar x 8": board_call,
+            OURS: lambda step: run.step(losses, 32),
+            "StepLog, 8 floats in a list": lambda step: logs["list"].log(step, losses),
+            "StepLog, 8 in memory": lambda step: logs["narrow"].log(step, narrow),
+            "StepLog, 2,048 in memory": lambda step: logs["wide"].log(step, wide),
+            BOARD: board_call,
         }
+        if importlib.util.find_spec("wandb") is not None:
+            calls[WANDB] = wandb_call(folder, losses, stack)
         for title, measure, count in (("tight", tight, args.tight_calls), ("paced", paced, args.paced_calls)):
             rows: dict[str, list[float]] = {name: [] for name in calls}
             for round_number in range(args.rounds + 1):
@@ -93,11 +115,12 @@ def report(title: str, us: dict[str, float]) -> None:
     """Prints a table and the ratios."""
     print(f"\n{title}: microseconds per call")
     for name, value in us.items():
-        print(f"  {name:32} {value:10.2f}")
-    board, ours = us["SummaryWriter, add_scalar x 8"], us["tputui, 8 floats in a list"]
-    print(f"  SummaryWriter / tputui           {board / ours:10.1f}")
-    wide, narrow = us["tputui, 2,048 in memory"], us["tputui, 8 in memory"]
-    print(f"  2,048 cores / 8 cores            {wide / narrow:10.2f}")
+        print(f"  {name:42} {value:10.2f}")
+    for other in (BOARD, WANDB):
+        if other in us:
+            print(f"  {other + ' / run.step':42} {us[other] / us[OURS]:10.1f}")
+    wide, narrow = us["StepLog, 2,048 in memory"], us["StepLog, 8 in memory"]
+    print(f"  {'2,048 cores / 8 cores':42} {wide / narrow:10.2f}")
 
 
 if __name__ == "__main__":

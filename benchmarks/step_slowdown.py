@@ -1,0 +1,105 @@
+"""How much `run.step` slows a training loop: a step of some ms on an XLA device and one of less than 1 ms on the CPU.
+
+Blocks of steps with and without reporting alternate in one process, so that both see the same machine. Prints the
+median of the block times, and the slow-down with its quartiles over pairs of blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tputui
+from tputui.integrations.run import Run
+
+Loop = Callable[[Run | None, int], None]
+
+
+def cpu_loop() -> Loop:
+    """A perceptron on the CPU; its loss is a tensor."""
+    import torch
+
+    torch.set_num_threads(1)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    images, labels = torch.randn(64, 64), torch.randint(10, (64,))
+
+    def train(run: Run | None, steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(network(images), labels)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+            optimizer.step()
+            if run is not None:
+                run.step(loss=loss, examples=64)
+
+    return train
+
+
+def xla_loop(width: int) -> Loop:
+    """A matrix product on an XLA device; its loss is a tensor of 8 values."""
+    os.environ.setdefault("PJRT_DEVICE", "CPU")
+    import torch
+    import torch_xla
+
+    device = torch_xla.device()
+    x = torch.randn(width, width, device=device)
+    weight = torch.randn(width, width, device=device, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=1e-6)
+
+    def train(run: Run | None, steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            losses = (x @ weight).square().view(8, -1).mean(1)
+            losses.mean().backward()
+            optimizer.step()
+            torch_xla.sync()
+            if run is not None:
+                run.step(loss=losses, examples=64)
+        torch_xla.sync(wait=True)
+
+    return train
+
+
+def main() -> None:
+    """Prints milliseconds per step and the slow-down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--block-s", type=float, default=2.5, help="seconds per block")
+    parser.add_argument("--width", type=int, default=768, help="width of the matrices on the XLA device")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, tputui.start(runs_dir=folder) as run:
+        measure("torch on the CPU", cpu_loop(), run, args)
+    with tempfile.TemporaryDirectory() as folder, tputui.start(runs_dir=folder) as run:
+        measure("torch_xla", xla_loop(args.width), run, args)
+
+
+def measure(title: str, train: Loop, run: Run, args: Any) -> None:
+    """Measures pairs of blocks; which of the two is first alternates."""
+    train(None, 20)
+    train(run, 20)
+    steps = max(20, int(args.block_s / timed(train, None, 50)))
+    blocks: dict[bool, list[float]] = {False: [], True: []}
+    for pair in range(args.pairs):
+        for reported in (pair % 2 == 0, pair % 2 == 1):
+            blocks[reported].append(timed(train, run if reported else None, steps))
+    slower = [100 * (on / off - 1) for off, on in zip(blocks[False], blocks[True], strict=True)]
+    first, middle, third = statistics.quantiles(slower, n=4)
+    off, on = (statistics.median(blocks[reported]) * 1e3 for reported in (False, True))
+    print(f"{title}: {off:.3f} ms per step, {on:.3f} reported: {middle:+.2f} % ({first:+.2f} to {third:+.2f})")
+
+
+def timed(train: Loop, run: Run | None, steps: int) -> float:
+    """Mean seconds per step."""
+    began = time.perf_counter()
+    train(run, steps)
+    return (time.perf_counter() - began) / steps
+
+
+if __name__ == "__main__":
+    main()
