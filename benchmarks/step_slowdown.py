@@ -73,10 +73,11 @@ def main() -> None:
     parser.add_argument("--block-s", type=float, default=2.5, help="seconds per block")
     parser.add_argument("--width", type=int, default=768, help="width of the matrices on the XLA device")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, tputui.start(runs_dir=folder) as run:
-        measure("torch on the CPU", cpu_loop(), run, args)
+    # torch_xla first: torch counts the kinds of devices at the first backward pass.
     with tempfile.TemporaryDirectory() as folder, tputui.start(runs_dir=folder) as run:
         measure("torch_xla", xla_loop(args.width), run, args)
+    with tempfile.TemporaryDirectory() as folder, tputui.start(runs_dir=folder) as run:
+        measure("torch on the CPU", cpu_loop(), run, args)
 
 
 def measure(title: str, train: Loop, run: Run, args: Any) -> None:

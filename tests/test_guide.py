@@ -1,0 +1,61 @@
+"""Every example on the pages of `docs/guide` runs as it is printed there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tputui.config import ScriptConfig
+
+PAGES = sorted((Path(__file__).parent.parent / "docs" / "guide").glob("*.md"))
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+_FILE_NAME = re.compile(r"# (\S+\.\w+)\n")
+DEADLINE_S = 120.0
+
+
+def in_path(folder: Path) -> str:
+    """PATH with this interpreter as `python` and its tputui first."""
+    (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (folder / "tputui").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m tputui "$@"\n')
+    for name in ("python", "tputui"):
+        (folder / name).chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_run_as_printed(page: Path, tmp_path: Path) -> None:
+    place, tools = tmp_path / "place", tmp_path / "bin"
+    place.mkdir()
+    tools.mkdir()
+    env = {**os.environ, "PATH": in_path(tools)}
+    num_run = 0
+    for language, code in _BLOCK.findall(page.read_text()):
+        name = _FILE_NAME.match(code)
+        if name is not None:
+            (place / name.group(1)).write_text(code)
+        elif language == "sh":
+            num_run += 1
+            done = subprocess.run(
+                ["bash", "-euc", code],
+                cwd=place,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+            assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    assert num_run > 0
+
+
+def test_page_of_own_scripts_lists_every_key() -> None:
+    page = next(page for page in PAGES if page.stem == "own-script").read_text()
+    listed = re.findall(r"^\| `(\w+)` \|", page.partition("| key of `[script]` |")[2].partition("\n\n")[0], re.M)
+    assert listed == list(ScriptConfig.__struct_fields__)
