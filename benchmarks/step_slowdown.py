@@ -33,7 +33,7 @@ def cpu_loop() -> Loop:
         for _ in range(steps):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(network(images), labels)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+            loss.backward()
             optimizer.step()
             if run is not None:
                 run.step(loss=loss, examples=64)
