@@ -405,9 +405,9 @@ def note(page: MetricPage, settings: str, cursor: int | None, width: int) -> str
 
 def metric_figures(series: list[MetricSeries]) -> Figures:
     """A row per metric, split and step."""
-    head = ("metric", "split", "step", "epoch", "t", "value", "unit", "of_epoch", "num_non_finite")
+    head = ("metric", "split", "step", "epoch", "t", "value", "unit", "of_epoch", "num_non_finite", "source")
     rows: list[tuple[Figure, ...]] = [
-        (one.name, split, p.step, p.epoch, p.t or None, p.value, one.unit, p.ends_epoch, p.num_bad)
+        (one.name, split, p.step, p.epoch, p.t or None, p.value, one.unit, p.ends_epoch, p.num_bad, one.source or None)
         for one in series
         for split, points in (("train", one.train), ("valid", one.valid))
         for p in points

@@ -1,0 +1,78 @@
+"""Metrics that a script logged itself, on the screen."""
+
+from __future__ import annotations
+
+from tests.recorded import T0, opened
+from tests.ui.driving import AppPilot, drive, monitor
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.telemetry import events as ev
+from tputui.telemetry.events import Split
+from tputui.telemetry.logged_values import CONSOLE, LoggedColumns, values_logged
+from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.monitor.meters import MetersPanel
+from tputui.ui.widgets.line_widget import plain_text
+
+
+def logged(name: str, values: list[float], split: Split = "train", source: str = "a.csv") -> ev.ValuesLogged:
+    steps = [10 * (row + 1) for row in range(len(values))]
+    columns = LoggedColumns(values, steps, [T0 + step for step in steps], None)
+    return values_logged(T0 + steps[-1], name, split, name, source, columns)
+
+
+def snapshot_of(*events: ev.Event) -> Snapshot:
+    state = RunState()
+    beat = ev.HeartbeatSent(t=T0 + 60, phase="executing", phase_s=1.0, step=30, epoch=0)
+    for seq, event in enumerate([opened(T0, "worker"), *events, beat]):
+        state.apply("worker-0", seq, event)
+    return build_snapshot(state, ViewerContext(now=T0 + 60, run="a", dir="a", alive={"worker-0": True}))
+
+
+def test_script_without_a_loss_has_its_metrics_in_the_place_of_the_loss() -> None:
+    snapshot = snapshot_of(
+        logged("reward", [1.0, 2.0, 3.0]), logged("score", [0.25, 0.5], "valid"), logged("grad", [7.0], source=CONSOLE)
+    )
+
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        text = plain_text(panel._lines)
+        assert "reward" in text
+        assert "3.0000" in text
+        names = set()
+        for _ in range(3):
+            names |= {series.name for series in panel._page.shown} if panel._page else set()
+            await pilot.press("m")
+        assert names == {"reward", "score", "grad"}
+        meters = plain_text(pilot.app.screen.query_one(MetersPanel)._lines)
+        assert "score" in meters
+        assert "0.5000" in meters
+
+    drive(monitor(snapshot), script, size=(120, 36))
+
+
+def test_values_from_the_console_are_marked_on_the_metric_page() -> None:
+    snapshot = snapshot_of(logged("reward", [1.0, 2.0], source=CONSOLE), logged("score", [0.25, 0.5]))
+
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        lines = plain_text(panel._lines).splitlines()
+        marked = [line for line in lines if "from console" in line]
+        assert len(marked) == 1
+        assert "reward" in marked[0]
+
+    drive(monitor(snapshot), script, size=(200, 50))
+
+
+def test_value_after_the_newest_loss_is_drawn() -> None:
+    loss = ev.StepsRecorded(t=T0 + 1, first=1, n=1, cores=1, mean=0.5, min=0.5, max=0.5, block="rAAAAPw==")
+    snapshot = snapshot_of(loss, logged("score", [0.25, 0.75], "valid"))
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("m")
+        panel = pilot.app.screen.query_one(LossPanel)
+        assert "0.7500" in plain_text(panel._lines)
+        assert panel._drawn is not None
+        assert panel._drawn[0].segments[-1].last_step == 20
+
+    drive(monitor(snapshot), script, size=(120, 36))
