@@ -15,6 +15,7 @@ import pytest
 from tests.cli.helpers import DEADLINE_S, CommandResult, one_sentence, tputui
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.cli import doctor
+from tputui.cli.main import main
 from tputui.supervise.script import QuietCheck
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir, stack_frames
@@ -126,13 +127,20 @@ def test_a_script_that_dies_at_once_leaves_its_output_and_a_report(tmp_path: Pat
         (["--name", "a/b", "--", "true"], "run names may contain"),
     ],
 )
-def test_what_cannot_start_is_one_sentence_and_no_run(tmp_path: Path, words: list[str], sentence: str) -> None:
+def test_what_cannot_start_is_one_sentence_and_no_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    sentence: str,
+) -> None:
     (tmp_path / "notes.txt").write_text("not a program")
+    monkeypatch.chdir(tmp_path)
 
-    result = run(tmp_path, *words)
+    assert main(["--runs-dir", "runs", "run", *words]) == 2
 
-    assert result.code == 2
-    assert sentence in one_sentence(result)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert sentence in line
     assert not (tmp_path / "runs").exists()
 
 
