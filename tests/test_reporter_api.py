@@ -299,3 +299,45 @@ run.image("a gradient", np.linspace(0, 1, 12).reshape(3, 4))
     assert [core["loss"] for core in show(the_run(tmp_path))["cores"]] == [4.0, 8.0, 12.0, 16.0]
     (kept,) = of_type(read_events(the_run(tmp_path) / "worker-0.jsonl"), ev.PicturesKept)
     assert (the_run(tmp_path) / kept.pictures[0].path).read_bytes().startswith(b"\x89PNG")
+
+
+TWO_RANKS = """
+import os, subprocess, sys, time
+if "RANK" not in os.environ:
+    ranks = [subprocess.Popen([sys.executable, "train.py"], env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"})
+             for rank in range(2)]
+    sys.exit(max(rank.wait() for rank in ranks))
+import tputui
+run = tputui.start(total_steps=100_000)
+for step in range(100_000):
+    time.sleep(0.02)
+    run.step(loss=1.0, examples=8)
+    if run.should_stop():
+        break
+run.close()
+"""
+
+
+def has_progress(journal: Path) -> bool:
+    return journal.exists() and b'"ProgressReported"' in journal.read_bytes()
+
+
+@pytest.mark.slow
+def test_ranks_under_the_launcher_stop_at_the_same_step(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TWO_RANKS)
+    tputui = [sys.executable, "-m", "tputui"]
+    command = [*tputui, "run", "--no-ui", "--name", "two", "--", sys.executable, "train.py"]
+    viewer = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run_dir = tmp_path / "runs" / "two"
+    try:
+        wait_for(lambda: all(has_progress(run_dir / f"worker-{rank}.jsonl") for rank in range(2)) or None, "progress")
+        subprocess.run([*tputui, "stop", "two"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+        assert viewer.wait(60) == 4
+    finally:
+        subprocess.run([*tputui, "stop", "--now", "two"], cwd=tmp_path, capture_output=True, check=False)
+        viewer.kill()
+        viewer.wait()
+    ends = [of_type(read_events(run_dir / f"worker-{rank}.jsonl"), ev.TrainingEnded)[0] for rank in range(2)]
+    assert [end.outcome for end in ends] == ["stopped", "stopped"]
+    assert ends[0].step == ends[1].step
+    assert show(run_dir)["state"] == "stopped"
