@@ -36,6 +36,7 @@ CASES = {
     "rank3/loss": ("loss", "train", 3),
     "train/loss/core 12": ("loss", "train", 12),
     "loss_core0/loss": ("loss", "train", 0),
+    "aux_core1/aux": ("aux", "train", 1),
     "[xla:0] loss": ("loss", "train", 0),
     "loss[xla:7]": ("loss", "train", 7),
     "loss.device2": ("loss", "train", 2),

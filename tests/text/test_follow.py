@@ -15,6 +15,7 @@ from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import to_json
 from tputui.telemetry.journal import JournalWriter
+from tputui.telemetry.logged_values import CONSOLE, LoggedColumns, values_logged
 from tputui.text.lines import LineWriter, follow, write_line
 from tputui.text.show_page import show_text
 
@@ -222,3 +223,22 @@ def test_a_stream_without_unicode_gets_escapes(recorded_run: Path) -> None:
 def test_json_of_an_event_is_that_of_the_journal() -> None:
     event = ev.WarningRaised(t=T0, text="x")
     assert to_json(event) == {"k": "WarningRaised", "t": T0, "text": "x"}
+
+
+def test_values_that_a_command_logged_make_one_line_a_second() -> None:
+    events: list[ev.Event] = [opened(T0, "logs")]
+    for tenth in range(31):
+        t = T0 + 1 + tenth / 10
+        loss, accuracy = ([value] for value in (1 / (tenth + 1), tenth / 30))
+        events.append(values_logged(t, "loss", "train", "loss", CONSOLE, LoggedColumns(loss, [tenth], None, None)))
+        events.append(values_logged(t, "acc", "valid", "acc", CONSOLE, LoggedColumns(accuracy, [tenth], None, None)))
+    events.append(ev.TrainingEnded(t=T0 + 9, outcome="done", step=30, reason="over"))
+    writer = LineWriter()
+    lines = [line for seq, event in enumerate(events) for line in writer.lines("logs-0", seq, event)]
+    found = [line for line in lines if line.startswith("step ")]
+    assert found == [
+        "step 0  loss 1.0000, valid acc 0.0000  (from console)",
+        "step 10  loss 0.0909, valid acc 0.3333  (from console)",
+        "step 20  loss 0.0476, valid acc 0.6667  (from console)",
+        "step 30  loss 0.0323, valid acc 1.0000  (from console)",
+    ]

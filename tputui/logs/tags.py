@@ -106,7 +106,8 @@ def meaning_of(tag: str) -> TagMeaning:
     rest, core = _without_core(tag)
     if _TEST.fullmatch(rest):
         return TagMeaning(rest, "valid", core)
-    parts = [part for part in rest.split("/") if part]
+    # `add_scalars` repeats the tag in the name of a folder.
+    parts = [part for part, _ in itertools.groupby(rest.split("/")) if part]
     split: Split | None = None
     for place, part in enumerate(parts):
         split = _SPLITS.get(part.lower())

@@ -149,7 +149,8 @@ class ProcessLog(StateStruct, dict=True):
 
     def _epoch_ended(self, event: ev.EpochEnded, _: int) -> None:
         figures = fmt.meters_line(event.train, event.valid, event.scores)
-        self.add_line(event.t, f"epoch {event.epoch} ended: {figures}")
+        has_figures = bool(event.train or event.valid or event.scores)
+        self.add_line(event.t, f"epoch {event.epoch} ended{f': {figures}' if has_figures else ''}")
         if event.best:
             self.marks.add("best", event.t, event.step, f"epoch {event.epoch} is the best so far: {figures}")
 

@@ -36,7 +36,10 @@ class LoggedLine:
         """Whether a line is printed before an event: the events of one look at the logs, which have the same time, make
         one line."""
         has_values = bool(self._values) or self.loss_step > 0
-        return has_values and event.t > self._t and event.t - self._printed_t >= INTERVAL_S
+        is_due = has_values and event.t > self._t and event.t - self._printed_t >= INTERVAL_S
+        if is_due:
+            self._printed_t = event.t
+        return is_due
 
     def add(self, event: ev.Event) -> None:
         """Adds the values of an event."""
@@ -71,5 +74,4 @@ class LoggedLine:
             "(from console)" if self._sources == {CONSOLE} else "",
         ]
         self._values, self._sources, self.loss_step = {}, set(), 0
-        self._printed_t = self._t
         return self._t, "  ".join(column for column in columns if column)

@@ -178,7 +178,8 @@ def _pace(snapshot: Snapshot) -> str:
     parts = []
     if snapshot.step_s is not None:
         parts.append(f"{fmt.duration(snapshot.step_s)}/step")
-        parts.append(fmt.rate(snapshot.examples_per_s, "examples"))
+        if snapshot.examples_per_s is not None:
+            parts.append(fmt.rate(snapshot.examples_per_s, "examples"))
     if snapshot.eta_s is not None:
         parts.append(f"{fmt.whole(snapshot.eta_s)} to go")
     return "  ".join(parts)
