@@ -193,7 +193,7 @@ class LineWriter:
             [f"epoch {event.epoch}{of_epochs}", f"step {event.step}{of_steps}", self._loss(event.step)],
             [
                 f"{fmt.duration(event.step_s)}/step",
-                fmt.rate(event.examples_per_s, "examples"),
+                fmt.rate(event.examples_per_s, "examples") if not math.isnan(event.examples_per_s) else "",
                 f"eta {fmt.whole(eta)}" if eta is not None else "",
             ],
         )
