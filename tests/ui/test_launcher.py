@@ -169,9 +169,9 @@ def test_choices_can_be_cycled(place: Path) -> None:
 
 
 def test_cursor_moves_between_fields(place: Path) -> None:
-    steps = [("end", "stall.policy"), ("home", "name"), ("down", "task"), ("down", "epochs"), ("up", "task"),
+    steps = [("end", "alerts.targets"), ("home", "name"), ("down", "task"), ("down", "epochs"), ("up", "task"),
              ("up", "name"), ("tab", "data.batch_per_core"), ("tab", "model.channels"),
-             ("shift+tab", "data.batch_per_core"), ("end", "stall.policy"), ("home", "name")]  # fmt: skip
+             ("shift+tab", "data.batch_per_core"), ("end", "alerts.targets"), ("home", "name")]  # fmt: skip
 
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)

@@ -184,6 +184,8 @@ def _check_log(log: ProcessLog) -> None:
     for line in log.logs:
         _need(line.source in (TOOL, log.printed_by), "a log line is of another process")
         _need(len(line.text) <= LOG_CHARS_MAX + _SHORTENED, "a log line is too long")
+    _need(log.num_alerts >= len(log.alerts), "it has more alerts than were added")
+    _need(_finite(alert.t for alert in log.alerts), "an alert has no time")
     for kind, recent in log.marks.of_kind.items():
         _check_marks(kind, recent)
 

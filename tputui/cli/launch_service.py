@@ -11,7 +11,7 @@ from threading import Event
 
 from tputui import config
 from tputui.check_result import CheckResult, TaskDescription
-from tputui.cli import script
+from tputui.cli import alert_options, script
 from tputui.cli.console import CommandError
 from tputui.cli.data import list_sets
 from tputui.cli.launch import (
@@ -65,9 +65,12 @@ class EngineLaunchService:
         """Checks a configuration on this machine. Raises `LaunchError`."""
         try:
             if config.is_script(launch.tables):
-                script.prepared(config.script_from_builtins(dict(launch.tables), launch.source), launch.source)
+                of_script = config.script_from_builtins(dict(launch.tables), launch.source)
+                alert_options.check(of_script.alerts, launch.source, environ=self._environ)
+                script.prepared(of_script, launch.source)
                 return CheckResult(problems=[], facts={})
             loaded = config.from_builtins(dict(launch.tables), launch.source)
+            alert_options.check(loaded.alerts, launch.source, environ=self._environ)
             resume = last_checkpoint(launch.resume) if launch.resume is not None else None
             call = partial(call_engine, stop=stop)
             return request_check(loaded, launch.source, resume, memory=memory, call=call)
@@ -86,6 +89,7 @@ class EngineLaunchService:
             if of_script:
                 return self._start_script(launch)
             loaded = config.from_builtins(dict(launch.tables), launch.source)
+            alert_options.check(loaded.alerts, launch.source)
             resume = last_checkpoint(launch.resume) if launch.resume is not None else None
             check_with_engine(loaded, launch.source, resume)
             run_dir = create_run(
@@ -103,6 +107,7 @@ class EngineLaunchService:
 
     def _start_script(self, launch: Launch) -> Path:
         loaded = config.script_from_builtins(dict(launch.tables), launch.source)
+        alert_options.check(loaded.alerts, launch.source)
         command = script.prepared(loaded, launch.source)
         argv = list(launch.argv)
         run_dir = script.create_run(

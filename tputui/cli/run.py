@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tputui import config
-from tputui.cli import launch, open_run, script
+from tputui.cli import alert_options, launch, open_run, script
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -48,6 +48,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--name", metavar="NAME", help="name of the run (default time and task)")
     parser.add_option("--resume", metavar="RUN", help="resume from the last checkpoint of RUN")
     parser.add_option("--detach", action="store_true", help="start the run, print its name and exit")
+    alert_options.add_alert_options(parser)
     open_run.add_view_options(parser)
     parser.suggest_set(config.keys_by_name())
 
@@ -110,9 +111,11 @@ def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
     if args.command is not None:
         return None
     try:
-        return config.load_tables(Path(args.config), args.set)
+        tables = config.load_tables(Path(args.config), args.set)
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
+    alerts = alert_options.with_options(tables.get("alerts"), args)
+    return tables if alerts is None else {**tables, "alerts": alerts}
 
 
 def _create_script_run(
@@ -120,7 +123,7 @@ def _create_script_run(
 ) -> tuple[UserCommand, Path]:
     """Checks a command and creates the directory of its run. Raises `CommandError`."""
     if tables is None:
-        loaded, source = script.from_words(args.command), "run"
+        loaded, source = script.from_words(args.command, alert_options.with_options(None, args)), "run"
     else:
         _refuse_resume(args)
         source = args.config
@@ -128,6 +131,7 @@ def _create_script_run(
             loaded = config.script_from_builtins(tables, source, args.set)
         except config.ConfigError as error:
             raise CommandError(ExitCode.USAGE, str(error)) from None
+    alert_options.check(loaded.alerts, source, args.set)
     command = script.prepared(loaded, source)
     path = args.config or shlex.join(loaded.script.command)
     run_dir = script.create_run(parent, loaded, command, config_path=path, name=args.name, argv=argv)
@@ -140,6 +144,7 @@ def _checked(args: argparse.Namespace, parent: Path, tables: dict[str, Any]) -> 
         loaded = config.from_builtins(tables, args.config, args.set)
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
+    alert_options.check(loaded.alerts, args.config, args.set)
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from tputui import config
 from tputui.cli import launch
 from tputui.cli.console import CommandError
@@ -18,12 +20,13 @@ from tputui.supervise.command import UserCommand, environment
 from tputui.telemetry import redaction
 
 
-def from_words(words: Sequence[str]) -> config.ScriptRun:
-    """The configuration of the command after `tputui run --`. Raises `CommandError`."""
+def from_words(words: Sequence[str], alerts: object = None) -> config.ScriptRun:
+    """The configuration of the command after `tputui run --`, with a table of alerts. Raises `CommandError`."""
     if not words or not words[0]:
         words_missing = "there is no command after --, such as `tputui run -- python train.py`"
         raise CommandError(ExitCode.USAGE, f"run: {words_missing}")
-    return config.ScriptRun(script=config.ScriptConfig(command=list(words)))
+    table = msgspec.convert(alerts, config.AlertsConfig) if alerts is not None else config.AlertsConfig()
+    return config.ScriptRun(script=config.ScriptConfig(command=list(words)), alerts=table)
 
 
 def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | None = None) -> UserCommand:

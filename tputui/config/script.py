@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.config.tables import Table
+from tputui.config.tables import AlertsConfig, Table
 
 SCRIPT = "script"
 """Name of the table."""
@@ -78,6 +78,8 @@ class ScriptRun(Table, frozen=True, kw_only=True):
 
     script: ScriptConfig
     """A command of your own."""
+    alerts: AlertsConfig = msgspec.field(default_factory=AlertsConfig)
+    """Alerts: conditions on the run, and where a message goes when one begins to hold."""
 
 
 SCRIPT_TABLES: dict[str, type[Table]] = {
@@ -85,6 +87,7 @@ SCRIPT_TABLES: dict[str, type[Table]] = {
     SCRIPT: ScriptConfig,
     f"{SCRIPT}.tags": TagsConfig,
     f"{SCRIPT}.console": ConsoleConfig,
+    "alerts": AlertsConfig,
 }
 """The tables of such a file; the top of the file under an empty name."""
 

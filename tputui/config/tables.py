@@ -179,6 +179,19 @@ class StallConfig(Table, frozen=True, kw_only=True):
     timeline; `save-stop` also requests save and stop, and kills the run after two minutes; `continue` does nothing."""
 
 
+class AlertsConfig(Table, frozen=True, kw_only=True):
+    """Alerts: conditions on the run, and where a message goes when one begins to hold."""
+
+    on: tuple[str, ...] = ()
+    """Conditions, such as `"failed"`, `"stalled"`, `"non-finite"`, `"valid.loss > 3"`, `"no improvement for 5 epochs"`
+    or `"done"`. Each raises one alert when it begins to hold, and may raise another after it has not held for a
+    minute."""
+    targets: tuple[str, ...] = ("bell",)
+    """Where alerts go: `"bell"` (terminals that show the run), `"command:PROGRAM ARGUMENTS"`, `"https://..."` (a
+    webhook that receives JSON), `"env:NAME"` (a webhook whose address is in an environment variable), or
+    `"apprise:env:NAME"`."""
+
+
 class RunConfig(Table, frozen=True, kw_only=True):
     """The configuration of a run."""
 
@@ -205,6 +218,8 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """Handling of NaN or infinite losses and gradients."""
     stall: StallConfig = msgspec.field(default_factory=StallConfig)
     """When the run counts as stalled, and what to do then."""
+    alerts: AlertsConfig = msgspec.field(default_factory=AlertsConfig)
+    """Alerts: conditions on the run, and where a message goes when one begins to hold."""
 
     def on_cores(self, num_cores: int) -> RunConfig:
         """A copy with `num_cores` in place of `device.cores = "all"`; itself if the cores are set."""
@@ -286,6 +301,7 @@ TABLES: dict[str, type[Table]] = {
     "report": ReportConfig,
     "non_finite": NonFiniteConfig,
     "stall": StallConfig,
+    "alerts": AlertsConfig,
 }
 """Tables that are checked here; `[model]` belongs to the task."""
 

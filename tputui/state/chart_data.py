@@ -125,6 +125,23 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """The core concerned, if it is a single one."""
 
 
+class AlertView(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert of the run, and to which of its targets it was sent."""
+
+    t: float
+    """Unix time at which its condition began to hold."""
+    condition: str
+    text: str
+    """One sentence."""
+    step: int
+    bell: bool
+    """Whether viewers in a terminal ring its bell."""
+    delivered: list[str] = []
+    """Kinds of the targets that it was delivered to."""
+    failed: list[str] = []
+    """Kinds of the targets that it could not be delivered to."""
+
+
 class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
     """When an epoch began."""
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import Mark, MarkKind
+from tputui.state.chart_data import AlertView, Mark, MarkKind
 from tputui.state.snapshot import LogLine
 from tputui.state.state_struct import METRICS_MAX, Count, Metric, Recent, StateStruct
 from tputui.telemetry import events as ev
@@ -22,6 +22,9 @@ from tputui.telemetry.events import StepsRecorded, XlaMetricsRead
 LOG_LINES_MAX = 2_000
 LOG_CHARS_MAX = 4_000
 WARNINGS_MAX = 256
+ALERTS_MAX = 64
+"""Newest alerts that are stored."""
+_TARGETS_MAX = 32
 TOOL = "tputui"
 """Source of lines that tputui itself writes."""
 
@@ -101,6 +104,9 @@ class ProcessLog(StateStruct, dict=True):
     """Lines ever added, including those dropped from `logs`."""
     warnings: Annotated[list[str], msgspec.Meta(max_length=WARNINGS_MAX)] = msgspec.field(default_factory=list)
     marks: Marks = msgspec.field(default_factory=Marks)
+    alerts: Annotated[list[AlertView], msgspec.Meta(max_length=ALERTS_MAX)] = msgspec.field(default_factory=list)
+    num_alerts: Count = 0
+    """Alerts ever added."""
 
     def __post_init__(self) -> None:
         self.name = ""
@@ -218,6 +224,36 @@ class ProcessLog(StateStruct, dict=True):
         self.add_line(event.t, f"stalled: {event.text}", "warning")
         self.marks.add("stall", event.t, event.step, event.text)
 
+    def _alert_raised(self, event: ev.AlertRaised, step: int) -> None:
+        self.warn(event.t, f"alert: {event.text}", event.step)
+        self.num_alerts += 1
+        if len(self.alerts) >= ALERTS_MAX:
+            del self.alerts[0]
+        condition, text = event.condition[:LOG_CHARS_MAX], event.text[:LOG_CHARS_MAX]
+        view = AlertView(t=self.logs[-1].t, condition=condition, text=text, step=event.step, bell=event.bell)
+        self.alerts.append(view)
+
+    def _alert_delivered(self, event: ev.AlertDelivered, _: int) -> None:
+        after = f" after {event.attempts} attempts" if event.attempts > 1 else ""
+        self.add_line(event.t, f"alert delivered to {event.target}{after}: {event.condition}")
+        self._settle_alert(event.condition, event.target, failed=False)
+
+    def _alert_failed(self, event: ev.AlertFailed, step: int) -> None:
+        text = f"alert not delivered to {event.target}: {event.condition}: {event.why}"
+        self.add_warning(text[:LOG_CHARS_MAX])
+        self.warn(event.t, text, step)
+        self._settle_alert(event.condition, event.target, failed=True)
+
+    def _settle_alert(self, condition: str, target: str, *, failed: bool) -> None:
+        """Adds the target to the newest alert of a condition."""
+        places = [index for index, alert in enumerate(self.alerts) if alert.condition == condition[:LOG_CHARS_MAX]]
+        if not places:
+            return
+        alert = self.alerts[places[-1]]
+        targets = [*(alert.failed if failed else alert.delivered), target[:TEXT_CHARS_MAX]][:_TARGETS_MAX]
+        changed = {"failed": targets} if failed else {"delivered": targets}
+        self.alerts[places[-1]] = msgspec.structs.replace(alert, **changed)
+
     def _non_finite_found(self, event: ev.NonFiniteFound, step: int) -> None:
         self.add_warning(event.text)
         self.add_line(event.t, event.text, "warning")
@@ -251,6 +287,9 @@ LOGGED: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
     ev.StacksTaken: ProcessLog._stacks_taken,
     ev.StallFound: ProcessLog._stall_found,
     ev.NonFiniteFound: ProcessLog._non_finite_found,
+    ev.AlertRaised: ProcessLog._alert_raised,
+    ev.AlertDelivered: ProcessLog._alert_delivered,
+    ev.AlertFailed: ProcessLog._alert_failed,
     ev.TrainingEnded: ProcessLog._training_ended,
     ev.RunEnded: ProcessLog._run_ended,
 }

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from tputui.state.chart_data import (
+    AlertView,
     CoreColumn,
     EpochStart,
     LoggedView,
@@ -413,13 +414,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """In order of time, training and validation apart; at most 512 of each. Final values are in `epochs`."""
     details: RunDetails = RunDetails()
     logged: list[LoggedView] = []
+    alerts: list[AlertView] = []
+    """The newest ones, oldest first."""
 
     @property
     def newest_loss(self) -> float | None:
-        """Training loss of the newest step, as the mean over the cores: what every view shows as "the loss".
-
-        NaN if the loss of a core is NaN or infinite; None before the first report.
-        """
+        """Training loss of the newest step: its mean over the cores; NaN if one is not finite, None if unknown."""
         losses = [core.loss for core in self.cores if core.loss is not None]
         if losses:
             return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan

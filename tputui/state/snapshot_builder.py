@@ -138,6 +138,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         stacks=process_stacks.stacks(state, requests),
         details=_details(state, context.details),
         logged=history.logged(state),
+        alerts=timeline.alerts(state),
     )
 
 

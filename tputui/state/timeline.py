@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import EpochStart, Mark, MarkKind, Segment
+from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import ProcessState, Receipts
@@ -48,6 +48,11 @@ def marks(
         return with_step, count
     placed = _placed(others, plan, loss)
     return sorted([*with_step, *placed], key=lambda mark: mark.t), count + len(others) - len(without_step)
+
+
+def alerts(state: RunState) -> list[AlertView]:
+    """The newest alerts, oldest first."""
+    return sorted((alert for process in state.in_order for alert in process.log.alerts), key=lambda alert: alert.t)
 
 
 def epoch_starts(state: RunState) -> list[EpochStart]:

@@ -64,6 +64,8 @@ class Script:
         self._stacks = PythonStacks(pid, self._logs.writer, self._record_stacks)
         self._quiet = QuietCheck(time.monotonic())
         self._ended = False
+        self.silence: str | None = None
+        """For how long the command has been silent, if that is unusual."""
         self.refused: set[str] = set()
         """Ids of the requests that were refused."""
 
@@ -82,6 +84,7 @@ class Script:
         self._stacks.poll(tick, self.newest_step)
         activity = (self._collector.num_lines, self._collector.num_values, self.newest_step)
         why = self._quiet.check(activity, tick)
+        self.silence = (why or self.silence) if self._quiet.is_reported else None
         if why is not None:
             self._reporter.emit(ev.StallFound(t=now, text=why, step=self.newest_step, policy="notify"))
 
@@ -180,20 +183,21 @@ class QuietCheck:
         self._seen: object = None
         self._since = tick
         self._intervals: deque[float] = deque(maxlen=_INTERVALS_KEPT)
-        self._is_reported = False
+        self.is_reported = False
+        """Whether the present silence was reported."""
 
     def check(self, activity: object, tick: float) -> str | None:
         """A sentence if the silence has become too long. `activity` differs from the last call's after any output."""
         if activity != self._seen:
             if self._seen is not None:
                 self._intervals.append(tick - self._since)
-            self._seen, self._since, self._is_reported = activity, tick, False
+            self._seen, self._since, self.is_reported = activity, tick, False
             return None
         usual_s = median(self._intervals) if self._intervals else 0.0
         quiet_s = tick - self._since
-        if self._is_reported or quiet_s < max(QUIET_MIN_S, QUIET_TIMES * usual_s):
+        if self.is_reported or quiet_s < max(QUIET_MIN_S, QUIET_TIMES * usual_s):
             return None
-        self._is_reported = True
+        self.is_reported = True
         before = f"; the median before was {fmt.duration(usual_s)}" if self._intervals else ""
         return f"the command has printed no output and logged no value for {fmt.whole(quiet_s)}{before}"
 

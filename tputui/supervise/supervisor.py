@@ -14,9 +14,14 @@ import sys
 import time
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tputui.cache.cache_writer import CacheWriter, Frame
 from tputui.exit_codes import ExitCode
+from tputui.state.conditions import InvalidCondition
 from tputui.supervise import spawn
+from tputui.supervise.alert_targets import InvalidTarget
+from tputui.supervise.alerts import AlertRules, Alerts
 from tputui.supervise.command import UserCommand
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
@@ -64,7 +69,11 @@ class Supervisor:
         writer = f"worker-{host_index}"
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
-        self._worker_state = WorkerState(self._run_dir, writer, of_command=command is not None)
+        rules = self._alert_rules()
+        self._worker_state = WorkerState(
+            self._run_dir, writer, of_command=command is not None, measured=rules is not None
+        )
+        self._alerts = self._alerts_by(rules) if rules is not None else None
         self._cache_writer = CacheWriter(self._run_dir, journals_of(host_index))
         self._escalation = Escalation(self._timing)
         reported = f"logs-{host_index}" if command else writer
@@ -81,6 +90,8 @@ class Supervisor:
         self._inbox = requests.Inbox(self._run_dir)
         self._requests: list[requests.Request] = []
         self._killed = False
+        self._terminated = False
+        """Whether SIGTERM came."""
         self._exited: ev.WorkerExited | None = None
         self._journal_failure: str | None = None
         self._warned: str | None = None
@@ -134,6 +145,7 @@ class Supervisor:
         while not _has_exited(worker.pid):
             for number in pipe.wait(self._timing.tick_s):
                 if number == signal.SIGTERM:
+                    self._terminated = True
                     self._submit(self._escalation.on_sigterm(time.monotonic()), worker.pid)
             self._tick(worker.pid)
             if time.monotonic() >= sample_due:
@@ -167,6 +179,7 @@ class Supervisor:
                 self._script.poll(time.time(), time.monotonic())
         except OSError as error:
             self._warn_once(f"the run's files cannot be read: {error.strerror or error}")
+        self._check_alerts()
         due = self._escalation.due(time.monotonic())
         if due == "stop_now":
             self._submit(due, worker_pid, by="no end after the request to stop" if self._script else "SIGTERM")
@@ -181,6 +194,34 @@ class Supervisor:
         self._log_journal_failure()
         self._cache_writer.poll()
         self._log_cache_failure()
+
+    def _alert_rules(self) -> AlertRules | None:
+        """The alerts of the run; None if there are none. Those of another host's run are raised by the first host."""
+        try:
+            rules = AlertRules.of(self._manifest.config)
+        except (InvalidTarget, InvalidCondition) as error:
+            _log_line(f"there will be no alerts, because [alerts] is not valid: {error}")
+            return None
+        return rules if rules.conditions and self._host_index == 0 else None
+
+    def _alerts_by(self, rules: AlertRules) -> Alerts:
+        return Alerts(self._run_dir, self._manifest, rules, self._worker_state, self._reporter.emit, _log_line)
+
+    def _check_alerts(self, ended: ev.RunEnded | None = None) -> None:
+        """Raises and reports alerts; with the end event, those of the end too. No error of them may end the run."""
+        if self._alerts is None:
+            return
+        try:
+            if ended is not None:
+                self._worker_state.read()
+                self._worker_state.add(self._reporter.writer, ended)
+                self._alerts.finish(ended, time.monotonic(), terminated=self._terminated)
+            else:
+                silence = self._script.silence if self._script is not None else None
+                self._alerts.check(time.time(), time.monotonic(), silence=silence)
+        except Exception as error:
+            self._alerts = None
+            self._warn(f"there are no more alerts, because of a bug in tputui: {type(error).__name__}: {error}")
 
     def _record_stacks(self, taken: ev.Event) -> None:
         self._worker_state.add(self._reporter.writer, taken)
@@ -262,15 +303,16 @@ class Supervisor:
 
     def _end(self, ending: RunEnding) -> ExitCode:
         """Writes the end event, closes the files and seals the journals. Returns the exit code of the run."""
-        self._reporter.emit(
-            ev.RunEnded(
-                t=time.time(),
-                outcome=ending.outcome,
-                exit_code=int(ending.exit_code),
-                reason=ending.reason,
-                training_ended=self._script is not None or self._worker_state.training_ended is not None,
-            )
+        ended = ev.RunEnded(
+            t=time.time(),
+            outcome=ending.outcome,
+            exit_code=int(ending.exit_code),
+            reason=ending.reason,
+            training_ended=self._script is not None or self._worker_state.training_ended is not None,
         )
+        # Before the end event, which is the last one: viewers leave when they have read it.
+        self._check_alerts(ended)
+        self._reporter.emit(replace(ended, t=time.time()))
         if not self._reporter.flush(self._timing.end_record_s):
             _log_line(f"the end event could not be written: {self._reporter.failure}")
         self._reporter.close()

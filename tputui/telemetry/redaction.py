@@ -101,6 +101,11 @@ def names_secret(name: str, value: str) -> bool:
     return least is not None and _RANDOM.fullmatch(value) is not None and len(_CHANGES.findall(value)) >= least
 
 
+def looks_random(word: str) -> bool:
+    """Whether a word looks like a generated key: long, with several changes between letters and digits."""
+    return _RANDOM.fullmatch(word) is not None and len(_CHANGES.findall(word)) >= _VAGUE_NAMES["key"]
+
+
 def masked_text(text: str) -> str:
     """The text with its secrets masked: tokens, PEM keys, credentials in URLs, `password=...`."""
     small = text.lower()

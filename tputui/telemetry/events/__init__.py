@@ -12,6 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from tputui.telemetry.events.run import (
+    AlertDelivered,
+    AlertFailed,
+    AlertRaised,
     FailureRaised,
     FailureReported,
     HeartbeatSent,
@@ -124,6 +127,9 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     StacksTaken,
     StallFound,
     NonFiniteFound,
+    AlertRaised,
+    AlertDelivered,
+    AlertFailed,
     TrainingEnded,
     RunEnded,
 )
@@ -137,6 +143,9 @@ __all__ = [
     "INT_MAX",
     "JITTER_S",
     "T_MAX",
+    "AlertDelivered",
+    "AlertFailed",
+    "AlertRaised",
     "CheckpointDropped",
     "CheckpointSaved",
     "CodeFrame",

@@ -216,6 +216,41 @@ class StallFound(Event, frozen=True, kw_only=True, tag=True):
     """The configured action: `notify` or `save-stop`."""
 
 
+class AlertRaised(Event, frozen=True, kw_only=True, tag=True):
+    """A condition of `[alerts]` began to hold. The supervisor then sends the alert to its targets."""
+
+    condition: str
+    """The condition, as the user wrote it."""
+    text: str
+    """One sentence: run, condition and place in training."""
+    step: Int
+    """Newest step done."""
+    bell: bool = False
+    """Whether viewers in a terminal ring its bell and show a notification."""
+
+
+class AlertDelivered(Event, frozen=True, kw_only=True, tag=True):
+    """An alert was delivered to a target."""
+
+    condition: str
+    """The condition of the alert."""
+    target: str
+    """Kind of the target: `command`, `webhook` or `apprise`. Its address is not recorded."""
+    attempts: Int
+    """Number of attempts that it took."""
+
+
+class AlertFailed(Event, frozen=True, kw_only=True, tag=True):
+    """An alert could not be delivered to a target, and is not tried again."""
+
+    condition: str
+    """The condition of the alert."""
+    target: str
+    """Kind of the target: `command`, `webhook` or `apprise`. Its address is not recorded."""
+    why: str
+    """The error of the last attempt, in one sentence."""
+
+
 class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
     """Training failed."""
 

@@ -1,0 +1,183 @@
+"""Alerts of real runs of a user's command: conditions, targets, retries, secrets, and wrong configurations."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.helpers import DEADLINE_S, CommandResult, tputui
+from tests.supervise.harness import events_in
+from tputui.session import session
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+
+SECRET = "zq81hTTw77KpLx92mmVd"
+TRAIN = """
+import csv, time
+with open("metrics.csv", "w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(["step", "loss", "val_loss"])
+    for step in range(1, 31):
+        writer.writerow([step, 1 / step, 4.0 if step > 5 else 1.0])
+        file.flush()
+        time.sleep(0.1)
+"""
+
+
+class Hook(HTTPServer):
+    """A webhook on the loopback interface that answers its first requests with an error."""
+
+    def __init__(self, refusals: int = 0, code: int = 503) -> None:
+        self.refusals = refusals
+        self.code = code
+        self.received: list[dict[str, Any]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """Its address, with a secret in the path."""
+        return f"http://127.0.0.1:{self.server_port}/{SECRET}"
+
+    def close(self) -> None:
+        """Stops it."""
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Hook
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        refused = self.server.refusals > 0
+        self.server.refusals -= 1
+        if not refused:
+            self.server.received.append({"path": self.path, **json.loads(body)})
+        self.send_response(self.server.code if refused else 204, f"no {SECRET}" if refused else None)
+        if refused and 300 <= self.server.code < 400:
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Prints nothing."""
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    server = Hook(refusals=1)
+    yield server
+    server.close()
+
+
+def run(folder: Path, *words: str, **env: str) -> CommandResult:
+    return tputui(
+        "--runs-dir", folder / "runs", "run", "--no-ui", "--name", "a", *words, cwd=folder, deadline_s=DEADLINE_S, **env
+    )
+
+
+def test_alerts_are_raised_retried_and_delivered_without_a_viewer_or_a_secret(tmp_path: Path, hook: Hook) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "train.toml").write_text(
+        f"""
+[script]
+command = [{json.dumps(sys.executable)}, "train.py"]
+
+[alerts]
+on = ["valid.loss > 3", "failed"]
+targets = ["env:ALERT_URL"]
+"""
+    )
+    out = tmp_path / "alerts.txt"
+    result = run(
+        tmp_path, "--alert", "done", "--alert-to", f"command:sh -c 'echo \"$TPUTUI_ALERT\" >> {out}'", "train.toml",
+        ALERT_URL=hook.address,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    run_dir = tmp_path / "runs" / "a"
+
+    raised = events_in(run_dir, "supervisor-0", ev.AlertRaised)
+    assert [event.condition for event in raised] == ["valid.loss > 3", "done"]
+    assert [(one["path"], one["condition"], one["state"]) for one in hook.received] == [
+        (f"/{SECRET}", "valid.loss > 3", "running"),
+        (f"/{SECRET}", "done", "done"),
+    ]
+    first = hook.received[0]
+    assert (first["run"], first["run_dir"], first["metrics"]["valid.loss"]) == ("a", str(run_dir), 4.0)
+    assert first["text"].startswith("a: valid.loss > 3 (valid.loss 4.0")
+    assert first["text"] in result.out
+    delivered = events_in(run_dir, "supervisor-0", ev.AlertDelivered)
+    by_webhook = {event.condition: event.attempts for event in delivered if event.target == "webhook"}
+    assert by_webhook == {"valid.loss > 3": 2, "done": 1}
+    assert out.read_text().splitlines() == [event.text for event in raised]
+
+    snapshot = session.load(run_dir)
+    assert [(alert.condition, sorted(alert.delivered)) for alert in snapshot.alerts] == [
+        ("valid.loss > 3", ["command", "webhook"]),
+        ("done", ["command", "webhook"]),
+    ]
+    assert any(mark.text.startswith("alert: a: valid.loss > 3") for mark in snapshot.marks)
+    assert not [path for path in run_dir.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert SECRET not in result.out + result.err
+
+
+def test_failing_target_is_reported_after_the_failure_of_the_command(tmp_path: Path) -> None:
+    server = Hook(refusals=9, code=308)
+    try:
+        result = run(
+            tmp_path, "--alert", "failed", "--alert", "done", "--alert-to", "env:ALERT_URL",
+            "--", sys.executable, "-c", "raise SystemExit(9)", ALERT_URL=server.address,
+        )  # fmt: skip
+    finally:
+        server.close()
+    assert result.code == 3
+    assert "warning: alert: a failed: the command ended by exit code 9" in result.out
+    assert (
+        "alert not delivered to webhook: failed: the server answered 308, a redirect, which is not followed"
+        in result.out
+    )
+    assert server.received == []
+    run_dir = tmp_path / "runs" / "a"
+    (alert,) = session.load(run_dir).alerts
+    assert (alert.condition, alert.failed, alert.delivered) == ("failed", ["webhook"], [])
+    assert not [path for path in run_dir.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("alerts", "words", "sentence"),
+    [
+        ('on = ["vlaid loss"]', [], 'train.toml: alerts.on[0]: "vlaid" is neither a state'),
+        ('on = ["done"]\ntargets = ["bell", "slack"]', [], 'train.toml: alerts.targets[1]: "slack" is not a target'),
+        ('targets = ["env:NO_SUCH_URL"]', [], "train.toml: alerts.targets[0]: the environment variable NO_SUCH_URL"),
+        ('targets = ["command:no-such-program-x"]', [], "train.toml: alerts.targets[0]: the program"),
+        (f'targets = ["https://example.com/{SECRET}"]', [], "train.toml: alerts.targets[0]: this looks like a secret"),
+        ('when = ["done"]', [], 'train.toml: [alerts] has no key "when"'),
+        ("on = 3", [], "train.toml: alerts.on: expected `array`"),
+        ("", ["--set", 'alerts.on=["x y"]'], '--set alerts.on=["x y"]: alerts.on[0]: "x" is neither'),
+        ("", ["--alert", "loss >"], "argument --alert: the condition ends where a number is expected"),
+        ("", ["--alert-to", f"https://example.com/{SECRET}"], "argument --alert-to: this looks like a secret"),
+    ],
+)
+def test_wrong_alerts_are_one_sentence_before_the_start(
+    tmp_path: Path, alerts: str, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tputui.cli.main import main
+
+    path = tmp_path / "train.toml"
+    path.write_text(f'[script]\ncommand = ["true"]\n\n[alerts]\n{alerts}\n')
+    assert main(["--runs-dir", str(tmp_path / "runs"), "run", *words, str(path)]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error.replace(f"{tmp_path}/", "")
+    assert len(error.splitlines()) == 1
+    assert SECRET not in error
+    assert not (tmp_path / "runs").exists() or rundir.listing(tmp_path / "runs") == []
