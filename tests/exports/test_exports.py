@@ -128,7 +128,7 @@ def test_existing_folder_is_not_overwritten_and_an_error_leaves_nothing(run_dir:
         (["--to", "csv", "--out", "taken"], "taken already exists; choose another --out"),
         (["--to", "csv", "--out", "no/where"], "no: no such directory"),
         (["--to", "csv", "--weights", "best"], "--weights is not available with --to csv"),
-        (["--out", "x"], "--out needs --to csv, jsonl, parquet or tensorboard"),
+        (["--out", "x"], "--out needs --to csv, jsonl, parquet, tensorboard or html"),
     ):
         answer = tputui("export", run_dir, *words, cwd=tmp_path / "work")
         assert answer.code == 2

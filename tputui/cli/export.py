@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from tputui import __version__
 from tputui import formatting as fmt
 from tputui.cli import predict
 from tputui.cli.arguments import chosen_run
@@ -20,11 +21,13 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.exports import tables, tensorboard
 from tputui.exports.rows import RunRows
+from tputui.session import session
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Writes the recorded data of a run for other programs: with --to csv, jsonl or parquet a folder of
 tables (every step of every core, every metric, epochs, events), with --to tensorboard a folder for TensorBoard. The
-default folder is RUN-FORM in the current directory. Values are exact, and times are those of the run.
+default folder is RUN-FORM in the current directory. Values are exact, and times are those of the run. With --to html
+one file, RUN.html, that any browser shows offline: state, charts, tables, failure report and the end of the log.
 
 Otherwise writes the weights of a run as a plain state dict, for torch.load(FILE, weights_only=True) and
 load_state_dict, or as .safetensors if that package is installed. The file is read back and compared. A JSON file
@@ -35,7 +38,7 @@ EXIT_CODES = exit_codes(
     USAGE="no such run, no weights, no such directory, or an existing file or folder that export did not write",
     ENVIRONMENT="a package is missing: torch or numpy for weights, polars for Parquet",
 )
-FORMS = ("csv", "jsonl", "parquet", "tensorboard")
+FORMS = ("csv", "jsonl", "parquet", "tensorboard", "html")
 MANIFEST = "run.json"
 
 
@@ -48,7 +51,9 @@ def add_arguments(parser: Parser) -> None:
         help=f"{', '.join(FORMS)}: the recorded data; otherwise the file of the weights (default "
         f"{predict.EXPORT_NAME} in the run directory)",
     )
-    parser.add_option("--out", metavar="DIR", help="folder for the recorded data; must not exist, or be empty")
+    parser.add_option(
+        "--out", metavar="PATH", help="folder (with html: file) for the recorded data; must not exist, or be empty"
+    )
     parser.add_option("--weights", metavar="best|last|PATH", help="which weights of the run (default best, else last)")
     parser.add_option("--json", action="store_true", help="print one JSON object")
 
@@ -62,6 +67,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.weights is not None:
         raise CommandError(ExitCode.USAGE, f"--weights is not available with --to {args.to}")
     run_dir = chosen_run(args)
+    if args.to == "html":
+        return _write_page(run_dir, Path(args.out or f"{run_dir.name}.html"), as_json=args.json)
     target = Path(args.out) if args.out is not None else Path(f"{run_dir.name}-{args.to}")
     rows = RunRows(run_dir)
     try:
@@ -82,6 +89,31 @@ def run(args: argparse.Namespace) -> ExitCode:
     else:
         said = ", ".join(f"{number:,} {name}" for name, number in counts.items())
         say(fmt.inert(f"{target}: {said}"))
+    return ExitCode.DONE
+
+
+def _write_page(run_dir: Path, target: Path, *, as_json: bool) -> ExitCode:
+    """Writes the run as one HTML file, whole or not at all."""
+    from tputui.report.page import page
+
+    content = page(session.load(run_dir), __version__).encode("utf-8", "replace")
+    try:
+        with target.open("xb") as file:
+            try:
+                file.write(content)
+            except OSError:
+                target.unlink(missing_ok=True)
+                raise
+    except FileExistsError:
+        words = f"{fmt.inert(str(target))} already exists; choose another --out"
+        raise CommandError(ExitCode.USAGE, words) from None
+    except OSError as error:
+        words = f"{fmt.inert(str(target))}: cannot be written: {error.strerror or error}"
+        raise CommandError(ExitCode.USAGE, words) from None
+    if as_json:
+        say_json({"path": str(target.absolute()), "bytes": len(content)})
+    else:
+        say(fmt.inert(f"{target}: {fmt.size(len(content))}"))
     return ExitCode.DONE
 
 

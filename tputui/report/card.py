@@ -1,0 +1,124 @@
+"""A run as a small piece of HTML: state, progress, newest metrics and the loss chart. Notebooks show it. Pure."""
+
+from __future__ import annotations
+
+from html import escape
+
+from tputui import formatting as fmt
+from tputui.report import charts
+from tputui.state.metric_series import LOSS, MetricSeries, MetricSource, metric_series
+from tputui.state.snapshot import ENDED, Snapshot, best_epoch, monitored
+
+METRICS_MAX = 12
+_TEXT_MAX = 300
+_CHIPS = {"done": "good", "failed": "bad", "lost": "bad", "stalled": "warn", "stopped": "warn"}
+
+COLOURS = """
+:root,.tpu-card{--tpu-back:#fff;--tpu-text:#1d2129;--tpu-dim:#656d78;--tpu-line:#dfe3e8;--tpu-soft:#f4f6f8;
+--tpu-train:#1f6feb;--tpu-valid:#b45309;--tpu-bad:#c62828;--tpu-warn:#8a5a00;--tpu-good:#1a7f37}
+@media(prefers-color-scheme:dark){:root,.tpu-card{--tpu-back:#14171c;--tpu-text:#e3e6ea;--tpu-dim:#98a1ad;
+--tpu-line:#2e343d;--tpu-soft:#1d2128;--tpu-train:#6cb0ff;--tpu-valid:#f0a44b;--tpu-bad:#ff7b72;--tpu-warn:#e3b341;
+--tpu-good:#56d364}}
+.tpu-state{display:inline-block;padding:.05em .6em;border-radius:1em;border:1px solid currentColor;font-weight:600;
+font-size:.9rem}
+.tpu-good{color:var(--tpu-good)}.tpu-bad{color:var(--tpu-bad)}.tpu-warn{color:var(--tpu-warn)}
+.tpu-info{color:var(--tpu-train)}
+.tpu-facts{display:flex;flex-wrap:wrap;gap:.2em 1.6em;margin:.5em 0;padding:0;list-style:none}
+.tpu-facts b{font-weight:600;font-variant-numeric:tabular-nums}
+.tpu-bar{height:6px;border-radius:3px;background:var(--tpu-line);overflow:hidden;margin:.5em 0}
+.tpu-bar i{display:block;height:100%;background:var(--tpu-train)}
+"""
+_CARD_STYLE = """
+.tpu-card{max-width:60rem;padding:.7em 1em;border:1px solid var(--tpu-line);border-radius:6px;
+background:var(--tpu-back);color:var(--tpu-text);font:14px/1.45 system-ui,sans-serif}
+.tpu-card h4{margin:0 0 .2em;font-size:1.05em;color:inherit}
+"""
+
+
+def card(snapshot: Snapshot) -> str:
+    """The piece of HTML, with its own style sheet."""
+    style = f"<style>{COLOURS}{charts.STYLE}{_CARD_STYLE}</style>"
+    return f'<div class="tpu-card">{style}{headline(snapshot, "h4")}{loss_chart(snapshot)}{_newest(snapshot)}</div>'
+
+
+def headline(snapshot: Snapshot, tag: str) -> str:
+    """Name, state with its cause, progress, duration, pace and the best metric; `tag` is that of the heading."""
+    chip = _CHIPS.get(snapshot.condition, "info")
+    state = f'<span class="tpu-state tpu-{chip}">{_text(snapshot.condition)}</span>'
+    reason = f" {_text(snapshot.condition_reason)}" if snapshot.condition_reason else ""
+    facts = "".join(f"<li>{name} <b>{_text(value)}</b></li>" for name, value in _facts(snapshot))
+    return (
+        f"<header><{tag}>{_text(snapshot.run)}</{tag}><div>{state}{reason}</div>"
+        f'{_bar(snapshot)}<ul class="tpu-facts">{facts}</ul></header>'
+    )
+
+
+def loss_chart(snapshot: Snapshot) -> str:
+    """The chart of the loss, with the range of its cores; of a run without a loss, that of its first metric."""
+    series = metric_series(MetricSource.of(snapshot))
+    loss = next((one for one in series if one.name == LOSS), None)
+    if loss is None:
+        return charts.chart(series[0]) if series else ""
+    return charts.chart(loss, snapshot.loss)
+
+
+def others(snapshot: Snapshot) -> list[MetricSeries]:
+    """The metrics that `loss_chart` does not show."""
+    series = metric_series(MetricSource.of(snapshot))
+    shown = next((one for one in series if one.name == LOSS), series[0] if series else None)
+    return [one for one in series if one is not shown]
+
+
+def _text(text: str) -> str:
+    return escape(fmt.inert(text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}\u2026"))
+
+
+def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
+    plan = snapshot.plan
+    found = []
+    if snapshot.epoch:
+        found.append(
+            ("epoch", f"{snapshot.epoch}/{plan.num_epochs}" if plan and plan.num_epochs else f"{snapshot.epoch}")
+        )
+    if snapshot.steps:
+        of = f" of {fmt.count(plan.total_steps)}" if plan and plan.total_steps else ""
+        found.append(("step", f"{fmt.count(snapshot.steps)}{of}"))
+    if snapshot.started is not None:
+        end = snapshot.ended if snapshot.ended is not None else snapshot.now
+        found.append(("duration", fmt.duration(end - snapshot.started)))
+    if snapshot.newest_loss is not None:
+        found.append(("loss", fmt.number(snapshot.newest_loss)))
+    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    value = best.figure(name) if best is not None else None
+    if best is not None and value is not None:
+        found.append((f"best validation {_text(name)}", f"{fmt.number(value)} in epoch {best.epoch}"))
+    if snapshot.step_s is not None:
+        found.append(("pace", f"{fmt.duration(snapshot.step_s)}/step"))
+    if snapshot.examples_per_s is not None and snapshot.examples_per_s > 0:
+        found.append(("throughput", fmt.rate(snapshot.examples_per_s, "examples")))
+    if snapshot.eta_s is not None and snapshot.condition not in ENDED:
+        found.append(("remaining", fmt.whole(snapshot.eta_s)))
+    return found
+
+
+def _bar(snapshot: Snapshot) -> str:
+    """The share of the planned steps that are done; empty if no number of steps is planned."""
+    total = snapshot.plan.total_steps if snapshot.plan is not None else 0
+    if total <= 0:
+        return ""
+    share = min(max(snapshot.steps / total, 0.0), 1.0)
+    return f'<div class="tpu-bar"><i style="width:{share:.1%}"></i></div>'
+
+
+def _newest(snapshot: Snapshot) -> str:
+    """The newest values of the other metrics."""
+    found = []
+    for one in others(snapshot):
+        for split in ("train", "valid"):
+            point = one.newest(split)
+            if point is not None:
+                name = one.name if split == "train" else f"validation {one.name}"
+                unit = f" {one.unit}" if one.unit else ""
+                found.append(f"<li>{_text(name)} <b>{fmt.number(point.value)}{escape(unit)}</b></li>")
+    more = f"<li>{len(found) - METRICS_MAX} more</li>" if len(found) > METRICS_MAX else ""
+    return f'<ul class="tpu-facts">{"".join(found[:METRICS_MAX])}{more}</ul>' if found else ""

@@ -1,0 +1,229 @@
+"""Charts of metrics as HTML: curves in a stretched SVG, labels as text around it, so that any width stays readable.
+
+The curves, y ranges and ticks are those of the screen; only the drawing differs. A chart has a bounded size, however
+long the run is. Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.chart_data import Segment
+from tputui.state.metric_series import MetricPoint, MetricSeries
+from tputui.telemetry.logged_values import CONSOLE
+from tputui.ui.charts.columns import ChartColumn, columns
+from tputui.ui.charts.scale import Scale, label, scale_for, step_ticks, ticks
+from tputui.ui.charts.series_chart import as_segments
+from tputui.ui.charts.y_range import LEAST_RANGE, joined_scale, outside_note, robust_scale_of, suggests_log
+
+COLUMNS_MAX = 360
+"""Points of a curve."""
+_SIZE = 1000
+"""Width and height of the drawing in its own units; the style sheet stretches it."""
+_LINES_X, _LINES_Y = 5, 4
+_MARGIN = 0.04
+"""Room above and below the curves, as a share of their range."""
+
+STYLE = """
+.tpu-chart{margin:0;min-width:0}
+.tpu-chart figcaption{display:flex;flex-wrap:wrap;gap:.1em 1em;align-items:baseline;margin-bottom:.35em}
+.tpu-chart figcaption b{font-weight:600;overflow-wrap:anywhere}
+.tpu-chart .tpu-k{font-size:.85em;color:var(--tpu-dim)}
+.tpu-chart .tpu-train,.tpu-chart .tpu-valid{font-size:.85em;font-variant-numeric:tabular-nums}
+.tpu-plot{position:relative;margin:0 .6em 1.5em 4.6em;height:var(--tpu-height,10em)}
+.tpu-plot svg{position:absolute;inset:0;width:100%;height:100%;overflow:hidden}
+.tpu-plot path{fill:none;vector-effect:non-scaling-stroke}
+.tpu-plot .tpu-grid{stroke:var(--tpu-line);stroke-width:1px}
+.tpu-plot .tpu-band{fill:var(--tpu-train);opacity:.22}
+.tpu-plot .tpu-t{stroke:var(--tpu-train);stroke-width:1.6px;stroke-linejoin:round;stroke-linecap:round}
+.tpu-plot .tpu-v{stroke:var(--tpu-valid);stroke-width:1.6px;stroke-linejoin:round;stroke-linecap:round}
+.tpu-plot .tpu-dots{stroke-width:5px}
+.tpu-plot .tpu-bad{stroke:var(--tpu-bad);stroke-width:6px;stroke-linecap:square}
+.tpu-plot span{position:absolute;font-size:.78em;line-height:1;color:var(--tpu-dim);white-space:nowrap;
+font-variant-numeric:tabular-nums}
+.tpu-plot .tpu-y{right:100%;transform:translate(-.5em,-50%)}
+.tpu-plot .tpu-x{top:100%;transform:translate(-50%,.5em)}
+.tpu-train{color:var(--tpu-train)}.tpu-valid{color:var(--tpu-valid)}
+"""
+
+
+class _Axes(NamedTuple):
+    """The steps and values of a drawing."""
+
+    first: int
+    last: int
+    y: Scale
+
+    def x(self, step: float) -> float:
+        """Position of a step, 0 to `_SIZE`."""
+        return _SIZE * (step - self.first) / (self.last - self.first) if self.last > self.first else _SIZE / 2
+
+    def of_column(self, column: ChartColumn) -> float:
+        """Position of a column."""
+        return _SIZE * column.x / (COLUMNS_MAX - 1) if self.last > self.first else _SIZE / 2
+
+    def at(self, value: float) -> float:
+        """Position of a value, from the top; outside the range at its edge."""
+        share = self.y.place(value)
+        share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.5
+        return _SIZE * (1 - _MARGIN - share * (1 - 2 * _MARGIN))
+
+
+def chart(series: MetricSeries, band: Sequence[Segment] = ()) -> str:
+    """A metric in training and validation as a `<figure>`. `band` are the segments of `train` with minimum and maximum
+    over the cores, which are drawn behind it."""
+    train = band or _segments(series.train)
+    valid = _segments(series.valid)
+    both = [*train, *valid]
+    if not both:
+        return ""
+    first, last = min(one.first_step for one in both), max(one.last_step for one in both)
+    first = first if band else min(one.last_step for one in both)
+    scale = _scale(train, valid)
+    caption = _caption(series, scale, train, valid)
+    if scale is None:
+        return f'<figure class="tpu-chart">{caption}<p class="tpu-k">every value is NaN or infinite</p></figure>'
+    axes = _Axes(first, last, scale)
+    of_train, of_valid = (columns(part, first, last, COLUMNS_MAX) for part in (train, valid))
+    shapes = [
+        _grid(axes),
+        _band(of_train, axes) if band else "",
+        _curve(of_train, axes, "tpu-t"),
+        _curve(of_valid, axes, "tpu-v"),
+        _dots(of_train, axes, "tpu-t") if len(of_train) == 1 else "",
+        _dots(of_valid, axes, "tpu-v") if len(of_valid) <= COLUMNS_MAX // 6 else "",
+        _bad([*of_train, *of_valid], axes),
+    ]
+    name = escape(fmt.inert(series.name))
+    view = f'<svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" role="img" aria-label="{name} by step">'
+    plot = f'<div class="tpu-plot">{view}{"".join(shapes)}</svg>{"".join(_labels(axes))}</div>'
+    return f'<figure class="tpu-chart">{caption}{plot}</figure>'
+
+
+def _segments(points: Sequence[MetricPoint]) -> list[Segment]:
+    """Points as segments of the step that they are at."""
+    found = as_segments([(point.t, point.step, point.value) for point in points])
+    return [
+        Segment(
+            first_step=one.last_step,
+            last_step=one.last_step,
+            mean=one.mean,
+            min=one.min,
+            max=one.max,
+            num_values=int(math.isfinite(one.mean)),
+            num_bad=int(point.is_bad),
+            t=one.t,
+        )
+        for one, point in zip(found, points, strict=True)
+    ]
+
+
+def _finite(segments: Sequence[Segment]) -> list[float]:
+    return [one.mean for one in segments if one.num_values and math.isfinite(one.mean)]
+
+
+def _scale(train: Sequence[Segment], valid: Sequence[Segment]) -> Scale | None:
+    """The range without outliers; logarithmic if a linear axis would hide the newest values."""
+    of_train, of_valid = _finite(train), _finite(valid)
+    scale = joined_scale(robust_scale_of(of_train), robust_scale_of(of_valid))
+    if all(value > 0 for value in (*of_train, *of_valid)) and suggests_log(of_train, scale_for(of_train)):
+        return scale_for([*of_train, *of_valid], log=True)
+    return scale
+
+
+def _caption(series: MetricSeries, scale: Scale | None, train: Sequence[Segment], valid: Sequence[Segment]) -> str:
+    newest = series.newest("train")
+    value = series.newest_train if series.newest_train is not None else newest.value if newest is not None else None
+    unit = f" {series.unit}" if series.unit else ""
+    parts = [f"<b>{escape(fmt.inert(series.name))}</b>"]
+    if value is not None:
+        parts.append(f'<span class="tpu-train">\u2500 train {fmt.number(value)}{escape(unit)}</span>')
+    if (point := series.newest("valid")) is not None:
+        parts.append(f'<span class="tpu-valid">\u2500\u2022 validation {fmt.number(point.value)}{escape(unit)}</span>')
+    notes = []
+    if (best := series.best("valid")) is not None:
+        notes.append(f"best epoch {best.epoch}: {fmt.number(best.value)}")
+    if scale is not None:
+        notes += ["log axis"] if scale.log else []
+        values = [*_finite(train), *_finite(valid)]
+        above, below = sum(one > scale.high for one in values), sum(one < scale.low for one in values)
+        notes.append(outside_note(above, below, scale))
+    if num_bad := sum(one.num_bad for one in (*train, *valid)):
+        notes.append(f"{fmt.counted(num_bad, 'value')} NaN or infinite")
+    if series.source:
+        notes.append("from console" if series.source == CONSOLE else f"from {fmt.inert(series.source)}")
+    parts += [f'<span class="tpu-k">{escape(note)}</span>' for note in notes if note]
+    return f"<figcaption>{''.join(parts)}</figcaption>"
+
+
+def _grid(axes: _Axes) -> str:
+    lines = [f"M0 {axes.at(value):.1f}H{_SIZE}" for value in _y_ticks(axes.y)]
+    lines += [f"M{axes.x(step):.1f} 0V{_SIZE}" for step in step_ticks(axes.first, axes.last, _LINES_X)]
+    return f'<path class="tpu-grid" d="{"".join(lines)}"/>'
+
+
+def _y_ticks(scale: Scale) -> list[float]:
+    # The distance of values near the largest or the smallest float is not a normal number.
+    is_normal = LEAST_RANGE < scale.high - scale.low < math.inf
+    return (ticks(scale, _LINES_Y) if is_normal else []) or [scale.low, scale.high]
+
+
+def _labels(axes: _Axes) -> Iterable[str]:
+    values = _y_ticks(axes.y)
+    distance = min((b - a for a, b in itertools.pairwise(values)), default=abs(axes.y.high - axes.y.low)) or 1.0
+    for value in values:
+        round_one = f"{value:.3g}" if axes.y.log or values == [axes.y.low, axes.y.high] else None
+        text = round_one or label(value, distance, max(map(abs, values)))
+        yield f'<span class="tpu-y" style="top:{axes.at(value) / _SIZE:.2%}">{text}</span>'
+    for step in step_ticks(axes.first, axes.last, _LINES_X):
+        yield f'<span class="tpu-x" style="left:{axes.x(step) / _SIZE:.2%}">{_short_step(step)}</span>'
+
+
+def _short_step(step: int) -> str:
+    """`500`, `20k`, `1.5M`."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if step >= 10 * size or (step >= size and unit == "M"):
+            return f"{step / size:.4g}{unit}"
+    return str(step)
+
+
+def _curve(found: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
+    """The means, interrupted where there is no finite value."""
+    parts: list[str] = []
+    pen = "M"
+    for column in found:
+        if math.isfinite(column.mean):
+            parts.append(f"{pen}{axes.of_column(column):.1f} {axes.at(column.mean):.1f}")
+            pen = "L"
+        else:
+            pen = "M"
+    return f'<path class="{name}" d="{"".join(parts)}"/>' if parts else ""
+
+
+def _dots(found: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
+    """A dot for each value: lines of no length with round ends, which stretching leaves round."""
+    points = [column for column in found if math.isfinite(column.mean)]
+    path = "".join(f"M{axes.of_column(column):.1f} {axes.at(column.mean):.1f}h0" for column in points)
+    return f'<path class="{name} tpu-dots" d="{path}"/>' if path else ""
+
+
+def _band(found: Sequence[ChartColumn], axes: _Axes) -> str:
+    """The area from the minimum to the maximum over the cores, in one part per run of finite values."""
+    parts: list[str] = []
+    for is_finite, group in itertools.groupby(found, key=lambda column: math.isfinite(column.mean)):
+        if is_finite and len(part := list(group)) > 1:
+            upper = [f"{axes.of_column(column):.1f} {axes.at(column.high):.1f}" for column in part]
+            lower = [f"{axes.of_column(column):.1f} {axes.at(column.low):.1f}" for column in reversed(part)]
+            parts.append(f"M{'L'.join([*upper, *lower])}Z")
+    return f'<path class="tpu-band" d="{"".join(parts)}"/>' if parts else ""
+
+
+def _bad(found: Sequence[ChartColumn], axes: _Axes) -> str:
+    """Marks on the x axis at values that are NaN or infinite."""
+    path = "".join(f"M{axes.of_column(column):.1f} {_SIZE - 4}h0" for column in found if column.bad)
+    return f'<path class="tpu-bad" d="{path}"/>' if path else ""
