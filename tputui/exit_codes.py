@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     """The processes of the run are gone without an end event."""
     UNANSWERED = 6
     """`stop`, `checkpoint`, `stacks`: no answer in time; the request remains pending. `wait`: the time is over, or the
-    condition can no longer hold."""
+    condition can no longer hold. `alert test`: not delivered. `show --follow`: no change in time."""
     ENVIRONMENT = 7
     """This machine cannot train: no torch_xla, wrong versions, or the device is in use. `data`: no network, or a
     missing tool or package."""

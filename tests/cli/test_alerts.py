@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, CommandResult, tputui
+from tests.cli.helpers import DEADLINE_S, CommandResult, one_sentence, tputui
 from tests.supervise.harness import events_in
+from tests.ui.test_terminal import Terminal
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -151,6 +152,34 @@ def test_failing_target_is_reported_after_the_failure_of_the_command(tmp_path: P
     (alert,) = session.load(run_dir).alerts
     assert (alert.condition, alert.failed, alert.delivered) == ("failed", ["webhook"], [])
     assert not [path for path in run_dir.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+def test_test_alert_says_whether_it_was_delivered(hook: Hook) -> None:
+    refused = tputui("alert", "test", "env:ALERT_URL", ALERT_URL=hook.address)
+    assert refused.code == 6
+    assert one_sentence(refused) == "tputui: not delivered to webhook: the server answered 503 no [redacted]"
+    delivered = tputui("alert", "test", "env:ALERT_URL", ALERT_URL=hook.address)
+    assert (delivered.code, delivered.out[:24], delivered.err) == (0, "delivered to webhook in ", "")
+    assert [one["condition"] for one in hook.received] == ["test"]
+    assert "stdout is not a terminal" in one_sentence(tputui("alert", "test", "bell"))
+
+
+def test_alert_rings_the_terminals_that_show_the_run(tmp_path: Path) -> None:
+    base = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(tmp_path)]
+    started = [*base, "run", "--alert", "done", "--name"]
+    text = b"done: the command ended with exit code 0 (step 0)"
+    lines = Terminal([*started, "a", "--no-ui", "--", "sleep", "0.5"])
+    lines.until(lambda shown: b"run done" in shown)
+    assert lines.shown.count(b"\x07\x1b]9;tputui: a " + text + b"\x07\x1b]777;notify;tputui;a " + text + b"\x07") == 1
+    screen = Terminal([*started, "b", "--", "sleep", "0.5"])
+    screen.until(lambda shown: b"\x07\x1b]9;tputui: b " + text in shown and b"alert: b done" in shown)
+    # A recording is silent.
+    replay = Terminal([*base, "replay", str(tmp_path / "b"), "--no-ui"])
+    replay.until(lambda shown: b"run done" in shown)
+    assert b"\x07" not in replay.shown
+    for terminal in (lines, screen, replay):
+        terminal.close()
+        terminal.program.wait(20)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "show": "print a run's full status",
     "compare": "compare 2-8 runs",
     "wait": "wait until a run has ended or a condition holds",
+    "alert": "test where alerts of runs are sent to",
     "stop": "save a checkpoint and end a run",
     "checkpoint": "save a checkpoint of a running run now",
     "stacks": "show Python stacks of all processes of a run",

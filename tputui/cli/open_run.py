@@ -26,8 +26,9 @@ from tputui.formatting import inert
 from tputui.session import session
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import requests, rundir
-from tputui.telemetry.events import RequestKind
+from tputui.telemetry.events import AlertRaised, RequestKind
 from tputui.text.lines import follow
+from tputui.ui.terminal.notification import is_fresh, notification
 from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
 if TYPE_CHECKING:
@@ -90,8 +91,16 @@ def watch(
         snapshot = left.snapshot or session.load(run_dir)
         narrate("\n".join(parting(snapshot, run_dir)))
         return snapshot
+
+    def on_alert(alert: AlertRaised) -> None:
+        if alert.bell and not args.json and is_fresh(alert.t, time.time()) and sys.stdout.isatty():
+            sys.stdout.write(notification("tputui", alert.text, os.environ))
+            sys.stdout.flush()
+
     try:
-        snapshot = follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier)
+        snapshot = follow(
+            source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier, on_alert=on_alert
+        )
     except OSError as error:
         if error.errno not in DISK_TROUBLE:
             raise

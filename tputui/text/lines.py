@@ -282,12 +282,14 @@ def follow(
     narrate: TextIO | None = None,
     stop: Callable[[], bool] = lambda: False,
     wait: Callable[[float], None] = time.sleep,
+    on_alert: Callable[[ev.AlertRaised], None] = lambda alert: None,
 ) -> Snapshot:
     """Writes a run to `out` line by line until it has ended, its replay is at its end, or `stop` returns True.
 
     Prints plain lines by default, with their UTC time if `timestamps`. Of the lines from before the start, prints the
     newest `earlier`, or all. With `as_json` prints one JSON object per event, and everything else to `narrate`
-    (stderr). `wait` is called with at most `WAIT_S` seconds. Returns the last snapshot.
+    (stderr). `wait` is called with at most `WAIT_S` seconds, `on_alert` with each alert. Returns the last
+    snapshot.
     """
     writer = LineWriter(timestamps=timestamps)
     session.disable_cache()
@@ -301,6 +303,8 @@ def follow(
             for event in events:
                 for line in [json_line(event)] if as_json else writer.lines(*event):
                     write_line(out, line)
+                if isinstance(event.event, ev.AlertRaised):
+                    on_alert(event.event)
             if stop():
                 return session.snapshot()
             if settled and not events:

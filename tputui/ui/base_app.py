@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from tputui.ui.base.palette import ActionsProvider, Command, Keyed
 from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.capabilities import Capabilities
+from tputui.ui.terminal.notification import notification
 from tputui.ui.terminal.output_filter import OutputFilter, filtered_driver
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, after, title_of
 from tputui.ui.widgets.dialogs import ExportScreen, Notices
@@ -218,6 +220,11 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
                 screen.notices.show(sentence)
                 return
         self.notify(clean(sentence), markup=False)
+
+    def ring(self, text: str) -> None:
+        """Ring the bell of the terminal, and show a notification if it can."""
+        if self._driver is not None:
+            self._driver.write(notification("tputui", text, os.environ))
 
     def interrupted(self) -> None:
         """Ctrl-C does not quit, to prevent accidents: show the key that does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,6 +17,7 @@ from tputui.state.chart_data import Mark
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
+from tputui.ui.base_app import BaseApp
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.body import Body
@@ -27,6 +29,7 @@ from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.pictures import PicturesScreen, RunMoment
 from tputui.ui.monitor.problems import SkippedScreen, StacksScreen
 from tputui.ui.render.lines import clean
+from tputui.ui.terminal.notification import is_fresh
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.panel_grid import RunOverlay
@@ -86,6 +89,8 @@ class MonitorScreen(Screen[MonitorResult]):
         self._replaying = source.player is not None and not source.player.live
         self._known_marks = KnownMarks([], 0)
         """The events of the whole recording, once they were read."""
+        self._newest_alert_t = -math.inf
+        """Time of the newest alert that was shown."""
         self._overlay: PicturesScreen | RunOverlay | None = None
         """The screen above this one that is updated with every frame."""
         self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
@@ -134,6 +139,19 @@ class MonitorScreen(Screen[MonitorResult]):
                 self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
             if self._overlay is not None and self._overlay.is_mounted:
                 self._show_overlay(self._overlay, frame)
+        self._show_alerts(frame.newest)
+
+    def _show_alerts(self, snapshot: Snapshot) -> None:
+        """Show alerts that were just raised, and ring the terminal for them; none of a recording or of the past."""
+        now = time.time()
+        fresh = [alert for alert in snapshot.alerts if alert.t > self._newest_alert_t and is_fresh(alert.t, now)]
+        if self._replaying or not fresh:
+            return
+        self._newest_alert_t = max(alert.t for alert in fresh)
+        self.notices.show(f"alert: {clean(fresh[-1].text)}")
+        for alert in fresh:
+            if alert.bell and isinstance(self.app, BaseApp):
+                self.app.ring(alert.text)
 
     @property
     def _newest(self) -> Snapshot | None:
