@@ -22,6 +22,7 @@ from tputui.config import ScriptConfig
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
 from tputui.supervise.python_stacks import PythonStacks
+from tputui.supervise.spawn import has_exited
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir, stack_frames
@@ -34,6 +35,7 @@ QUIET_MIN_S = 300.0
 QUIET_TIMES = 20.0
 """... nor one of less than this many times the median time between two outputs."""
 _INTERVALS_KEPT = 256
+TOO_LATE = "the command ended before this was done"
 _REFUSALS: dict[ev.RequestKind, str] = {
     "checkpoint": "the script does not report that it saves on request; see run.save_if_asked of the tputui API",
     "stop_after_epoch": "the script does not report its epochs or that it stops on request; use `tputui stop`, which "
@@ -91,10 +93,15 @@ class Script:
     def on_request(self, request: requests.Request, now: float) -> bool:
         """Acts on a request; returns whether a grace period begins, after which the command must be stopped."""
         kind = request.kind
-        if kind in self._state.handled_kinds and kind != "stop_now":
+        if request.id in self._state.answered:
             return False
         why = None
-        if kind == "stacks":
+        if has_exited(self._pid):
+            # Not signalled: its number may already be that of another process.
+            why = TOO_LATE
+        elif kind in self._state.handled_kinds and kind != "stop_now":
+            return False
+        elif kind == "stacks":
             why = self._stacks.begin(request.id, time.monotonic())
         elif kind in _REFUSALS:
             why = _REFUSALS[kind].format(signal=self._stop_signal.name)

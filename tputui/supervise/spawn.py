@@ -75,6 +75,14 @@ def start_command(command: UserCommand, run_dir: Path, log: Path) -> subprocess.
             signal.signal(number, handler)
 
 
+def has_exited(pid: int) -> bool:
+    """Whether a child process has ended. Does not reap it; one that was reaped has ended."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     pass
 

@@ -142,7 +142,7 @@ class Supervisor:
         """Returns when the worker and its whole process group have ended."""
         host = HostSampler(worker.pid, of_command=self._command is not None)
         sample_due = time.monotonic() + self._timing.sample_s
-        while not _has_exited(worker.pid):
+        while not spawn.has_exited(worker.pid):
             for number in pipe.wait(self._timing.tick_s):
                 if number == signal.SIGTERM:
                     self._terminated = True
@@ -370,11 +370,6 @@ class Supervisor:
     def _warn(self, text: str) -> None:
         _log_line(text)
         self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
-
-
-def _has_exited(pid: int) -> bool:
-    """Whether a child process has ended. Does not reap it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill_group(pid: int) -> None:
