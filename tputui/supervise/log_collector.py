@@ -38,7 +38,14 @@ PAUSE_S = 0.02
 LOGS_MAX = 1_000
 LINES_MAX = 20_000
 """Lines of console output that wait for the thread; older ones are left out."""
+CLOSE_POLL_S = 0.2
 CLOSE_S = 5.0
+"""Seconds without progress after which reading the rest of the logs is given up, after the command has ended."""
+CLOSE_MAX_S = 120.0
+"""Seconds after which it is given up in any case."""
+UNWRITTEN_MAX = 64
+"""Events that wait for the journal before the next look waits too, for at most `FLUSH_S`."""
+FLUSH_S = 5.0
 TRIES_MAX = 50
 """Looks at a file that is not recognised yet, because its first line is not complete."""
 
@@ -64,7 +71,7 @@ class _Log:
 
 
 class LogCollector:
-    """Reports for one command. No method blocks or raises; only `close` waits, for a few seconds at most."""
+    """Reports for one command. No method blocks or raises; only `close` waits, until the logs are read."""
 
     def __init__(self, run_dir: Path, pid: int, reporter: Reporter, script_config: Mapping[str, Any]) -> None:
         """`pid` is the command, `reporter` writes the journal `logs-0`, `script_config` is the table `[script]`."""
@@ -84,6 +91,7 @@ class LogCollector:
         """Lines that the thread has not parsed yet, with their unix times."""
         self._console = _console_parser(script_config)
         self._closing = threading.Event()
+        self._is_given_up = False
         self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
         self._events = ValueEvents(_tag_rule(script_config))
         self._finder = LogFinder(pid, run_dir, self._cwd, _patterns(script_config), self._started - 1.0)
@@ -113,9 +121,18 @@ class LogCollector:
         )
 
     def close(self) -> None:
-        """Reads the rest, after the command has ended."""
+        """Reads the rest, after the command has ended. Warns if that takes too long."""
         self._closing.set()
-        self._thread.join(CLOSE_S)
+        began = progressed = time.monotonic()
+        before = self._events.num_values
+        while self._thread.is_alive() and (now := time.monotonic()) < min(progressed + CLOSE_S, began + CLOSE_MAX_S):
+            self.poll(time.time())
+            self._thread.join(CLOSE_POLL_S)
+            if self._events.num_values != before:
+                before, progressed = self._events.num_values, now
+        if self._thread.is_alive():
+            self._is_given_up = True
+            self._warn("the logs of the command could not be read to their end; later values are missing")
 
     def _run(self) -> None:
         events_due = time.monotonic() + EVENTS_INTERVAL_S
@@ -129,8 +146,11 @@ class LogCollector:
             except Exception as error:  # noqa: BLE001, RUF100 - it would end the reading of all logs; it is reported
                 self._warn(f"a log of the script could not be read: {type(error).__name__}: {error}")
                 is_behind = False
-            if is_closing and not is_behind:
+            if (is_closing and not is_behind) or self._is_given_up:
                 break
+            if self._reporter.num_unwritten > UNWRITTEN_MAX:
+                # The reporter would drop what the disk does not take.
+                self._reporter.flush(FLUSH_S)
             self._closing.wait(PAUSE_S if is_behind else LOOK_INTERVAL_S)
         for log in self._logs:
             with contextlib.suppress(Exception):
@@ -202,6 +222,9 @@ class LogCollector:
                 self._events.take(log.source, values, time.time())
         except OSError as error:
             self._warn(f"{log.source} can no longer be read: {error.strerror or error}")
+            self._logs.remove(log)
+        except Exception as error:  # noqa: BLE001, RUF100 - it would end the reading of the other logs; it is reported
+            self._warn(f"{log.source} is no longer read: {type(error).__name__}: {error}")
             self._logs.remove(log)
         if log.is_accepted and not log.is_damage_reported and (damage := log.reader.damage):
             log.is_damage_reported = True

@@ -1,0 +1,43 @@
+"""The collector of logs, without a supervisor."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tests.supervise.harness import events_in
+from tputui.supervise import log_collector
+from tputui.supervise.log_collector import LogCollector
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+from tputui.telemetry.reporter import Reporter
+
+NUM_LOGS = 100
+NUM_ROWS = 100
+
+
+def collected(folder: Path) -> list[ev.Event]:
+    """What a collector reports of the logs in a folder, of a command that has just ended."""
+    run_dir = rundir.create(folder / "runs", recorded.manifest())
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": ["*.csv"]})
+    collector.close()
+    reporter.close()
+    return events_in(run_dir, "logs-0", ev.Event)
+
+
+def test_logs_are_read_to_their_end_after_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(NUM_LOGS):
+        rows = "".join(f"{step},0.5\n" for step in range(NUM_ROWS))
+        (tmp_path / f"{number}.csv").write_text(f"step,m{number}\n{rows}")
+    # One log in each look; all of them take longer than the reader may go without progress.
+    monkeypatch.setattr(log_collector, "VALUES_PER_LOOK", NUM_ROWS)
+    monkeypatch.setattr(log_collector, "CLOSE_S", 0.3)
+
+    events = collected(tmp_path)
+
+    assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == NUM_LOGS * NUM_ROWS
+    assert not [event for event in events if isinstance(event, ev.WarningRaised)]
