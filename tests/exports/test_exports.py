@@ -15,6 +15,7 @@ import pytest
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
 from tputui.cli.main import main
+from tputui.logs.formats import open_log
 from tputui.session.session import read_events
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, logged_values
@@ -119,6 +120,17 @@ def test_tensorboard_reads_the_values_of_every_core(run_dir: Path, tmp_path: Pat
     assert math.isnan(points[1].value)
     assert math.isinf(points[2].value)
     assert [point.step for point in accumulator.Scalars("valid/loss")] == [22, 44, 66]
+
+
+@pytest.mark.parametrize("t", [math.inf, -math.inf, 1e300])
+def test_event_files_are_written_whatever_the_times_of_a_log(tmp_path: Path, t: float) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    logged = logged_values.values_logged(
+        recorded.T0, "ppl", "train", "ppl", "log.csv", LoggedColumns([0.5], [1], [t], None)
+    )
+    recorded.write_journal(run_dir / "logs-0.jsonl", [logged])
+    (file,) = export(run_dir, "tensorboard", tmp_path / "tb").glob("events.out.tfevents.*")
+    assert {"train/ppl", "loss/core0"} <= {value.tag for value in open_log(file).read()}
 
 
 def test_existing_folder_is_not_overwritten_and_an_error_leaves_nothing(run_dir: Path, tmp_path: Path) -> None:

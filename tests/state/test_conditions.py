@@ -78,6 +78,8 @@ def test_no_improvement_counts_epochs_since_the_best() -> None:
         ("loss < low", '"loss" is compared with "low", which is not a number'),
         ("loss <", "the condition ends where a number is expected"),
         ("loss < 1h", '"1h" is a duration, but "loss" is not'),
+        ("!ended", '"!" is neither a state nor followed by a comparison'),
+        ("ended!", 'unexpected "!" in "ended!"'),
         ("done failed", 'unexpected "failed" in "done failed"'),
         ("(done", 'a "(" is not closed'),
         ("no improvement for five epochs", 'needs a whole number of epochs, not "five"'),

@@ -55,17 +55,14 @@ def write(folder: Path, form: str, rows: Iterator[Row]) -> dict[str, int]:
                 writers[EventRow].add(row._replace(fields=_encode(row.fields).decode()))  # type: ignore[arg-type]
             else:
                 writers[type(row)].add(row)
-        writers[EpochRow] = make(folder / f"epochs.{form}", _epoch_columns(epochs))
+        names = list(dict.fromkeys(name for row in epochs for name in row.values))
+        writers[EpochRow] = make(folder / f"epochs.{form}", [*EpochRow._fields[:-1], *names])
         for row in epochs:
-            writers[EpochRow].add([*row[:-1], *(row.values.get(name) for name in _epoch_columns(epochs)[7:])])
+            writers[EpochRow].add([*row[:-1], *map(row.values.get, names)])
     finally:
         for writer in writers.values():
             writer.close()
     return counts
-
-
-def _epoch_columns(epochs: Sequence[EpochRow]) -> list[str]:
-    return [*EpochRow._fields[:-1], *dict.fromkeys(name for row in epochs for name in row.values)]
 
 
 def _maker(form: str) -> Callable[[Path, Sequence[str]], TableWriter]:

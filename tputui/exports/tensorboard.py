@@ -14,6 +14,7 @@ from typing import IO
 
 from tputui.exports.rows import EpochRow, MetricRow, Row, StepRow
 from tputui.logs.tfevents import masked_crc
+from tputui.telemetry.events import T_MAX
 
 FILE_VERSION = b"brain.Event:2"
 """Content of the first record of every event file."""
@@ -30,7 +31,8 @@ def write(folder: Path, run: str, rows: Iterator[Row]) -> int:
         for row in rows:
             for tag, step, value, t in _scalars(row):
                 if file is None:
-                    file = (folder / f"events.out.tfevents.{int(t)}.{run}").open("wb")
+                    began = int(t) if 0.0 <= t <= T_MAX else 0
+                    file = (folder / f"events.out.tfevents.{began}.{run}").open("wb")
                     _put(file, _double(1, t) + _bytes(3, FILE_VERSION))
                 _put(file, _event(tag, step, value, t))
                 count += 1

@@ -38,7 +38,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
 }
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_TOKEN = re.compile(r"\s*(<=|>=|==|!=|[<>=()]|[^\s<>=!()]+)")
+_TOKEN = re.compile(r"\s*(<=|>=|==|!=|[<>=!()]|[^\s<>=!()]+)")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)([smhd])?", re.ASCII | re.IGNORECASE)
 
 Test = Callable[[Snapshot], bool]
