@@ -190,7 +190,9 @@ def meters_line(
         ", ".join(f"{name} {number(figure)}" for name, figure in figures.items())
         for figures in (train_figures, valid_figures)
     ]
-    return "; validation ".join(part for part in parts if part) if parts[0] else f"validation {parts[1]}"
+    if parts[0]:
+        return "; validation ".join(part for part in parts if part)
+    return f"validation {parts[1]}" if parts[1] else ""
 
 
 def sections(sections_s: Mapping[str, float], trace_s: Mapping[str, float]) -> str:

@@ -250,6 +250,8 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError: """.splitline
 
     assert cause is not None
     assert (cause.error, cause.message, cause.frames[0].line) == ("ValueError", "bad row 7", 3)
+    # Lines of a log are stripped.
+    assert stack_frames.cause_in([line.rstrip() for line in lines]) == cause
     assert stack_frames.cause_in(["Traceback", "Error: x", '  File "x", line 1']) is None
 
 

@@ -123,3 +123,15 @@ def test_user_names_the_loss() -> None:
     events = events_of([value("loss", 1, 1.0), value("objective", 1, 2.0)], rule=TagRule(loss="objective"))
     assert rows(events) == [(1, [2.0])]
     assert {event.name for event in logged(events)} == {"loss", "objective"}
+
+
+def test_log_that_is_written_with_checkpoints_adds_only_metrics_that_are_not_printed() -> None:
+    gathered = ValueEvents()
+    gathered.take(CONSOLE, [value("loss", 5, 0.693)], T0)
+    gathered.take("out/trainer_state.json", [value("loss", 5, 0.69314), value("lr", 5, 0.1)], T0, is_late=True)
+    gathered.take(CONSOLE, [value("loss", 10, 0.5)], T0)
+
+    events = gathered.events(T0, final=True)
+    found = [(event.tag, event.source, list(unpack(event).values)) for event in logged(events)]
+    assert found == [("loss", CONSOLE, [0.693, 0.5]), ("lr", "out/trainer_state.json", [0.1])]
+    assert [step for step, _ in rows(events)] == [5, 10]

@@ -171,3 +171,26 @@ def test_stall_requests_save_and_stop_then_escalates() -> None:
     assert escalation.due(129.0) is None
     assert escalation.due(130.0) == "stop_now"
     assert escalation.on_sigterm(131.0) is None, "everything was asked"
+
+
+def test_every_state_of_a_progress_bar_is_left_for_the_parser_once(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+    taken = []
+
+    with path.open("ab", buffering=0) as file:
+        for printed in (b"start\n\r 1/3 loss: 3", b"\r 2/3 loss: 2", b"", b"\r 3/3 loss: 1\nend", b""):
+            file.write(printed)
+            tail.read()
+            taken.append([state for line in tail.updates for state in line.split("\r") if state])
+
+    assert taken == [["start"], [" 1/3 loss: 3"], [" 2/3 loss: 2"], [" 3/3 loss: 1"], []]
+    tail.close()
+
+
+def test_colours_are_removed_from_lines(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+
+    path.write_bytes(b"\x1b[1m20/20\x1b[0m \x1b[32m==\x1b[0m\x1b]0;title\x07 done\x1b[K\n")
+
+    assert tail.read() == ["20/20 == done"]
+    tail.close()

@@ -53,6 +53,10 @@ class TrainerStateReader:
         self._last_read = entries[-1] if entries else self._last_read
         return [value for entry in entries if type(entry) is dict for value in values_of(entry)]
 
+    def move_to(self, path: Path) -> None:
+        """Goes on with the state in a later checkpoint of the same training, which contains the entries read so far."""
+        self._path = path
+
     def _refresh(self) -> None:
         status = os.stat(self._path)
         signature = (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -20,6 +20,7 @@ from tputui.telemetry.logged_values import CONSOLE, VALUES_PER_EVENT, LoggedColu
 
 PACE_INTERVAL_S = 1.0
 """Shortest time over which the step time is measured."""
+_PRINTED_MAX = 4_096
 _LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*)?", re.IGNORECASE)
 """Names of the learning rate: `lr-Adam` is that of Lightning's monitor."""
 
@@ -62,6 +63,8 @@ class ValueEvents:
         self._lr = math.nan
         self._loss_from_console = -1
         """Newest step whose loss was read from the console."""
+        self._printed: set[str] = set()
+        """Tags on the console whose values have steps."""
         self.newest_step = 0
         self.newest_t = 0.0
         """Newest time of a value, in unix seconds; 0 before the first."""
@@ -72,13 +75,18 @@ class ValueEvents:
         """The current epoch; 0 if unknown."""
         return self._epochs.number
 
-    def take(self, source: str, values: Sequence[LoggedValue], now: float) -> None:
+    def take(self, source: str, values: Sequence[LoggedValue], now: float, *, is_late: bool = False) -> None:
         """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
 
-        A metric that a file has is not taken from the console.
+        A metric that a file has is not taken from the console. From a log that is late, which is written with
+        checkpoints, a metric is taken only if the console does not have it with its steps.
         """
         columns = self._columns
         for tag, step, t, value, epoch in values:
+            if is_late and tag in self._printed:
+                continue
+            if source == CONSOLE and step is not None and len(self._printed) < _PRINTED_MAX:
+                self._printed.add(tag)
             key = (source, tag)
             column = columns[key] if key in columns else self._add_column(source, tag, now)
             if column is None or (source == CONSOLE and self._files.is_known(tag)):

@@ -19,6 +19,7 @@ from tputui.logs.console import ConsoleParser, check_pattern
 from tputui.logs.formats import open_log
 from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
 from tputui.logs.tensorboard_dir import EventFileReader
+from tputui.logs.trainer_state import TrainerStateReader
 from tputui.logs.value_events import ValueEvents
 from tputui.logs.values import LoggedValue, LogReader, UnknownLog
 from tputui.supervise.log_files import LogFinder, is_named_log, shown_path
@@ -98,6 +99,8 @@ class LogCollector:
         self._logs: list[_Log] = []
         self._event_folder: Path | None = None
         """Folder of the first TensorBoard event file."""
+        self._states: dict[Path, TrainerStateReader] = {}
+        """The newest `trainer_state.json` of each training with Hugging Face's `Trainer`, by its folder."""
         self._tries: dict[Path, int] = {}
         self._warned: set[str] = set()
         self._reports_itself = False
@@ -105,7 +108,7 @@ class LogCollector:
         self._thread.start()
 
     def take_console(self, lines: Sequence[str]) -> None:
-        """Takes lines that the command printed, as they are shown."""
+        """Takes what the command printed: lines, with carriage returns between the states of a bar."""
         self.num_lines += len(lines)
         now = time.time()
         self._lines.extend((line, now) for line in lines)
@@ -192,6 +195,13 @@ class LogCollector:
         source, prefix = shown_path(path, self._cwd), ""
         if isinstance(reader, EventFileReader):
             source, prefix = self._event_source(path)
+        elif isinstance(reader, TrainerStateReader):
+            folder = path.parent.parent if path.parent.name.startswith("checkpoint-") else path.parent
+            if (known := self._states.get(folder)) is not None:
+                # Every checkpoint has the whole history.
+                known.move_to(path)
+                return
+            self._states[folder] = reader
         self._logs.append(_Log(path, source, prefix, reader, is_accepted=is_accepted))
 
     def _event_source(self, path: Path) -> tuple[str, str]:
@@ -219,7 +229,7 @@ class LogCollector:
                         log.reader.close()
                         return num_values
                 num_values += len(values)
-                self._events.take(log.source, values, time.time())
+                self._events.take(log.source, values, time.time(), is_late=isinstance(log.reader, TrainerStateReader))
         except OSError as error:
             self._warn(f"{log.source} can no longer be read: {error.strerror or error}")
             self._logs.remove(log)

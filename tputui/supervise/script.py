@@ -77,7 +77,7 @@ class Script:
         return max(self._collector.newest_step, self._state.newest_step)
 
     def take_console(self, lines: list[str]) -> None:
-        """Takes lines of output."""
+        """Takes lines of output, with carriage returns between the states of a bar."""
         self._collector.take_console(lines)
 
     def poll(self, now: float, tick: float) -> None:

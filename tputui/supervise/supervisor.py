@@ -347,7 +347,7 @@ class Supervisor:
         for line in lines:
             self._reporter.emit(ev.LogWritten(t=time.time(), line=line))
         if self._script is not None:
-            self._script.take_console(lines)
+            self._script.take_console(self._log.updates)
 
     def _log_journal_failure(self) -> None:
         failure = self._reporter.failure

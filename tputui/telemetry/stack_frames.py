@@ -32,7 +32,7 @@ _PREFIX = re.compile(r"(?:\[[\w.:\- ]{1,40}\]:? ?|\d{1,6}: )?")
 """What launchers put before each line: `[rank3]: `, `[default0]:`, `3: `."""
 _HEAD = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^  File "(.*)", line (\d+)(?:, in (.*))?$')
-_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*)|:)?$")
 _SYNTAX_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError"})
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",

@@ -299,7 +299,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 
 def _epoch(view: EpochView) -> Iterable[str]:
-    yield fmt.meters_line(view.train, view.valid, view.scores)
+    yield fmt.meters_line(view.train, view.valid, view.scores) or "no validation reported"
     if not math.isnan(view.train_s):
         yield f"train {fmt.duration(view.train_s)}"
         yield f"validation {fmt.duration(view.valid_s)}"
