@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tputui import config
 from tputui import formatting as fmt
-from tputui.cli.console import DISK_TROUBLE, drop_stdout, has_screen, narrate
+from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -27,7 +27,8 @@ from tputui.session import session
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import AlertRaised, RequestKind
-from tputui.text.lines import follow
+from tputui.text.lines import LineWriter, follow
+from tputui.text.quiet_lines import QuietWriter
 from tputui.ui.terminal.notification import is_fresh, notification
 from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
@@ -46,6 +47,11 @@ def add_view_options(parser: Parser) -> None:
     """Adds the options of how a run is shown."""
     parser.add_option("--no-ui", action="store_true", help="print lines (default when stdout is not a terminal)")
     parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
+    parser.add_option(
+        "--quiet",
+        action="store_true",
+        help="print one line an epoch (without epochs one a minute), warnings, failures and the end; implies --no-ui",
+    )
     parser.add_option("--timestamps", action="store_true", help="with --no-ui: start each line with its UTC time")
     add_screen_options(parser)
 
@@ -62,6 +68,15 @@ def view_options(args: argparse.Namespace) -> ViewOptions:
     from tputui.ui.app import ViewOptions
 
     return ViewOptions(ascii_only=args.ascii, reset_view=args.reset_view, pictures=args.pictures)
+
+
+def line_writer(args: argparse.Namespace) -> LineWriter:
+    """Makes the lines that the options of `add_view_options` choose. Raises `CommandError`."""
+    if not args.quiet:
+        return LineWriter(timestamps=args.timestamps)
+    if args.json:
+        raise CommandError(ExitCode.USAGE, "--quiet chooses lines, and --json prints every event; give one of them")
+    return QuietWriter(timestamps=args.timestamps)
 
 
 def wants_screen(*, no_ui: bool, as_json: bool) -> bool:
@@ -83,8 +98,9 @@ def watch(
     `add_view_options`. `earlier` is how many earlier lines are printed first (None: all). If Ctrl-C requested a stop
     (`interrupts`) and also ended the reader of the output, the run is followed to its end without printing.
     """
+    writer = line_writer(args)
     source = session.Session.live(run_dir)
-    if wants_screen(no_ui=args.no_ui, as_json=args.json):
+    if wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
         from tputui.ui.app import run_monitor
 
         left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args))
@@ -98,9 +114,7 @@ def watch(
             sys.stdout.flush()
 
     try:
-        snapshot = follow(
-            source, sys.stdout, as_json=args.json, timestamps=args.timestamps, earlier=earlier, on_alert=on_alert
-        )
+        snapshot = follow(source, sys.stdout, as_json=args.json, writer=writer, earlier=earlier, on_alert=on_alert)
     except OSError as error:
         if error.errno not in DISK_TROUBLE:
             raise

@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.once:
         _print_once(run_dir, t, as_json=args.json)
         return ExitCode.DONE
-    screen = open_run.wants_screen(no_ui=args.no_ui, as_json=args.json)
+    writer = open_run.line_writer(args)
+    screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
     if t is not None and not screen:
         raise CommandError(ExitCode.USAGE, "--at needs a screen, or --once to print a report")
     source = session.Session.replay(run_dir, speed=args.speed or (1.0 if screen else AT_ONCE))
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         run_monitor(source, run_dir, read_only=True, options=open_run.view_options(args))
         return ExitCode.DONE
     try:
-        follow(source, sys.stdout, as_json=args.json, timestamps=args.timestamps)
+        follow(source, sys.stdout, as_json=args.json, writer=writer)
     finally:
         source.close()
     return ExitCode.DONE

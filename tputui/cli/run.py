@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> ExitCode:
             "and start with a letter or digit",
         )
     _check_words(args)
+    open_run.line_writer(args)  # refuses options that contradict each other before anything is created
     argv = ["tputui", *sys.argv[1:]]
     command: UserCommand | None = None
     tables = _tables(args)
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         supervisor = launch.start_supervisor(run_dir, command)
         if args.detach:
             return _print_started(run_dir, as_json=args.json)
-        if not open_run.wants_screen(no_ui=args.no_ui, as_json=args.json):
+        if not open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
             return _show(run_dir, supervisor, args, interrupts)
     return _show(run_dir, supervisor, args)
 

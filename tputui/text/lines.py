@@ -37,7 +37,7 @@ LOGS = "logs"
 WAIT_S = 0.1
 """Seconds between two polls of a run without new events."""
 
-_Line = tuple[float, str]
+TimedLine = tuple[float, str]
 """Unix time and text."""
 
 
@@ -72,12 +72,16 @@ class LineWriter:
 
     def flush(self) -> list[str]:
         """The line of a report whose meters did not arrive; none if no report waits."""
-        return self._stamped([*self._release(), *self._release_logged()])
+        return self._stamped(self._withheld())
 
-    def _stamped(self, lines: Iterable[_Line]) -> list[str]:
+    def _withheld(self) -> list[TimedLine]:
+        """The lines that wait for further events."""
+        return [*self._release(), *self._release_logged()]
+
+    def _stamped(self, lines: Iterable[TimedLine]) -> list[str]:
         return [f"{fmt.utc(t)}  {fmt.inert(text)}" if self._timestamps else fmt.inert(text) for t, text in lines]
 
-    def _lines(self, process: str, seq: int, event: ev.Event) -> list[_Line]:
+    def _lines(self, process: str, seq: int, event: ev.Event) -> list[TimedLine]:
         known = self._state.processes.get(process)
         compiles = known.xla.compiles if known and known.xla else 0
         compile_s = known.xla.compile_s if known and known.xla else 0.0
@@ -91,12 +95,23 @@ class LineWriter:
         lines += self._of_logs(state, event)
         log = state.log
         fresh = islice(log.logs, max(0, len(log.logs) - (log.num_logs - num_logs)), None)
-        texts = [_logged(line) for line in fresh if not self._repeats(state, event, line)]
+        texts = [_logged(line) for line in fresh if self._wants(line, event) and not self._repeats(state, event, line)]
         if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
-            texts.append(_compiled(event, compiles, compile_s))
+            texts += self._compiled(event, compiles, compile_s)
         texts += self._own(state, event)
         lines += [(event.t, text) for text in texts]
         return lines + self._reported(state, event)
+
+    def _wants(self, line: LogLine, event: ev.Event) -> bool:
+        """Whether a line of the log is printed."""
+        return True
+
+    def _compiled(self, event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> Iterable[str]:
+        """The line of programs that were compiled since the last reading."""
+        took = fmt.duration(max(0.0, event.compile_s - compile_s))
+        late = f"; {event.recompiles} in all after warm-up" if event.recompiles else ""
+        fresh = event.compiles - compiles
+        yield f"compiled {fresh} program{'s' if fresh != 1 else ''} in {took}{late}"
 
     def _repeats(self, process: ProcessState, event: ev.Event, line: LogLine) -> bool:
         """Whether the failure that was printed already contains the line."""
@@ -107,7 +122,7 @@ class LineWriter:
         self._printed[line.text] -= 1
         return True
 
-    def _own(self, process: ProcessState, event: ev.Event) -> Iterator[str]:
+    def _own(self, process: ProcessState, event: ev.Event) -> Iterable[str]:
         if isinstance(event, ev.RunStarted):
             yield f"run {event.run} started: {' '.join(event.argv)}"
             if event.resumed_from:
@@ -154,7 +169,7 @@ class LineWriter:
             if not math.isnan(plan.lr):
                 yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
 
-    def _reported(self, process: ProcessState, event: ev.Event) -> list[_Line]:
+    def _reported(self, process: ProcessState, event: ev.Event) -> list[TimedLine]:
         """The line of a report, after all events of its step."""
         if not self._is_first(process) or process.role == LOGS:
             return []
@@ -163,7 +178,7 @@ class LineWriter:
             return self._release() if self._averages(event) is not None else []
         return self._release() if isinstance(event, ev.MetersReported) and event.split == "train" else []
 
-    def _of_logs(self, process: ProcessState, event: ev.Event) -> list[_Line]:
+    def _of_logs(self, process: ProcessState, event: ev.Event) -> list[TimedLine]:
         """The line with the values that a command logged, once a later event shows that it is complete."""
         if process.role != LOGS or not self._is_first(process):
             return []
@@ -172,7 +187,7 @@ class LineWriter:
         self._logged.add(event)
         return lines
 
-    def _release_logged(self) -> list[_Line]:
+    def _release_logged(self) -> list[TimedLine]:
         """The line with the values that a command logged since the last one; none if there are none."""
         process = next(iter(self._state.workers), None)
         if process is None or process.role != LOGS:
@@ -198,7 +213,7 @@ class LineWriter:
             ],
         )
 
-    def _release(self) -> list[_Line]:
+    def _release(self) -> list[TimedLine]:
         """The line of the report that was held back; none if there is none."""
         report, self._report = self._report, None
         if report is None:
@@ -265,19 +280,12 @@ def _logged(line: LogLine) -> str:
     return f"{who}{line.text}" if line.level == "info" else f"{line.level}: {who}{line.text}"
 
 
-def _compiled(event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> str:
-    took = fmt.duration(max(0.0, event.compile_s - compile_s))
-    late = f"; {event.recompiles} in all after warm-up" if event.recompiles else ""
-    fresh = event.compiles - compiles
-    return f"compiled {fresh} program{'s' if fresh != 1 else ''} in {took}{late}"
-
-
 def follow(
     session: Session,
     out: TextIO,
     *,
     as_json: bool,
-    timestamps: bool = False,
+    writer: LineWriter | None = None,
     earlier: int | None = None,
     narrate: TextIO | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -286,12 +294,12 @@ def follow(
 ) -> Snapshot:
     """Writes a run to `out` line by line until it has ended, its replay is at its end, or `stop` returns True.
 
-    Prints plain lines by default, with their UTC time if `timestamps`. Of the lines from before the start, prints the
+    Prints the lines of `writer`, by default all of them without times. Of the lines from before the start, prints the
     newest `earlier`, or all. With `as_json` prints one JSON object per event, and everything else to `narrate`
     (stderr). `wait` is called with at most `WAIT_S` seconds, `on_alert` with each alert. Returns the last
     snapshot.
     """
-    writer = LineWriter(timestamps=timestamps)
+    writer = writer or LineWriter()
     session.disable_cache()
     try:
         if earlier is not None and not as_json:
