@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from tests import recorded
@@ -98,17 +99,17 @@ def test_json_and_quiet_are_refused_before_a_run_is_created(tmp_path: Path) -> N
 
 def test_output_off_a_terminal_is_lines_without_escapes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    runs = {"TPUTUI_RUNS": str(tmp_path / "runs"), "TERM": "xterm-256color", "FORCE_COLOR": "1"}
-    result = tputui("run", "--name", "a", "--no-ui", "--", sys.executable, "train.py", cwd=tmp_path, **runs)
+    run = partial(tputui, cwd=tmp_path, TPUTUI_RUNS=str(tmp_path / "runs"), TERM="xterm-256color", FORCE_COLOR="1")
+    result = run("run", "--name", "a", "--no-ui", "--", sys.executable, "train.py")
     assert result.code == 0, result.err
     assert not re.search(r"[^\n -~\u00a0-\U0010ffff]", result.out)
     assert result.out.count("done") >= 6
-    result = tputui("replay", "a", "--quiet", cwd=tmp_path, **runs)
+    result = run("replay", "a", "--quiet")
     lines = result.out.splitlines()
     assert [line for line in lines if "red" in line] == []
     assert [re.sub(r"  [\d.]+ m?s\b", "", line) for line in lines if line.startswith("epoch")] == [
         "epoch 1/2  step 3/6  loss 1.0000; validation loss 0.5000",
         "epoch 2/2  step 6/6  loss 0.5000; validation loss 0.2500",
     ]
-    again = tputui("replay", "a", "--quiet", cwd=tmp_path, **runs)
+    again = run("replay", "a", "--quiet")
     assert again.out == result.out
