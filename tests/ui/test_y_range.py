@@ -7,12 +7,15 @@ import random
 import re
 
 import pytest
+import textual
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ui import made
-from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tests.ui import made, measured
+from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
+from tests.ui.test_pictures import DRAWN_BY, Compare
 from tputui.state.chart_data import Segment
+from tputui.state.metric_series import MetricSource
 from tputui.ui.charts import loss
 from tputui.ui.charts.axis import AxisInfo
 from tputui.ui.charts.chart_view import (
@@ -26,6 +29,7 @@ from tputui.ui.charts.chart_view import (
     scale_of,
 )
 from tputui.ui.charts.loss import LossChart
+from tputui.ui.charts.metric_page import MetricCharts
 from tputui.ui.charts.scale import Scale
 from tputui.ui.charts.y_range import (
     SortedValues,
@@ -36,8 +40,10 @@ from tputui.ui.charts.y_range import (
     suggests_log,
 )
 from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.monitor.loss_settings import keep_look, kept_look
 from tputui.ui.widgets.dialogs import PromptInput
 
+same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")
 FULL = ChartView(y=YRange("full"))
 
 
@@ -307,9 +313,130 @@ def test_window_between_two_reports_shows_the_later_one() -> None:
     assert [segment.first_step for segment in data.segments] == [301]
 
 
-def test_typed_limits_are_not_offered_for_pages_of_metrics() -> None:
-    assert [YRange(kind).after(has_manual=False) for kind in ("robust", "full", "manual")] == [
-        "full",
-        "robust",
-        "robust",
-    ]
+# The charts of metrics, on an 80x24 terminal in full screen: four on the first page.
+
+
+async def type_limits(pilot: AppPilot, limits: str) -> None:
+    """From the default range go on to typed limits."""
+    await pilot.press("L", "L", "ctrl+u", *limits, "enter")
+
+
+def test_each_metric_has_its_own_range_which_undo_and_the_key_reset() -> None:
+    app = monitor(measured.running())
+
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        await pilot.press("2", "z", "m", "j", "j")
+        assert panel.look.metric == "accuracy"
+        assert "\u203aaccuracy" in panel.as_text()
+        await pilot.press("L", "L")
+        assert "y range of accuracy: lower and upper limit" in text(pilot.app.screen)
+        await pilot.press("ctrl+u", *"0.8 0.9", "enter")
+        assert panel.look.y_of("accuracy") == YRange("manual", 0.8, 0.9)
+        assert panel.look.y_of("auc") == panel.look.y_of("loss") == YRange()
+        assert "y 0.8 to 0.9" in panel.as_text()
+        assert re.search(r"\d+ values outside", panel.as_text())
+        assert "\u25b2" in panel.as_text()
+        assert app.views.get("metrics.y_ranges", list[str]()) == ["0.8 0.9 accuracy"]
+        await pilot.press("k", "k")
+        assert panel.look.metric == "auc"
+        await pilot.press("L")
+        assert (panel.look.y_of("auc"), panel.look.y_of("accuracy").kind) == (YRange("full"), "manual")
+        await pilot.press("u", "j", "j", "L")
+        assert panel.look.y_of("accuracy").kind == "robust"
+        assert "y 0.8 to 0.9" not in panel.as_text()
+        assert app.views.raw("metrics.y_ranges") is None
+        await pilot.press("u")
+        assert "y 0.8 to 0.9" in panel.as_text()
+        await pilot.press("M")
+        assert panel.look.metric == ""
+        assert "y 0.8 to 0.9" not in panel.as_text()
+
+    drive(app, script, size=(80, 24))
+
+
+def test_the_loss_has_one_range_in_its_chart_and_among_the_metrics() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        await type_limits(pilot, "0.5 1")
+        await pilot.press("2", "z", "m", "j")
+        assert panel.look.metric == "loss"
+        assert "y 0.5 to 1" in panel.as_text()
+        await pilot.press("L", "M")
+        assert panel.look.y == YRange("robust", 0.5, 1.0)
+
+    drive(monitor(measured.running()), script, size=(80, 24))
+
+
+def test_click_and_keys_choose_the_chart_on_every_page() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        await pilot.press("2", "z", "m")
+        page = panel._page
+        assert page is not None
+        assert [one.name for one in page.shown] == ["auc", "loss", "accuracy", "grad norm"]
+        await pilot.click(LossPanel, offset=(page.tiles.width + 20, 4))
+        assert panel.look.metric == "loss"
+        await pilot.click(LossPanel, offset=(20, page.tiles.height + 4))
+        assert panel.look.metric == "accuracy"
+        await pilot.press("down", "down")
+        assert panel.look.metric == "lr"
+        assert "\u203alr" in panel.as_text()
+        await pilot.press("pagedown")
+        last = panel.look.metric
+        await pilot.press("j")
+        assert panel.look.metric == last == "step time"
+        await pilot.press("m")
+        assert panel.look.metric == ""
+
+    drive(monitor(measured.running()), script, size=(80, 24))
+
+
+def test_kept_ranges_of_metrics_hold_for_every_run_and_unusable_ones_are_left_out() -> None:
+    app = monitor(measured.running())
+    kept = ["full auc", "0.25 0.5 grad norm", "1 0 lr", "0 1e-320 lr", "0.5", "", "nan 1 lr"]
+    app.views.set("metrics.y_ranges", kept)
+
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        assert panel.look.other_y == (("auc", YRange("full")), ("grad norm", YRange("manual", 0.25, 0.5)))
+        await pilot.press("2", "z", "m")
+        assert "auc y full" in panel.as_text()
+        await pilot.press("j", "j", "j")
+        assert "grad norm y 0.25 to 0.5" in panel.as_text()
+
+    drive(app, script, size=(80, 24))
+
+
+def test_only_the_newest_ranges_with_names_of_usual_length_are_kept() -> None:
+    app, look = monitor(measured.running()), ChartView()
+    for at in range(60):
+        look = look.with_y(f"metric {at}", YRange("manual", -at, 1e-3))
+    keep_look(app, look.with_y("x" * 201, YRange("full")))
+    assert kept_look(app).other_y == look.other_y[-50:]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_manual_range_of_a_metric_counts_what_it_cuts(log: bool) -> None:
+    snapshot = measured.running()
+    view = ChartView(log=log).with_y("accuracy", YRange("manual", 0.8, 0.9))
+    data = visible(snapshot.loss, view)
+    page = MetricCharts().draw(MetricSource.of(snapshot), "accuracy", data, 60, 12)
+    assert page is not None
+    assert page.chart.axes.y == Scale(0.8, 0.9, log)
+    [shown] = page.shown
+    cut = sum(not 0.8 <= point.value <= 0.9 for point in (*shown.train, *shown.valid))
+    assert page.chart.outside == f"{cut} values outside"
+    assert cut > 1
+
+
+@same_textual
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)], ids=str)
+def test_pictures_of_metrics_with_their_own_ranges(snap_compare: Compare, size: tuple[int, int]) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await first_frame(pilot)
+        await pilot.press("2", "z", "m", "j", "j")
+        await type_limits(pilot, "0.8 0.9")
+        await pilot.press("j", "L")
+
+    assert snap_compare(monitor(measured.running()), terminal_size=size, run_before=script)

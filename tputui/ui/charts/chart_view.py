@@ -44,6 +44,8 @@ STRIP_FROM = 9
 LEAST_SPAN = 8
 """Number of visible steps at the maximum zoom."""
 
+_LOSS = ("", "loss")
+"""The names of the loss: of its own chart, and on the pages of metrics."""
 _ALWAYS = 0.1
 """Share of the visible steps, the newest ones, whose mean is always within the y axis."""
 _PRECISION = 1e-6
@@ -82,14 +84,27 @@ class ChartView(NamedTuple):
     core: int | None = None
     """A core of the selected row of the heat map; None if no row is selected."""
     metric: str = ""
-    """The first metric of the page that is shown; empty for the chart of the loss."""
+    """The selected metric, whose page is shown; empty for the chart of the loss."""
     y: YRange = YRange()
-    """The range of the y axis."""
+    """The range of the y axis of the loss."""
+    other_y: tuple[tuple[str, YRange], ...] = ()
+    """The y ranges of other metrics that differ from the default, the newest change last."""
 
     @property
     def weight(self) -> float:
         """Weight of the moving average; 0 is no smoothing."""
         return WEIGHTS[self.smoothing]
+
+    def y_of(self, metric: str) -> YRange:
+        """The y range of a metric; an empty name is the loss."""
+        return self.y if metric in _LOSS else dict(self.other_y).get(metric, YRange())
+
+    def with_y(self, metric: str, y: YRange) -> ChartView:
+        """Set the y range of a metric."""
+        if metric in _LOSS:
+            return self._replace(y=y)
+        others = tuple(one for one in self.other_y if one[0] != metric)
+        return self._replace(other_y=others if y.kind == "robust" else (*others, (metric, y)))
 
     def next_view(self, by: int = 1) -> ChartView:
         """The next kind of chart, or the previous one."""

@@ -400,6 +400,12 @@ def readout(data: VisibleData, marks: list[Mark], width: int, *, short: bool, ro
     return [[*position, *event] if width_of(position) + 12 < width else position, values]
 
 
+def _range_note(view: ChartView) -> str:
+    """The y range of the selected metric, if it is not the default; the loss in its own chart needs no name."""
+    y = view.y_of(view.metric).note
+    return f"{clean(view.metric)} {y}" if y and view.metric else y
+
+
 def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XKind, width: int) -> str:
     """The non-default settings, the most important first, as many as fit; `wanted` is the chosen x axis."""
     view = data.view
@@ -409,7 +415,7 @@ def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XK
         f"log axis{hidden}" if view.log else "",
         chart.outside if chart is not None else "",
         "l: log axis" if chart is not None and chart.log_helps else "",
-        view.y.note if view.kind != "heat" and not (view.metric and view.y.kind == "manual") else "",
+        _range_note(view) if view.kind != "heat" else "",
         f"EMA {view.weight:g}" if view.weight else "",
         why_not or (f"by {view.x}" if view.x != "step" else ""),
         f"steps {data.segments[0].first_step:,} to {data.segments[-1].last_step:,}"

@@ -10,28 +10,25 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.metric_series import (
     LR,
-    STEP_TIME,
-    THROUGHPUT,
     EpochCurves,
     MetricPoint,
     MetricSeries,
     MetricSource,
     metric_series,
 )
-from tputui.telemetry.events import Split
-from tputui.telemetry.logged_values import CONSOLE
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.charts import axis, validation
 from tputui.ui.charts.axis import Axes
 from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, with_arrows, x_axis_of
 from tputui.ui.charts.columns import smoothed
 from tputui.ui.charts.curves import dot_of, trace
+from tputui.ui.charts.metric_titles import TRAIN_SIGN, titles
 from tputui.ui.charts.scale import Scale, end_labels, fitted, scale_for, y_labels
 from tputui.ui.charts.series_chart import as_segments
-from tputui.ui.charts.y_range import joined_scale, robust_scale_of
+from tputui.ui.charts.y_range import joined_scale, manual_scale, robust_scale_of
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
-from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
+from tputui.ui.render.lines import Line, Span, fit, paragraph, width_of
 
 LEAST_WIDTH, LEAST_HEIGHT = 36, 7
 """Smallest useful chart in cells, including its title and axes."""
@@ -47,11 +44,6 @@ _AXIS_LINES = 2
 
 Points = Sequence[tuple[int, float]]
 """Dot column and value."""
-
-_TRAIN = "\u2500"
-"""Sign of training values: a line, as in the chart."""
-
-SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
 class Tiling(NamedTuple):
@@ -73,12 +65,22 @@ class MetricPage(NamedTuple):
 
     chart: Chart
     shown: list[MetricSeries]
+    chosen: str
+    """Name of the selected chart, which keys act on."""
     first: int
     """Index of the first chart."""
     num_metrics: int
     """Number of metrics on all pages."""
     has_head: bool
     """Whether there is a line above the charts."""
+    tiles: Tiling
+
+    def metric_at(self, x: int, y: int) -> str:
+        """The metric whose chart is in a cell of the charts; empty without one."""
+        column, row = x // self.tiles.width, y // self.tiles.height
+        index = row * self.tiles.across + column
+        is_inside = 0 <= column < self.tiles.across and 0 <= index < len(self.shown)
+        return self.shown[index].name if is_inside else ""
 
 
 class MetricCharts:
@@ -107,7 +109,7 @@ class MetricCharts:
         return [names[first : first + room] for first in range(0, len(names), room)]
 
     def draw(self, source: MetricSource, metric: str, data: VisibleData, width: int, height: int) -> MetricPage | None:
-        """The page that contains a metric, or else the first one; None without any metric."""
+        """The page that contains the selected metric, or else the first one; None without any metric."""
         pages = self.pages(source, width, height)
         if not pages:
             return None
@@ -119,7 +121,9 @@ class MetricCharts:
         if has_head:
             tiles = tiling(len(self._series), width, height - 1)
         first = sum(map(len, pages[:number]))
-        return MetricPage(draw(shown, data, tiles), shown, first, sum(map(len, pages)), has_head)
+        chosen = metric if metric in pages[number] else pages[number][0]
+        chart = draw(shown, data, tiles, pages[number].index(chosen))
+        return MetricPage(chart, shown, chosen, first, sum(map(len, pages)), has_head, tiles)
 
 
 def tiling(count: int, width: int, height: int) -> Tiling:
@@ -135,53 +139,61 @@ def tiling(count: int, width: int, height: int) -> Tiling:
     return min(grids, key=lambda grid: (abs(math.log(grid.width / max(grid.height, 1) / _SHAPE)), grid.room))
 
 
-def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling) -> Chart:
-    """The charts in reading order, with one x axis for all of them."""
+def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chosen: int) -> Chart:
+    """The charts in reading order, with one x axis for all of them. The y axis of the result is that of the selected
+    chart, whose index is `chosen`."""
     gap = 1 if tiles.across > 1 else 0
-    titles = 2 if tiles.height >= _TWO_TITLES_FROM else 1
-    rows = max(tiles.height - titles - _AXIS_LINES, 0)
+    num_titles = 2 if tiles.height >= _TWO_TITLES_FROM else 1
+    rows = max(tiles.height - num_titles - _AXIS_LINES, 0)
     curves = [_visible(one, data) for one in series]
-    scales = [_scale(curve, data, rows) for curve in curves]
+    scales = [_scale(one.name, curve, data, rows) for one, curve in zip(series, curves, strict=True)]
     labels_of = y_labels if rows >= _TICKS_FROM else end_labels
     labels = [labels_of(scale, rows) for scale in scales]
     left = max(map(axis.left_of, labels))
     across = max(tiles.width - left - gap, 0)
     x_axis = x_axis_of(data, across * DOTS_X)
     cuts = [_cut(curve, scale) for curve, scale in zip(curves, scales, strict=True)]
+    marked = series[chosen].name if len(series) > 1 else ""
     charts: list[list[Line]] = []
     for one, curve, scale, texts, cut in zip(series, curves, scales, labels, cuts, strict=True):
         axes = Axes(x_axis, scale, texts, left, across, rows)
         body = _body(one._replace(train=curve[0], valid=curve[1]), data, axes, cut)
-        lines = [*_titles(one, data, tiles.width - gap, titles), *body]
+        lines = [*titles(one, data, tiles.width - gap, num_titles, chosen=one.name == marked), *body]
         charts.append([_padded(line, tiles.width) for line in lines[: tiles.height]])
     lines = []
     for first in range(0, len(charts), tiles.across):
         beside = charts[first : first + tiles.across]
         lines += [[span for chart in beside for span in chart[row]] for row in range(tiles.height)]
     hidden = sum(point.value <= 0 for curve in curves for points in curve for point in points) if data.view.log else 0
-    axes = Axes(x_axis, scales[0], labels[0], left, across, rows)
+    axes = Axes(x_axis, scales[chosen], labels[chosen], left, across, rows)
     num_cut = sum(map(len, cuts))
     outside = f"{fmt.counted(num_cut, 'value')} outside" if num_cut else ""
     return Chart(lines, axes, hidden=hidden, every=tiles.width if tiles.across > 1 else 0, outside=outside)
 
 
-def _scale(curve: tuple[list[MetricPoint], list[MetricPoint]], data: VisibleData, rows: int) -> Scale | None:
-    """The y axis of a chart: without outliers, unless the user chose another range. Manual limits are of the loss."""
+def _scale(name: str, curve: tuple[list[MetricPoint], list[MetricPoint]], data: VisibleData, rows: int) -> Scale | None:
+    """The y axis of a chart: without outliers, unless the user chose another range for the metric."""
     train, valid = ([point.value for point in points] for points in curve)
-    if data.view.y.kind == "robust" and not data.view.log:
+    y, log = data.view.y_of(name), data.view.log
+    if y.kind == "robust" and not log:
         scale = joined_scale(robust_scale_of(train), robust_scale_of(valid))
     else:
-        scale = scale_for([*train, *valid], data.view.log)
+        scale = scale_for([*train, *valid], log)
+    if y.kind == "manual" and scale is not None:
+        return manual_scale(y, scale)
     return fitted(scale, rows) if scale is not None and rows >= _TICKS_FROM else scale
 
 
 def _cut(curve: tuple[list[MetricPoint], list[MetricPoint]], scale: Scale | None) -> list[MetricPoint]:
-    """The points outside the y axis; none on a logarithmic one, which has room for all that it can show."""
-    if scale is None or scale.log:
+    """The points outside the y axis, without those that a logarithmic axis can never show."""
+    if scale is None:
         return []
-    low, high = scale.low, scale.high
+    low, high, least = scale.low, scale.high, 0.0 if scale.log else -math.inf
     return [
-        point for points in curve for point in points if not low <= point.value <= high and math.isfinite(point.value)
+        point
+        for points in curve
+        for point in points
+        if not low <= point.value <= high and least < point.value < math.inf
     ]
 
 
@@ -283,104 +295,6 @@ def _means(dots: Sequence[int], values: Sequence[float]) -> Points:
     return [(x, math.fsum(of) / len(of) if of else math.nan) for x, of in finite]
 
 
-def value_text(name: str, value: float) -> str:
-    """A value of a metric with its unit."""
-    if name == THROUGHPUT:
-        return fmt.rate(value, "examples") if math.isfinite(value) else fmt.number(value)
-    if name == STEP_TIME:
-        return f"{fmt.number(value)} s"
-    return f"{value:.4g}" if name == LR else fmt.number(value)
-
-
-def _titles(series: MetricSeries, data: VisibleData, width: int, count: int) -> list[Line]:
-    """Name and values at the cursor, else the newest ones; and the value of the best epoch."""
-    name = Span(f" {clean(series.name)}", "strong")
-    origin = [Span("  from console", "label")] if series.source == CONSOLE else []
-    train, valid = (_value(series, split, data.view.cursor) for split in SPLITS)
-    best = _best(series)
-    if count > 1:
-        return [_first_fitting([name], [train], width, origin), _first_fitting([], [[*valid, *best], valid], width)]
-    return [_first_fitting([name], [[*train, *valid, *best], [*train, *valid]], width, origin)]
-
-
-class _Value(NamedTuple):
-    """A value in a title: its sign, the words before and after it."""
-
-    sign: Span
-    before: str
-    text: str
-    after: str = ""
-
-
-def _value(series: MetricSeries, split: Split, cursor: int | None) -> list[_Value]:
-    point = series.newest(split) if cursor is None else series.at(split, cursor)
-    if point is None:
-        return []
-    if cursor is None and split == "train" and series.newest_train is not None:
-        point = point._replace(value=series.newest_train)
-    sign = Span(_TRAIN, "accent") if split == "train" else Span(validation.MARK.mark, validation.TONE)
-    word = "" if series.basis == "report" else f"{split} "
-    tone_sign = sign._replace(tone="bad") if not math.isfinite(point.value) else sign
-    return [_Value(tone_sign, word, value_text(series.name, point.value))]
-
-
-def _best(series: MetricSeries) -> list[_Value]:
-    """The validation value of the best epoch, else its training value."""
-    point = series.best("valid") or series.best("train")
-    if point is None or series.basis == "report":
-        return []
-    star = Span(validation.BEST.mark, validation.BEST.tone)
-    return [_Value(star, "", value_text(series.name, point.value), f" epoch {point.epoch}")]
-
-
-def _first_fitting(start: Line, choices: Sequence[Sequence[_Value]], width: int, origin: Sequence[Span] = ()) -> Line:
-    """The longest form of the values that fits: with words, with signs, or without the sign of training, which could be
-    mistaken for a minus; each after `start` with or without `origin`. The last form is cut if none fits."""
-    starts = [[*start, *origin], start] if origin else [start]
-    forms = [form(one, values) for values in choices for form in (_with_words, _with_signs, _tight) for one in starts]
-    return next((line for line in forms if width_of(line) <= width), fit(forms[-1], width))
-
-
-def _with_words(start: Line, values: Sequence[_Value]) -> Line:
-    line = list(start)
-    for value in values:
-        sign = value.sign._replace(text=f"  {value.sign.text} ")
-        line += [sign, Span(value.before, "label"), _number(value), Span(value.after, "label")]
-    return line
-
-
-def _with_signs(start: Line, values: Sequence[_Value]) -> Line:
-    signs = [(value.sign._replace(text=f" {value.sign.text} "), value) for value in values]
-    return [*start, *(span for sign, value in signs for span in (sign, _number(value)))]
-
-
-def _tight(start: Line, values: Sequence[_Value]) -> Line:
-    line = list(start)
-    for value in values:
-        sign = " " if value.sign.text == _TRAIN else f" {value.sign.text}"
-        line += [value.sign._replace(text=sign), _number(value)]
-    return line
-
-
-def _number(value: _Value) -> Span:
-    return Span(value.text, "bad" if value.sign.tone == "bad" else "plain")
-
-
-def legend(best_epoch: int | None, monitored: str, width: int) -> Line:
-    """What the lines and signs mean."""
-    line: Line = [
-        Span(" \u2500\u2500 ", "accent"),
-        Span("train", "label"),
-        Span(f"  \u00b7{validation.MARK.mark}\u00b7 ", validation.TONE),
-        Span("valid", "label"),
-    ]
-    if best_epoch is None:
-        return line
-    star = [*line, Span(f"  {validation.BEST.mark} ", validation.BEST.tone), Span(f"best epoch {best_epoch}", "label")]
-    longer = [*star, Span(f" by {clean(monitored)}", "label")]
-    return longer if width_of(longer) <= width else star
-
-
 def note(page: MetricPage, settings: str, cursor: int | None, width: int) -> str:
     """Which metrics the page shows and the settings of the view; without a line for them the cursor or the legend too.
 
@@ -396,7 +310,7 @@ def note(page: MetricPage, settings: str, cursor: int | None, width: int) -> str
     if cursor is None and not page.has_head:
         best = page.shown[0].best_epoch
         star = f", {validation.BEST.mark} best epoch {best}" if best is not None else ""
-        parts.insert(0, f"{_TRAIN} train, {validation.MARK.mark} valid{star}")
+        parts.insert(0, f"{TRAIN_SIGN} train, {validation.MARK.mark} valid{star}")
         parts = parts if len(" \u00b7 ".join(parts)) < width - 14 else parts[1:]
     while len(parts) > 1 and len(" \u00b7 ".join(parts)) >= width - 14:
         parts.pop()

@@ -39,11 +39,15 @@ class YRange(NamedTuple):
     low: float = 0.0
     high: float = 1.0
 
-    def after(self, *, has_manual: bool) -> RangeKind:
-        """The next kind; limits typed by the user are for a single chart only."""
-        if self.kind == "full":
-            return "manual" if has_manual else "robust"
-        return "full" if self.kind == "robust" else "robust"
+    @property
+    def next_kind(self) -> RangeKind:
+        """The next kind of range."""
+        return RANGES[(RANGES.index(self.kind) + 1) % len(RANGES)]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a chart can have these limits."""
+        return math.isfinite(self.high - self.low) and self.high - self.low >= LEAST_RANGE
 
     @property
     def note(self) -> str:

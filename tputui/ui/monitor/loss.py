@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
 from tputui.ui.base.preferences import undo_of
-from tputui.ui.charts import loss, metric_page
+from tputui.ui.charts import loss, metric_page, metric_titles
 from tputui.ui.charts.axis import axis_info_of
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, Window
 from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
@@ -26,7 +27,7 @@ from tputui.ui.monitor.loss_settings import keep_look, kept_look
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Span, fit, paragraph, width_of
+from tputui.ui.render.lines import Span, clean, fit, paragraph, width_of
 from tputui.ui.render.ramp import Ramp
 from tputui.ui.terminal.capabilities import paints_grounds
 from tputui.ui.terminal.themes import ramp_of
@@ -187,13 +188,14 @@ class LossPanel(RunPanel[LossPart]):
             self._drawn = None
             return Drawing(paragraph("no metric yet", width, height))
         self._page, self._drawn, self._above = page, (data, page.chart), int(page.has_head)
-        settings = loss.note(axis, data, page.chart, self.look.x, width)
+        chosen = data._replace(view=data.view._replace(metric=page.chosen))
+        settings = loss.note(axis, chosen, page.chart, self.look.x, width)
         note = metric_page.note(page, settings, data.view.cursor, width)
         if not page.has_head:
             return Drawing(page.chart.lines, note=note)
         head = loss.cursor_values(data)[0]
         if data.view.cursor is None:
-            head = metric_page.legend(page.shown[0].best_epoch, part.source.monitored, width)
+            head = metric_titles.legend(page.shown[0].best_epoch, part.source.monitored, width)
         while width_of(head) > width and len(head) > 1:
             head.pop()
         return Drawing(page.chart.lines, head=(fit(head, width),), note=note)
@@ -249,22 +251,28 @@ class LossPanel(RunPanel[LossPart]):
         self.change(self.look._replace(log=not self.look.log), "loss: y axis")
 
     def action_next_range(self) -> None:
-        """Show the next y range: without outliers, of all values, or as typed by the user."""
-        kind = self.look.y.after(has_manual=not self.look.metric)
-        if kind != "manual":
-            self._change_range(self.look.y._replace(kind=kind))
+        """Show the next y range of the selected chart: without outliers, of all values, or as typed by the user."""
+        metric = self._page.chosen if self._page is not None else ""
+        y = self.look.y_of(metric)
+        y = y._replace(kind=y.next_kind)
+        if y.kind != "manual":
+            self._change_range(metric, y)
             return
         scale = self._drawn[1].axes.y if self._drawn is not None else None
         shown = (scale.low, scale.high) if scale is not None else (0.0, 1.0)
         text = " ".join(f"{limit:.4g}" for limit in shown)
-        self.app.push_screen(PromptScreen("y range: lower and upper limit", limits_of, text), self._take_limits)
+        title = f"y range of {clean(metric or self.name_shown)}: lower and upper limit"
+        self.app.push_screen(
+            PromptScreen(title, limits_of, text),
+            functools.partial(self._take_limits, metric, y._replace(kind="robust")),
+        )
 
-    def _take_limits(self, limits: tuple[float, float] | None) -> None:
+    def _take_limits(self, metric: str, default: YRange, limits: tuple[float, float] | None) -> None:
         """Use the typed limits; after esc the default range, so that the key always goes on."""
-        self._change_range(YRange("manual", *limits) if limits is not None else self.look.y._replace(kind="robust"))
+        self._change_range(metric, YRange("manual", *limits) if limits is not None else default)
 
-    def _change_range(self, y: YRange) -> None:
-        self.change(self.look._replace(y=y), "loss: y range")
+    def _change_range(self, metric: str, y: YRange) -> None:
+        self.change(self.look.with_y(metric, y), f"{metric or self.name_shown}: y range")
 
     def action_next_view(self, by: int) -> None:
         """Show the next view of the loss, or the one before."""
@@ -318,7 +326,10 @@ class LossPanel(RunPanel[LossPart]):
             self._move_to((segments[-1].last_step + 1) if by > 0 else segments[0].first_step - 1)
 
     def scroll_rows(self, rows: int) -> None:
-        """Move the cursor to another row of the map of cores; the other views do not scroll."""
+        """Select another metric, or move the cursor to another row of the map of cores; other views do not scroll."""
+        if self._page is not None:
+            self._choose_neighbour(self._page.chosen, rows)
+            return
         groups = list(dict.fromkeys(self._drawn[1].rows)) if self._drawn is not None else []
         if not groups:
             return
@@ -327,6 +338,13 @@ class LossPanel(RunPanel[LossPart]):
         self._set(self.look._replace(core=groups[min(max(to, 0), len(groups) - 1)].start))
         if self.look.cursor is None:
             self.action_cursor(1)
+
+    def _choose_neighbour(self, chosen: str, by: int) -> None:
+        """Select the metric `by` charts after another, on any page."""
+        if self._part is not None:
+            width, height = self.size.width - FRAME, self.size.height - FRAME
+            names = [name for page in self._metrics.pages(self._part.source, width, height) for name in page]
+            self._set(self.look._replace(metric=names[min(max(names.index(chosen) + by, 0), len(names) - 1)]))
 
     def read_at(self, step: int | None) -> None:
         """Put the cursor at a step, and make it visible; None removes it."""
@@ -391,13 +409,13 @@ class LossPanel(RunPanel[LossPart]):
         if step is not None and self.is_inside(event.x, event.y) and event.y > self._above:
             self._dragging = True
             self.capture_mouse()
-            self._read_under(step, event.y)
+            self._read_under(step, event.x, event.y)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Drag the cursor."""
         step = self._step_under(event.x)
         if self._dragging and step is not None:
-            self._read_under(step, event.y)
+            self._read_under(step, event.x, event.y)
 
     def on_mouse_up(self, _: events.MouseUp) -> None:
         """End the drag."""
@@ -405,12 +423,14 @@ class LossPanel(RunPanel[LossPart]):
             self._dragging = False
             self.release_mouse()
 
-    def _read_under(self, step: int, y: int) -> None:
-        """Put the cursor at a step, in the map of cores also in the row under the mouse."""
+    def _read_under(self, step: int, x: int, y: int) -> None:
+        """Put the cursor at a step, in the map of cores also in the row, on a page of metrics in the chart."""
         rows = self._drawn[1].rows if self._drawn is not None else ()
         at = y - FRAME // 2 - self._above
         if rows:
             self._set(self.look._replace(core=rows[at].start if 0 <= at < len(rows) else None))
+        if self._page is not None and (metric := self._page.metric_at(x - FRAME // 2, at)):
+            self._set(self.look._replace(metric=metric))
         self._move_to(step)
 
     def _step_under(self, x: int) -> int | None:
