@@ -27,6 +27,14 @@ def test_journal_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "journal-format.md").read_text() == page, "run: python docs/make_journal_format.py"
 
 
+def test_json_page_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "make_json_page.py"))["page"]()
+    assert (ROOT / "docs" / "json.md").read_text() == page, "run: python docs/make_json_page.py"
+    rows = re.findall(r"^\| `\w+` \| .* \| (.*) \|$", page.partition("## Its parts")[0], re.M)
+    assert len(rows) > 40
+    assert all(rows)
+
+
 def test_faults_page_matches_the_tests() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "make_faults.py"))["page"]()
     assert (ROOT / "docs" / "faults.md").read_text() == page, "run: PYTHONPATH=. python docs/make_faults.py"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tputui.cli.arguments import add_run_argument, chosen_run
+from tputui import formatting as fmt
+from tputui.cli.arguments import add_run_argument, chosen_run, span
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
@@ -13,16 +14,18 @@ from tputui.formatting import inert
 from tputui.session import session
 from tputui.telemetry import code_record, layer_table, run_labels
 from tputui.telemetry.run_labels import RunLabels
-from tputui.text import phrases, show_page
+from tputui.text import phrases, show_page, show_stream
 
 DESCRIPTION = """Prints the full status of a run: state, progress, losses by core, meters, epochs with their timings,
 XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals; command, host, versions and git
 commit; tags and note. With --model the layers of its
 network: output shapes and parameter counts. With --code the code that it executed: uncommitted changes, packages and
-environment variables. With --json one object. The run is never changed."""
+environment variables. With --json one object, with --json --follow one line per change until the run has ended, at most
+one a second; docs/json.md describes the keys. The run is never changed."""
 EXIT_CODES = exit_codes(
     DONE="printed, whatever the run's state",
     USAGE="no such run, or no table of layers for --model, no record for --code",
+    UNANSWERED="--follow: the run did not change within the time of --idle-timeout",
 )
 
 
@@ -30,6 +33,13 @@ def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
+    parser.add_option("--follow", action="store_true", help="with --json: print a line per change until the run ends")
+    parser.add_option(
+        "--idle-timeout",
+        type=span,
+        metavar="TIME",
+        help="with --follow: exit with 6 if nothing changes for so long: 90s, 10m (default no limit)",
+    )
     parser.add_option(
         "--model", action="store_true", help="print the network's layers instead: output shapes and parameter counts"
     )
@@ -48,6 +58,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Prints the run."""
+    if args.follow or args.idle_timeout is not None:
+        return _follow(args)
     if args.model:
         return _show_model(args)
     if args.code:
@@ -63,6 +75,25 @@ def run(args: argparse.Namespace) -> ExitCode:
     else:
         page = show_page.show_text(snapshot, num_epochs=args.epochs).rstrip("\n")
         say("\n\n".join([page, *(["\n".join(lines)] if (lines := _label_lines(labels, problem)) else [])]))
+    return ExitCode.DONE
+
+
+def _follow(args: argparse.Namespace) -> ExitCode:
+    """Prints an object per change until the run has ended."""
+    if not args.follow:
+        raise CommandError(ExitCode.USAGE, "show: --idle-timeout needs --follow")
+    if not args.json or args.model or args.code:
+        words = "show: --follow prints JSON lines: write --json --follow; `tputui attach --no-ui` prints plain lines"
+        raise CommandError(ExitCode.USAGE, words)
+    source = session.Session.live(chosen_run(args))
+    try:
+        for fields in show_stream.stream(source, idle_timeout_s=args.idle_timeout):
+            say_json(fields)
+    except show_stream.IdleTimeout:
+        words = f"nothing changed within {fmt.duration(args.idle_timeout)}"
+        raise CommandError(ExitCode.UNANSWERED, words) from None
+    finally:
+        source.close()
     return ExitCode.DONE
 
 

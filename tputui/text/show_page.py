@@ -22,6 +22,8 @@ from tputui.text import phrases, show_cores
 from tputui.text.loss_chart import loss_chart
 from tputui.text.phrases import row as _row
 
+JSON_VERSION = 1
+"""Version of the object of `to_show`: it increases if the meaning of a key changes."""
 MARKS_SHOWN = 40
 LINES_SHOWN = 40
 """Newest log lines on the page of `show --at`, and as many marks."""
@@ -33,7 +35,7 @@ EPOCHS_SHOWN = 5
 """Newest epochs in that table, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
-_NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
+NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
 """Fields for drawing, which scripts do not need."""
 
 
@@ -50,14 +52,14 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     fields["meters"] = [_meter(view) for view in snapshot.meters]
     fields["train_loss"] = snapshot.newest_loss
     if not whole:
-        for name in _NOT_SHOWN:
+        for name in NOT_SHOWN:
             del fields[name]
         for view in fields["logged"]:
             del view["points"]
         if snapshot.throughput is not None:
             del fields["throughput"]["history"]
     spelt: dict[str, Any] = spell_non_finite(fields)
-    return spelt
+    return {"version": JSON_VERSION, **spelt}
 
 
 def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
