@@ -6,9 +6,9 @@ task; the engine checks them (`python -m engine.commands.describe`).
 
 from __future__ import annotations
 
+from tputui.config.checks import ConfigError
 from tputui.config.parsing import (
     BATCH_RIVALS,
-    ConfigError,
     from_builtins,
     load,
     load_tables,
