@@ -57,10 +57,12 @@ for before_sync in (False, True):
     train(run, {steps}, before_sync=before_sync)
     counts.append(count("CompileTime") - before)
 total = torch.zeros((), device=device)
+step_recorder.PENDING_MAX = 3
 for _ in range(4):
     total += 1.0
     torch_xla.sync()
     run.meter("total", total)
+counts.append(run._recorder.readings("train")["total"].count)
 run.close()
 json.dump([counts, expected], open("expected.json", "w"))
 """
@@ -169,7 +171,8 @@ def run_forked(folder: Path, body: str) -> tuple[subprocess.CompletedProcess[str
 @pytest.mark.xla
 def test_xla_losses_are_fetched_without_compiling_a_program(tmp_path: Path) -> None:
     done, (compiled, expected) = run_forked(tmp_path, ONE_DEVICE)
-    assert compiled == [0, 0]
+    assert compiled[:2] == [0, 0]
+    assert compiled[2] >= 3, "meters are fetched without the loss"
     rows = recorded_losses(the_run(tmp_path))
     assert len(rows) == 2 * (STEPS + 3)
     for row, wanted in zip(rows, expected, strict=True):

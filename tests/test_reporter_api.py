@@ -293,12 +293,43 @@ for step in range(4):
     run.step(loss=loss if step % 2 else loss.astype("f4"))
     run.meter("accuracy", np.float32(0.5))
 run.image("a gradient", np.linspace(0, 1, 12).reshape(3, 4))
+for epoch in np.arange(2):
+    with run.epoch(epoch, of=np.int64(2)):
+        for step in np.arange(3):
+            run.step(loss, np.int64(32), lr=np.float32(0.5), step=5 + 3 * epoch + step)
+        run.valid(loss=np.float32(0.25), examples=np.int64(10))
+run.checkpoint_saved("train.py", seconds=np.float64(0.5), best=np.bool_(True))
 """
     done = run_script(tmp_path, body)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [core["loss"] for core in show(the_run(tmp_path))["cores"]] == [4.0, 8.0, 12.0, 16.0]
-    (kept,) = of_type(read_events(the_run(tmp_path) / "worker-0.jsonl"), ev.PicturesKept)
+    shown = show(the_run(tmp_path))
+    assert [core["loss"] for core in shown["cores"]] == [4.0, 8.0, 12.0, 16.0]
+    assert shown["state"] == "done"
+    events = read_events(the_run(tmp_path) / "worker-0.jsonl")
+    progress = of_type(events, ev.ProgressReported)[-1]
+    assert (progress.epoch, progress.step, progress.lr) == (2, 10, 0.5)
+    assert [epoch.valid["loss"].count for epoch in of_type(events, ev.EpochEnded)] == [10, 10]
+    assert of_type(events, ev.CheckpointSaved)[0].best
+    (kept,) = of_type(events, ev.PicturesKept)
     assert (the_run(tmp_path) / kept.pictures[0].path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_steps_counted_anew_in_every_epoch_are_warned_of_once(tmp_path: Path) -> None:
+    body = """
+import tputui
+run = tputui.start({"path": "/data/\\udcff"})
+for epoch in range(3):
+    for step in range(5):
+        run.step(loss=1.0, step=step, examples="many")
+"""
+    done = run_script(tmp_path, body)
+    assert done.returncode == 0
+    warnings = [event.text for event in of_type(read_events(the_run(tmp_path) / "worker-0.jsonl"), ev.WarningRaised)]
+    assert warnings == [
+        "examples is not a number, but many",
+        "the step numbers passed to run.step() repeat or went back; pass a number that counts over all epochs, or "
+        "leave it out",
+    ]
 
 
 TWO_RANKS = """

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 PENDING_MAX = 4096
 """Most values that wait to be fetched, however fast the steps are."""
 NAN = float("nan")
+INT_MAX = 2**53
+"""Larger whole numbers are not exact as floats, and no counts of a training."""
+_SHOWN_CHARS_MAX = 40
 _REPLICATED = 0
 """Sharding type of torch_xla for a tensor that every device holds whole."""
 
@@ -50,6 +53,19 @@ def host_row(value: Any) -> list[float] | None:
     if (elements := getattr(value, "tolist", None)) is not None:
         return _flat(elements())
     return [float(value)]
+
+
+def host_number(name: str, value: Any) -> float:
+    """A number other than the loss, such as `examples`, which is its name. Raises `TypeError` or `ValueError`."""
+    try:
+        row = host_row(value)
+    except (TypeError, ValueError, OverflowError):
+        row = []
+    if row is None:
+        raise TypeError(f"{name} is on a device; pass a Python number, because reading this one would wait")
+    if len(row) != 1 or not abs(row[0]) <= INT_MAX:
+        raise ValueError(f"{name} is not a number, but {str(value)[:_SHOWN_CHARS_MAX]}")
+    return row[0]
 
 
 def device_kind() -> str:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tputui.integrations import artifacts
+from tputui.integrations.device_values import host_number
 from tputui.integrations.pace import Pace
 from tputui.integrations.run_phases import EpochContext, Phases, Plan
 from tputui.integrations.run_process import RunProcess
@@ -100,15 +101,17 @@ class Run:
             return
         try:
             pace = self._pace
-            pace.step = step = pace.step + 1 if step is None else step
+            pace.step = step = pace.step + 1 if step is None else self._process.step_number(step, pace)
             pace.num_steps += 1
             pace.stepped_at = _clock()
             if examples is not None:
+                if type(examples) is not int:
+                    examples = self._process.whole("examples", examples, 0)
                 pace.num_examples += examples
                 if examples != self._examples:
                     self._weigh(step, examples)
             if lr is not None:
-                self._lr = lr
+                self._lr = lr if type(lr) is float else host_number("lr", lr)
             kind = type(loss)
             if kind is float and self._width == 1:
                 self._record_plain(step, (loss,))
@@ -295,6 +298,7 @@ class Run:
         with self._guarded("run.epoch") as active:
             if not active:
                 return
+            context.number = int(host_number("the number of an epoch", context.number))
             if not self._uses_epochs:
                 self._uses_epochs = True
                 self._epoch_shift = 1 if context.number <= 0 else 0
@@ -350,9 +354,11 @@ class Run:
             self._process.epoch = self._process.epoch or 1
         if loss is None:
             return
-        self._values.record(step, loss)
-        if not self._width and self._values.log is not None:
-            self._width, self._record_plain = self._values.width, self._values.log
+        values = self._values
+        values.record(step, loss)
+        # The values of earlier steps come first.
+        self._width = 0 if values.num_waiting or values.log is None else values.width
+        self._record_plain = values.log or _ignore
 
     def _weigh(self, step: int, examples: int) -> None:
         self._examples = examples
@@ -398,9 +404,9 @@ class Run:
                 step=self._pace.step,
                 epoch=self._process.epoch,
                 bytes=num_bytes,
-                seconds=seconds,
+                seconds=float(seconds),
                 reason=reason,
-                best=best,
+                best=bool(best),
             )
         )
         return shown, num_bytes

@@ -113,16 +113,16 @@ class Plan:
         self, task: str, total_steps: int | None = None, num_epochs: int | None = None, num_parameters: int = 0
     ) -> None:
         self._task = task
-        self._total_steps = total_steps
-        self._num_epochs = num_epochs
+        self._total_steps = _whole(total_steps)
+        self._num_epochs = _whole(num_epochs)
         self._steps_per_epoch: int | None = None
-        self._num_parameters = num_parameters
+        self._num_parameters = int(num_parameters)
         self._is_announced = False
 
     def take_epoch(self, num_epochs: int | None, num_steps: int | None) -> None:
         """Completes the plan by what the script said at the start of an epoch."""
-        self._num_epochs = self._num_epochs or num_epochs
-        self._steps_per_epoch = self._steps_per_epoch or num_steps
+        self._num_epochs = self._num_epochs or _whole(num_epochs)
+        self._steps_per_epoch = self._steps_per_epoch or _whole(num_steps)
 
     def take_steps(self, num_steps: int) -> None:
         """Completes the plan by the number of steps of the first epoch."""
@@ -156,3 +156,8 @@ class Plan:
             lr=lr,
             lr_rule="as the script reported it",
         )
+
+
+def _whole(number: int | None) -> int | None:
+    """A whole number as an int; arrays of numpy have numbers of other types, which JSON does not have."""
+    return None if number is None else int(number)

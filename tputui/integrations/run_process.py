@@ -23,6 +23,7 @@ from tputui.integrations.pace import Pace
 from tputui.integrations.run_requests import RunRequests
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
+from tputui.telemetry.codec import escape_surrogates
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.stack_frames import FRAMES_MAX, owner_of
 
@@ -126,6 +127,26 @@ class RunProcess:
             _log.warning("%s", text)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
 
+    def whole(self, name: str, value: Any, default: int) -> int:
+        """A whole number that a script passed; the default, with a warning, if that is not one, or is on a device."""
+        if type(value) is int and abs(value) <= device_values.INT_MAX:
+            return value
+        try:
+            return int(device_values.host_number(name, value))
+        except (TypeError, ValueError) as error:
+            self.warn(str(error))
+            return default
+
+    def step_number(self, step: Any, pace: Pace) -> int:
+        """The number of a step that a script passed; warns if the script counts anew in every epoch."""
+        number = self.whole("step", step, pace.step + 1)
+        if number <= pace.step and pace.num_steps:
+            self.warn(
+                "the step numbers passed to run.step() repeat or went back; pass a number that counts over all epochs, "
+                "or leave it out"
+            )
+        return number
+
     def warn_of(self, error: BaseException, where: str) -> None:
         """Reports an error of the reporting itself, once per kind of error and place."""
         kind = f"{where}: {type(error).__name__}"
@@ -199,10 +220,10 @@ def create_run(what: str, parent: Path, config: Mapping[str, Any]) -> Path:
             run=base if number == 1 else f"{base}-{number}",
             created=now,
             version=__version__,
-            config_path=sys.argv[0] if sys.argv else "",
-            config=plain_config(config),
-            argv=list(sys.argv),
-            cwd=os.getcwd(),
+            config_path=escape_surrogates(sys.argv[0]) if sys.argv else "",
+            config=escape_surrogates(plain_config(config)),
+            argv=escape_surrogates(list(sys.argv)),
+            cwd=escape_surrogates(os.getcwd()),
         ).with_provenance(origin)
         try:
             return rundir.create(parent, manifest)

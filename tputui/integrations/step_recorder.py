@@ -155,37 +155,47 @@ class ThreadValues:
         """Records plain numbers, [width], without a detour; None until the first step, and with several threads."""
         self.width = 0
         """Values per step."""
+        self.num_waiting = 0
+        """Steps whose loss waits on a device."""
 
     def record(self, step: int, value: Any) -> None:
         """Records the loss of a step; one on a device is fetched later."""
         row = host_row(value)
         if row is None:
             self._devices.add(step, value)
-            now = time.perf_counter()
-            if now - self._fetched_at >= FETCH_INTERVAL_S or len(self._devices) >= PENDING_MAX:
-                self.fetch()
+            self.num_waiting += 1
+            self._fetch_if_due()
         else:
-            if len(self._devices):
+            if self.num_waiting:
                 self.fetch()
             self._put(step, row)
 
     def add(self, split: ev.Split, name: str, value: Any, count: int) -> None:
         """Adds a value to a meter; one on a device is fetched later."""
+        count = int(count)
         row = host_row(value)
         if row is None:
             self._devices.add(MeterValue(split, name, count), value)
+            self._fetch_if_due()
         elif row:
             self._recorder.add(split, name, sum(row) / len(row), count)
+
+    def _fetch_if_due(self) -> None:
+        due = time.perf_counter() - self._fetched_at >= FETCH_INTERVAL_S
+        if due or len(self._devices) >= PENDING_MAX:
+            self.fetch()
 
     def fetch(self, *, all_values: bool = False) -> None:
         """Fetches the values that wait on devices."""
         self._fetched_at = time.perf_counter()
         if not len(self._devices):
+            self.num_waiting = 0
             return
         for tag, row in self._devices.fetch(all_values=all_values):
             if isinstance(tag, MeterValue):
                 self._recorder.add(tag.split, tag.name, sum(row) / len(row), tag.num_examples)
             else:
+                self.num_waiting -= 1
                 self._put(tag, row)
 
     def _put(self, step: int, row: list[float]) -> None:
