@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
+from tputui.logs import loss_rows
 from tputui.logs.tags import TagRule
 from tputui.logs.value_events import ValueEvents
 from tputui.logs.values import LoggedValue
@@ -49,12 +52,42 @@ def test_loss_of_cores_in_any_order_becomes_steps_of_all_cores() -> None:
     assert not logged(events)
 
 
+def test_cores_may_log_to_files_that_are_read_one_after_the_other() -> None:
+    steps = range(1, 50_001)
+    gathered = ValueEvents()
+    found = []
+    for core in range(3):
+        gathered.take(f"rank{core}.csv", [value(f"loss/core{core}", step, core) for step in steps], T0)
+        found += gathered.events(T0 + core / 4)
+    found += gathered.events(T0 + 1)
+    assert rows(found) == [(step, [0.0, 1.0, 2.0]) for step in steps]
+
+
+def test_steps_that_not_every_core_logs_are_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_rows, "WAITING_MAX", 3)
+    gathered = ValueEvents()
+    found = []
+    for number, first in enumerate((1, 10, 20)):
+        gathered.take("a", [value(f"loss/core{core}", first, 1.0) for core in (0, 1)], T0)
+        gathered.take("a", [value("loss/core0", first + step, 1.0) for step in range(1, 6)], T0)
+        found += gathered.events(T0 + number)
+    assert [event.text for event in found if isinstance(event, ev.WarningRaised)] == [
+        "some steps of the loss are left out, because not every core logged a value for them"
+    ]
+
+
+def test_steps_beyond_64_bits_are_left_out() -> None:
+    events = events_of([value("loss", step, 0.5) for step in (-(2**63), 1, 2**63, 2**70, 2)])
+    assert [step for step, _ in rows(events)] == [1, 2]
+    assert [event.n for event in logged(events)] == [2]
+
+
 def test_core_that_appears_later_is_declared_anew() -> None:
     gathered = ValueEvents()
     gathered.take("a", [value("loss/core0", step, 1.0) for step in (1, 2)], T0)
-    first = gathered.events(T0)
+    first = [*gathered.events(T0), *gathered.events(T0 + 1)]
     gathered.take("a", [value(f"loss/core{core}", 3, 0.5) for core in (0, 1)], T0 + 1)
-    second = gathered.events(T0 + 1)
+    second = gathered.events(T0 + 2)
     assert rows(first) == [(1, [1.0]), (2, [1.0])]
     assert rows(second) == [(3, [0.5, 0.5])]
     assert [event.num_cores for event in (*first, *second) if isinstance(event, ev.TopologyDeclared)] == [1, 2]

@@ -11,8 +11,8 @@ from tputui.telemetry import float_blocks
 
 ROWS_PER_EVENT = 256
 """Steps in one event, which have one time."""
-WAITING_MAX = 4_096
-"""Steps that wait for the values of other cores; older ones are left out."""
+WAITING_MAX = 1 << 17
+"""Steps that wait for the values of other cores, whose file may be read later; older ones are left out."""
 WAIT_S = 1.0
 """Seconds to wait for further cores to appear before the first step is complete."""
 UNKNOWN = "unknown"
@@ -52,8 +52,8 @@ class LossRows:
             return
         if self._since is None:
             self._since = now
-        # Once the log has gone on to a second step, the first one has named all cores.
-        is_settled = not self._per_core or len(self._waiting) > 1 or now - self._since >= WAIT_S
+        # Cores may log to files of their own, which are read one after the other.
+        is_settled = not self._per_core or now - self._since >= WAIT_S or len(self._waiting) > WAITING_MAX
         if not self._cores and not (is_settled or final):
             return
         cores = sorted(self._seen)

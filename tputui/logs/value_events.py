@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from tputui.logs.epochs import EpochTracker
 from tputui.logs.loss_rows import LossRows
+from tputui.logs.rows import STEP_MAX
 from tputui.logs.tags import TagMeaning, TagNames, TagRule, loss_rank
 from tputui.logs.values import LoggedValue
 from tputui.telemetry import events as ev
@@ -60,6 +61,7 @@ class ValueEvents:
         self._pace = _Pace()
         self._events: list[ev.Event] = []
         self._warned = False
+        self._warned_of_rows = False
         self._lr = math.nan
         self._loss_from_console = -1
         """Newest step whose loss was read from the console."""
@@ -94,6 +96,8 @@ class ValueEvents:
             column.num_values += 1
             if step is None:
                 step = column.num_values
+            elif not -STEP_MAX <= step <= STEP_MAX:
+                continue
             column.values.append(value)
             column.steps.append(step)
             column.times.append(math.nan if t is None else t)
@@ -115,6 +119,10 @@ class ValueEvents:
             if column is not None and column.values:
                 self._flush(column, now)
         self._events += self._rows.events(now, final=final)
+        if self._rows.num_left_out and not self._warned_of_rows:
+            self._warned_of_rows = True
+            text = "some steps of the loss are left out, because not every core logged a value for them"
+            self._events.append(ev.WarningRaised(t=now, text=text))
         self._events += self._epochs.events(now, self._lr, final=final)
         progress = self._pace.event(now, self._epochs, self._lr)
         if progress is not None:
