@@ -164,6 +164,23 @@ def test_test_alert_says_whether_it_was_delivered(hook: Hook) -> None:
     assert "stdout is not a terminal" in one_sentence(tputui("alert", "test", "bell"))
 
 
+@pytest.mark.slow
+def test_apprise_delivers_without_its_address_in_a_message(hook: Hook) -> None:
+    pytest.importorskip("apprise")
+    address = f"json://127.0.0.1:{hook.server_port}/{SECRET}"
+    refused = tputui("alert", "test", "apprise:env:CHAT_URL", CHAT_URL=address)
+    assert refused.code == 6
+    assert "not delivered to apprise: apprise reported that the alert was not sent" in refused.err
+    assert SECRET not in refused.err
+    delivered = tputui("alert", "test", "apprise:env:CHAT_URL", CHAT_URL=address)
+    assert (delivered.code, delivered.out[:24]) == (0, "delivered to apprise in ")
+    assert [(one["title"], one["message"][:20]) for one in hook.received] == [("tputui test", "test alert of tputui")]
+    unknown = tputui("alert", "test", "apprise:env:CHAT_URL", CHAT_URL=f"nothing://{SECRET}")
+    assert unknown.code == 6
+    assert "apprise does not know this kind of address" in unknown.err
+    assert SECRET not in unknown.err
+
+
 def test_alert_rings_the_terminals_that_show_the_run(tmp_path: Path) -> None:
     base = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(tmp_path)]
     started = [*base, "run", "--alert", "done", "--name"]

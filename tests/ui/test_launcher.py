@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import recorded
@@ -422,6 +423,16 @@ def test_enter_on_the_empty_list_opens_the_digits_demo(place: Path) -> None:
 def test_demo_without_the_sample_is_the_blank_configuration(tmp_path: Path) -> None:
     assert configs.demo(tmp_path) is configs.BLANK
     assert configs.BLANK.task == "digits"
+
+
+def test_configuration_of_a_recorded_run_has_no_commands_of_alerts(tmp_path: Path) -> None:
+    alerts = {
+        "on": ["done"],
+        "targets": ["bell", "command:touch pwned", " command:true", "https://hooks.example.com/x"],
+    }
+    found = msgspec.structs.replace(recorded.manifest(), config={**recorded.CONFIG, "alerts": alerts})
+    (choice,) = configs.runs([(rundir.create(tmp_path, found), "done")])
+    assert choice.tables["alerts"] == {"on": ["done"], "targets": ["bell", "https://hooks.example.com/x"]}
 
 
 def test_a_read_only_view_starts_nothing(place: Path) -> None:

@@ -32,8 +32,9 @@ KEPT: tuple[type[ev.Event], ...] = (
 
 
 MEASURED: tuple[type[ev.Event], ...] = (ev.StepsRecorded, ev.ValuesLogged, ev.MetersReported)
-"""Further events for the reducer if alerts are configured, whose conditions may name any metric. They cost the
-supervisor about 0.1 ms of CPU time per report of eight cores, and the memory of the series that a viewer has."""
+"""Further events for the reducer if alerts are configured, whose conditions may name any metric. They cost 0.13 ms of
+CPU time per report of 100 steps on eight cores, an evaluation 2.5 ms at most once a second, and the memory of the
+series that a viewer has."""
 
 
 class WorkerState:

@@ -143,7 +143,19 @@ def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[ConfigChoice]:
             can_resume = (run_dir / _LAST_CHECKPOINT).is_file()
         except (rundir.RunNotFound, OSError):
             continue
-        yield ConfigChoice("run", run_dir, manifest.config, summary, can_resume=can_resume, source=manifest.config_path)
+        tables = without_commands(manifest.config)
+        yield ConfigChoice("run", run_dir, tables, summary, can_resume=can_resume, source=manifest.config_path)
+
+
+def without_commands(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The recorded configuration of a run without alert targets that are commands: run directories are untrusted
+    input, and starting a run again must not execute what somebody else wrote there."""
+    alerts = tables.get("alerts")
+    targets = alerts.get("targets") if isinstance(alerts, Mapping) else None
+    if not isinstance(alerts, Mapping) or not isinstance(targets, list | tuple):
+        return tables
+    kept = [target for target in targets if not str(target).strip().startswith("command:")]
+    return {**tables, "alerts": {**alerts, "targets": kept}}
 
 
 def _toml_files(start: Path) -> Iterator[Path]:
