@@ -78,6 +78,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def epoch_of(epoch: int, num_epochs: int) -> str:
+    """`3/10`, or `3` if the number of epochs is not known, which is 0."""
+    return f"{epoch}/{num_epochs}" if num_epochs else str(epoch)
+
+
+def device_cores(number: int, device: str) -> str:
+    """`8 x TPU`, or `8 of unknown type`."""
+    return f"{number} of unknown type" if device == "unknown" else f"{number} x {device}"
+
+
 def more(number: int, what: str) -> str:
     """`1 column more`, `3 columns more`."""
     return f"{counted(number, what)} more"
@@ -91,7 +101,7 @@ def count(value: int | None) -> str:
 def ragged_end(steps: int, global_batch: int, examples: int) -> str:
     """`22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time`; empty if none is left out."""
     taken = steps * global_batch
-    if taken >= examples:
+    if not steps or taken >= examples:
         return ""
     of = f"{count(taken)} of {count(examples)} examples"
     return f"{count(steps)} steps of {count(global_batch)} take {of} an epoch, others each time"

@@ -158,7 +158,9 @@ def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
     plan, best = snapshot.plan, _best(snapshot)
     if snapshot.condition not in ENDED:
         done = f"step {fmt.count(snapshot.steps)}" if snapshot.steps else "no step yet"
-        done = f"epoch {snapshot.epoch}/{plan.num_epochs}, step {fmt.count(snapshot.steps)}" if plan else done
+        done = (
+            f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}, step {fmt.count(snapshot.steps)}" if plan else done
+        )
         return [f"{inert(snapshot.run)} is {snapshot.condition}: {done}", *best, _still_running(snapshot, run_dir)]
     cause, condition = inert(snapshot.condition_reason), snapshot.condition
     ending = cause if cause.startswith(condition) else f"{condition}: {cause}" if cause else condition

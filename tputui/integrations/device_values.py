@@ -20,6 +20,10 @@ _REPLICATED = 0
 """Sharding type of torch_xla for a tensor that every device holds whole."""
 
 
+UNKNOWN = "unknown"
+"""The type of devices that nothing names."""
+
+
 class Pending(NamedTuple):
     """A value on a device."""
 
@@ -69,14 +73,18 @@ def host_number(name: str, value: Any) -> float:
 
 
 def device_kind() -> str:
-    """The type of device that the script trains on, as far as its frameworks show without starting a device."""
+    """The type of device that the script trains on, as far as its frameworks show without starting a device; `unknown`
+    without any of them."""
     xla = sys.modules.get("torch_xla.runtime")
     if xla is not None:
         return str(xla.device_type() or "XLA")
     jax = sys.modules.get("jax")
     if jax is not None:
         return str(jax.default_backend()).upper()
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return UNKNOWN
+    cuda = getattr(torch, "cuda", None)
     return "CUDA" if cuda is not None and cuda.is_initialized() else "CPU"
 
 

@@ -134,8 +134,9 @@ class Plan:
 
         `examples`: examples of a step in this process, 0 if not known.
         """
-        epochs = self._num_epochs or 1
-        steps = self._steps_per_epoch or (self._total_steps // epochs if self._total_steps else 0)
+        steps = self._steps_per_epoch or (self._total_steps or 0) // (self._num_epochs or 1)
+        # Without a number of epochs, the steps of one epoch are not the whole training.
+        steps = steps if self._num_epochs else self._total_steps or 0
         if self._is_announced or steps <= 0:
             return None
         self._is_announced = True
@@ -143,7 +144,7 @@ class Plan:
         return ev.TrainingPlanned(
             t=time.time(),
             task=self._task,
-            num_epochs=epochs,
+            num_epochs=self._num_epochs or 0,
             steps_per_epoch=steps,
             valid_steps=0,
             first_step=first_step,

@@ -31,6 +31,7 @@ ROLE = "worker"
 HEARTBEAT_INTERVAL_S = 0.5
 REPORT_INTERVAL_S = 1.0
 _NAME_CHARS_MAX = 64
+_UNKNOWN_DEVICE = "the script uses no framework that names its devices"
 _log = logging.getLogger("tputui")
 
 
@@ -89,6 +90,7 @@ class RunProcess:
                 t=time.time(),
                 strategy=strategy,
                 device=device,
+                device_reason=_UNKNOWN_DEVICE if device == device_values.UNKNOWN else None,
                 num_cores=self.world_size * num_cores,
                 num_hosts=1,
                 host_index=0,

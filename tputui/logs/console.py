@@ -215,8 +215,9 @@ class ConsoleParser:
         if context.epoch is not None:
             self._epoch = context.epoch
         split = text_of.leading_split(text)
-        if step is None and context.step is not None:
-            step = self._counted(f"line {split}{core}{suffix}", context.step, context.total)
+        position = step if step is not None else context.step
+        if position is not None:
+            step = self._counted(f"line {split}{core}{suffix}", position, context.total)
         if has_context:
             self._step = step if step is not None else None if context.epoch is not None else self._step
         return [
@@ -229,7 +230,8 @@ class ConsoleParser:
         newest, before, epoch = self._counters.get(kind, _Counter(0, 0, self._epoch))
         is_same_again = position == newest and total is not None and epoch != self._epoch
         if position < newest or is_same_again:
-            before += max(newest, total or 0)
+            # Positions from 0 without a total: the newest one plus one is the fewest steps that an epoch had.
+            before += max(newest + (position == 0 and total is None), total or 0)
         if kind in self._counters or len(self._counters) < _COUNTERS_MAX:
             self._counters[kind] = _Counter(position, before, self._epoch)
         return before + position

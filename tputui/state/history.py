@@ -55,6 +55,8 @@ def eta_epoch_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now
     epoch = max((w.epoch_started.epoch for w in state.workers if w.epoch_started), default=0)
     if any(view.epoch == epoch for view in epochs) or not epoch:
         return None
+    if not plan.num_epochs:
+        return None
     left = max(0, epoch * plan.steps_per_epoch - done) * pace + _end_s(epochs)
     return max(0.0, left - _worked_off_s(state, epochs, pace, now - anchor))
 

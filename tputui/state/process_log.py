@@ -259,7 +259,8 @@ class ProcessLog(StateStruct, dict=True):
         self.add_line(event.t, event.text, "warning")
 
     def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
-        self.add_line(event.t, f"training {event.outcome} at step {event.step:,}: {event.reason}")
+        if event.reason:
+            self.add_line(event.t, f"training {event.outcome} at step {event.step:,}: {event.reason}")
 
     def _run_ended(self, event: ev.RunEnded, _: int) -> None:
         level: Level = "error" if event.outcome == "failed" else "info"

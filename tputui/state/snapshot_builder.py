@@ -199,12 +199,12 @@ def _place(
     begun = max((w.epoch_started.epoch for w in state.workers if w.epoch_started), default=0)
     ended = max((view.epoch for view in epochs), default=0)
     epoch = max(begun, ended, progress.epoch if progress else 0)
-    if plan and ended == epoch and epoch:
+    if plan and plan.num_epochs and ended == epoch and epoch:
         return epoch, plan.steps_per_epoch
     if progress and progress.epoch == epoch:
         return epoch, progress.epoch_step
     started = next((w.epoch_started for w in state.workers if w.epoch_started), None)
-    if plan and started and started.epoch == epoch:
+    if plan and plan.num_epochs and started and started.epoch == epoch:
         return epoch, max(0, started.first_step - 1 - (epoch - 1) * plan.steps_per_epoch)
     return epoch, 0
 
@@ -232,8 +232,8 @@ def plan_of(state: RunState) -> Plan | None:
     return Plan(
         task=plan.task,
         num_epochs=plan.num_epochs,
-        steps_per_epoch=plan.steps_per_epoch,
-        total_steps=plan.num_epochs * plan.steps_per_epoch,
+        steps_per_epoch=plan.steps_per_epoch if plan.num_epochs else 0,
+        total_steps=max(1, plan.num_epochs) * plan.steps_per_epoch,
         first_step=plan.first_step,
         batch_per_core=plan.batch_per_core,
         global_batch=plan.global_batch,

@@ -103,7 +103,8 @@ class LogCollector:
         """The newest `trainer_state.json` of each training with Hugging Face's `Trainer`, by its folder."""
         self._tries: dict[Path, int] = {}
         self._warned: set[str] = set()
-        self._reports_itself = False
+        self.has_reporter = False
+        """Whether a process of the command reports through the API."""
         self._thread = threading.Thread(target=self._run, name="tputui-logs", daemon=True)
         self._thread.start()
 
@@ -161,8 +162,8 @@ class LogCollector:
 
     def _look(self, *, final: bool) -> bool:
         """Reads what was written since the last look; returns whether there is more."""
-        if self._reports_itself or any(self._run_dir.glob(f"worker-*{SUFFIX}")):
-            self._reports_itself = True
+        if self.has_reporter or any(self._run_dir.glob(f"worker-*{SUFFIX}")):
+            self.has_reporter = True
             self._lines.clear()
             return False
         for path, is_chosen in self._finder.find(final=final):

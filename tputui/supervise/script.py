@@ -162,7 +162,9 @@ class Script:
         self._ended = True
         self._stacks.close()
         self._collector.close()
-        self._logs.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.newest_step, reason=reason))
+        # A process that reports by itself reports its own end, with its own words.
+        why = "" if self._collector.has_reporter else reason
+        self._logs.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.newest_step, reason=why))
         self._logs.close()
 
     def _record_stacks(self, event: ev.Event) -> None:

@@ -152,11 +152,13 @@ class LineWriter:
         if topology is not None:
             why = f" ({topology.device_reason})" if topology.device_reason else ""
             hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
-            yield f"cores: {topology.num_cores} x {topology.device}{hosts}, strategy {topology.strategy}{why}"
+            strategy = f", strategy {topology.strategy}" if topology.strategy != "unknown" else ""
+            yield f"cores: {fmt.device_cores(topology.num_cores, topology.device)}{hosts}{strategy}{why}"
         if plan is not None:
             first = f" from step {plan.first_step}" if plan.first_step > 1 else ""
             parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
-            steps = f"{plan.num_epochs} epochs of {plan.steps_per_epoch} steps{first}"
+            epochs = f"{fmt.counted(plan.num_epochs, 'epoch')} of " if plan.num_epochs else ""
+            steps = f"{epochs}{plan.steps_per_epoch or plan.total_steps} steps{first}"
             yield f"task {plan.task}: " + ", ".join(filter(None, (steps, parameters, plan.precision)))
             if plan.global_batch:
                 validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
@@ -200,12 +202,12 @@ class LineWriter:
     def _hold(self, event: ev.ProgressReported) -> None:
         """Holds a report back until the meters of its step arrive."""
         plan, epochs = snapshot_builder.plan_of(self._state), snapshot_builder.epochs_of(self._state)
-        of_epochs = f"/{plan.num_epochs}" if plan else ""
+        epoch = fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)
         of_steps = f"/{plan.total_steps}" if plan else ""
         eta = eta_s(self._state, plan, epochs, event.t)
         self._report = _Waiting(
             event,
-            [f"epoch {event.epoch}{of_epochs}", f"step {event.step}{of_steps}", self._loss(event.step)],
+            [f"epoch {epoch}", f"step {event.step}{of_steps}", self._loss(event.step)],
             [
                 f"{fmt.duration(event.step_s)}/step",
                 fmt.rate(event.examples_per_s, "examples") if not math.isnan(event.examples_per_s) else "",

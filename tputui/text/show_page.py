@@ -128,7 +128,8 @@ def _head(snapshot: Snapshot) -> list[str]:
     if topology is not None:
         hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
         why = f"({topology.device_reason})" if topology.device_reason else ""
-        lines.append(_row("cores", f"{topology.num_cores} x {topology.device}", topology.strategy, hosts, why))
+        strategy = topology.strategy if topology.strategy != "unknown" else ""
+        lines.append(_row("cores", fmt.device_cores(topology.num_cores, topology.device), strategy, hosts, why))
         lines += [_row("warning", topology.device_warning)] if topology.device_warning else []
     if plan is not None:
         batch = f"batch {plan.batch_per_core} per core, {plan.global_batch} global"
@@ -141,7 +142,7 @@ def _head(snapshot: Snapshot) -> list[str]:
             lines.append(_row("", ragged))
         if snapshot.lr is not None and not math.isnan(plan.lr):
             lines.append(_row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
-        epoch = f"epoch {snapshot.epoch}/{plan.num_epochs}"
+        epoch = f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}"
         lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
     elif snapshot.steps:
         epoch = f"epoch {snapshot.epoch}" if snapshot.epoch else ""

@@ -311,7 +311,7 @@ class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
     step: Int
     """Last step trained."""
     reason: str
-    """One sentence."""
+    """One sentence; empty if another process reports it."""
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag=True):

@@ -26,7 +26,7 @@ class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
     strategy: str
     """`spmd`, `single` or `replica`."""
     device: str
-    """Type of the devices, as named by the runtime: `CPU`, `TPU`."""
+    """Type of the devices, as named by the runtime: `CPU`, `TPU`; `unknown` if nothing names them."""
     device_reason: str | None = None
     """Why the device is not a TPU, if it is not."""
     device_warning: str | None = None
@@ -48,9 +48,10 @@ class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
     task: str
     """Name of the task."""
     num_epochs: Int
-    """Number of epochs."""
+    """Number of epochs; 0 if a script named only its number of steps."""
     steps_per_epoch: Int
-    """Steps per epoch, one batch each; the weights are updated every `optim.accumulate` steps."""
+    """Steps per epoch, or of the whole training if `num_epochs` is 0, one batch each; the weights are updated every
+    `optim.accumulate` steps."""
     valid_steps: Int
     """Validation batches per epoch."""
     first_step: Int

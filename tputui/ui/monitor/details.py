@@ -111,10 +111,11 @@ def _device(part: DetailsPart) -> str:
     topology = part.topology
     if topology is None:
         return "not known yet"
-    cores = f"{topology.num_cores} x {topology.device}"
+    cores = fmt.device_cores(topology.num_cores, topology.device)
+    strategy = topology.strategy if topology.strategy != "unknown" else ""
     hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
     why = topology.device_reason or ""
-    return ", ".join(text for text in (cores, topology.strategy, part.precision, hosts, why) if text)
+    return ", ".join(text for text in (cores, strategy, part.precision, hosts, why) if text)
 
 
 def _ended(part: DetailsPart) -> str:

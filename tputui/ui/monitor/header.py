@@ -190,7 +190,7 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
         return _steps_so_far(snapshot) if known else [Span(f" {clean(snapshot.condition_reason)}", "dim")]
     left: Line = [
         Span(" epoch ", "label"),
-        Span(f"{snapshot.epoch}/{plan.num_epochs}", "strong"),
+        Span(fmt.epoch_of(snapshot.epoch, plan.num_epochs), "strong"),
         Span("  step ", "label"),
         Span(f"{snapshot.steps:,}/{plan.total_steps:,}", "strong"),
         Span("  "),

@@ -99,4 +99,7 @@ def lines(steps: tuple[StartupStep, ...], devices: str) -> list[Line]:
 def devices_of(snapshot: Snapshot) -> str:
     """The cores of the run, once they are known: `8 TPU cores`."""
     topology = snapshot.topology
-    return fmt.counted(topology.num_cores, f"{clean(topology.device)} core") if topology is not None else ""
+    if topology is None:
+        return ""
+    device = "" if topology.device == "unknown" else f"{clean(topology.device)} "
+    return fmt.counted(topology.num_cores, f"{device}core")

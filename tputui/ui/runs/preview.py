@@ -67,7 +67,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
     if not row.ended and row.phase not in (None, "unknown"):
         lines.append(_fact("phase", status_text.phase_with_age(row.phase, row.phase_s)))
-    epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}"
+    epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}" if row.num_epochs else str(row.epoch)
     eta = f", {fmt.duration(row.eta_s)} to go" if row.eta_s is not None and not row.ended else ""
     best = "" if row.best is None else f"{fmt.number(row.best)} valid {clean(row.best_name)} in epoch {row.best_epoch}"
     saved = fmt.counted(row.num_checkpoints, "checkpoint") if row.num_checkpoints else ""

@@ -178,7 +178,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         num_cores=topology.num_cores if topology else None,
         machine=_machine(snapshot),
         batch=f"{plan.batch_per_core:,} x {plan.global_batch // max(plan.batch_per_core, 1)} = {plan.global_batch:,}"
-        if plan
+        if plan and plan.global_batch
         else "",
         lr_rule=f"{plan.lr:g} = {plan.lr_rule}" if plan else "",
         phase=snapshot.phase,
@@ -245,8 +245,10 @@ def _machine(snapshot: Snapshot) -> str:
     topology, plan = snapshot.topology, snapshot.plan
     if topology is None:
         return ""
-    cores = fmt.counted(topology.num_cores, f"{topology.device} core")
-    return ", ".join([cores, topology.strategy, *([plan.precision] if plan else [])])
+    device = "" if topology.device == "unknown" else f"{topology.device} "
+    cores = fmt.counted(topology.num_cores, f"{device}core")
+    strategy = "" if topology.strategy == "unknown" else topology.strategy
+    return ", ".join(filter(None, (cores, strategy, plan.precision if plan else "")))
 
 
 class Listing(NamedTuple):
