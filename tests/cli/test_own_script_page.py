@@ -1,18 +1,24 @@
-"""Every example on the page about your own script runs as it is printed there."""
+"""Every example on the pages about your own script and about alerts runs as it is printed there."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tputui.config import ScriptConfig
+from tputui.config import ScriptConfig, script_from_builtins
+from tputui.state import conditions
+from tputui.supervise.alert_targets import AlertMessage
+from tputui.supervise.alerts import AlertRules
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "own-script.md").read_text()
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+PAGE = (GUIDE / "own-script.md").read_text()
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _FILE_NAME = re.compile(r"# (\S+\.\w+)\n")
 DEADLINE_S = 120.0
@@ -28,13 +34,14 @@ def in_path(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_examples_run_as_printed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["own-script", "alerts"])
+def test_examples_run_as_printed(page: str, tmp_path: Path) -> None:
     place, tools = tmp_path / "place", tmp_path / "bin"
     place.mkdir()
     tools.mkdir()
     env = {**os.environ, "PATH": in_path(tools)}
     num_run = 0
-    for language, code in _BLOCK.findall(PAGE):
+    for language, code in _BLOCK.findall((GUIDE / f"{page}.md").read_text()):
         name = _FILE_NAME.match(code)
         if name is not None:
             (place / name.group(1)).write_text(code)
@@ -57,3 +64,17 @@ def test_examples_run_as_printed(tmp_path: Path) -> None:
 def test_page_of_own_scripts_lists_every_key() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", PAGE.partition("| key of `[script]` |")[2].partition("\n\n")[0], re.M)
     assert listed == list(ScriptConfig.__struct_fields__)
+
+
+def test_configuration_on_the_page_of_alerts_is_valid() -> None:
+    page = (GUIDE / "alerts.md").read_text()
+    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    run = script_from_builtins(tomllib.loads(toml), "train.toml")
+    rules = AlertRules.of({"alerts": {"on": run.alerts.on, "targets": run.alerts.targets}})
+    assert [target.kind for target in rules.targets] == ["bell", "command", "webhook"]
+    for state in conditions.STATES:
+        assert f"`{state}`" in page
+    listed = re.findall(r"`(TPUTUI_ALERT\w*)`", page)
+    message = AlertMessage(0.0, "a", "/a", "vm", "done", "a done", "done", 1, 1, {})
+    assert set(listed) == set(message.variables())
+    assert all(f"`{field}`" in page for field in json.loads(message.payload()))
