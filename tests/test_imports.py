@@ -17,8 +17,9 @@ def modules_of(package: str) -> list[str]:
     return sorted(module.name for module in pkgutil.walk_packages(root.__path__, f"{package}."))
 
 
-LIGHT = [name for name in modules_of("tputui") if not name.startswith("tputui.ui") and "__main__" not in name]
-SCREENS = [name for name in modules_of("tputui") if name.startswith("tputui.ui")]
+DRAWING = ("tputui.ui", "tputui.report")
+LIGHT = [name for name in modules_of("tputui") if not name.startswith(DRAWING) and "__main__" not in name]
+SCREENS = [name for name in modules_of("tputui") if name.startswith(DRAWING)]
 
 PROBE = """
 import json, locale, logging, os, signal, sys, threading
@@ -59,6 +60,11 @@ def test_nothing_heavy_is_imported_outside_the_screens() -> None:
 def test_the_screens_need_neither_torch_nor_numpy() -> None:
     loaded = set(fresh_import(*SCREENS)["roots"])
     assert loaded & {"torch", "torch_xla", "numpy", "engine"} == set()
+
+
+def test_html_is_drawn_without_a_terminal_library() -> None:
+    loaded = set(fresh_import(*(name for name in SCREENS if name.startswith("tputui.report")))["roots"])
+    assert loaded & {"textual", "psutil", "PIL", "zstandard"} == set()
 
 
 def test_nothing_happens_at_import() -> None:

@@ -114,7 +114,16 @@ def _start(plan: Plan, what: str, config: Mapping[str, Any], runs_dir: str | Pat
         recorder.num_threads = process.requests.num_threads = num_threads
         _hook()
     run = _joined.runs[column] = Run(process, recorder, plan, column)
+    _show_in_notebook(process)
     return run
+
+
+def _show_in_notebook(process: RunProcess) -> None:
+    """In a notebook, shows the run below the cell: there the process that trains is also the only viewer."""
+    if "IPython" in sys.modules and process.rank == 0 and threading.current_thread() is threading.main_thread():
+        from tputui import notebook
+
+        notebook.show_started(process.run_dir)
 
 
 def _open(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo) -> RunProcess | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from tputui import formatting as fmt
 from tputui.report import charts
 from tputui.state.metric_series import LOSS, MetricSeries, MetricSource, metric_series
 from tputui.state.snapshot import ENDED, Snapshot, best_epoch, monitored
+from tputui.telemetry.events import Split
 
 METRICS_MAX = 12
 _TEXT_MAX = 300
+SPLITS: tuple[Split, ...] = ("train", "valid")
 _CHIPS = {"done": "good", "failed": "bad", "lost": "bad", "stalled": "warn", "stopped": "warn"}
 
 COLOURS = """
@@ -38,7 +41,14 @@ background:var(--tpu-back);color:var(--tpu-text);font:14px/1.45 system-ui,sans-s
 def card(snapshot: Snapshot) -> str:
     """The piece of HTML, with its own style sheet."""
     style = f"<style>{COLOURS}{charts.STYLE}{_CARD_STYLE}</style>"
-    return f'<div class="tpu-card">{style}{headline(snapshot, "h4")}{loss_chart(snapshot)}{_newest(snapshot)}</div>'
+    loss, others = split_metrics(snapshot)
+    return f'<div class="tpu-card">{style}{headline(snapshot, "h4")}{loss}{_newest(others)}</div>'
+
+
+def summary(snapshot: Snapshot) -> str:
+    """The state in one line of text, for where HTML is not shown."""
+    facts = ", ".join(f"{name} {value}" for name, value in _facts(snapshot))
+    return fmt.inert(f"{snapshot.run} {snapshot.condition}: {facts or snapshot.condition_reason}")
 
 
 def headline(snapshot: Snapshot, tag: str) -> str:
@@ -53,20 +63,15 @@ def headline(snapshot: Snapshot, tag: str) -> str:
     )
 
 
-def loss_chart(snapshot: Snapshot) -> str:
-    """The chart of the loss, with the range of its cores; of a run without a loss, that of its first metric."""
+def split_metrics(snapshot: Snapshot) -> tuple[str, list[MetricSeries]]:
+    """The chart of the loss with the range of its cores, or of a run without a loss that of its first metric; and the
+    other metrics."""
     series = metric_series(MetricSource.of(snapshot))
-    loss = next((one for one in series if one.name == LOSS), None)
-    if loss is None:
-        return charts.chart(series[0]) if series else ""
-    return charts.chart(loss, snapshot.loss)
-
-
-def others(snapshot: Snapshot) -> list[MetricSeries]:
-    """The metrics that `loss_chart` does not show."""
-    series = metric_series(MetricSource.of(snapshot))
-    shown = next((one for one in series if one.name == LOSS), series[0] if series else None)
-    return [one for one in series if one is not shown]
+    if not series:
+        return "", []
+    first = next((one for one in series if one.name == LOSS), series[0])
+    drawn = charts.chart(first, snapshot.loss if first.name == LOSS else ())
+    return drawn, [one for one in series if one is not first]
 
 
 def _text(text: str) -> str:
@@ -110,11 +115,11 @@ def _bar(snapshot: Snapshot) -> str:
     return f'<div class="tpu-bar"><i style="width:{share:.1%}"></i></div>'
 
 
-def _newest(snapshot: Snapshot) -> str:
-    """The newest values of the other metrics."""
+def _newest(series: Sequence[MetricSeries]) -> str:
+    """The newest values of metrics."""
     found = []
-    for one in others(snapshot):
-        for split in ("train", "valid"):
+    for one in series:
+        for split in SPLITS:
             point = one.newest(split)
             if point is not None:
                 name = one.name if split == "train" else f"validation {one.name}"

@@ -6,14 +6,15 @@ Everything of the run is untrusted: it is escaped, and every part has a maximum 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.config_diff import config_lines
 from tputui.report import charts
-from tputui.report.card import COLOURS, headline, loss_chart, others
+from tputui.report.card import COLOURS, headline, split_metrics
+from tputui.state.metric_series import MetricSeries
 from tputui.state import root_cause
 from tputui.state.snapshot import Snapshot
 from tputui.text import phrases
@@ -61,10 +62,11 @@ footer{margin-top:2.5rem;color:var(--tpu-dim);font-size:.85rem}
 
 def page(snapshot: Snapshot, version: str) -> str:
     """The page as a document; `version` is that of tputui."""
+    loss, others = split_metrics(snapshot)
     parts = [
         headline(snapshot, "h1"),
-        f'<div class="first">{loss_chart(snapshot)}</div>',
-        _charts(snapshot),
+        f'<div class="first">{loss}</div>',
+        _charts(others),
         _failure(snapshot),
         _warnings(snapshot),
         _section("Run", _pairs(_origin(snapshot))),
@@ -111,9 +113,8 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{rows}</dl>" if rows else ""
 
 
-def _charts(snapshot: Snapshot) -> str:
+def _charts(series: Sequence[MetricSeries]) -> str:
     """Every metric but the loss, as on the metric pages of the screen."""
-    series = others(snapshot)
     drawn = "".join(charts.chart(one) for one in series[:CHARTS_MAX])
     more = len(series) - CHARTS_MAX
     note = f'<p class="note">{fmt.more(more, "metric")}, not drawn</p>' if more > 0 else ""

@@ -1,0 +1,131 @@
+"""A run in a notebook, in a real IPython kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests import recorded
+
+pytest.importorskip("ipykernel")
+
+TRAINED_S = 2.5
+DEADLINE_S = 60.0
+
+
+class Outputs(NamedTuple):
+    """The messages of a cell."""
+
+    displayed: list[dict[str, Any]]
+    updated: list[dict[str, Any]]
+    other: list[dict[str, Any]]
+    """Streams, results and errors."""
+
+
+class Kernel:
+    """Executes cells."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def run(self, code: str) -> Outputs:
+        outputs = Outputs([], [], [])
+
+        def take(message: dict[str, Any]) -> None:
+            kind, content = message["msg_type"], message["content"]
+            if kind == "display_data":
+                outputs.displayed.append(content)
+            elif kind == "update_display_data":
+                outputs.updated.append(content)
+            elif kind in ("stream", "execute_result", "error"):
+                outputs.other.append(content)
+
+        reply = self._client.execute_interactive(code, output_hook=take, timeout=DEADLINE_S, allow_stdin=False)
+        assert reply["content"]["status"] == "ok", reply["content"]
+        return outputs
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    from jupyter_client.blocking import BlockingKernelClient
+    from jupyter_client.connect import write_connection_file
+
+    path, _ = write_connection_file(str(tmp_path / "kernel.json"), transport="ipc", ip=str(tmp_path / "k"))
+    env = {**os.environ, "TPUTUI_RUNS": str(tmp_path / "runs"), "IPYTHONDIR": str(tmp_path / "ipython")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ipykernel_launcher", "-f", path],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        client = BlockingKernelClient(connection_file=path)
+        client.load_connection_file()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=DEADLINE_S)
+            yield Kernel(client)
+        finally:
+            client.stop_channels()
+            process.terminate()
+
+
+def words(content: dict[str, Any]) -> str:
+    """The text of an output."""
+    html = content["data"]["text/html"]
+    return " ".join("".join(ET.fromstring(re.sub("<style>.*?</style>", "", html, flags=re.S)).itertext()).split())
+
+
+def test_a_run_is_one_output_that_is_updated_in_place(kernel: Kernel, tmp_path: Path) -> None:
+    begun = kernel.run("import tputui\nrun = tputui.start(total_steps=10_000_000, name='mine')")
+    assert (len(begun.displayed), begun.other) == (1, [])
+    name = begun.displayed[0]["transient"]["display_id"]
+    assert "starting" in words(begun.displayed[0])
+
+    loop = "while time.monotonic() < end: run.step(loss=0.5, examples=8)"
+    loop = f"import time\nend = time.monotonic() + {TRAINED_S}\n{loop}"
+    trained = kernel.run(loop)
+    assert (trained.displayed, trained.other) == ([], [])
+    assert 1 <= len(trained.updated) <= TRAINED_S
+    assert {update["transient"]["display_id"] for update in trained.updated} == {name}
+    shown = words(trained.updated[-1])
+    assert "running" in shown
+    assert re.search(r"step [\d,]+ of 10,000,000", shown)
+    assert "loss 0.5000" in shown
+    assert '<path class="tpu-t"' in trained.updated[-1]["data"]["text/html"]
+
+    closed = kernel.run("run.close()")
+    assert (closed.displayed, closed.other, len(closed.updated)) == ([], [], 1)
+    assert "done" in words(closed.updated[0])
+    assert "-mine done: " in closed.updated[0]["data"]["text/plain"]
+
+    # Another run, which has ended: one output, none for the value of the cell, and no update later.
+    run_dir = recorded.write_run(tmp_path)
+    watched = kernel.run(f"from tputui.notebook import watch\nwatch({str(run_dir)!r})")
+    assert (len(watched.displayed), watched.updated, watched.other) == (1, [], [])
+    assert "best validation loss 0.1333 in epoch 3" in words(watched.displayed[0])
+    heavy = kernel.run("import sys; print(*{'torch', 'numpy', 'textual', 'jax'} & {*sys.modules})")
+    assert [each["text"].strip() for each in heavy.other] == [""]
+    assert (heavy.displayed, heavy.updated) == ([], [])
+
+
+def test_nothing_is_shown_outside_of_a_notebook(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    code = (
+        f"import IPython, tputui; from tputui.notebook import watch; assert watch({str(run_dir)!r}).wait(0)\n"
+        "with tputui.start() as run: run.step(loss=1.0)\n"
+        "try: watch('none')\nexcept ValueError as error: print(error)"
+    )
+    env = {**os.environ, "TPUTUI_RUNS": str(tmp_path / "runs")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert done.stdout == f"no run 'none': neither a run directory nor a name in {tmp_path / 'runs'}\n"
+    assert done.stderr == ""
