@@ -18,7 +18,6 @@ from tputui.state.metric_series import MetricPoint, MetricSeries
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.scale import Scale, label, scale_for, step_ticks, ticks
-from tputui.ui.charts.series_chart import as_segments
 from tputui.ui.charts.y_range import LEAST_RANGE, joined_scale, outside_note, robust_scale_of, suggests_log
 
 COLUMNS_MAX = 360
@@ -107,19 +106,18 @@ def chart(series: MetricSeries, band: Sequence[Segment] = ()) -> str:
 
 def _segments(points: Sequence[MetricPoint]) -> list[Segment]:
     """Points as segments of the step that they are at."""
-    found = as_segments([(point.t, point.step, point.value) for point in points])
     return [
         Segment(
-            first_step=one.last_step,
-            last_step=one.last_step,
-            mean=one.mean,
-            min=one.min,
-            max=one.max,
-            num_values=int(math.isfinite(one.mean)),
+            first_step=point.step,
+            last_step=point.step,
+            mean=point.value,
+            min=point.value,
+            max=point.value,
+            num_values=int(math.isfinite(point.value)),
             num_bad=int(point.is_bad),
-            t=one.t,
+            t=point.t,
         )
-        for one, point in zip(found, points, strict=True)
+        for point in points
     ]
 
 

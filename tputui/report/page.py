@@ -14,8 +14,8 @@ from tputui import formatting as fmt
 from tputui.config_diff import config_lines
 from tputui.report import charts
 from tputui.report.card import COLOURS, headline, split_metrics
-from tputui.state.metric_series import MetricSeries
 from tputui.state import root_cause
+from tputui.state.metric_series import MetricSeries
 from tputui.state.snapshot import Snapshot
 from tputui.text import phrases
 from tputui.ui.base.export import BY_PANEL, Figure, Figures
