@@ -55,7 +55,7 @@ class Kernel:
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Iterator[Kernel]:
-    from jupyter_client.blocking import BlockingKernelClient
+    from jupyter_client.blocking.client import BlockingKernelClient
     from jupyter_client.connect import write_connection_file
 
     path, _ = write_connection_file(str(tmp_path / "kernel.json"), transport="ipc", ip=str(tmp_path / "k"))

@@ -6,6 +6,7 @@ nothing. The run is read from its directory like by any other viewer, by a threa
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -108,8 +109,7 @@ class Watcher:
 
     def _publish(self, content: dict[str, str]) -> None:
         if self._handle is None:
-            from IPython.display import display
-
+            display: Any = importlib.import_module("IPython.display").display
             self._handle = display(content, raw=True, display_id=True)
         else:
             self._handle.update(content, raw=True)
