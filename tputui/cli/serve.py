@@ -9,16 +9,20 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from tputui.cli import metrics_server
 from tputui.cli.arguments import add_run_argument, find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
 from tputui.session import session
 from tputui.state.snapshot import ENDED
 
 DESCRIPTION = """Serves the screen to a browser: the list of runs, or RUN: live while it trains, as a replay after it
 ended. Bound to 127.0.0.1; the printed address contains a secret that every request needs. Runs cannot be controlled
-from the page unless --allow-control is given. From another machine, with --port: `ssh -L PORT:127.0.0.1:PORT HOST`."""
+from the page unless --allow-control is given. From another machine, with --port: `ssh -L PORT:127.0.0.1:PORT HOST`.
+With --metrics, serves the newest values of RUN to Prometheus instead; each request needs the token in the file
+metrics-token of the run directory, which only you can read."""
 EXIT_CODES = exit_codes(
     DONE="ended by Ctrl-C", USAGE="no such run, or the port is in use", ENVIRONMENT="the extra `serve` is not installed"
 )
@@ -30,6 +34,7 @@ def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser, optional=True, help="name or directory of a run (default the list of runs)")
     parser.add_option("--port", type=port, default=0, metavar="N", help="port to listen on (default any free port)")
+    parser.add_option("--metrics", action="store_true", help="serve the values of RUN to Prometheus, no page")
     parser.add_option(
         "--allow-control", action="store_true", help="let anyone with the address stop runs and request checkpoints"
     )
@@ -37,6 +42,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Serves."""
+    if args.metrics:
+        return _serve_metrics(args)
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
         raise CommandError(ExitCode.ENVIRONMENT, "serve needs extra packages: pip install 'tputui[serve]'")
     parent = parent_of(args)
@@ -50,6 +57,24 @@ def run(args: argparse.Namespace) -> ExitCode:
     title = f"tputui: {run_dir.name}" if run_dir is not None else "tputui"
     command = command_line(parent, run_dir, control=args.allow_control)
     web.serve(command, listening, title, partial(_announce, control=args.allow_control))
+    return ExitCode.DONE
+
+
+def _serve_metrics(args: argparse.Namespace) -> ExitCode:
+    """Serves the values of a run to Prometheus."""
+    if args.run is None or args.allow_control:
+        words = "serve: --metrics needs RUN" if args.run is None else "serve: --metrics controls nothing"
+        raise CommandError(ExitCode.USAGE, words)
+    run_dir = find_run(args.run, parent_of(args))
+
+    def announce(address: str) -> None:
+        say(address)
+        narrate(f"serving to requests with the token in {inert(str(run_dir / metrics_server.TOKEN_FILE))}; Ctrl-C ends")
+
+    try:
+        metrics_server.serve(run_dir, args.port, announce)
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"serve: port {args.port}: {error.strerror}") from error
     return ExitCode.DONE
 
 

@@ -1,0 +1,164 @@
+"""The newest values of a run for Prometheus: an HTTP server on loopback, behind a token.
+
+A process of its own that reads the run like any viewer, so it cannot disturb training.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.server
+import os
+import secrets
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from tputui.cli.console import CommandError
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.session.session import Session
+from tputui.telemetry.safe_open import open_plain
+from tputui.text.prometheus import CONTENT_TYPE, exposition
+
+HOST = "127.0.0.1"
+PATH = "/metrics"
+TOKEN_FILE = "metrics-token"  # noqa: S105, RUF100 - the name of a file
+TOKEN_BYTES = 24
+_TOKEN_CHARS_MAX = 200
+READ_AGAIN_S = 1.0
+"""Shortest time between two reads of the run: more frequent requests get the same answer."""
+_REQUEST_S = 10.0
+"""Time that a client has for its request."""
+
+
+def token_of(run_dir: Path) -> str:
+    """The token in the file of the run, which only its owner can read; created if it is missing. Raises
+    `CommandError`."""
+    path = run_dir / TOKEN_FILE
+    try:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            return _read_token(path)
+        with open(fd, "w") as file:
+            token = secrets.token_urlsafe(TOKEN_BYTES)
+            file.write(f"{token}\n")
+        return token
+    except OSError as error:
+        words = f"{inert(str(path))}: cannot be used: {error.strerror or error}"
+        raise CommandError(ExitCode.USAGE, words) from None
+
+
+def _read_token(path: Path) -> str:
+    fd = open_plain(path)
+    with open(fd, encoding="ascii", errors="replace") as file:
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise PermissionError(0, "other users can read or change it; delete it, and a new one is created")
+        token = file.read(_TOKEN_CHARS_MAX).strip()
+    if len(token) < TOKEN_BYTES or not token.isprintable():
+        raise PermissionError(0, "it contains no token; delete it, and a new one is created")
+    return token
+
+
+class RunMetrics:
+    """The newest values of a run as text. Thread-safe."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._session = Session.live(run_dir)
+        self._lock = threading.Lock()
+        self._text = ""
+        self._read_at = -READ_AGAIN_S
+
+    def text(self) -> str:
+        """The values, at most `READ_AGAIN_S` old."""
+        with self._lock:
+            if time.monotonic() >= self._read_at + READ_AGAIN_S:
+                self._session.read_all()
+                self._text = exposition(self._session.snapshot())
+                self._read_at = time.monotonic()
+            return self._text
+
+    def close(self) -> None:
+        """Closes the journals."""
+        with self._lock:
+            self._session.close()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers requests that have the token."""
+
+    server: MetricsServer
+    timeout = _REQUEST_S
+    server_version = "tputui"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Sends the values."""
+        given = self.headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
+            self._send(401, "the header `Authorization: Bearer TOKEN` is missing or wrong\n")
+        elif self.path.partition("?")[0] != PATH:
+            self._send(404, f"the values are at {PATH}\n")
+        else:
+            self._send(200, self.server.metrics.text(), CONTENT_TYPE)
+
+    def _send(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
+        body = text.encode("utf-8", "replace")
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Prints nothing."""
+
+
+class MetricsServer(http.server.ThreadingHTTPServer):
+    """Serves the values of a run."""
+
+    daemon_threads = True
+
+    def __init__(self, run_dir: Path, port: int) -> None:
+        """Listens on loopback; port 0 takes a free one. Raises `OSError` and `CommandError`."""
+        super().__init__((HOST, port), _Handler)
+        try:
+            self.token = token_of(run_dir)
+        except CommandError:
+            self.server_close()
+            raise
+        self.metrics = RunMetrics(run_dir)
+
+    @property
+    def address(self) -> str:
+        """The address of the values."""
+        return f"http://{HOST}:{self.server_address[1]}{PATH}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that leaves is no error of the server."""
+
+
+def serve(run_dir: Path, port: int, announce: Callable[[str], None]) -> None:
+    """Serves until SIGINT or SIGTERM; `announce` gets the address. Raises `OSError` and `CommandError`."""
+    server = MetricsServer(run_dir, port)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        # From another thread, since `shutdown` waits for the loop below.
+        threading.Thread(target=server.shutdown).start()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        announce(server.address)
+        server.serve_forever()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        server.server_close()
+        server.metrics.close()
