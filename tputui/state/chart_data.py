@@ -200,6 +200,19 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of the processes of the run, over all hosts."""
 
 
+class XlaPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of the XLA runtime at one time, summed over the processes: totals since they started."""
+
+    t: float
+    """Unix time in seconds."""
+    step: int
+    """Steps done then."""
+    compiles: int
+    compile_s: float
+    executes: int
+    execute_s: float
+
+
 class MeterPoint(msgspec.Struct, frozen=True, kw_only=True):
     """AverageMeters at one step."""
 

@@ -1,9 +1,9 @@
-"""Throughput, time remaining, meters and memory over time, combined from the states of all processes."""
+"""Throughput, time remaining, meters, memory and XLA counters over time, combined from the states of all processes."""
 
 from __future__ import annotations
 
-from tputui.state.chart_data import LoggedView, MemoryPoint, MeterPoint, ThroughputView
-from tputui.state.process_history import combined_memory
+from tputui.state.chart_data import LoggedView, MemoryPoint, MeterPoint, ThroughputView, XlaPoint
+from tputui.state.process_history import combined_memory, combined_xla
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochView, Plan
@@ -80,6 +80,13 @@ def memory(state: RunState) -> list[MemoryPoint]:
     processes = [process for process in state.in_order if process.usage.count]
     key = tuple((process.name, process.usage.count) for process in processes)
     return state.memoized("memory", key, lambda: combined_memory([process.usage for process in processes]))
+
+
+def xla(state: RunState) -> list[XlaPoint]:
+    """Counters of the XLA runtime of all processes over time."""
+    workers = [worker for worker in state.workers if worker.xla_history.count]
+    key = tuple((worker.name, worker.xla_history.count) for worker in workers)
+    return state.memoized("xla", key, lambda: combined_xla([worker.xla_history for worker in workers]))
 
 
 def _meter_points(process: ProcessState) -> list[MeterPoint]:

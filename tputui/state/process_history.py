@@ -1,4 +1,4 @@
-"""Step times, throughput and memory of one process over time, bounded in memory however long the run."""
+"""Step times, throughput, memory and XLA counters of one process over time, bounded in memory however long the run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tputui.state.chart_data import MemoryPoint, ThroughputPoint
-from tputui.state.state_struct import POINTS_MAX, AtLeastOne, Count, Downsampled, StateStruct, downsample, join_pairs
-from tputui.telemetry.events import HostSampled, MemorySampled, ProgressReported
+from tputui.state.chart_data import MemoryPoint, ThroughputPoint, XlaPoint
+from tputui.state.state_struct import (
+    POINTS_MAX,
+    AtLeastOne,
+    Count,
+    Downsampled,
+    StateStruct,
+    downsample,
+    join_pairs,
+    last_of,
+)
+from tputui.telemetry.events import HostSampled, MemorySampled, ProgressReported, XlaMetricsRead
 
 _LOG_WIDTH = math.log(1.002)
 """Step times are counted in bins 0.2 % wide."""
@@ -158,6 +167,57 @@ def _trimmed_step_s(reports: list[ReportPace]) -> float:
         total_s += counted * report.total_s / report.num_steps
         done += report.num_steps
     return total_s / (high - low)
+
+
+class XlaCounters(NamedTuple):
+    """Counters of the XLA runtime of one process at one time: totals, so that leaving some out loses no amount."""
+
+    t: float
+    step: int
+    compiles: int
+    compile_s: float
+    executes: int
+    execute_s: float
+
+
+class XlaHistory(StateStruct):
+    """The counters that one process reported."""
+
+    count: Count = 0
+    """Reports added."""
+    readings: Downsampled[XlaCounters] = msgspec.field(default_factory=Downsampled)
+
+    def add(self, event: XlaMetricsRead, step: int) -> None:
+        """Adds a report, unless its times are not finite. `step` is the newest step done."""
+        if math.isfinite(event.t + event.compile_s + event.execute_s):
+            self.count += 1
+            self.readings.add(
+                XlaCounters(event.t, step, event.compiles, event.compile_s, event.executes, event.execute_s), last_of
+            )
+
+
+def combined_xla(histories: Sequence[XlaHistory]) -> list[XlaPoint]:
+    """The counters over time, summed over the processes: each reading with the newest ones of the others."""
+    series = [history.readings.items for history in histories]
+    of_each = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
+    parts = [downsample(readings, last_of, of_each) for readings in series]
+    newest: dict[int, XlaCounters] = {}
+    points: list[XlaPoint] = []
+    in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
+    for writer, reading in in_order:
+        newest[writer] = reading
+        known = newest.values()
+        points.append(
+            XlaPoint(
+                t=reading.t,
+                step=max(one.step for one in known),
+                compiles=sum(one.compiles for one in known),
+                compile_s=sum(one.compile_s for one in known),
+                executes=sum(one.executes for one in known),
+                execute_s=sum(one.execute_s for one in known),
+            )
+        )
+    return downsample(points, last_of)
 
 
 class MemorySample(NamedTuple):

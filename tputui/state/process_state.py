@@ -17,7 +17,7 @@ from tputui import formatting as fmt
 from tputui.state import meter_limits
 from tputui.state.chart_data import EpochStart, MeterPoint
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
-from tputui.state.process_history import MemoryHistory, Pace
+from tputui.state.process_history import MemoryHistory, Pace, XlaHistory
 from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
@@ -90,6 +90,7 @@ class ProcessState(StateStruct):
     meter_history: dict[ev.Split, Downsampled[MeterPoint]] = msgspec.field(default_factory=dict)
     num_meter_reports: Count = 0
     xla: ev.XlaMetricsRead | None = None
+    xla_history: XlaHistory = msgspec.field(default_factory=XlaHistory)
     memory: ev.MemorySampled | None = None
     predicted: ev.MemoryForecast | None = None
     host: ev.HostSampled | None = None
@@ -326,6 +327,7 @@ class ProcessState(StateStruct):
                 self.longest_compile_s = max(self.longest_compile_s, took)
         self.log.marks.add_compiles(self.xla, event, self.steps_done)
         self.xla = event
+        self.xla_history.add(event, self.steps_done)
 
     def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
         self.predicted = event.core

@@ -24,6 +24,7 @@ from tputui.state.chart_data import (
     Segment,
     SlowCoreView,
     ThroughputView,
+    XlaPoint,
 )
 from tputui.state.run_details import RunDetails
 from tputui.state.stacks_view import StacksView
@@ -407,6 +408,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     throughput: ThroughputView | None = None
     """None before the first report."""
     memory_history: list[MemoryPoint] = []
+    """In order of time; at most 512 however long the run."""
+    xla_history: list[XlaPoint] = []
     """In order of time; at most 512 however long the run."""
     stacks: StacksView | None = None
     """The newest requested stacks; None if none were requested."""

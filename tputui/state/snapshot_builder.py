@@ -134,6 +134,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         epoch_starts=timeline.epoch_starts(state),
         throughput=history.throughput(state, plan, epochs, now, going_on=running),
         memory_history=history.memory(state),
+        xla_history=history.xla(state),
         meter_history=history.meters(state),
         stacks=process_stacks.stacks(state, requests),
         details=_details(state, context.details),

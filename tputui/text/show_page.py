@@ -35,7 +35,7 @@ EPOCHS_SHOWN = 5
 """Newest epochs in that table, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
-NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history")
+NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history", "xla_history")
 """Fields for drawing, which scripts do not need."""
 
 
