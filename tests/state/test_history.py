@@ -155,3 +155,45 @@ def test_remaining_time_does_not_jump_with_uneven_reports() -> None:
     assert all(0.085 < each < 0.115 for each in total_s)
     changes = [abs(after / before - 1) for before, after in itertools.pairwise(total_s)]
     assert max(changes) < 0.05, "from one report to the next"
+
+
+def counters(t: float, compiles: int, executes: int) -> ev.XlaMetricsRead:
+    return ev.XlaMetricsRead(
+        t=T0 + t,
+        compiles=compiles,
+        compile_s=1.5 * compiles,
+        recompiles=0,
+        executes=executes,
+        execute_s=0.1 * executes,
+        transfers_to_device=0,
+        transfers_from_device=0,
+        bytes_to_device=0,
+        bytes_from_device=0,
+        fallbacks={},
+    )
+
+
+def test_xla_counters_over_time_are_summed_over_the_processes() -> None:
+    journals: dict[str, list[ev.Event]] = {
+        "worker-0": [opened(T0, "worker"), counters(1, 2, 0), report(2, 10, 0.01), counters(2, 2, 10)],
+        "worker-1": [
+            opened(T0, "worker"),
+            counters(1.5, 2, 0),
+            counters(3, 3, 10),
+            msgspec.structs.replace(counters(4, 3, 10), execute_s=math.nan),
+        ],
+    }
+    points = seen(journals, around(T0 + 9)).xla_history
+    assert [(point.t - T0, point.step, point.compiles, point.executes) for point in points] == [
+        (1, 0, 2, 0), (1.5, 0, 4, 0), (2, 10, 4, 10), (3, 10, 5, 20),
+    ]  # fmt: skip
+    assert (points[-1].compile_s, points[-1].execute_s) == (pytest.approx(7.5), pytest.approx(2.0))
+
+
+def test_xla_counters_of_a_long_run_lose_no_compile() -> None:
+    events = [counters(k, 1 + (k >= 7_777), k) for k in range(20_000)]
+    points = seen({"worker-0": [opened(T0, "worker"), *events]}, around(T0 + 20_000)).xla_history
+    assert len(points) <= POINTS_MAX
+    assert (points[-1].t - T0, points[-1].compiles, points[-1].executes) == (19_999, 2, 19_999)
+    [(_, compiled)] = [pair for pair in itertools.pairwise(points) if pair[0].compiles < pair[1].compiles]
+    assert 0 <= compiled.t - T0 - 7_777 <= 100

@@ -23,6 +23,7 @@ from tputui.state.chart_data import (
     SlowCoreView,
     ThroughputPoint,
     ThroughputView,
+    XlaPoint,
 )
 from tputui.state.snapshot import (
     CheckpointView,
@@ -148,6 +149,21 @@ def memory_history() -> list[MemoryPoint]:
             rss_bytes=(900 + second) << 20,
         )
         for second in range(60)
+    ]
+
+
+def xla_history() -> list[XlaPoint]:
+    """Counters of a run that compiled at its start, and once for the first evaluation."""
+    return [
+        XlaPoint(
+            t=step_t(step),
+            step=step,
+            compiles=3 if step < 110 else 4,
+            compile_s=3.0 if step < 110 else 3.52,
+            executes=step + 6 * (step // 110),
+            execute_s=0.0124 * step,
+        )
+        for step in range(10, STEPS + 1, 10)
     ]
 
 
@@ -337,6 +353,7 @@ def running(num_cores: int = 8) -> Snapshot:
         ],
         throughput=throughput(),
         memory_history=memory_history(),
+        xla_history=xla_history(),
         meter_history=meter_history(),
     )
 
@@ -377,6 +394,7 @@ def starting() -> Snapshot:
         epoch_starts=[],
         throughput=None,
         memory_history=[],
+        xla_history=[],
         meter_history=[],
     )
 

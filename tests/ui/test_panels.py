@@ -377,7 +377,7 @@ def test_values_of_many_epochs_are_below_their_titles(width: int, height: int) -
 
 def test_epochs_count_hidden_columns() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 40, 3)
-    assert drawing.note == "+13 columns (enter)"
+    assert drawing.note == "+14 columns (enter)"
 
 
 @pytest.mark.parametrize(
@@ -447,12 +447,39 @@ def test_compiling_epoch_is_marked_with_steady_time() -> None:
 def test_epoch_bar_length_is_duration_by_section() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 112, 9)
     long, short = (joined([row])[112 - 28 - 1 :] for row in drawing.rows)
-    assert drawing.head[0][-1].text == "0 to 5.1 s"
+    assert drawing.head[-2][-1].text == "0 to 5.1 s"
     assert len(long.strip()) == 28
     assert long.count("\u2593") == round(3.1 / 5.12 * 28)
     assert "\u2593" not in short
     assert len(short.strip()) == pytest.approx(2.02 / 5.12 * 28, abs=1)
-    assert joined([drawing.head[1]]).startswith(" \u2593 compile \u2588 execute")
+    assert joined([drawing.head[-1]]).startswith(" \u2593 compile \u2588 execute")
+
+
+def lines_of(panel: type[RunPanel[Any]], snapshot: Snapshot, width: int, height: int) -> list[str]:
+    return drawn(panel, snapshot, width, height).splitlines()
+
+
+def test_epochs_have_more_columns_below_titles_in_two_lines() -> None:
+    upper, head, _, first, second = lines_of(EpochsPanel, made.running(), 82, 9)
+    assert upper.split() == ["train", "valid", "valid", "train", "valid"]
+    assert head.split()[:7] == ["epoch", "loss", "loss", "accuracy", "examples/s", "s", "s"]
+    assert head.index("accuracy") + len("accuracy") == first.index("0.8000") + len("0.8000")
+    # 110 steps of 64 examples in 1.63 and 1.64 s.
+    assert "4,319" in first
+    assert "4,293" in second
+    assert lines_of(EpochsPanel, made.running(), 82, 8)[0].split()[:3] == ["epoch", "train", "loss"]
+
+
+def test_examples_per_second_of_an_epoch_are_those_of_its_steps() -> None:
+    run = made.running()
+    assert run.plan is not None
+    resumed = made.changed(run, plan=replace(run.plan, first_step=56), epochs=made.epochs(1))
+    assert "2,160" in drawn(EpochsPanel, resumed, 120)
+    third = replace(made.epochs(1)[0], epoch=3, step=330)
+    rows = lines_of(EpochsPanel, made.changed(run, epochs=[*made.epochs(1), third]), 120, 20)
+    assert "4,319" in rows[-2]
+    assert "4,319" not in rows[-1]
+    assert "examples/s" not in drawn(EpochsPanel, made.changed(run, plan=None), 120)
 
 
 def test_epochs_without_compile_are_not_marked() -> None:
@@ -474,7 +501,7 @@ def test_scores_follow_validation_meters_trace_parts_last() -> None:
 
 def test_meters_label_scores_of_the_whole_split() -> None:
     said = drawn(MetersPanel, scored(), width=70)
-    assert [line.split()[:3] for line in said.splitlines() if "auc" in line] == [["auc", "-", "0.9200*"]]
+    assert next(line.split()[:3] for line in said.splitlines() if "auc" in line) == ["auc", "-", "0.9200*"]
     assert "* over the whole validation split, not a mean; epoch 2" in said
     assert "*" not in drawn(MetersPanel, made.running(), width=70)
 
@@ -629,7 +656,7 @@ def test_compiling_epoch_bar_does_not_squeeze_others() -> None:
     first, *others = made.epochs(4)
     slow = msgspec.structs.replace(first, sections_s={**first.sections_s, "compile": 60.0})
     shown = drawn(EpochsPanel, made.changed(made.running(), epochs=[slow, *others]), 90, 9)
-    assert [row.rstrip()[-1] == "\u203a" for row in shown.splitlines()[2:6]] == [True, False, False, False]
+    assert [row.rstrip()[-1] == "\u203a" for row in shown.splitlines()[-4:]] == [True, False, False, False]
 
 
 def test_sections_of_an_epoch_differ_in_ascii_too() -> None:
@@ -734,3 +761,54 @@ def test_state_is_a_chip_with_word_and_sign() -> None:
         header.show(made.changed(made.running(), condition=condition), replaying=False)
         sign = status_text.CONDITIONS[condition]  # type: ignore[index]  # one of its keys
         assert Span(f" {sign.mark} {sign.word} ", chip) in header.paint(120, 4)[0]  # type: ignore[arg-type]
+
+
+def test_xla_counters_over_time_use_the_free_lines() -> None:
+    rows = lines_of(XlaPanel, made.running(), 36, 13)
+    assert len(rows) == 13
+    [at] = [index for index, row in enumerate(rows) if row.startswith(" compile/report")]
+    assert rows[at] == " compile/report  up to 3.0 s"
+    # The run is 60 s old at its newest report; it compiled before steps 10 and 110, after 11.5 and 26.5 s.
+    assert XlaPanel().draw(XlaPanel.pick(made.running()), 36, 13).note == "00:00 to 00:59"
+    bars = rows[at + 1][1:]
+    assert [cell for cell, block in enumerate(bars) if block != "\u00b7"] == [
+        int(11.5 / 59.5 * 34),
+        int(26.5 / 59.5 * 34),
+    ]
+    assert rows[at + 2] == " execute/step  12.4 ms"
+    # No steps are known before the first reading, and an evaluation executed 6 programs.
+    assert rows[-2] == " programs/step  1.0 to 1.6"
+    assert rows[-1].strip("\u2588\u2587\u2586\u2585 ") == ""
+    assert rows[:7] == lines_of(XlaPanel, made.running(), 36, 7)
+
+
+def test_compiles_are_listed_with_their_time_where_there_is_room() -> None:
+    assert lines_of(XlaPanel, made.running(), 36, 30)[-1] == " at 00:10    4 programs compiled in 3.52 s"
+    assert " at 00:10" not in drawn(XlaPanel, made.running(), 36, 13)
+    assert " at 00:10" not in drawn(XlaPanel, made.changed(made.running(), xla_history=[]), 36, 30)
+
+
+def test_meters_have_a_curve_where_the_height_allows() -> None:
+    bad = replace(made.meter_history()[5], avg={"loss": math.nan})
+    history = [*made.meter_history()[:5], bad, *made.meter_history()[6:]]
+    run = made.changed(made.running(), epochs=made.epochs(4), meter_history=history)
+    rows = lines_of(MetersPanel, run, 64, 9)
+    curves = [row for row in rows if re.match(" (loss|accuracy) +(train|valid) ", row)]
+    assert [row.split()[:2] for row in curves] == [["loss", "train"], ["loss", "valid"], ["accuracy", "valid"]]
+    assert curves[0].count("\u2716") == 1
+    assert curves[1].endswith("0.225 to 0.900")
+    assert curves[2].rstrip().endswith("0.800 to 0.950")
+    # The validation begins with the first epoch, a quarter of the way, and rises.
+    blocks = curves[2][len(" accuracy valid ") :].split("  0.8")[0]
+    assert blocks.strip() == "".join(sorted(blocks.strip()))
+    assert not [row for row in lines_of(MetersPanel, run, 38, 9) if "\u2581" in row]
+    assert not [row for row in lines_of(MetersPanel, run, 64, 4) if "\u2581" in row]
+
+
+def test_curves_over_decades_have_a_log_scale() -> None:
+    falling = [replace(point, avg={"loss": 10.0 ** -(index / 8)}) for index, point in enumerate(made.meter_history())]
+    shown = drawn(MetersPanel, made.changed(made.running(), meter_history=falling), 64, 9)
+    [curve] = [row for row in shown.splitlines() if row.startswith(" loss     train")]
+    assert curve.endswith("1.000, log")
+    levels = set(curve) & set("\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588")
+    assert len(levels) == 8

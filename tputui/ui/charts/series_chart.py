@@ -96,6 +96,49 @@ def evenly(values: Sequence[float], width: int) -> Line:
     return _line({cell: part for cell, part in enumerate(finite) if part}, set(), width)
 
 
+def blocks(
+    points: Sequence[tuple[float, float]],
+    x_range: tuple[float, float],
+    width: int,
+    height: int = 1,
+    *,
+    from_zero: bool = False,
+    adds: bool = False,
+) -> list[Line]:
+    """Values (x, y) as blocks, `height` lines tall. The scale begins at the lowest value, or at 0 if `from_zero`.
+
+    A cell shows the mean of its values, and that of the cell to its left if it has none. If `adds`, it shows their sum,
+    and a dot if it has none. A cell with a NaN or infinite value is marked.
+    """
+    first, length = x_range[0], x_range[1] - x_range[0]
+    values: dict[int, list[float]] = {}
+    bad: set[int] = set()
+    for x, y in points:
+        cell = min(max(int((x - first) / length * width), 0), width - 1) if length > 0 else 0
+        if math.isfinite(y):
+            values.setdefault(cell, []).append(y)
+        else:
+            bad.add(cell)
+    sums = [math.fsum(values[cell]) if cell in values else None for cell in range(width)] if adds else None
+    shown = sums or _means(values, width)
+    known = [value for value in shown if value is not None]
+    low, high = 0.0 if from_zero else min(known, default=0.0), max(known, default=0.0)
+    levels = [None if value is None else _level(value, low, high, len(BLOCKS) * height) + 1 for value in shown]
+    empty = Span("\u00b7", "dim") if adds else Span(" ")
+    lines: list[Line] = []
+    for below in range(len(BLOCKS) * (height - 1), -1, -len(BLOCKS)):
+        line: Line = []
+        for cell, level in enumerate(levels):
+            if below == 0 and cell in bad:
+                line.append(Span(NON_FINITE_MARK, "bad"))
+            elif level is None or level <= below:
+                line.append(empty if below == 0 else Span(" "))
+            else:
+                line.append(Span(BLOCKS[min(level - below, len(BLOCKS)) - 1], "accent"))
+        lines.append(joined(line))
+    return lines
+
+
 def _line(sums: Mapping[int, Sequence[float]], bad: Collection[int], width: int) -> Line:
     """One character per cell for its mean; `bad` are the cells with a NaN or infinite value."""
     means = _means(sums, width)
@@ -127,8 +170,8 @@ def _means(sums: Mapping[int, Sequence[float]], width: int) -> list[float | None
     return means
 
 
-def _level(value: float, low: float, high: float) -> int:
+def _level(value: float, low: float, high: float, num_levels: int = len(BLOCKS)) -> int:
     span = high / 2 - low / 2
     if span <= 0 or not math.isfinite(span):
         return 0
-    return min(int((value / 2 - low / 2) / span * len(BLOCKS)), len(BLOCKS) - 1)
+    return min(int((value / 2 - low / 2) / span * num_levels), num_levels - 1)

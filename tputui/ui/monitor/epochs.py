@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
 from tputui.ui.base import status_text
-from tputui.ui.render.lines import Cell, Line, Span, Table, Tone, clean, paragraph, stack_tables, width_of
+from tputui.ui.render.lines import Cell, Line, Span, Table, Tone, align_table, clean, paragraph, stack_tables, width_of
 from tputui.ui.widgets.panel import Along, Drawing, RunPanel
 
 SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
@@ -20,6 +20,9 @@ COMPILED = "\u25c6"
 
 _TABLE_LEAST = 30
 """Minimum number of cells of the table beside the bars."""
+
+_TWO_HEADS_FROM = 9
+"""Lines of the panel from which titles may have two lines."""
 
 _UNITS = "sections in s"
 
@@ -52,6 +55,10 @@ class EpochsPart(NamedTuple):
     monitored: str
     """The validation metric that selects the best epoch."""
     why_none: str
+    first_step: int = 1
+    """The first step of the run."""
+    global_batch: int = 0
+    """Examples of a step; 0 if unknown."""
 
 
 class EpochsPanel(RunPanel[EpochsPart]):
@@ -60,8 +67,9 @@ class EpochsPanel(RunPanel[EpochsPart]):
     key = "4"
     name_shown = "epochs"
     what = (
-        "each epoch: averages, scores, time of training and validation (`steady s` without compiling), a bar of the "
-        f"sections of that time; {COMPILED} compiled; sections and tracing in seconds in full screen"
+        "each epoch: averages, scores, examples/s of training, time of training and validation (`steady s` without "
+        f"compiling), a bar of the sections of that time; {COMPILED} compiled; sections and tracing in seconds in full "
+        "screen"
     )
     follows_end = True
 
@@ -69,20 +77,26 @@ class EpochsPanel(RunPanel[EpochsPart]):
     def pick(snapshot: Snapshot) -> EpochsPart:
         """The finished epochs."""
         why = "" if snapshot.epochs else status_text.nothing_yet(snapshot, "finished epoch")
-        return EpochsPart(snapshot.epochs, monitored(snapshot.config), why)
+        plan = snapshot.plan
+        first_step, global_batch = (plan.first_step, plan.global_batch) if plan is not None else (1, 0)
+        return EpochsPart(snapshot.epochs, monitored(snapshot.config), why, first_step, global_batch)
 
     def draw(self, part: EpochsPart, width: int, height: int) -> Drawing:
         """One row per epoch, the best one with a star."""
         if not part.epochs:
             return Drawing(paragraph(part.why_none, width, height))
-        columns = _columns(part.epochs)
+        columns = _columns(part)
         best = best_epoch(part.epochs)
         rows = [_row(epoch, columns, part.monitored if epoch is best else None) for epoch in part.epochs]
         wide = min(max(width // 4, _BAR_LEAST), _BAR_MOST, width - _TABLE_LEAST)
         wide = wide if wide >= _BAR_LEAST and columns.sections else 0
-        drawn = stack_tables(_titles(columns), rows, width - wide - 2 if wide else width)
+        titles = _titles(columns)
+        drawn = stack_tables([title.text for title in titles], rows, width - wide - 2 if wide else width)
         if wide:
-            return self._with_bars(part.epochs, columns, drawn, width, wide)
+            above: Line = []
+            if drawn[0].num_hidden and height >= _TWO_HEADS_FROM and not self.has_class("-maximised"):
+                above, drawn[0] = _in_two_heads(titles, rows, width - wide - 2)
+            return self._with_bars(part.epochs, columns, above, drawn, width, wide)
         deep = sum(1 + len(each.rows) for each in drawn)
         if deep <= height or self.has_class("-maximised"):
             note = _note(_UNITS, part.epochs, width)
@@ -92,19 +106,30 @@ class EpochsPanel(RunPanel[EpochsPart]):
         return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
 
     def _with_bars(
-        self, epochs: list[EpochView], columns: _Columns, drawn: list[Table], width: int, wide: int
+        self, epochs: list[EpochView], columns: _Columns, above: Line, drawn: list[Table], width: int, wide: int
     ) -> Drawing:
-        """The table with a bar per epoch at its right: as long as the epoch took, divided into its sections."""
+        """The table with a bar per epoch at its right: as long as the epoch took, divided into its sections.
+
+        `above` is the upper line of the head, if it has two.
+        """
         scale = bar_scale_s([sum(epoch.sections_s.values()) for epoch in epochs])
         first = drawn[0]
         bars = [_bar(epoch, columns.sections, scale, wide) for epoch in epochs]
         rows = [_beside(row, bar, width - wide - 1) for row, bar in zip(first.rows, bars, strict=True)]
         head = _beside(first.head, [Span(f"0 to {fmt.duration(scale)}", "label")], width - wide - 1)
         legend = _legend(epochs, columns.sections, width)
+        heads = (above, head, *legend) if above else (head, *legend)
         if not self.has_class("-maximised"):
             hidden = status_text.hidden_columns(first.num_hidden) if first.num_hidden else ""
-            return Drawing(rows, head=(head, *legend), note=_note(hidden, epochs, width))
-        return Drawing(rows, head=(head, *legend), note=_note(_UNITS, epochs, width), along=_along(drawn))
+            return Drawing(rows, head=heads, note=_note(hidden, epochs, width))
+        return Drawing(rows, head=heads, note=_note(_UNITS, epochs, width), along=_along(drawn))
+
+
+def _in_two_heads(titles: list[_Title], rows: list[list[Cell]], width: int) -> tuple[Line, Table]:
+    """The upper line of titles in two lines, and the table below it, which has room for more columns."""
+    upper = [Cell(title.above, "label") for title in titles]
+    table = align_table([title.name for title in titles], [upper, *rows], width, left=frozenset({0}))
+    return table.rows[0], table._replace(rows=table.rows[1:])
 
 
 def _along(drawn: list[Table]) -> tuple[Along, ...]:
@@ -151,36 +176,67 @@ def _beside(line: Line, right: Line, at: int) -> Line:
 
 
 class _Columns(NamedTuple):
-    """The names of all values of the epochs; each is a column."""
+    """The values of the epochs; each is a column."""
 
     train: list[str]
     valid: list[str]
     scores: list[str]
     sections: list[str]
     trace: list[str]
+    rates: dict[int, float]
+    """Examples per second of training by epoch, as far as known."""
 
 
-def _columns(epochs: list[EpochView]) -> _Columns:
+class _Title(NamedTuple):
+    """The title of a column."""
+
+    above: str
+    """The first word, which may have a line of its own."""
+    name: str
+
+    @property
+    def text(self) -> str:
+        """The title in one line."""
+        return f"{self.above} {self.name}".strip()
+
+
+def _columns(part: EpochsPart) -> _Columns:
+    epochs = part.epochs
     return _Columns(
         train=_names(epoch.train for epoch in epochs),
         valid=_names(epoch.valid for epoch in epochs),
         scores=_names(epoch.scores for epoch in epochs),
         sections=_sections(epochs),
         trace=_names(epoch.trace_s for epoch in epochs),
+        rates=_rates(part),
     )
 
 
-def _titles(columns: _Columns) -> list[str]:
+def _rates(part: EpochsPart) -> dict[int, float]:
+    """Examples per second of each epoch's training, which includes compiling."""
+    rates: dict[int, float] = {}
+    before, done = None, part.first_step - 1
+    for epoch in part.epochs:
+        steps = epoch.step - done
+        # The steps of an epoch whose predecessor is missing are not known.
+        if before in (None, epoch.epoch - 1) and steps > 0 and epoch.train_s > 0 and part.global_batch:
+            rates[epoch.epoch] = steps * part.global_batch / epoch.train_s
+        before, done = epoch.epoch, epoch.step
+    return rates
+
+
+def _titles(columns: _Columns) -> list[_Title]:
     return [
-        "epoch",
-        *(f"train {clean(name)}" for name in columns.train),
-        *(f"valid {clean(name)}" for name in (*columns.valid, *columns.scores)),
-        "train s",
-        "valid s",
-        "steady s",
-        "lr",
-        *(clean(name) for name in columns.sections),
-        *(f"trace {clean(name)}" for name in columns.trace),
+        _Title("", "epoch"),
+        *(_Title("train", clean(name)) for name in columns.train),
+        *(_Title("valid", clean(name)) for name in (*columns.valid, *columns.scores)),
+        *([_Title("", "examples/s")] if columns.rates else []),
+        _Title("train", "s"),
+        _Title("valid", "s"),
+        _Title("steady", "s"),
+        _Title("", "lr"),
+        *(_Title("", clean(name)) for name in columns.sections),
+        *(_Title("trace", clean(name)) for name in columns.trace),
     ]
 
 
@@ -210,6 +266,7 @@ def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]
         Cell(marks, "good" if best else "strong"),
         *(Cell(fmt.number(value)) for value in averages),
         *(Cell(fmt.number(value), "good" if name == best_by else "accent") for name, value in figures),
+        *([Cell(_rate(columns.rates.get(epoch.epoch)))] if columns.rates else []),
         Cell(_seconds(epoch.train_s)),
         Cell(_seconds(epoch.valid_s)),
         Cell(_seconds(epoch.steady_s), "strong"),
@@ -217,6 +274,10 @@ def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]
         *(_section(epoch, name) for name in columns.sections),
         *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
     ]
+
+
+def _rate(rate: float | None) -> str:
+    return fmt.UNKNOWN if rate is None else f"{rate:,.0f}" if rate >= 100 else fmt.number(rate, 2)
 
 
 def _section(epoch: EpochView, name: str) -> Cell:

@@ -1,14 +1,17 @@
-"""The meters panel: newest value, average, sum and count of each AverageMeter, and how they were reduced."""
+"""The meters panel: newest value, average, sum and count of each AverageMeter, its curve, and how it was reduced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import LoggedView
+from tputui.state.chart_data import LoggedView, MeterPoint
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch
+from tputui.telemetry.events import Split
 from tputui.ui.base import status_text
+from tputui.ui.charts.series_chart import blocks
 from tputui.ui.render.lines import Cell, Line, Span, clean, paragraph, stack_tables, wrap
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
@@ -24,6 +27,21 @@ class MetersPart(NamedTuple):
     why_none: str
     logged: Sequence[LoggedView] = ()
     """What the script logged itself, if it is not among the meters."""
+    history: Sequence[MeterPoint] = ()
+    epochs: Sequence[EpochView] = ()
+
+
+_LEAST_CURVES_WIDTH = 56
+_LEAST_CURVE = 12
+"""Fewest cells of a curve."""
+_TALLEST = 3
+"""Most lines of a curve."""
+
+_LOG_FROM = 20.0
+"""Ratio of the highest to the lowest value from which a curve has a log scale."""
+
+_Points = list[tuple[float, float]]
+"""Step and value."""
 
 
 class MetersPanel(RunPanel[MetersPart]):
@@ -33,7 +51,7 @@ class MetersPanel(RunPanel[MetersPart]):
     name_shown = "meters"
     what = (
         "AverageMeters of training and validation: average, newest value, sum, count, reduction, and the average of "
-        "the best epoch; scores of the whole validation split"
+        "the best epoch; scores of the whole validation split; with enough room a curve of each"
     )
 
     @staticmethod
@@ -47,10 +65,10 @@ class MetersPanel(RunPanel[MetersPart]):
         logged = [view for view in snapshot.logged if view.name not in known]
         names = {view.name for view in logged}
         scores = {name: score for name, score in scores.items() if name not in names}
-        return MetersPart(snapshot.meters, best, scores, epoch, why, logged)
+        return MetersPart(snapshot.meters, best, scores, epoch, why, logged, snapshot.meter_history, snapshot.epochs)
 
     def draw(self, part: MetersPart, width: int, height: int) -> Drawing:
-        """One row per meter, then one row per score."""
+        """One row per meter, then one row per score, then the curves."""
         if not part.meters and not part.scores and not part.logged:
             return Drawing(paragraph(part.why_none, width, height))
         names = list(dict.fromkeys(meter.name for meter in part.meters))
@@ -60,9 +78,15 @@ class MetersPanel(RunPanel[MetersPart]):
         titles = _titles(part)
         first, *more = stack_tables(titles, [row[: len(titles)] for row in rows], width)
         rest = [*_scored(part, width), *_reduced(part.meters, width)]
+        room = height - 1 - len(rows) - len(rest)
         if self.has_class("-maximised"):
             rest = [*(line for each in more for line in ([], each.head, *each.rows)), [], *rest]
-        return Drawing([*first.rows, *rest], head=(first.head,), note=self._note(part, first.num_hidden, width))
+            room = height - 1 - len(rows) - len(rest)
+        return Drawing(
+            [*first.rows, *rest, *_curves(part, width, room)],
+            head=(first.head,),
+            note=self._note(part, first.num_hidden, width),
+        )
 
     def _note(self, part: MetersPart, num_hidden: int, width: int) -> str:
         """The epochs of the values and the number of hidden columns, as much of it as fits."""
@@ -133,6 +157,68 @@ def _number(value: float | None) -> Cell:
     if value is None:
         return _NOTHING
     return Cell(fmt.number(value), "accent" if value == value else "bad")
+
+
+def _curves(part: MetersPart, width: int, room: int) -> list[Line]:
+    """A curve of blocks for each metric and split over the steps of the run; the first ones if they do not all fit."""
+    if room < 1 or width < _LEAST_CURVES_WIDTH:
+        return []
+    curves = [curve for curve in _all_curves(part) if len(curve[2]) > 1][:room]
+    if not curves:
+        return []
+    steps = [step for _, _, points in curves for step in (points[0][0], points[-1][0])]
+    names = [clean(name) for name, _, _ in curves]
+    bounds = [_bounds(points) for _, _, points in curves]
+    most_name, most_bounds = max(map(len, names)), max(map(len, bounds))
+    across = width - most_name - most_bounds - 10
+    if across < _LEAST_CURVE:
+        return []
+    tall = min(room // len(curves), _TALLEST)
+    lines: list[Line] = []
+    for name, (_, split, points), bound in zip(names, curves, bounds, strict=True):
+        shown = [(step, math.log(value)) for step, value in points] if _spans_decades(points) else points
+        drawn = blocks(shown, (min(steps), max(steps)), across, tall)
+        heads = [f" {'':<{most_name}}       "] * (tall - 1) + [f" {name:<{most_name}} {split} "]
+        lines += [[Span(head, "label"), *line] for head, line in zip(heads, drawn, strict=True)]
+        lines[-1] += [Span(f"  {bound}", "dim")]
+    return lines
+
+
+def _all_curves(part: MetersPart) -> Iterable[tuple[str, Split, _Points]]:
+    """Name, split and points of each curve, in the order of the rows of the table."""
+    splits: tuple[Split, ...] = ("train", "valid")
+    for name in dict.fromkeys(meter.name for meter in part.meters):
+        for split in splits:
+            yield name, split, _of_meter(name, split, part)
+    for view in part.logged:
+        yield view.name, view.split, [(point.last_step, point.mean) for point in view.points]
+    for name in part.scores:
+        yield name, "valid", [(epoch.step, epoch.scores[name]) for epoch in part.epochs if name in epoch.scores]
+
+
+def _of_meter(name: str, split: Split, part: MetersPart) -> _Points:
+    """Averages of a meter: in training those of the epoch so far, by report; in validation those of the epochs."""
+    points: _Points = []
+    if split == "train":
+        points = [(one.step, one.avg[name]) for one in part.history if one.split == split and name in one.avg]
+    if points:
+        return points
+    ended = ((epoch.step, (epoch.train if split == "train" else epoch.valid).get(name)) for epoch in part.epochs)
+    return [(step, reading.avg) for step, reading in ended if reading is not None]
+
+
+def _bounds(points: _Points) -> str:
+    finite = [value for _, value in points if math.isfinite(value)]
+    if not finite:
+        return "NaN/inf"
+    log = ", log" if _spans_decades(points) else ""
+    return f"{fmt.number(min(finite), 3)} to {fmt.number(max(finite), 3)}{log}"
+
+
+def _spans_decades(points: _Points) -> bool:
+    """Whether a curve is drawn on a log scale, because a linear one would show only its beginning."""
+    values = [value for _, value in points]
+    return all(map(math.isfinite, values)) and min(values) > 0 and max(values) >= _LOG_FROM * min(values)
 
 
 def _scored(part: MetersPart, width: int) -> list[Line]:

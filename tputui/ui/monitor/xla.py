@@ -1,17 +1,25 @@
-"""The xla panel: counters of the runtime. Recompiles and other problems are highlighted."""
+"""The xla panel: counters of the runtime, and how they grew over the time of the run. Problems are highlighted."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.state.chart_data import Mark, XlaPoint
 from tputui.state.snapshot import Snapshot, XlaView
 from tputui.text import phrases
 from tputui.ui.base import status_text
+from tputui.ui.charts.series_chart import blocks
 from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
 _LABEL = 12
+
+_LEAST_CHARTS_WIDTH = 24
+_TALLEST = 3
+"""Most lines of the blocks of a chart."""
 
 
 class XlaPart(NamedTuple):
@@ -19,6 +27,10 @@ class XlaPart(NamedTuple):
 
     xla: XlaView | None
     why_none: str
+    history: Sequence[XlaPoint] = ()
+    started: float | None = None
+    """When the run began."""
+    marks: Sequence[Mark] = ()
 
 
 class XlaPanel(RunPanel[XlaPart]):
@@ -28,15 +40,17 @@ class XlaPanel(RunPanel[XlaPart]):
     name_shown = "xla"
     what = (
         "compiles, executions and transfers of the XLA runtime; recompiles, extra executions per step, scalar reads of "
-        "the task and CPU fallbacks are highlighted"
+        "the task and CPU fallbacks are highlighted; with enough room also compile time, execute time of a step and "
+        "programs per step, by report over the time of the run"
     )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> XlaPart:
-        return XlaPart(snapshot.xla, "" if snapshot.xla else status_text.nothing_yet(snapshot, "XLA counter"))
+        why = "" if snapshot.xla else status_text.nothing_yet(snapshot, "XLA counter")
+        return XlaPart(snapshot.xla, why, snapshot.xla_history, snapshot.started, snapshot.marks)
 
     def draw(self, part: XlaPart, width: int, height: int) -> Drawing:
-        """One line per counter."""
+        """One line per counter; below, the counters over time."""
         xla = part.xla
         if xla is None:
             return Drawing(paragraph(part.why_none, width, height))
@@ -49,7 +63,100 @@ class XlaPanel(RunPanel[XlaPart]):
             *_task_reads(xla),
             *_fallbacks(xla.fallbacks),
         ]
-        return Drawing(rows)
+        charts = _over_time(part, width, height - len(rows))
+        if not charts:
+            return Drawing(rows)
+        rows += charts
+        compiles = _compiles(part)
+        if self.has_class("-maximised") or height - len(rows) >= len(compiles):
+            rows += compiles
+        return Drawing(rows, note=f"{status_text.clock(0.0)} to {status_text.clock(part.history[-1].t - _began(part))}")
+
+
+class _Chart(NamedTuple):
+    """Blocks over the time of the run, with a line of text above."""
+
+    title: str
+    low: str
+    high: str
+    points: list[tuple[float, float]]
+    """Unix time and value."""
+    adds: bool = False
+
+
+def _over_time(part: XlaPart, width: int, height: int) -> list[Line]:
+    """The charts that fit, as tall as possible. Their time is from the start of the run to the newest reading."""
+    if len(part.history) < 2 or width < _LEAST_CHARTS_WIDTH or height < 2:
+        return []
+    charts = _charts(part.history)[: height // 2]
+    if not charts:
+        return []
+    tall, rest = divmod(height - len(charts), len(charts))
+    lines: list[Line] = []
+    x_range = (_began(part), part.history[-1].t)
+    for index, chart in enumerate(charts):
+        lines.append(_heading(chart, width))
+        rows = min(tall + (index < rest), _TALLEST)
+        drawn = blocks(chart.points, x_range, width - 2, rows, from_zero=True, adds=chart.adds)
+        lines += [[Span(" "), *line] for line in drawn]
+    return lines
+
+
+def _charts(history: Sequence[XlaPoint]) -> list[_Chart]:
+    """What was compiled and executed between two readings, each at the time of the later one. Training steps are only
+    known of readings with new steps."""
+    zero = XlaPoint(t=0.0, step=0, compiles=0, compile_s=0.0, executes=0, execute_s=0.0)
+    compiled: list[tuple[float, float]] = []
+    executed: list[tuple[float, float]] = []
+    programs: list[tuple[float, float]] = []
+    for before, point in itertools.pairwise([zero, *history]):
+        steps = point.step - before.step
+        if point.compiles > before.compiles:
+            compiled.append((point.t, max(point.compile_s - before.compile_s, 0.0)))
+        if steps > 0 and before is not zero:
+            executed.append((point.t, max(point.execute_s - before.execute_s, 0.0) / steps))
+            programs.append((point.t, max(point.executes - before.executes, 0) / steps))
+    found: list[_Chart] = []
+    if compiled:
+        found.append(_Chart("compile/report", "", fmt.duration(_most(compiled)), compiled, adds=True))
+    if executed and _most(executed) > 0:
+        low, high = fmt.duration(_least(executed)), fmt.duration(_most(executed))
+        found.append(_Chart("execute/step", low, high, executed))
+    if programs:
+        found.append(_Chart("programs/step", f"{_least(programs):.1f}", f"{_most(programs):.1f}", programs))
+    return found
+
+
+def _heading(chart: _Chart, width: int) -> Line:
+    """The title of a chart and its range; only the highest value if there is no room, or no lowest one."""
+    title = f" {chart.title}  "
+    whole = f"{chart.low} to {chart.high}" if chart.low != chart.high else chart.high
+    fits = chart.low and len(title) + len(whole) <= width
+    return [Span(title, "label"), Span(whole if fits else f"up to {chart.high}")]
+
+
+def _most(points: Sequence[tuple[float, float]]) -> float:
+    return max(value for _, value in points)
+
+
+def _least(points: Sequence[tuple[float, float]]) -> float:
+    return min(value for _, value in points)
+
+
+def _began(part: XlaPart) -> float:
+    first = part.history[0].t
+    return first if part.started is None else min(part.started, first)
+
+
+def _compiles(part: XlaPart) -> list[Line]:
+    """When programs were compiled, and how long it took."""
+    began = _began(part)
+    lines = []
+    for mark in part.marks:
+        if mark.kind in ("compile", "recompile"):
+            at = status_text.clock(max(mark.t - began, 0.0))
+            lines.append(_row(f"at {at}", mark.text, "warn" if mark.kind == "recompile" else "plain"))
+    return lines
 
 
 def _row(label: str, text: str, tone: Tone = "plain") -> Line:
