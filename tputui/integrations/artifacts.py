@@ -45,19 +45,22 @@ class Pictures:
         return list(self._kept.values())
 
 
-def path_and_size(path: Path, run_dir: Path) -> tuple[str, int]:
-    """The path of a file or directory relative to the run directory, or absolute if outside, and its bytes."""
-    whole = Path(os.path.abspath(path))
-    inside = Path(os.path.abspath(run_dir))
-    shown = whole.relative_to(inside) if whole.is_relative_to(inside) else whole
-    if not whole.is_dir():
-        return shown.as_posix(), whole.stat().st_size
+def shown_path(path: Path, run_dir: Path) -> str:
+    """A path relative to the run directory, or absolute if it is outside."""
+    whole, inside = Path(os.path.abspath(path)), Path(os.path.abspath(run_dir))
+    return (whole.relative_to(inside) if whole.is_relative_to(inside) else whole).as_posix()
+
+
+def num_bytes(path: Path) -> int:
+    """The bytes of a file, or of the files in a directory."""
+    if not path.is_dir():
+        return path.stat().st_size
     size = 0
-    for number, file in enumerate(whole.rglob("*")):
+    for number, file in enumerate(path.rglob("*")):
         if number >= FILES_MAX:
             break
         size += file.stat().st_size if file.is_file() else 0
-    return shown.as_posix(), size
+    return size
 
 
 def _write_png(image: Any, path: Path) -> None:

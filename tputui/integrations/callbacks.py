@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from tputui.integrations.run import Run
 
 _log = logging.getLogger("tputui")
-_Arguments = ParamSpec("_Arguments")
-_Self = TypeVar("_Self", bound="Harmless")
+_Hook = TypeVar("_Hook", bound=Callable[..., None])
 
 
 class Harmless:
@@ -31,16 +30,14 @@ class Harmless:
             _log.warning("%s.%s failed: %s; training continues", type(self).__name__, where, what, exc_info=error)
 
 
-def harmless(
-    hook: Callable[Concatenate[_Self, _Arguments], None],
-) -> Callable[Concatenate[_Self, _Arguments], None]:
+def harmless(hook: _Hook) -> _Hook:
     """Catches every error of a hook, so that it does not end a training that it only reports."""
 
     @functools.wraps(hook)
-    def guarded(self: _Self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+    def guarded(self: Harmless, *args: Any, **kwargs: Any) -> None:
         try:
             hook(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001, RUF100 - reported once; an error of a callback would kill every rank
             self._report_once(error, hook.__name__)
 
-    return guarded  # type: ignore[return-value]  # wraps() calls it bound
+    return cast(_Hook, guarded)

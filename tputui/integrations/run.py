@@ -21,6 +21,7 @@ from tputui.integrations.device_values import host_number
 from tputui.integrations.pace import Pace
 from tputui.integrations.run_phases import EpochContext, Phases, Plan
 from tputui.integrations.run_process import RunProcess
+from tputui.integrations.run_saves import Saves
 from tputui.integrations.step_recorder import REDUCED, StepRecorder, ThreadValues
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
@@ -72,6 +73,7 @@ class Run:
             self._values = ThreadValues(process, recorder, column)
             self._phases = Phases(process, self._pace)
             self._pictures = artifacts.Pictures(process.run_dir)
+            self._saves = Saves(process, self._pace, self._phases)
             process.join(self._pace, self.report if column == 0 else None)
 
     @property
@@ -93,7 +95,8 @@ class Run:
         `loss`: a number, or an array or tensor with one element, or with one per core of this process, [cores]. A
         tensor on a device stays there and is fetched about once a second. `examples`: examples of this step in this
         process; without it there are no examples per second, and every step has the same weight in the meters. `lr`:
-        learning rate. `step`: its number, from 1; by default one more than before.
+        learning rate. `step`: its number, from 1; by default one more than before. Steps between the one before and
+        `step` count as steps without values.
         """
         if self._is_off:
             if self._warns_of_fork:
@@ -101,13 +104,20 @@ class Run:
             return
         try:
             pace = self._pace
-            pace.step = step = pace.step + 1 if step is None else self._process.step_number(step, pace)
-            pace.num_steps += 1
+            num_steps = 1
+            if step is None:
+                step = pace.step + 1
+            else:
+                step = self._process.step_number(step, pace)
+                if pace.num_steps and step > pace.step:
+                    num_steps = step - pace.step
+            pace.step = step
+            pace.num_steps += num_steps
             pace.stepped_at = _clock()
             if examples is not None:
                 if type(examples) is not int:
                     examples = self._process.whole("examples", examples, 0)
-                pace.num_examples += examples
+                pace.num_examples += num_steps * examples
                 if examples != self._examples:
                     self._weigh(step, examples)
             if lr is not None:
@@ -121,6 +131,14 @@ class Run:
                 self._record(step, loss)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
             self.warn_of(error, "run.step")
+
+    def loss(self, step: int, loss: Any, examples: int = 1) -> None:
+        """Records the loss of a step that was reported without one. For callbacks of frameworks that log a mean over
+        several steps: `examples` is their number of examples, and the loss is recorded at the last of them."""
+        with self._guarded("run.loss") as active:
+            if active:
+                self._recorder.weigh(step, examples)
+                self._values.record(step, loss)
 
     def meter(self, name: str, value: Any, n: int = 1, *, split: ev.Split = "train") -> None:
         """Adds a value to an AverageMeter of the epoch: the mean over `n` examples; a tensor stays on its device."""
@@ -180,7 +198,13 @@ class Run:
         """Reports a checkpoint that the script saved, a file or a directory. `seconds`: wall time of the save."""
         with self._guarded("run.checkpoint_saved") as active:
             if active:
-                self._checkpoint_saved(path, seconds, best, reason)
+                self._saves.report(Path(path), seconds, best, reason)
+
+    def checkpoint_removed(self, path: str | Path) -> None:
+        """Reports that a checkpoint was removed because newer ones exist."""
+        with self._guarded("run.checkpoint_removed") as active:
+            if active:
+                self._saves.report_removed(Path(path))
 
     def save_if_asked(self, save: Callable[[], Any]) -> bool:
         """Calls `save()` if a save, or a stop with a save, was requested; returns whether it saved.
@@ -188,22 +212,31 @@ class Run:
         `save` may return the path of the checkpoint. If it raises, the request is refused with the reason and training
         continues. Call it once per step, after `step`.
         """
-        if self._is_off or not self._process.is_whole:
-            return False
-        try:
-            asked = self._process.requests.saves_due(self._pace.step)
-            return bool(asked) and self._save(save, asked)
-        except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
-            self.warn_of(error, "run.save_if_asked")
-            return False
+        asked = self.saves_asked()
+        with self._guarded("run.save_if_asked"):
+            return bool(asked) and self._saves.serve(save, asked)
+        return False
 
-    def should_stop(self) -> bool:
+    def saves_asked(self) -> list[Any]:
+        """The requests for which the script shall save now; pass them to `answer_saves` then. For callbacks of
+        frameworks that save later; scripts call `save_if_asked`."""
+        with self._guarded("run.saves_asked") as active:
+            return self._saves.asked() if active and self._process.is_whole else []
+        return []
+
+    def answer_saves(self, asked: list[Any], path: Path | None, seconds: float) -> None:
+        """Reports that a checkpoint was saved for these requests; without a path if another rank reports it."""
+        with self._guarded("run.answer_saves") as active:
+            if active and asked:
+                self._saves.answer(asked, path, seconds)
+
+    def should_stop(self, *, ends_epoch: bool = False) -> bool:
         """Whether the script shall leave its loop because a stop was requested. Call it once per step, after `step`,
-        and after `save_if_asked`."""
+        and after `save_if_asked`. `ends_epoch`: whether all steps of the epoch that is open are done."""
         if self._is_off or not self._process.is_whole:
             return False
         try:
-            in_epoch = self._epoch is not None or not self._uses_epochs
+            in_epoch = not ends_epoch and (self._epoch is not None or not self._uses_epochs)
             return self._process.requests.stop_due(self._pace.step, in_epoch=in_epoch)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
             self.warn_of(error, "run.should_stop")
@@ -259,6 +292,11 @@ class Run:
         """Writes an event to the journal. For callbacks of frameworks."""
         if not self._is_off:
             self._process.emit(event)
+
+    @property
+    def last_step(self) -> int:
+        """Newest step; 0 before the first."""
+        return self._pace.step
 
     def warn(self, text: str) -> None:
         """Reports a warning, once per text. For callbacks of frameworks."""
@@ -394,38 +432,6 @@ class Run:
                     reduced=REDUCED if split == "train" else "as the script reported it",
                 )
             )
-
-    def _checkpoint_saved(self, path: str | Path, seconds: float, best: bool, reason: str) -> tuple[str, int]:
-        shown, num_bytes = artifacts.path_and_size(Path(path), self._process.run_dir)
-        self._process.emit(
-            ev.CheckpointSaved(
-                t=time.time(),
-                path=shown,
-                step=self._pace.step,
-                epoch=self._process.epoch,
-                bytes=num_bytes,
-                seconds=float(seconds),
-                reason=reason,
-                best=bool(best),
-            )
-        )
-        return shown, num_bytes
-
-    def _save(self, save: Callable[[], Any], asked: list[Any]) -> bool:
-        requests, began = self._process.requests, _clock()
-        try:
-            with self._phases.context("save"):
-                saved = save()
-        except Exception as error:  # noqa: BLE001, RUF100 - a save that the user asked for must not end training
-            requests.save_failed(asked, f"the script could not save: {type(error).__name__}: {error}")
-            self._process.warn(f"the requested save failed: {type(error).__name__}: {error}; training continues")
-            return False
-        seconds = _clock() - began
-        shown, num_bytes = None, None
-        if isinstance(saved, str | Path):
-            shown, num_bytes = self._checkpoint_saved(saved, seconds, best=False, reason="request")
-        requests.saved(asked, self._pace.step, shown, num_bytes, seconds)
-        return True
 
     @contextlib.contextmanager
     def _guarded(self, where: str) -> Iterator[bool]:

@@ -265,14 +265,15 @@ def _meter(name: str, source: MetricSource, clock: _Clock, ended: EpochCurves) -
 
 
 def _add_logged(found: dict[str, MetricSeries], source: MetricSource, clock: _Clock, ended: EpochCurves) -> None:
-    """Adds what the script logged itself. A split that the run reports as a meter or score stays."""
+    """Adds what the script logged itself. A split that the run reports as a meter or score stays, unless the script
+    logged more validation values than the run reported."""
     of_meters = {name for epoch in source.epochs for name in epoch.valid} if source.logged else set()
     for view in source.logged:
         known = found.get(view.name) or MetricSeries(view.name, "", "logged", [], [], ended.best)
         points = _bounded(clock.of_logged(view), ended.best)
         if view.split == "train" and not known.train:
             known = known._replace(basis="logged", train=points, newest_train=view.value, source=view.source)
-        elif view.split == "valid" and (not known.valid or view.name not in of_meters):
+        elif view.split == "valid" and (len(points) > len(known.valid) or view.name not in of_meters):
             # The scores of epochs are some of these values.
             known = known._replace(valid=points, source=view.source)
         found[view.name] = known
