@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests import recorded
 from tests.supervise.harness import wait_for
@@ -229,13 +230,16 @@ def test_requests_are_served_or_refused_with_an_explanation(tmp_path: Path, asks
 
 RANKS = """
 import multiprocessing, os, sys
+import PIL.Image
 import tputui
 
 def rank(number):
     os.environ.update(RANK=str(number), WORLD_SIZE="3")
     run = tputui.start()
-    for step in range(5):
-        run.step(loss=float(number), examples=4)
+    with run.epoch(1):
+        for step in range(5):
+            run.step(loss=float(number), examples=4)
+        run.image("rank", PIL.Image.new("L", (2, 2), number))
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
@@ -260,6 +264,10 @@ def test_every_rank_has_a_journal_and_is_shown_as_one_core(tmp_path: Path, metho
         (n, float(n), 5) for n in range(3)
     ]
     assert shown["topology"]["num_cores"] == 3
+    folders = [run_dir / "pictures" / name / "epoch-0001" for name in ("", "rank-1", "rank-2")]
+    for number, folder in enumerate(folders):
+        (path,) = folder.iterdir()
+        assert Image.open(path).getpixel((0, 0)) == number
 
 
 def test_forked_processes_join_the_run_of_their_parent_or_report_nothing(tmp_path: Path) -> None:

@@ -86,6 +86,26 @@ def test_report_without_meters_precedes_later_events() -> None:
     assert lines[1] == "warning: the disk is full"
 
 
+def test_ranks_that_report_the_same_are_printed_once() -> None:
+    epoch = ev.EpochEnded(
+        t=T0 + 5, epoch=1, step=3, train={}, valid={}, train_s=1.0, valid_s=0.0, sections_s={}, lr=0.1, best=False
+    )
+    ends = [ev.TrainingEnded(t=T0 + 6, outcome=outcome, step=3, reason="why") for outcome in ("done", "failed")]
+    writer = LineWriter()
+    writers = ("worker-0", "worker-1", "worker-2", "logs-0")
+    for name in writers:
+        role, _, index = name.partition("-")
+        writer.lines(name, 0, opened(T0, role, host_index=int(index)))
+    lines = [
+        line
+        for seq, event in enumerate([epoch, ends[0]], start=1)
+        for name in writers
+        for line in writer.lines(name, seq, event)
+    ]
+    assert [sum(text in line for line in lines) for text in ("epoch 1 ended", "training done")] == [1, 1]
+    assert any("training failed" in line for line in writer.lines("worker-1", 3, ends[1]))
+
+
 def test_timestamps_are_those_of_the_events() -> None:
     lines = printed(
         steps_recorded(T0 + 1, 1, [[2.0]]), progress(1), ev.WarningRaised(t=T0 + 62, text="late"),

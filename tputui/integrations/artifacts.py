@@ -23,8 +23,10 @@ _WHITE = 255
 class Pictures:
     """The pictures of the newest epoch that has some."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, rank: int) -> None:
         self._run_dir = run_dir
+        self._folder = run_dir / FOLDER / (f"rank-{rank}" if rank else "")
+        """Ranks must not overwrite each other's pictures."""
         self._epoch = -1
         self._kept: dict[tuple[str, str], PictureKept] = {}
 
@@ -36,7 +38,7 @@ class Pictures:
         if key not in self._kept and len(self._kept) >= PICTURES_MAX:
             raise ValueError(f"more than {PICTURES_MAX} pictures in one epoch")
         number = list(self._kept).index(key) if key in self._kept else len(self._kept)
-        folder = self._run_dir / FOLDER / f"epoch-{epoch:04d}"
+        folder = self._folder / f"epoch-{epoch:04d}"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{number:02d}-{_safe(example)}-{_safe(name)}.png"
         _write_png(image, path)

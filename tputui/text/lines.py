@@ -114,9 +114,13 @@ class LineWriter:
         yield f"compiled {fresh} program{'s' if fresh != 1 else ''} in {took}{late}"
 
     def _repeats(self, process: ProcessState, event: ev.Event, line: LogLine) -> bool:
-        """Whether the failure that was printed already contains the line."""
+        """Whether the failure that was printed already contains the line, or the first worker reports the same."""
+        if isinstance(event, ev.EpochEnded):
+            return not self._is_first(process)
         if isinstance(event, ev.TrainingEnded):
-            return event.outcome == "failed" and process.failure is not None
+            if event.outcome == "failed":
+                return process.failure is not None
+            return not self._is_first(process)
         if not isinstance(event, ev.LogWritten) or not self._printed[line.text]:
             return False
         self._printed[line.text] -= 1
