@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
+from tputui.cli.metrics_server import MetricsServer, listen
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.text.prometheus import exposition
@@ -123,3 +125,51 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     os.mkfifo(path)
     assert tputui("serve", run_dir, "--metrics").code == 2
     assert "--metrics needs RUN" in one_sentence(tputui("serve", "--metrics"))
+
+
+def test_a_run_serves_its_values_while_it_runs(tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    os.mkfifo(hold)
+    code = (
+        f"import tputui\nwith tputui.start() as run:\n run.step(loss=0.25)\n run.report()\n open({str(hold)!r}).read()"
+    )
+    words = ["run", "--name", "a", "--no-ui", "--metrics-port", "0", "--", sys.executable, "-c", code]
+    env = {**os.environ, "TPUTUI_RUNS": str(tmp_path / "runs")}
+    command = [sys.executable, "-P", "-m", "tputui", *words]
+    pid = 0
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if line.startswith("tputui: serving "))
+            address = line.split()[2]
+            token = (tmp_path / "runs" / "a" / "metrics-token").read_text().strip()
+            with hold.open("w"):  # the script has reported its step
+                assert get(address)[0] == 401
+                status, text = get(address, f"Bearer {token}")
+                assert status == 200
+                assert samples(text)["tputui_run_state"][(("state", "done"),)] == 0.0
+                # The port is taken, so nothing else is started there.
+                taken = tputui("run", "--metrics-port", address.split(":")[2].split("/")[0], "--", "true", cwd=tmp_path)
+                assert taken.code == 2
+                assert "Address already in use" in one_sentence(taken)
+            assert process.wait(DEADLINE_S) == 0
+            assert samples(get(address, f"Bearer {token}")[1])["tputui_run_state"]
+            pid = next(
+                each.pid
+                for each in psutil.process_iter(["cmdline"])
+                if "tputui.cli.metrics_server" in (each.info["cmdline"] or ())
+                and str(tmp_path) in each.info["cmdline"][-1]
+            )
+        finally:
+            process.kill()
+            if pid:
+                os.kill(pid, signal.SIGTERM)
+
+
+def test_a_detached_server_ends_after_the_run(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    server = MetricsServer(run_dir, listen(0), linger_s=0.0)
+    server.serve_forever(poll_interval=0.01)
+    server.server_close()
+    assert server.metrics.ended
+    server.metrics.close()

@@ -1,6 +1,8 @@
 """The newest values of a run for Prometheus: an HTTP server on loopback, behind a token.
 
-A process of its own that reads the run like any viewer, so it cannot disturb training.
+A process of its own that reads the run like any viewer, so it cannot disturb training. `tputui serve --metrics` is this
+process; `tputui run --metrics-port` starts it detached: `python -m tputui.cli.metrics_server RUN_DIR`, with the
+listening socket as standard input.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import http.server
 import os
 import secrets
 import signal
+import socket
 import stat
+import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -21,6 +24,8 @@ from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session.session import Session
+from tputui.state.snapshot import ENDED
+from tputui.supervise import spawn
 from tputui.telemetry.safe_open import open_plain
 from tputui.text.prometheus import CONTENT_TYPE, exposition
 
@@ -31,6 +36,10 @@ TOKEN_BYTES = 24
 _TOKEN_CHARS_MAX = 200
 READ_AGAIN_S = 1.0
 """Shortest time between two reads of the run: more frequent requests get the same answer."""
+LINGER_S = 60.0
+"""Time after the end of the run for which a detached server still answers, so that the final values are scraped."""
+_CHECK_S = 5.0
+"""Time between two checks of a detached server whether the run has ended."""
 _REQUEST_S = 10.0
 """Time that a client has for its request."""
 
@@ -73,13 +82,16 @@ class RunMetrics:
         self._lock = threading.Lock()
         self._text = ""
         self._read_at = -READ_AGAIN_S
+        self.ended = False
+        """Whether the run had ended when it was read."""
 
     def text(self) -> str:
         """The values, at most `READ_AGAIN_S` old."""
         with self._lock:
             if time.monotonic() >= self._read_at + READ_AGAIN_S:
                 self._session.read_all()
-                self._text = exposition(self._session.snapshot())
+                snapshot = self._session.snapshot()
+                self._text, self.ended = exposition(snapshot), snapshot.condition in ENDED
                 self._read_at = time.monotonic()
             return self._text
 
@@ -126,39 +138,79 @@ class MetricsServer(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, run_dir: Path, port: int) -> None:
-        """Listens on loopback; port 0 takes a free one. Raises `OSError` and `CommandError`."""
-        super().__init__((HOST, port), _Handler)
-        try:
-            self.token = token_of(run_dir)
-        except CommandError:
-            self.server_close()
-            raise
+    def __init__(self, run_dir: Path, listening: socket.socket, *, linger_s: float | None = None) -> None:
+        """Takes the listening socket. `linger_s`: ends that long after the end of the run; None goes on. Raises
+        `CommandError`."""
+        self.token = token_of(run_dir)
+        super().__init__(listening.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
         self.metrics = RunMetrics(run_dir)
+        self._linger_s = linger_s
+        self._check_at = time.monotonic()
+        self._ended_at: float | None = None
+
+    def service_actions(self) -> None:
+        """Called between requests, at least every half a second: ends the server after the run."""
+        now = time.monotonic()
+        if self._linger_s is None or now < self._check_at:
+            return
+        self._check_at = now + _CHECK_S
+        self.metrics.text()
+        if self.metrics.ended and self._ended_at is None:
+            self._ended_at = now
+        if self._ended_at is not None and now >= self._ended_at + self._linger_s:
+            self.end()
+
+    def end(self) -> None:
+        """Ends `serve_forever`; from another thread, since `shutdown` waits for it."""
+        threading.Thread(target=self.shutdown).start()
 
     @property
     def address(self) -> str:
         """The address of the values."""
-        return f"http://{HOST}:{self.server_address[1]}{PATH}"
+        return address_of(self.socket)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that leaves is no error of the server."""
 
 
-def serve(run_dir: Path, port: int, announce: Callable[[str], None]) -> None:
-    """Serves until SIGINT or SIGTERM; `announce` gets the address. Raises `OSError` and `CommandError`."""
-    server = MetricsServer(run_dir, port)
+def listen(port: int) -> socket.socket:
+    """A listening socket on loopback; port 0 takes a free one. Raises `OSError`."""
+    return socket.create_server((HOST, port))
+
+
+def address_of(listening: socket.socket) -> str:
+    """The address of the values."""
+    return f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
+
+
+def how_to_ask(run_dir: Path) -> str:
+    """`to requests with the token in runs/demo/metrics-token`."""
+    return f"to requests with the token in {inert(str(run_dir / TOKEN_FILE))}"
+
+
+def serve(server: MetricsServer) -> None:
+    """Serves until the server is ended, SIGINT or SIGTERM."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        # From another thread, since `shutdown` waits for the loop below.
-        threading.Thread(target=server.shutdown).start()
+        server.end()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        announce(server.address)
         server.serve_forever()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         server.server_close()
         server.metrics.close()
+
+
+def start_detached(run_dir: Path, listening: socket.socket) -> None:
+    """Serves in a process of its own, until `LINGER_S` after the end of the run. Raises `OSError`."""
+    argv = [sys.executable, "-P", "-m", "tputui.cli.metrics_server", str(run_dir.resolve())]
+    spawn.start_beside(argv, run_dir, listening.fileno())
+
+
+if __name__ == "__main__":
+    serve(MetricsServer(Path(sys.argv[1]), socket.socket(fileno=0), linger_s=LINGER_S))

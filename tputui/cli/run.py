@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from tputui import config
-from tputui.cli import alert_options, launch, open_run, script
+from tputui.cli import alert_options, launch, metrics_server, open_run, script
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
-from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -48,6 +49,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--name", metavar="NAME", help="name of the run (default time and task)")
     parser.add_option("--resume", metavar="RUN", help="resume from the last checkpoint of RUN")
     parser.add_option("--detach", action="store_true", help="start the run, print its name and exit")
+    parser.add_option(
+        "--metrics-port",
+        type=port,
+        metavar="N",
+        help="serve the newest values to Prometheus on this port of 127.0.0.1 (0: any), as `tputui serve --metrics`",
+    )
     alert_options.add_alert_options(parser)
     open_run.add_view_options(parser)
     parser.suggest_set(config.keys_by_name())
@@ -64,6 +71,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         )
     _check_words(args)
     open_run.line_writer(args)  # refuses options that contradict each other before anything is created
+    listening = _listen(args.metrics_port)
     argv = ["tputui", *sys.argv[1:]]
     command: UserCommand | None = None
     tables = _tables(args)
@@ -74,11 +82,34 @@ def run(args: argparse.Namespace) -> ExitCode:
         run_dir = launch.create_run(parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=argv)
     with open_run.ctrl_c_stops(run_dir) as interrupts:
         supervisor = launch.start_supervisor(run_dir, command)
+        if listening is not None:
+            _serve_metrics(run_dir, listening)
         if args.detach:
             return _print_started(run_dir, as_json=args.json)
         if not open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
             return _show(run_dir, supervisor, args, interrupts)
     return _show(run_dir, supervisor, args)
+
+
+def _listen(number: int | None) -> socket.socket | None:
+    """The socket for `--metrics-port`, opened before anything is created. Raises `CommandError`."""
+    try:
+        return None if number is None else metrics_server.listen(number)
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"run: --metrics-port {number}: {error.strerror}") from None
+
+
+def _serve_metrics(run_dir: Path, listening: socket.socket) -> None:
+    """Serves the values of the run by a process of its own; training goes on without it if it cannot start."""
+    with listening:
+        try:
+            metrics_server.token_of(run_dir)
+            metrics_server.start_detached(run_dir, listening)
+        except (OSError, CommandError) as error:
+            narrate(f"the values are not served to Prometheus: {error}")
+            return
+        address = metrics_server.address_of(listening)
+    narrate(f"serving {address} {metrics_server.how_to_ask(run_dir)}")
 
 
 def _check_words(args: argparse.Namespace) -> None:

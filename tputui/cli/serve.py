@@ -14,7 +14,6 @@ from tputui.cli.arguments import add_run_argument, find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.exit_codes import ExitCode
-from tputui.formatting import inert
 from tputui.session import session
 from tputui.state.snapshot import ENDED
 
@@ -67,14 +66,14 @@ def _serve_metrics(args: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.USAGE, words)
     run_dir = find_run(args.run, parent_of(args))
 
-    def announce(address: str) -> None:
-        say(address)
-        narrate(f"serving to requests with the token in {inert(str(run_dir / metrics_server.TOKEN_FILE))}; Ctrl-C ends")
-
     try:
-        metrics_server.serve(run_dir, args.port, announce)
+        listening = metrics_server.listen(args.port)
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"serve: port {args.port}: {error.strerror}") from error
+    with metrics_server.MetricsServer(run_dir, listening) as server:
+        say(server.address)
+        narrate(f"serving {metrics_server.how_to_ask(run_dir)}; Ctrl-C ends the server, not the run")
+        metrics_server.serve(server)
     return ExitCode.DONE
 
 

@@ -75,6 +75,11 @@ def start_command(command: UserCommand, run_dir: Path, log: Path) -> subprocess.
             signal.signal(number, handler)
 
 
+def start_beside(argv: list[str], run_dir: Path, stdin: int) -> None:
+    """Starts a process of ours beside the supervisor, with the same log file. Raises `OSError`."""
+    _start(argv, run_dir / SUPERVISOR_LOG, environment(os.environ), stdin=stdin)
+
+
 def has_exited(pid: int) -> bool:
     """Whether a child process has ended. Does not reap it; one that was reaped has ended."""
     try:
@@ -88,7 +93,7 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
 
 
 def _start(
-    argv: list[str], log: Path, env: dict[str, str], *, stdin: IO[bytes] | None = None, cwd: str | None = None
+    argv: list[str], log: Path, env: dict[str, str], *, stdin: IO[bytes] | int | None = None, cwd: str | None = None
 ) -> subprocess.Popen[bytes]:
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
