@@ -176,6 +176,8 @@ def _step(event: ev.Event) -> int:
     """The newest step that an event reports as done; 0 if it reports none."""
     if isinstance(event, ev.StepsRecorded):
         return event.first + event.n - 1
+    if isinstance(event, ev.ValuesLogged):
+        return 0 if event.split != "train" else event.step if event.n == 1 else event.last_step
     return event.step if isinstance(event, ev.ProgressReported | ev.EpochEnded) else 0
 
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from tputui.cli import open_run
-from tputui.cli.arguments import add_run_argument, existing_parent, find_run, parent_of, runs_in
+from tputui.cli.arguments import add_run_argument, existing_parent, parent_of, runs_in
 from tputui.cli.console import CommandError, narrate
+from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.cli.runs import created
 from tputui.exit_codes import ExitCode
@@ -32,7 +33,8 @@ EARLIER_LINES = 20
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    add_run_argument(parser, optional=True, help="name or directory of a run (default the newest running one)")
+    add_run_argument(parser, optional=True, help=f"{RUN_OR_LOG} (default the newest running run)")
+    parser.add_option("--follow", action="store_true", help="follow a log of another program until Ctrl-C")
     parser.add_option("--read-only", action="store_true", help="do not allow requests to the run from the screen")
     open_run.add_view_options(parser)
     parser.add_option(
@@ -46,11 +48,16 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Shows the run."""
-    run_dir = find_run(args.run, parent_of(args)) if args.run is not None else _newest_running(existing_parent(args))
+    name = args.run
+    if name is None and args.follow:
+        raise CommandError(ExitCode.USAGE, "--follow needs the path of a log")
+    if name is None:
+        name = str(_newest_running(existing_parent(args)))
+    found = RunOrLog(name, parent_of(args), follow=args.follow)
     try:
-        snapshot = open_run.watch(run_dir, args, read_only=args.read_only, earlier=args.lines)
+        snapshot = open_run.watch(found.run_dir, args, read_only=args.read_only or found.is_log, earlier=args.lines)
     except KeyboardInterrupt:
-        narrate("left; the run is still running")
+        narrate("left; the log can be opened again" if found.is_log else "left; the run is still running")
         return ExitCode.DONE
     return open_run.exit_code_of(snapshot)
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tputui.cli import open_run
-from tputui.cli.arguments import find_run, parent_of
+from tputui.cli.arguments import parent_of
 from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.foreign_logs import RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
 from tputui.compare.table import FigureRow, figure_rows, notes
@@ -34,7 +35,7 @@ CHANGED = "* "
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="names or directories of 2-8 runs")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="2-8 runs by name or directory, or logs by path")
     parser.add_option("--base", metavar="RUN", help="run to compare with: its name or letter (default the first)")
     parser.add_option("--once", action="store_true", help="print tables and exit")
     parser.add_option("--json", action="store_true", help="print one JSON object; implies --once")
@@ -67,8 +68,11 @@ def _chosen(args: argparse.Namespace) -> list[Path]:
         raise CommandError(ExitCode.USAGE, words)
     parent = parent_of(args)
     found: dict[Path, str] = {}
-    for name in args.runs:
-        run_dir = find_run(name, parent)
+    chosen = [RunOrLog(name, parent) for name in args.runs]
+    if not open_run.wants_screen(no_ui=args.once, as_json=args.json):
+        for each in chosen:
+            each.wait()
+    for name, run_dir in zip(args.runs, (each.run_dir for each in chosen), strict=True):
         if run_dir.resolve() in [known.resolve() for known in found]:
             raise CommandError(ExitCode.USAGE, f"{inert(name)}: this run is given twice")
         found[run_dir] = name

@@ -15,8 +15,8 @@ import msgspec
 from tputui import __version__
 from tputui import formatting as fmt
 from tputui.cli import predict
-from tputui.cli.arguments import chosen_run
 from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.exports import tables, tensorboard
@@ -44,7 +44,7 @@ MANIFEST = "run.json"
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    parser.add_argument("run", metavar="RUN", help="name or directory of a run; for weights also a checkpoint file")
+    parser.add_argument("run", metavar="RUN", help=f"{RUN_OR_LOG}; for weights a run or a checkpoint file")
     parser.add_option(
         "--to",
         metavar="FORM|FILE",
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         return predict.export_weights(args)
     if args.weights is not None:
         raise CommandError(ExitCode.USAGE, f"--weights is not available with --to {args.to}")
-    run_dir = chosen_run(args)
+    run_dir = chosen_run_or_log(args)
     if args.to == "html":
         return _write_page(run_dir, Path(args.out or f"{run_dir.name}.html"), as_json=args.json)
     target = Path(args.out) if args.out is not None else Path(f"{run_dir.name}-{args.to}")

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from tputui.cli import open_run
-from tputui.cli.arguments import TIME_FORMS, add_run_argument, chosen_run, local_time, parse_time, unix_time
+from tputui.cli.arguments import TIME_FORMS, add_run_argument, local_time, parent_of, parse_time, unix_time
 from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes, speed
 from tputui.exit_codes import ExitCode
 from tputui.session import session
@@ -28,7 +29,7 @@ AT_ONCE = sys.float_info.max
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    add_run_argument(parser)
+    add_run_argument(parser, help=RUN_OR_LOG)
     parser.add_option("--at", type=parse_time, metavar="TIME", help=f"start paused at this time: {TIME_FORMS}")
     parser.add_option("--once", action="store_true", help="print a report of the run at that time and exit")
     parser.add_option("--speed", type=speed, metavar="N", help="playback speed (default 1 on the screen)")
@@ -38,13 +39,19 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Plays back the run."""
-    run_dir = chosen_run(args)
+    screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
+    found = RunOrLog(args.run, parent_of(args))
+    run_dir = found.run_dir
+    if screen and args.at is None and not args.once and not found.is_read:
+        # A long log is shown while it is read; from its end the screen can play it back.
+        open_run.watch(run_dir, args, read_only=True)
+        return ExitCode.DONE
+    found.wait()
     t = None if args.at is None else unix_time(args.at, run_dir)
     if args.once:
         _print_once(run_dir, t, as_json=args.json)
         return ExitCode.DONE
     writer = open_run.line_writer(args)
-    screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
     if t is not None and not screen:
         raise CommandError(ExitCode.USAGE, "--at needs a screen, or --once to print a report")
     source = session.Session.replay(run_dir, speed=args.speed or (1.0 if screen else AT_ONCE))

@@ -8,6 +8,7 @@ from typing import Any
 from tputui import formatting as fmt
 from tputui.cli.arguments import add_run_argument, chosen_run, span
 from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -31,7 +32,7 @@ EXIT_CODES = exit_codes(
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    add_run_argument(parser)
+    add_run_argument(parser, help=RUN_OR_LOG)
     parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
     parser.add_option("--follow", action="store_true", help="with --json: print a line per change until the run ends")
     parser.add_option(
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         return _show_model(args)
     if args.code:
         return _show_code(args)
-    run_dir = chosen_run(args)
+    run_dir = chosen_run_or_log(args)
     snapshot = session.load(run_dir)
     try:
         labels, problem = run_labels.read(run_dir), ""

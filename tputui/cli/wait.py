@@ -9,8 +9,9 @@ from threading import Event as Pause
 
 from tputui import formatting as fmt
 from tputui.cli import open_run
-from tputui.cli.arguments import add_run_argument, chosen_run, span
+from tputui.cli.arguments import add_run_argument, span
 from tputui.cli.console import narrate, say, say_json
+from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -36,7 +37,7 @@ POLL_S = 0.2
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    add_run_argument(parser)
+    add_run_argument(parser, help=RUN_OR_LOG)
     parser.add_option("--until", type=_condition, metavar="CONDITION", help="such as 'valid.loss < 0.5 or ended'")
     parser.add_option(
         "--timeout", type=span, metavar="TIME", help="wait at most so long: 90s, 10m, 2h (default no limit)"
@@ -46,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Waits."""
-    session = Session.live(chosen_run(args))
+    session = Session.live(chosen_run_or_log(args))
     try:
         return _report(args, *_waited(session, args.until, args.timeout))
     except KeyboardInterrupt:

@@ -67,6 +67,11 @@ class CsvReader:
         return self._notes.sentences
 
     @property
+    def incomplete(self) -> str:
+        """A sentence if the last row has no end."""
+        return self._lines.incomplete
+
+    @property
     def config(self) -> dict[str, Any]:
         """Empty: CSV has none."""
         return {}

@@ -10,7 +10,7 @@ from tputui.logs.growing import files_under, read_at
 from tputui.logs.jsonl_log import JsonlReader, object_of
 from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
 from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
-from tputui.logs.parquet_log import ParquetReader
+from tputui.logs.parquet_log import ParquetReader, parquet_files
 from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_files
 from tputui.logs.tfevents import NAME_PART
 from tputui.logs.trainer_state import TrainerStateReader
@@ -94,23 +94,42 @@ def _checkpoint_step(state: Path) -> int:
     return int(number) if number.isdecimal() and len(number) < _DIGITS_MAX else -1
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files that the reader of a log reads, without those that appear later. Raises `UnknownLog`."""
+    try:
+        found = _log_in(path) if path.is_dir() else path
+        if found.is_dir():
+            return list(event_files(found)) or list(parquet_files(found))
+        return [found]
+    except OSError as error:
+        raise UnknownLog(f"{path}: {error.strerror or error}") from error
+
+
 def _of_directory(path: Path) -> LogReader:
+    found = _log_in(path)
+    if found != path:
+        return _of_file(found)
+    return LogdirReader(path) if next(event_files(path), None) is not None else ParquetReader(path)
+
+
+def _log_in(path: Path) -> Path:
+    """The log file in a folder, or the folder itself if all of its files are read together. Raises `UnknownLog`."""
     runs = _wandb_runs(path)
     if len(runs) > 1:
         raise UnknownLog(f"{path}: contains {len(runs)} W&B runs; name one of them, such as {runs[-1].parent}")
     if runs:
-        return _of_file(runs[0])
+        return runs[0]
     if next(event_files(path), None) is not None:
-        return LogdirReader(path)
+        return path
     states = [path / _STATE_NAME, *sorted(path.glob(f"checkpoint-*/{_STATE_NAME}"), key=_checkpoint_step, reverse=True)]
     if (state := next((state for state in states if state.exists()), None)) is not None:
-        return TrainerStateReader(state)
+        return state
     if next(files_under(path, lambda name: name.endswith(PARQUET_SUFFIX)), None) is not None:
-        return ParquetReader(path)
+        return path
     logs = sorted(file for file in path.iterdir() if file.suffix.lower() in _BY_SUFFIX)
     logs = logs or list(files_under(path, lambda name: name == _LIGHTNING_NAME))
     if len(logs) > 1:
         raise UnknownLog(f"{path}: contains {len(logs)} logs; name one of them, such as {logs[-1]}")
     if logs:
-        return _of_file(logs[0])
+        return logs[0]
     raise UnknownLog(f"{path}: contains no log; {EXPECTED}")

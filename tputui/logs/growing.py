@@ -81,6 +81,11 @@ def read_at(path: Path, offset: int, max_bytes: int) -> bytes:
         os.close(fd)
 
 
+def incomplete_record(path: Path, rest: bytes) -> str:
+    """A sentence about the bytes of a record that is not complete; empty if there are none."""
+    return f"{path}: the last record is incomplete ({len(rest):,} bytes) and was not read" if rest else ""
+
+
 class LineReader:
     """The complete lines of a growing text file.
 
@@ -120,6 +125,13 @@ class LineReader:
         rest, self._rest = self._rest, b""
         self._skipping = self._skipping or bool(rest)
         return rest
+
+    @property
+    def incomplete(self) -> str:
+        """A sentence if the last line has no end, so that it was not returned; empty otherwise."""
+        if not self._rest.strip():
+            return ""
+        return f"{self.file.path}: the last line ({len(self._rest):,} bytes) has no newline and was not read"
 
     @property
     def rest(self) -> bytes:

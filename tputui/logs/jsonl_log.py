@@ -43,6 +43,11 @@ class JsonlReader:
         return self._notes.sentences
 
     @property
+    def incomplete(self) -> str:
+        """A sentence if the last line has no end."""
+        return self._lines.incomplete
+
+    @property
     def config(self) -> dict[str, Any]:
         """Empty: the lines are metrics."""
         return {}

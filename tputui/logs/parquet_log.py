@@ -67,6 +67,11 @@ class ParquetReader:
         return self._notes.sentences
 
     @property
+    def incomplete(self) -> str:
+        """Empty: files are read as a whole."""
+        return ""
+
+    @property
     def config(self) -> dict[str, Any]:
         """Of Neptune's exports: attributes that are not series, as far as the files were read."""
         return self._config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ class EventFileReader:
         return [*self._notes.sentences, *filter(None, [self._file.lost])]
 
     @property
+    def incomplete(self) -> str:
+        """A sentence if the last record is cut."""
+        return self._file.incomplete
+
+    @property
     def config(self) -> dict[str, Any]:
         """Hyperparameters that were logged with `add_hparams`."""
         return self._file.config
@@ -52,6 +58,13 @@ class _Folder:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.files: list[EventFile] = []
+        self.newest_t = 0.0
+        """Newest time of a value, in unix seconds; 0 before the first."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether everything that was written so far was read."""
+        return all(file.is_read for file in self.files)
 
     def read(self) -> list[LoggedValue] | None:
         """The values of one chunk of the first file with new bytes; None if no file has any."""
@@ -62,6 +75,8 @@ class _Folder:
                 self.files.remove(file)  # `rm` of an old run must not end the others
                 continue
             if found is not None:
+                if found:
+                    self.newest_t = max(self.newest_t, found[-1].t or 0.0)
                 if self.prefix:
                     return [value._replace(tag=f"{self.prefix}/{value.tag}") for value in found]
                 return found
@@ -71,7 +86,8 @@ class _Folder:
 class LogdirReader:
     """Reads all event files under a folder, also those that are created later.
 
-    If the folder contains several runs, the tags of each are prefixed with the path of its folder. Runs take turns.
+    If the folder contains several runs, the tags of each are prefixed with the path of its folder. The run that
+    was read up to the earliest time is read next.
     """
 
     form = "TensorBoard log directory"
@@ -81,7 +97,6 @@ class LogdirReader:
         self._notes = DamageNotes()
         self._known: set[Path] = set()
         self._folders: dict[Path, _Folder] = {}
-        self._turn = 0
         paths = list(event_files(root))
         homes = {path.parent for path in paths}
         self._unprefixed = homes.pop() if len(homes) == 1 else root
@@ -93,6 +108,18 @@ class LogdirReader:
         """Damaged records, with their file and offset."""
         lost = [file.lost for file in self._files() if file.lost]
         return [*self._notes.sentences, *lost]
+
+    @property
+    def incomplete(self) -> str:
+        """A sentence if the last record of a file is cut."""
+        return next((sentence for file in self._files() if (sentence := file.incomplete)), "")
+
+    @property
+    def ordered_until(self) -> float:
+        """Unix time before which every run was read; infinite if everything was read that is written so far."""
+        if len(self._folders) == 1:
+            return math.inf
+        return min((folder.newest_t for folder in self._folders.values() if not folder.is_read), default=math.inf)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -121,14 +148,11 @@ class LogdirReader:
     def read(self) -> list[LoggedValue]:
         """Values of the next records of one run. Raises `OSError`."""
         while True:
-            folders = list(self._folders.values())
-            for number in range(len(folders)):
-                folder = folders[(self._turn + number) % len(folders)]
+            for folder in sorted(self._folders.values(), key=lambda folder: folder.newest_t):
                 found = folder.read()
                 while found is not None and not found:
                     found = folder.read()
                 if found:
-                    self._turn += number + 1
                     return found
             if not self._add(list(event_files(self._root))):
                 return []

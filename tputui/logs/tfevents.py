@@ -6,6 +6,7 @@ reading continues at the next header whose own checksum matches. An incomplete l
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 import google_crc32c
 
 from tputui.logs import tensors
-from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile
+from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile, incomplete_record
 from tputui.logs.rows import TAG_CHARS_MAX
 from tputui.logs.values import LoggedValue
 from tputui.logs.wire import Field, WireError, fields, signed, varint
@@ -76,6 +77,19 @@ class EventFile:
     def lost(self) -> str:
         """A sentence if everything after some offset was unreadable so far; empty otherwise."""
         return "" if self._lost_from is None else f"{self._path}: damaged from byte {self._lost_from:,} on"
+
+    @property
+    def incomplete(self) -> str:
+        """A sentence if the last record is cut; empty otherwise."""
+        return "" if self._lost_from is not None else incomplete_record(self._path, self._buffer)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether everything that was written so far was read."""
+        try:
+            return os.stat(self._path).st_size <= self._file.offset
+        except OSError:
+            return True
 
     def read(self) -> list[LoggedValue] | None:
         """Values of the records in the next chunk, None if there are no new bytes. Raises `OSError`."""

@@ -40,6 +40,11 @@ class TrainerStateReader:
         return [self._problem] if self._problem else []
 
     @property
+    def incomplete(self) -> str:
+        """Empty: the file is read as a whole."""
+        return ""
+
+    @property
     def config(self) -> dict[str, Any]:
         """The other keys of the state: `max_steps`, `num_train_epochs`, `train_batch_size`."""
         return self._config

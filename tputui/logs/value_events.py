@@ -73,6 +73,11 @@ class ValueEvents:
         self.num_values = 0
 
     @property
+    def loss(self) -> str | None:
+        """Name of the metric that is the training loss; None while it is not known."""
+        return self._loss
+
+    @property
     def epoch(self) -> int:
         """The current epoch; 0 if unknown."""
         return self._epochs.number

@@ -35,6 +35,10 @@ class LogReader(Protocol):
         """Unreadable parts found so far, one sentence each, with the file and the offset or line."""
 
     @property
+    def incomplete(self) -> str:
+        """A sentence about a last record that is not complete, so that it was not returned; empty if there is none."""
+
+    @property
     def config(self) -> dict[str, Any]:
         """Configuration that the log contains, such as hyperparameters; empty if it contains none."""
 

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile
+from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile, incomplete_record
 from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, decimal, epoch_number, step_number, unix_time_s
 from tputui.logs.values import LoggedValue
 from tputui.logs.wire import Field, WireError, fields, signed
@@ -62,6 +62,11 @@ class WandbReader:
     def damage(self) -> list[str]:
         """Damaged blocks and records, with their offset."""
         return self._notes.sentences
+
+    @property
+    def incomplete(self) -> str:
+        """A sentence if the last record is cut."""
+        return incomplete_record(self._path, self._buffer or b"".join(self._parts))
 
     @property
     def config(self) -> dict[str, Any]:

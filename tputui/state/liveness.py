@@ -120,6 +120,11 @@ def _alive_or_lost(
 ) -> Liveness:
     if not state.processes:
         return _no_events(now, created)
+    if state.is_imported:
+        # Its times are those of the log, so they do not show whether the process that reads it is stuck.
+        if living:
+            return _condition("running", "reading the log")
+        return _condition("lost", "reading the log was interrupted; opening the log again continues")
     if not living:
         return _condition("lost", _lost_reason(state, alive, now))
     workers = [worker for worker in state.workers if worker.name in living and worker.training_ended is None]

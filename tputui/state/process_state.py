@@ -239,6 +239,10 @@ class ProcessState(StateStruct):
             self.steps_done = step
         self._moved(t)
 
+    def _journal_opened(self, event: ev.JournalOpened) -> None:
+        """The head; a later one is that of a process that continues to read an imported log."""
+        self.opened, self.training_ended = event, None
+
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         if not makes_sense(event):
             self.num_senseless += 1
@@ -401,7 +405,6 @@ _BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})
 """Events whose size is limited before they are stored."""
 
 _NEWEST: dict[type[ev.Event], str] = {
-    ev.JournalOpened: "opened",
     ev.RunStarted: "run_started",
     ev.WorkerStarted: "worker_started",
     ev.WorkerExited: "worker_exited",
@@ -413,6 +416,7 @@ _NEWEST: dict[type[ev.Event], str] = {
 """Events of which only the newest is stored, and in which field."""
 
 _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
+    ev.JournalOpened: ProcessState._journal_opened,
     ev.TopologyDeclared: ProcessState._topology_declared,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,

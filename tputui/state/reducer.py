@@ -75,6 +75,13 @@ class RunState:
         )
 
     @property
+    def is_imported(self) -> bool:
+        """Whether the run was read from logs of another program: no process of it reports, and nobody sends heartbeats.
+        The times of its events are those of the log."""
+        found = self.processes.values()
+        return bool(found) and all(process.role == "logs" and process.beat is None for process in found)
+
+    @property
     def newest_t(self) -> float | None:
         """Unix time of the newest event."""
         return max(

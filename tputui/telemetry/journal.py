@@ -42,9 +42,34 @@ class JournalWriter:
         """Creates the file. Raises `FileExistsError` if it exists: a journal has exactly one writer."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
+        self._name = path.name
         self._seq = 0
         self._journal_id = ""
         self._unsent = memoryview(b"")
+
+    @classmethod
+    def continued(cls, path: Path, end: Bookmark) -> JournalWriter:
+        """Continues a journal after the position `end`; lines after it are removed.
+
+        Only for a journal whose earlier writer is known to have ended. Raises `OSError`, also if the file is shorter.
+        """
+        writer = cls.__new__(cls)
+        writer._name, writer._seq, writer._journal_id = path.name, end.next_seq, end.journal_id or ""
+        writer._unsent = memoryview(b"")
+        writer._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        size = os.fstat(writer._fd).st_size
+        if size < end.offset:
+            os.close(writer._fd)
+            raise OSError(f"{path} has {size:,} bytes; at least {end.offset:,} were expected")
+        if size > end.offset:
+            os.ftruncate(writer._fd, end.offset)
+        return writer
+
+    @property
+    def end(self) -> Bookmark:
+        """The position after everything that was written."""
+        size = os.fstat(self._fd).st_size
+        return Bookmark(self._name, size, self._seq, journal_id=self._journal_id or None)
 
     def append(self, events: Iterable[Event]) -> None:
         """Writes the events as consecutive lines.

@@ -1,0 +1,173 @@
+"""Where an imported log is stored, and what was read of it: one run directory per log in the user's cache.
+
+    $XDG_CACHE_HOME/tputui/imports/
+      NAME-DIGEST/           a run directory; DIGEST is that of the log's path
+        logs-0.jsonl         the values of the log, as events at the times of the log
+        import.json          how far the log was read, and what identifies its files
+      .NAME-DIGEST.lock      held by the process that writes there
+
+Deleting any of it costs only the time to read the log again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tputui import __version__
+from tputui.logs.formats import files_of
+from tputui.logs.growing import read_at
+from tputui.telemetry.journal import Bookmark
+from tputui.telemetry.rundir import write_atomically
+from tputui.telemetry.safe_open import read_small
+
+STATE_NAME = "import.json"
+STATE_BYTES_MAX = 64 << 20
+TAGS_MAX = 10_000
+"""A log with more tags is read from its beginning every time."""
+FORM = 1
+"""Version of the stored state; another one is read anew."""
+_NAME_CHARS_MAX = 80
+_DIGEST_CHARS = 12
+_HEAD_BYTES = 4_096
+
+Change = Literal["none", "grown", "replaced"]
+
+
+class FileMark(msgspec.Struct, frozen=True):
+    """What identifies a file, and shows whether it was changed."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    head_bytes: int
+    head_crc: int
+    """CRC-32 of the first `head_bytes` bytes."""
+
+
+class ImportState(msgspec.Struct, kw_only=True):
+    """How far a log was read into its run directory."""
+
+    form: int = FORM
+    version: str = __version__
+    """Version of tputui that read it; another one may read more."""
+    log: str
+    """The log, as an absolute path."""
+    files: dict[str, FileMark]
+    """The files of the log when it was read last, by path."""
+    counts: dict[str, int]
+    """Number of values in the journal by tag."""
+    loss: str | None
+    """Name of the metric that is the training loss; None if none is."""
+    journal_bytes: int
+    next_seq: int
+    journal_id: str
+    created: float
+    newest_t: float
+    """Unix times of the first and of the newest event."""
+    at_end: bool
+    """Whether the log had been read to its end."""
+    ended: bool
+    """Whether the journal has an end event."""
+    warned: list[str] = []
+    """Damage that was reported."""
+
+    @property
+    def journal_end(self) -> Bookmark:
+        """The position after the events that belong to this state."""
+        return Bookmark("", self.journal_bytes, self.next_seq, journal_id=self.journal_id)
+
+
+def imports_dir(environ: Mapping[str, str]) -> Path:
+    """The directory of the imported logs, by the XDG base directories."""
+    cache = environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache) if cache and Path(cache).is_absolute() else Path.home() / ".cache"
+    return base / "tputui" / "imports"
+
+
+def run_dir_of(log: Path, environ: Mapping[str, str]) -> Path:
+    """The run directory of a log."""
+    resolved = log.resolve()
+    digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:_DIGEST_CHARS]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name)[:_NAME_CHARS_MAX].strip("._-") or "log"
+    return imports_dir(environ) / f"{name}-{digest}"
+
+
+def lock_path(run_dir: Path) -> Path:
+    """The file that the writing process locks."""
+    return run_dir.with_name(f".{run_dir.name}.lock")
+
+
+def mark_files(log: Path) -> dict[str, FileMark]:
+    """The files of a log as they are now. Raises `UnknownLog`. A file that disappears meanwhile is left out."""
+    found = {}
+    for path in files_of(log):
+        try:
+            found[str(path)] = _mark(path)
+        except OSError:
+            continue
+    return found
+
+
+def change_of(old: Mapping[str, FileMark], new: Mapping[str, FileMark]) -> Change:
+    """What happened to the files of a log."""
+    if old == new:
+        return "none"
+    continues = all(name in new and _continues(name, mark, new[name]) for name, mark in old.items())
+    return "grown" if continues else "replaced"
+
+
+def read_state(run_dir: Path) -> ImportState | None:
+    """The stored state; None if there is none that can be used."""
+    try:
+        content = read_small(run_dir / STATE_NAME, STATE_BYTES_MAX)
+        state = msgspec.json.decode(content, type=ImportState)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return state if (state.form, state.version) == (FORM, __version__) else None
+
+
+def write_state(run_dir: Path, state: ImportState) -> None:
+    """Stores the state. Raises `OSError`."""
+    write_atomically(run_dir / STATE_NAME, msgspec.json.encode(state))
+
+
+def forget(run_dir: Path) -> None:
+    """Removes the stored state, so that the log is read anew. Raises `OSError`."""
+    (run_dir / STATE_NAME).unlink(missing_ok=True)
+
+
+def newest_change(marks: Mapping[str, FileMark]) -> float:
+    """Unix time at which the newest of the files was changed."""
+    return max((mark.mtime_ns for mark in marks.values()), default=0) / 1e9
+
+
+def _mark(path: Path) -> FileMark:
+    status = path.stat()
+    head = read_at(path, 0, min(_HEAD_BYTES, status.st_size))
+    return FileMark(status.st_ino, status.st_size, status.st_mtime_ns, len(head), zlib.crc32(head))
+
+
+def _continues(name: str, old: FileMark, new: FileMark) -> bool:
+    """Whether a file is the same with more bytes at its end."""
+    if old == new:
+        return True
+    if name.endswith((".parquet", ".json")) or old.inode != new.inode or new.size < old.size:
+        return False  # these are always written as a whole
+    head = _head_of(Path(name), old.head_bytes)
+    return zlib.crc32(head) == old.head_crc
+
+
+def _head_of(path: Path, num_bytes: int) -> bytes:
+    """The first bytes of a file; empty if it cannot be read."""
+    try:
+        return read_at(path, 0, num_bytes)
+    except OSError:
+        return b""
