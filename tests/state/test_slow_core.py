@@ -170,22 +170,24 @@ def test_saved_state_continues_like_the_original(cut: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "device", "reason"),
+    ("strategy", "device", "optim", "reason"),
     [
-        ("spmd", "TPU", "not available under spmd"),
-        ("replica", "TPU", "not available on TPU devices"),
-        ("replica", "CPU", "not recorded"),
-        ("unknown", "CUDA", "not recorded"),
+        ("spmd", "TPU", {"accumulate": 4}, "not available under spmd"),
+        ("replica", "TPU", {"accumulate": 4}, "not available on TPU devices"),
+        ("replica", "CPU", {"accumulate": 4}, "not available with optim.accumulate = 4"),
+        ("replica", "CPU", {"accumulate": 1}, "not recorded"),
+        ("replica", "CPU", "adam", "not recorded"),
+        ("unknown", "CUDA", {"accumulate": 4}, "not recorded"),
     ],
 )
-def test_reason_says_why_no_time_is_known(strategy: str, device: str, reason: str) -> None:
+def test_reason_says_why_no_time_is_known(strategy: str, device: str, optim: object, reason: str) -> None:
     state = RunState()
     state.apply("worker-0", 0, opened(T0, "worker"))
     declared = ev.TopologyDeclared(
         t=T0, strategy=strategy, device=device, num_cores=8, num_hosts=1, host_index=0, cores=list(range(8))
     )
     state.apply("worker-0", 1, declared)
-    around = ViewerContext(now=T0 + 2, run="r", dir="r")
+    around = ViewerContext(now=T0 + 2, run="r", dir="r", config={"optim": optim})
     assert build_snapshot(state, around).compute_reason is None, "no step yet"
     state.apply("worker-0", 2, steps_recorded(T0 + 1, 1, [[0.5] * 8]))
     assert build_snapshot(state, around).compute_reason == reason

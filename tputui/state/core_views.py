@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -137,7 +138,7 @@ def slow_core(state: RunState) -> SlowCoreView | None:
     return None
 
 
-def compute_reason(state: RunState) -> str | None:
+def compute_reason(state: RunState, config: Mapping[str, Any]) -> str | None:
     """Why the compute times of the cores are not known; None if they are, or before the first step."""
     topology = next((w.topology for w in state.workers if w.topology), None)
     has_times = any(worker.values.slow.rows for worker in state.workers)
@@ -147,6 +148,11 @@ def compute_reason(state: RunState) -> str | None:
         return f"not available under {topology.strategy}"
     if topology.strategy == "replica" and topology.device != "CPU":
         return f"not available on {topology.device} devices"
+    optim = config.get("optim")
+    accumulate = optim.get("accumulate") if isinstance(optim, dict) else None
+    if topology.strategy == "replica" and isinstance(accumulate, int) and accumulate > 1:
+        # The device still computes earlier batches of the update when a step begins.
+        return f"not available with optim.accumulate = {accumulate:,}"
     return "not recorded"
 
 

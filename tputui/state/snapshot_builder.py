@@ -128,7 +128,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         core_columns=core_columns,
         outlier=core_views.outlier(state, core_columns),
         slow_core=core_views.slow_core(state),
-        compute_reason=core_views.compute_reason(state),
+        compute_reason=core_views.compute_reason(state, config),
         marks=marks,
         num_marks=num_marks,
         epoch_starts=timeline.epoch_starts(state),
