@@ -2,10 +2,11 @@
 
 Each RUN is the directory of a finished run, such as `tputui run sample_configs/digits.toml` leaves in `runs/`. The
 first one is shown by itself and all of them are compared, so their configurations should differ. The list shows every
-run in the directory of the first. The pictures show paths and the host of the runs: train them in a neutral directory,
-such as `/tmp/demo`. The launcher asks the engine for the memory of a step, which needs torch. Pictures
-are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs `rsvg-convert`. They are unedited
-screens.
+run in the directory of the first. `--command RUN` adds pictures of the run of a command, such as
+`tputui run -- python train.py` leaves; without it these pictures stay as they are. The pictures show paths and the host
+of the runs: train them in a neutral directory, such as `/tmp/demo`. The launcher asks the engine for the memory of a
+step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs
+`rsvg-convert`. They are unedited screens.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Picture(NamedTuple):
     steps: tuple[Step, ...] = ()
     shows: str = ""
     """Words on the screen when it is ready."""
+    of_command: bool = False
+    """Whether it shows the run of a command."""
 
 
 def replayed(share: float) -> Callable[[Sequence[Path]], Screen[MonitorResult]]:
@@ -127,6 +130,18 @@ WANTED = (
         Picture(f"metrics-{width}x{height}", (width, height), replayed(1.0), (Step("loss", ("m",)),), "metrics")
         for width, height in _SIZES
     ),
+    *(
+        Picture(f"{name}-{width}x{height}", (width, height), replayed(0.9), (Step("loss", keys),), shows)
+        for name, keys, shows in (
+            ("hidden", ("5", "H", "9", "H", "2"), "hidden"),
+            ("layouts", ("P", "5", "9", "s", *"no compiler", "enter"), "no compiler"),
+        )
+        for width, height in _DIALOG_SIZES
+    ),
+    *(
+        Picture(f"command-{width}x{height}", (width, height), replayed(0.9), of_command=True)
+        for width, height in _DIALOG_SIZES
+    ),
     Picture("starting", (120, 36), replayed(0.1)),
     Picture("loss", (120, 30), replayed(1.0), (Step("loss", ("2", "2", "l")),)),
     Picture("cores", (120, 24), replayed(1.0), (Step("loss", ("2", "2", "v", "v", "v", *[","] * 30)),), "heat"),
@@ -141,10 +156,11 @@ def main() -> int:
     """Makes every picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a finished run")
+    parser.add_argument("--command", type=Path, metavar="RUN", help="directory of a finished run of a command")
     parser.add_argument("--only", metavar="NAME", action="append", help="make only this picture; may be repeated")
     parser.add_argument("--png", action="store_true", help="also write PNG with rsvg-convert")
     arguments = parser.parse_args()
-    for path in arguments.runs:
+    for path in filter(None, (*arguments.runs, arguments.command)):
         if not rundir.is_run(path):
             parser.error(f"{path} is not the directory of a run")
     if not RUNS_MIN <= len(arguments.runs) <= RUNS_MAX:
@@ -154,8 +170,9 @@ def main() -> int:
     # Drawn as in a terminal with all colours, whatever this one can show.
     os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
     PICTURES.mkdir(exist_ok=True)
-    for picture in (each for each in WANTED if not arguments.only or each.name in arguments.only):
-        svg = asyncio.run(take(picture, arguments.runs))
+    wanted = [each for each in WANTED if not arguments.only or each.name in arguments.only]
+    for picture in (each for each in wanted if arguments.command or not each.of_command):
+        svg = asyncio.run(take(picture, [arguments.command] if picture.of_command else arguments.runs))
         path = PICTURES / f"{picture.name}.svg"
         path.write_text(svg, encoding="utf-8")
         if arguments.png:

@@ -51,6 +51,8 @@ class PacePanel(RunPanel[PacePart]):
         why_no_end = ""
         if snapshot.condition in ENDED:
             why_no_end = f"finished: {snapshot.condition}"
+        elif snapshot.plan is None:
+            why_no_end = "number of steps unknown"
         elif snapshot.eta_s is None:
             why_no_end = "not known before the second report"
         now = 0.0 if why_no_end else float(int(snapshot.now))
