@@ -27,6 +27,8 @@ COLUMNS_MAX = 60
 TEXT_MAX = 20_000
 """Characters of one text, such as a traceback."""
 CELL_MAX = 2_000
+_FIRST_BAD = 5
+"""NaN and infinite values that are listed; all are counted."""
 _LONG = 48
 """Characters from which the text of a column is wrapped."""
 LOG_LINES = 400
@@ -65,9 +67,9 @@ def page(snapshot: Snapshot, version: str) -> str:
     loss, others = split_metrics(snapshot)
     parts = [
         headline(snapshot, "h1"),
+        _failure(snapshot),
         f'<div class="first">{loss}</div>',
         _charts(others),
-        _failure(snapshot),
         _warnings(snapshot),
         _section("Run", _pairs(_origin(snapshot))),
         *(_section(title, _table(find(snapshot), spell)) for title, find, spell in _TABLES),
@@ -132,7 +134,9 @@ def _warnings(snapshot: Snapshot) -> str:
     texts = [topology.device_warning] if topology is not None and topology.device_warning else []
     texts += [text for text in (*snapshot.troubles, *snapshot.warnings) if text not in texts]
     texts += [f"{bad.metric} {fmt.number(bad.value)} on core {bad.core} in step {bad.step}"
-              for bad in snapshot.non_finite[:20]]  # fmt: skip
+              for bad in snapshot.non_finite[:_FIRST_BAD]]  # fmt: skip
+    if snapshot.num_non_finite > _FIRST_BAD:
+        texts.append(f"{fmt.count(snapshot.num_non_finite)} NaN or infinite values in total")
     texts += [f"damage: {phrases.damage(region)}" for region in snapshot.damage.regions[:ROWS_MAX]]
     texts += [snapshot.newer_format] if snapshot.newer_format else []
     if snapshot.skipped.count:
@@ -216,12 +220,12 @@ _TABLES = (
 def _table(table: Figures, spell: Spell, *, newest: bool = True) -> str:
     """A table, its columns without any value left out; empty without rows."""
     rows = table.rows[-ROWS_MAX:] if newest else table.rows[:ROWS_MAX]
-    kept = [place for place in range(len(table.head)) if any(row[place] not in (None, "") for row in rows)]
+    kept = [place for place in range(len(table.head)) if any(_is_shown(row[place]) for row in rows)]
     shown = kept[:COLUMNS_MAX]
     if not shown:
         return ""
     looks = {place: _look([row[place] for row in rows]) for place in shown}
-    head = "".join(f"<th{looks[place]}>{_text(_title(table.head[place], spell), 200)}</th>" for place in shown)
+    head = "".join(f"<th{looks[place]}>{_text(_title(table, place, spell), 200)}</th>" for place in shown)
     body = "".join(
         f"<tr>{''.join(_cell(row[place], spell.get(table.head[place]), looks[place]) for place in shown)}</tr>"
         for row in rows
@@ -232,16 +236,22 @@ def _table(table: Figures, spell: Spell, *, newest: bool = True) -> str:
     return f'{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
+def _is_shown(value: Figure) -> bool:
+    return value is not None and value is not False and value != ""
+
+
 def _look(values: Iterable[Figure]) -> str:
     """The class of a column: text is aligned to the left, and long text is wrapped."""
     longest = max((len(value) for value in values if isinstance(value, str)), default=0)
     return "" if not longest else ' class="text"' if longest < _LONG else ' class="text long"'
 
 
-def _title(name: str, spell: Spell) -> str:
-    """`used_bytes` as `used`, if its values are written with their units, and `t` as `time`."""
+def _title(table: Figures, place: int, spell: Spell) -> str:
+    """`used_bytes` as `used`, since its values are written with their units; `t` as `time`."""
+    name = table.head[place]
     if name in spell:
-        name = name.removesuffix("_bytes").removesuffix("_s")
+        short = name.removesuffix("_bytes").removesuffix("_s")
+        name = f"{short} time" if short in table.head and short != name else short
     return "time" if name == "t" else name.replace("_", " ")
 
 
