@@ -270,6 +270,15 @@ def test_every_rank_has_a_journal_and_is_shown_as_one_core(tmp_path: Path, metho
         assert Image.open(path).getpixel((0, 0)) == number
 
 
+def test_process_with_the_rank_of_another_warns_that_it_is_not_shown(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest("launched"))
+    body = "import tputui\nfor _ in range(2):\n    tputui.start().step(loss=0.5)"
+    first, restarted = (run_script(tmp_path, body, TPUTUI_RUN_DIR=str(run_dir)) for _ in range(2))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert restarted.returncode == 0
+    assert "has a journal of rank 0 already; this process is not shown" in restarted.stderr
+
+
 def test_forked_processes_join_the_run_of_their_parent_or_report_nothing(tmp_path: Path) -> None:
     before = "run = tputui.start(); run.step(loss=0.0, examples=4)"
     after = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,32 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.requests import Request
+
+KINDS: tuple[ev.RequestKind, ...] = ("stop", "stop", "stop_now")
+
+
+def test_repeated_requests_to_stop_interrupt_a_save_only_if_it_is_to_stop_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, number: signalled.append(number))
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    command = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    reporter = Reporter(run_dir, "supervisor")
+    try:
+        script = Script(run_dir, command.pid, {}, reporter, WorkerState(run_dir, "worker-0", of_command=True), 0)
+        asked = [
+            script.on_request(Request(id=str(number), kind=kind, t=1.0, by="test"), 2.0)
+            for number, kind in enumerate(KINDS)
+        ]
+        script.finish("stopped", "")
+    finally:
+        command.kill()
+        command.wait()
+        reporter.close()
+    assert asked == [True, True, False]
+    assert signalled == [signal.SIGINT, signal.SIGTERM]
+    assert len(events_in(run_dir, "supervisor-0", ev.RequestSeen)) == 3
 
 
 @pytest.mark.parametrize("is_reaped", [False, True])

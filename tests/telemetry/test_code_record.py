@@ -85,8 +85,10 @@ def test_script_without_repository_is_kept(tmp_path: Path) -> None:
 def test_packages_are_those_of_the_interpreter_of_the_command(tmp_path: Path) -> None:
     assert collect(tmp_path).packages["tputui"] == metadata.version("tputui")
     venv.create(tmp_path / "env", with_pip=False)
+    (tmp_path / "json.py").write_text("raise SystemExit('not the json of Python')")
     python = str(tmp_path / "env" / "bin" / "python")
-    assert collect(tmp_path, [python, "train.py"]).packages == {}
+    record = collect(tmp_path, [python, "train.py"])
+    assert (record.packages, record.packages_why) == ({}, None)
     launcher = tmp_path / "env" / "bin" / "torchrun"
     launcher.write_text(f"#!{python}\n")
     launcher.chmod(0o755)

@@ -7,6 +7,7 @@ else in the process gets the same `Run`. A forked process must call `start` agai
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -17,9 +18,11 @@ from typing import Any
 
 from tputui.integrations.run import Run
 from tputui.integrations.run_phases import Plan
-from tputui.integrations.run_process import RunProcess, create_run
+from tputui.integrations.run_process import ROLE, RunProcess, create_run
 from tputui.integrations.step_recorder import StepRecorder
 from tputui.telemetry import rundir
+from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.journal import SUFFIX, Tail
 from tputui.telemetry.rank_environment import RankInfo, rank_info
 
 DISABLED_VARIABLE = "TPUTUI_DISABLED"
@@ -148,8 +151,18 @@ def _open(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, inf
         return RunProcess(Path(shared), rank, world_size, supervised=bool(launched))
     except FileExistsError:
         # The engine, or a callback of a framework, reports this process already; or another process has its rank.
-        _log.info("%s reports rank %d already; this process is not shown", shared, rank)
+        message = "%s has a journal of rank %d already; this process is not shown"
+        _log.log(logging.INFO if _is_own_journal(Path(shared), rank) else logging.WARNING, message, shared, rank)
         return None
+
+
+def _is_own_journal(run_dir: Path, rank: int) -> bool:
+    """Whether this process writes the journal of a rank; it may also be of a process before a restart."""
+    with contextlib.suppress(OSError, IndexError, AttributeError):
+        with contextlib.closing(Tail(run_dir / f"{ROLE}-{rank}{SUFFIX}")) as tail:
+            head = tail.read()[0].event
+        return isinstance(head, JournalOpened) and head.pid == os.getpid()
+    return False
 
 
 def _rank() -> RankInfo:

@@ -66,6 +66,8 @@ class Script:
         self._stacks = PythonStacks(pid, self._logs.writer, self._record_stacks)
         self._quiet = QuietCheck(time.monotonic())
         self._ended = False
+        self._is_stopping = False
+        """Whether the signal of a request to stop was sent."""
         self.silence: str | None = None
         """For how long the command has been silent, if that is unusual."""
         self.refused: set[str] = set()
@@ -114,7 +116,12 @@ class Script:
         )
         if kind == "stacks":
             return False
-        self._signal(signal.SIGTERM if kind == "stop_now" else self._stop_signal)
+        if kind == "stop_now":
+            self._signal(signal.SIGTERM)
+        elif not self._is_stopping:
+            # A second Ctrl-C would interrupt the save that the first one began.
+            self._is_stopping = True
+            self._signal(self._stop_signal)
         return kind == "stop"
 
     def kill(self) -> None:

@@ -197,7 +197,8 @@ def _packages(python: str | None, directory: Path, environ: Mapping[str, str]) -
         done = subprocess.run(
             [python, "-c", _LIST_PACKAGES],
             cwd=directory,
-            env=dict(environ),
+            # Modules of the directory must not be imported in place of Python's own.
+            env={**environ, "PYTHONSAFEPATH": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PYTHON_TIMEOUT_S,
