@@ -194,6 +194,29 @@ def test_process_of_a_host_whose_clock_is_behind_is_refused_though_the_run_ended
         deletion.examine(run_dir)
 
 
+def test_process_with_a_late_clock_that_starts_while_the_user_is_asked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "WATCH_S", 0.5)
+    run_dir, behind = recorded.write_run(tmp_path), time.time() - 100
+    deletion.examine(run_dir)
+    beats = [ev.HeartbeatSent(t=behind + i, phase="executing", phase_s=1.0, step=3, epoch=1) for i in (1, 2)]
+    journal, content = run_dir / "rank-1.jsonl", tmp_path / "content"
+    recorded.write_journal(content, [far_head(behind, "rank", 1), *beats])
+    recorded.write_journal(journal, [far_head(behind, "rank", 1), beats[0]])
+
+    class Pause:
+        """The rank writes while it is watched."""
+
+        def wait(self, _: float) -> None:
+            journal.write_bytes(content.read_bytes())
+
+    monkeypatch.setattr(deletion, "Event", Pause)
+    with pytest.raises(CannotDelete, match="has processes on other hosts that may still run: rank-1"):
+        deletion.delete(run_dir)
+    assert (run_dir / "worker-0.jsonl").exists()
+
+
 def test_missing_run_is_a_reason(tmp_path: Path) -> None:
     with pytest.raises(CannotDelete, match="is no longer there"):
         delete(tmp_path / "gone")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from tests import recorded
 from tests.ui import made
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
-from tputui.telemetry import requests
+from tputui.telemetry import requests, rundir
 from tputui.ui.base.reader_thread import Frame, Player, ReaderThread
 
 
@@ -140,11 +142,12 @@ def test_refresh_causes_a_frame() -> None:
         idle.wait_for(2)
 
 
-def test_ages_of_an_ended_run_are_shown_in_minutes_after_one_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN a frame whenever an age changes, fresh ends are drawn often and old ones hardly ever."""
-    ended = made.finished()
+@pytest.mark.parametrize("shown", [made.finished(), made.running()], ids=lambda snapshot: snapshot.condition)
+def test_ages_are_shown_in_minutes_after_one_minute(shown: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN a frame whenever an age changes, a run with a fresh event or end is drawn often, an old one hardly ever."""
     for age_s, is_often in ((10.0, True), (600.0, False)):
-        over = made.changed(ended, ended=ended.now - age_s, newest_fact=ended.now - age_s)
+        at = shown.now - age_s
+        over = made.changed(shown, ended=at if shown.ended else None, newest_fact=at, requests=[])
         source, polled = made.HandSource(over), threading.Semaphore(0)
         poll = source.poll
 
@@ -159,6 +162,22 @@ def test_ages_of_an_ended_run_are_shown_in_minutes_after_one_minute(monkeypatch:
             for _ in range(8):
                 assert polled.acquire(timeout=60)
         assert (len(idle.frames) >= 5) == is_often
+
+
+def test_end_of_the_process_of_a_silent_run_is_noticed(tmp_path: Path) -> None:
+    """GIVEN no event for minutes, so that ages are rarely drawn, the death of the process is shown within seconds."""
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    # It ends with the test, because its input does.
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        known = msgspec.structs.asdict(rundir.process_with(process.pid))
+        head = msgspec.structs.replace(recorded.opened(recorded.T0, "worker"), **known)
+        recorded.write_journal(run_dir / "worker-0.jsonl", [head])
+        session = Session.live(run_dir, clock=lambda: recorded.T0 + 200.0)
+        with Idle(cast("made.HandSource", session), age_s=0.05) as idle:
+            idle.wait_until(lambda snapshot: snapshot.condition == "stalled")
+            process.kill()
+            process.wait()
+            idle.wait_until(lambda snapshot: snapshot.condition == "lost")
 
 
 def test_other_files_of_an_ended_run_are_noticed(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def examine(run_dir: Path) -> RunSize:
     try:
         _check_directory(run_dir)
         size = _size(run_dir)
-        _check_over(run_dir, watches=True)
+        _check_over(run_dir)
         _check_processes(run_dir)
     except OSError as error:
         raise CannotDelete(f"cannot be read: {error.strerror or error}") from None
@@ -58,14 +58,14 @@ def examine(run_dir: Path) -> RunSize:
 def delete(run_dir: Path) -> None:
     """Deletes the directory of a run that `examine` accepted.
 
-    Checks the processes again: some may have started while the user was asked. Symbolic links are deleted, not
-    followed. Raises `CannotDelete`.
+    Checks and watches the processes again: some may have started while the user was asked. Symbolic links are deleted,
+    not followed. Raises `CannotDelete`.
     """
     # Renamed first: a directory that is deleted only in part must not be listed as a run.
     doomed = run_dir.with_name(f".{run_dir.name}.deleted.{os.getpid()}")
     try:
         _check_directory(run_dir)
-        _check_over(run_dir, watches=False)
+        _check_over(run_dir)
         _check_processes(run_dir)
         run_dir.rename(doomed)
     except OSError as error:
@@ -114,12 +114,12 @@ def _num_bytes(status: os.stat_result) -> int:
     return min(status.st_size, status.st_blocks * 512) if status.st_size > _SPARSE_FROM_BYTES else status.st_size
 
 
-def _check_over(run_dir: Path, *, watches: bool) -> None:
-    """Raises `CannotDelete` if the run goes on. `watches`: processes of other hosts are watched for new events."""
+def _check_over(run_dir: Path) -> None:
+    """Raises `CannotDelete` if the run goes on. Processes of other hosts are watched for new events."""
     source = session.Session.live(run_dir)
     try:
         source.read_all()
-        writing = _watch_other_hosts(source) if watches else set[str]()
+        writing = _watch_other_hosts(source)
         condition, unfinished = source.snapshot().condition, sorted({*source.unfinished_elsewhere(), *writing})
     finally:
         source.close()

@@ -109,12 +109,14 @@ class Session:
         return self._play(self._back, budget_s / 2)
 
     def fingerprint(self) -> object:
-        """A value that changes with the files of the run: manifest, requests, the directory, and its newest event.
+        """A value that changes with the files of the run (manifest, requests, the directory), its newest event, and the
+        condition of a followed run.
 
         While the past is shown, `poll` does not return the events of the present.
         """
         files = [_modified(path) for path in (self.run_dir, self.run_dir / rundir.REQUESTS)]
-        return [*files, self._reader.state.newest_t]
+        liveness = None if self._recorded else self._liveness_now()[1]
+        return [*files, self._reader.state.newest_t, liveness]
 
     def update_clock_skew(self) -> None:
         """Measures the clock of another host by events that just arrived: they were written after the last ones

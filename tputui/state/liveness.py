@@ -138,7 +138,7 @@ def _alive_or_lost(
     if gone:
         since = max(_newest_t(worker) for worker in gone)
         if now - since > SUPERVISOR_TELLS_S:
-            reason = f"{_names(gone)} exited {fmt.whole(now - since)} ago; the other processes wait"
+            reason = f"{_names(gone)} exited {fmt.age(now - since)} ago; the other processes wait"
             return _condition("stalled", reason, stalled)
     if stalled:
         if all(_has_fresh_heartbeat(state.processes[name], now) for name in stalled) and (
@@ -180,7 +180,7 @@ def _without_workers(state: RunState, gone: list[ProcessState], now: float) -> L
     since = max(_newest_t(process) for process in (*gone, *state.supervisors))
     if now - since <= SUPERVISOR_TELLS_S:
         return _condition("running", f"{_names(gone)} exited; waiting for the report of the supervisor")
-    return _condition("lost", f"{_names(gone)} exited {fmt.whole(now - since)} ago; no report from the supervisor")
+    return _condition("lost", f"{_names(gone)} exited {fmt.age(now - since)} ago; no report from the supervisor")
 
 
 def limits(state: RunState) -> Limits:
@@ -222,7 +222,7 @@ def _stall(worker: ProcessState, pace: _Pace, now: float) -> str | None:
     silent_s = now - _newest_t(worker)
     beat = worker.beat
     if silent_s > (FIRST_WORD_S if beat is None else SILENT_S):
-        return f"is alive, but has sent nothing for {fmt.whole(silent_s)}"
+        return f"is alive, but has sent nothing for {fmt.age(silent_s)}"
     if beat is not None and beat.phase == "compiling":
         return _long_compile(beat, pace, now)
     if beat is not None and beat.phase == "tracing":

@@ -26,7 +26,8 @@ AGE_S = 1.0
 changes other than events."""
 
 LONG_AGE_S = 60.0
-"""The same where every age is shown in minutes or not at all: an ended run, a recording that stands still."""
+"""The same where every age is shown in minutes or not at all: an ended run, a live one without events for a minute, a
+recording that stands still."""
 
 _BUDGET_S = 0.04
 """Maximum seconds of reading before commands are run again."""
@@ -265,14 +266,17 @@ class ReaderThread(PollingThread):
         newest, player = frame.newest, self._source.player
         if player is not None and not player.follows:
             return self._long_age_s
-        if newest.condition not in ENDED:
-            return self._age_s
         since = newest.ended if newest.ended is not None else newest.newest_fact
         if since is None:
-            return self._long_age_s
-        # Ages of a minute and more are shown in whole minutes, see `formatting.age`.
-        age_s = max(newest.now - since, 0.0)
-        return self._age_s if age_s < 60 else min(self._long_age_s, 60 - age_s % 60)
+            return self._long_age_s if newest.condition in ENDED else self._age_s
+        # Ages of a minute and more are shown in whole minutes, see `formatting.age`. A change of the condition of a
+        # live run is part of the fingerprint.
+        ages_s = [newest.now - since]
+        if newest.condition not in ENDED and newest.requests:
+            ages_s.append(newest.now - newest.requests[-1].t)
+        if min(ages_s) < 60:
+            return self._age_s
+        return min(self._long_age_s, 60 - ages_s[0] % 60)
 
     def _run_commands(self) -> bool:
         player, has_run = self._source.player, False

@@ -53,6 +53,11 @@ def seconds(value: float) -> str:
     return "< 1 s" if value < 1 else fmt.duration(float(int(value)) if value < 60 else value).replace(".0 s", " s")
 
 
+def age(value: float) -> str:
+    """An age in whole seconds, from a minute on in minutes: a run without news is drawn once a minute then."""
+    return "< 1 s" if value < 1 else fmt.age(value)
+
+
 def hidden_columns(number: int) -> str:
     """The note of a table that has no room for some columns: `+17 columns (enter)`."""
     return f"+{fmt.counted(number, 'column')} (enter)"
@@ -69,7 +74,7 @@ def phase_in_short(phase: Phase | None, phase_s: float) -> str:
     """The phase in one word, with its age from 1 s; empty if the run does not report it."""
     if phase in (None, "unknown"):
         return ""
-    return phase if phase_s < 1 else f"{phase} {seconds(phase_s)}"
+    return phase if phase_s < 1 else f"{phase} {age(phase_s)}"
 
 
 def phase_with_age(phase: Phase | None, phase_s: float) -> str:
@@ -77,7 +82,7 @@ def phase_with_age(phase: Phase | None, phase_s: float) -> str:
     if phase is None or phase == "unknown":
         return ""
     words = "imports, building data and model" if phase == "starting" else fmt.PHASES[phase]
-    return words if phase_s < 1 else f"{words} {seconds(phase_s)}"
+    return words if phase_s < 1 else f"{words} {age(phase_s)}"
 
 
 def nothing_yet(snapshot: Snapshot, what: str) -> str:

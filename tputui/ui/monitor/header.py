@@ -179,7 +179,7 @@ def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
         return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
     age = max(snapshot.now - snapshot.newest_fact, 0.0)
     late = age > 10 and not replaying
-    text = f"{status_text.seconds(age)} old " if short else f"updated {status_text.seconds(age)} ago "
+    text = f"{status_text.age(age)} old " if short else f"updated {status_text.age(age)} ago "
     return [Span(text, "warn" if late else "dim")]
 
 
