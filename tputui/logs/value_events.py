@@ -55,6 +55,8 @@ class ValueEvents:
         self._columns: dict[tuple[str, str], _Column | None] = {}
         self._loss: str | None = None
         """Name of the metric that is the training loss, once it is known."""
+        self._num_ranked = 0
+        """Columns among which the training loss was looked for."""
         self._per_core = False
         self._rows = LossRows(per_core=False)
         self._epochs = EpochTracker()
@@ -153,8 +155,9 @@ class ValueEvents:
 
     def _decide(self) -> None:
         """Chooses the metric that is the training loss among those known so far."""
-        if self._loss is not None:
+        if self._loss is not None or self._num_ranked == len(self._columns):
             return
+        self._num_ranked = len(self._columns)
         ranked = []
         for place, column in enumerate(self._columns.values()):
             if column is None:
