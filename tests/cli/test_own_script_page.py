@@ -1,4 +1,4 @@
-"""Every example on the pages about your own script and about alerts runs as it is printed there."""
+"""Every example on the pages about your own script, alerts and logs runs as it is printed there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_path(folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["own-script", "alerts"])
+@pytest.mark.parametrize("page", ["own-script", "alerts", "open-existing-logs"])
 def test_examples_run_as_printed(page: str, tmp_path: Path) -> None:
     place, tools = tmp_path / "place", tmp_path / "bin"
     place.mkdir()
