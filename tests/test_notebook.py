@@ -17,6 +17,7 @@ from tests import recorded
 
 pytest.importorskip("ipykernel")
 
+PAGE = Path(__file__).parent.parent / "docs" / "guide" / "export-and-notebooks.md"
 TRAINED_S = 2.5
 DEADLINE_S = 60.0
 
@@ -108,8 +109,8 @@ def test_a_run_is_one_output_that_is_updated_in_place(kernel: Kernel, tmp_path: 
     assert "-mine done: " in closed.updated[0]["data"]["text/plain"]
 
     # Another run, which has ended: one output, none for the value of the cell, and no update later.
-    run_dir = recorded.write_run(tmp_path)
-    watched = kernel.run(f"from tputui.notebook import watch\nwatch({str(run_dir)!r})")
+    recorded.write_run(tmp_path / "runs", run="demo")
+    watched = kernel.run(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[1])
     assert (len(watched.displayed), watched.updated, watched.other) == (1, [], [])
     assert "best validation loss 0.1333 in epoch 3" in words(watched.displayed[0])
     heavy = kernel.run("import sys; print(*{'torch', 'numpy', 'textual', 'jax'} & {*sys.modules})")
