@@ -83,7 +83,7 @@ class _Hooks(Harmless):
             batch_per_core=shape.batch // max(1, args.world_size),
             global_batch=shape.batch,
             train_examples=shape.train_examples or shape.steps_per_epoch * shape.batch,
-            valid_examples=_length(getattr(valid, "dataset", None)) or 0,
+            valid_examples=_length(_dataset(valid)) or 0,
             num_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad) if model is not None else 0,
             precision="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
             lr=float(args.learning_rate),
@@ -260,7 +260,7 @@ class _Shape:
         shape.steps_per_epoch = min(max_steps, math.ceil(batches / accumulated))
         shape.num_epochs = math.ceil(max_steps / shape.steps_per_epoch)
         if not args.dataloader_drop_last:
-            shape.train_examples = _length(getattr(loader, "dataset", None))
+            shape.train_examples = _length(_dataset(loader))
         return shape
 
     def examples_of(self, step: int) -> int:
@@ -290,6 +290,11 @@ def _valid_name(tag: str) -> str:
 
 def _is_score(name: str, value: Any) -> bool:
     return isinstance(value, int | float) and not name.endswith(_NOT_SCORES)
+
+
+def _dataset(loader: Any) -> Any:
+    """The data of a loader, or of the loader that one for XLA wraps."""
+    return getattr(loader, "dataset", None) or getattr(getattr(loader, "dataloader", None), "dataset", None)
 
 
 def _length(sized: Any) -> int | None:
