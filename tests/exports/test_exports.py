@@ -133,6 +133,14 @@ def test_event_files_are_written_whatever_the_times_of_a_log(tmp_path: Path, t: 
     assert {"train/ppl", "loss/core0"} <= {value.tag for value in open_log(file).read()}
 
 
+def test_default_folder_is_named_after_the_run_also_from_inside_it(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run_dir)
+    assert main(["export", ".", "--to", "csv"]) == 0
+    assert (run_dir / f"{run_dir.name}-csv" / "steps.csv").exists()
+
+
 def test_existing_folder_is_not_overwritten_and_an_error_leaves_nothing(run_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "work" / "taken").mkdir(parents=True)
     (tmp_path / "work" / "taken" / "mine.txt").write_text("mine")

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         return predict.export_weights(args)
     if args.weights is not None:
         raise CommandError(ExitCode.USAGE, f"--weights is not available with --to {args.to}")
-    run_dir = chosen_run_or_log(args)
+    run_dir = chosen_run_or_log(args).resolve()
     if args.to == "html":
         return _write_page(run_dir, Path(args.out or f"{run_dir.name}.html"), as_json=args.json)
     target = Path(args.out) if args.out is not None else Path(f"{run_dir.name}-{args.to}")
