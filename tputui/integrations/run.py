@@ -1,7 +1,8 @@
 """`Run`: what a script calls to report its training. Created by `tputui.start`.
 
-No call waits for a device or a disk, and no call raises because of the reporting: an error is reported once, in the log
-of the script and in the journal. Every call of a run that reports nothing returns at once.
+`step` and `meter` wait for no disk, and fetch values from devices about once a second; `valid` and the end of an epoch
+fetch the rest. No call raises because of the reporting: an error is reported once, in the log of the script and in the
+journal. Every call of a run that reports nothing returns at once.
 """
 
 from __future__ import annotations
