@@ -224,6 +224,9 @@ class LineWriter:
         report, self._report = self._report, None
         if report is None:
             return []
+        if not report.before[-1]:
+            # The steps of a script may come between its report and the meters.
+            report.before[-1] = self._loss(report.event.step)
         columns = [*report.before, self._averages(report.event), *report.after]
         return [(report.event.t, "  ".join(column for column in columns if column))]
 
