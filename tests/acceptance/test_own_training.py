@@ -37,7 +37,8 @@ def test_progress_bar_is_read_while_its_line_is_incomplete(tmp_path: Path) -> No
     script(tmp_path, BAR)
     assert run(tmp_path, "--detach", "--name", "bar", "--", sys.executable, "train.py").code == 0
     run_dir = tmp_path / "runs" / "bar"
-    before = wait_for(lambda: (found := sessions.load(run_dir)).steps == 3 and found, "step 3 of the bar")
+    wait_for(lambda: sessions.load(run_dir).steps == 3, "step 3 of the bar")
+    before = sessions.load(run_dir)
     (tmp_path / "go").touch()
     assert tputui("wait", run_dir).code == 0
     after = sessions.load(run_dir)
@@ -206,7 +207,7 @@ def lateness_s(folder: Path) -> float:
     late: list[float] = []
     for numbered in events_of(open_tail(only_run(folder) / "logs-0.jsonl")):
         if isinstance(numbered.event, ev.ValuesLogged):
-            late += [numbered.event.t - t for t in unpack(numbered.event).times]
+            late += [numbered.event.t - t for t in unpack(numbered.event).times or ()]
     return sorted(late)[len(late) // 2]
 
 
