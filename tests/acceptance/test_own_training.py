@@ -43,7 +43,8 @@ def test_progress_bar_is_read_while_its_line_is_incomplete(tmp_path: Path) -> No
     assert tputui("wait", run_dir).code == 0
     after = sessions.load(run_dir)
 
-    assert (before.condition, before.newest_loss) == ("running", pytest.approx(0.333))
+    assert before.condition == "running"
+    assert before.newest_loss == pytest.approx(0.333)
     assert (after.steps, after.newest_loss) == (4, 0.25)
     (view,) = after.logged
     assert (view.source, view.num_values) == ("console", 4)
