@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import io
 import json
+import re
 import resource
 import shutil
 import signal
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import msgspec
@@ -25,14 +27,19 @@ from tests.telemetry.hostile import hostile_run
 from tputui.cli.main import main as command
 from tputui.cli.replay import AT_ONCE
 from tputui.exit_codes import ExitCode
+from tputui.report.card import card
+from tputui.report.page import page
 from tputui.session import session
 from tputui.text import show_page
-from tputui.text.lines import follow
+from tputui.text.lines import LineWriter, follow
+from tputui.text.prometheus import exposition
+from tputui.text.quiet_lines import QuietWriter
 
 RUN_SECONDS_MAX = 15.0
 """Maximum seconds to open a hostile run of a few megabytes in all views; most take 0.2 s."""
 MEMORY_BYTES_MAX = 2 << 30
 """Address space of the process of the fuzzer, interpreter and libraries included."""
+HTML_CHARS_MAX = 10_000_000
 SOUND_CODES = {ExitCode.DONE, ExitCode.DAMAGED, ExitCode.USAGE}
 
 
@@ -51,20 +58,32 @@ def view_all(run_dir: Path) -> None:
     if "\x1b" in text or "\x9b" in text:
         raise Finding("show prints an escape sequence")
     msgspec.json.encode(show_page.to_show(snapshot, whole=True))
+    _check_html(page(snapshot, "0"))
+    _check_html(card(snapshot))
+    if "\x1b" in exposition(snapshot):
+        raise Finding("Prometheus' text has an escape sequence")
     reach = session.extent(run_dir)
     for share in (0.0, 0.3, 0.9, 1.0):
         session.load_at(run_dir, reach.start + share * (reach.end - reach.start))
-    source = session.Session.replay(run_dir, speed=AT_ONCE)
-    try:
-        follow(source, io.StringIO(), as_json=False)
-    finally:
-        source.close()
+    for writer in (LineWriter(), QuietWriter()):
+        source = session.Session.replay(run_dir, speed=AT_ONCE)
+        try:
+            follow(source, io.StringIO(), as_json=False, writer=writer)
+        finally:
+            source.close()
     for words in (["check", str(run_dir)], ["check", "--json", str(run_dir)], ["repair", str(run_dir)]):
         _command(words)
     _command(["--runs-dir", str(run_dir.parent), "runs"])
     _command(["compare", str(run_dir), str(run_dir), "--once"])
     _command(["replay", str(run_dir), "--at", "end", "--once"])
     _check_the_copy(run_dir.with_name(f"{run_dir.name}-repaired"))
+
+
+def _check_html(html: str) -> None:
+    """Checks that HTML is well-formed, bounded and without numbers that are none in its drawings."""
+    ET.fromstring(html.removeprefix("<!DOCTYPE html>"))
+    if len(html) > HTML_CHARS_MAX or re.search(r' d="[^"]*(nan|inf)', html):
+        raise Finding("the HTML is too long, or draws a number that is not finite")
 
 
 def _check_the_copy(copy: Path) -> None:
