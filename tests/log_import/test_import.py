@@ -185,7 +185,8 @@ def test_two_viewers_follow_one_growing_log(tmp_path: Path) -> None:
     write_csv(log, range(1, 11))
     with OpenedLog(log, follow=True) as first:
         follower = Session.live(first.run_dir)
-        assert seen_within(follower, lambda snapshot: snapshot.steps == 10).condition == "running"
+        snapshot = seen_within(follower, lambda snapshot: snapshot.steps == 10)
+        assert (snapshot.condition, snapshot.now) == ("running", START + 100), "the log ended long ago"
         with OpenedLog(log, follow=True) as second:
             assert second.run_dir == first.run_dir
             write_csv(log, range(11, 21), mode="a")

@@ -30,6 +30,8 @@ from tputui.telemetry.merge import JournalEvent
 POLL_BUDGET_S = 0.05
 SKEW_S = 5.0
 """Difference of another host's clock, in seconds, from which it is corrected; heartbeats arrive up to a second late."""
+OLD_LOG_S = 86_400.0
+"""Seconds without a value after which the present of an imported log is its newest value."""
 WATCH_S = 5.0
 """Seconds that a run of another host, if it looks lost, is watched for new events before it counts as settled."""
 
@@ -231,8 +233,10 @@ class Session:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
         if self._unseen:
             return self._clock() + self._skew_s
-        # A process that has written nothing since the clock was set back does not know of that yet.
         state = self._reader.state
+        if state.is_imported and state.newest_t is not None and self._clock() - state.newest_t > OLD_LOG_S:
+            return state.newest_t  # The log ended long ago, however recently it was opened.
+        # A process that has written nothing since the clock was set back does not know of that yet.
         running = [each for each in state.processes.values() if each.training_ended is None and each.run_ended is None]
         return self._clock() + min((process.set_back_s for process in running), default=0.0)
 
