@@ -128,7 +128,7 @@ def test_arrows_are_words_if_their_fallbacks_are_keys() -> None:
         assert "left right seek" in text(app.screen)
         await pilot.press("question_mark")
         help_text = app.screen.query_one(HelpPanel).as_text()
-        for key, sentence in (("left", "back in time"), ("down j", "scroll the selected panel down")):
+        for key, sentence in (("left", "back in time"), ("down j", "scroll the panel down")):
             assert re.search(rf"^ *{key} +{sentence}", help_text, re.MULTILINE)
         assert not set(help_text) & set("\u2190\u2192\u2191\u2193")
 
