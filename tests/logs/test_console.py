@@ -260,3 +260,10 @@ def test_hostile_lines_take_linear_time(part: str) -> None:
 def test_long_lines_and_long_updates_are_bounded() -> None:
     assert parsed("step 1 loss 0.5 " + "x" * LINE_CHARS_MAX) == []
     assert len(parsed("\r".join(f"step {step} loss 0.5" for step in range(1000)))) == 256
+
+
+def test_positions_of_the_examples_of_torch_xla_count_on_for_every_core() -> None:
+    parser = ConsoleParser()
+    lines = [f"[xla:{core}]({step}) Loss=0.5 Rate=10.0" for _ in range(2) for step in (0, 10, 20) for core in (0, 1)]
+    found = [value for line in lines for value in parser.parse(line, 1.0) if value.tag == "loss/core1"]
+    assert [value.step for value in found] == [0, 10, 20, 21, 31, 41]

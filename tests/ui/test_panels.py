@@ -149,8 +149,8 @@ def test_unknown_phase_plan_and_batch_of_a_command_are_not_invented() -> None:
     pace = drawn(PacePanel, run)
     assert "examples/s" not in pace
     assert "nan" not in pace.lower()
-    assert drawn(MetersPanel, run).strip() == "no meter: the command does not report any"
-    assert drawn(XlaPanel, run).strip() == "no XLA counter: the command does not report any"
+    assert drawn(MetersPanel, run).strip() == "no meter yet: the command has reported none"
+    assert drawn(XlaPanel, run).strip() == "no XLA counter yet: the command has reported none"
 
 
 def header_text(snapshot: Snapshot, width: int = 160, *, replaying: bool = False) -> str:

@@ -85,10 +85,12 @@ def phase_with_age(phase: Phase | None, phase_s: float) -> str:
     return words if phase_s < 1 else f"{words} {age(phase_s)}"
 
 
-def nothing_yet(snapshot: Snapshot, what: str) -> str:
+def nothing_yet(snapshot: Snapshot, what: str, *, verb: str = "reported") -> str:
     """The text of an empty panel. What a run does before its first step is in the checklist of the loss panel."""
+    if snapshot.phase == "unknown" and snapshot.condition in ENDED:
+        return f"no {what}: the command {verb} none"
     if snapshot.phase == "unknown":
-        return f"no {what}: the command does not report any"
+        return f"no {what} yet: the command has {verb} none"
     if snapshot.condition in ENDED:
         return f"no {what}: the run ended before there was one ({snapshot.condition})"
     return f"no {what} yet"

@@ -84,7 +84,9 @@ class LogPanel(RunPanel[LogPart]):
     @staticmethod
     def pick(snapshot: Snapshot) -> LogPart:
         """The newest lines."""
-        return LogPart(snapshot.logs, "" if snapshot.logs else status_text.nothing_yet(snapshot, "log line"))
+        return LogPart(
+            snapshot.logs, "" if snapshot.logs else status_text.nothing_yet(snapshot, "log line", verb="printed")
+        )
 
     def on_mount(self) -> None:
         """Restore the view settings."""
