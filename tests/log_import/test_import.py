@@ -275,3 +275,21 @@ def test_log_without_times_is_shown_and_waited_for(tmp_path: Path, capsys: pytes
     shown = json.loads(capsys.readouterr().out.partition("\n")[2])
     assert (shown["state"], shown["steps"]) == ("done", 2)
     assert session.extent(place.run_dir_of(log, os.environ))[:2] == (START, START)
+
+
+def test_logs_in_the_directory_of_the_runs_are_listed(
+    logdir: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(logdir, runs / "board")
+    write_csv(runs / "metrics.csv", range(1, 3))
+    (runs / "notes.txt").write_text("text")
+    assert main(["runs"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
+    assert lines.keys() == {"board", "metrics.csv"}
+    assert " log " in lines["board"]
+    assert "TensorBoard, 2 files" in lines["board"]
+    assert "CSV, 1 file" in lines["metrics.csv"]
+    assert main(["runs", "--json"]) == 0
+    assert [row["state"] for row in json.loads(capsys.readouterr().out)] == ["log", "log"]
+    assert not cache.exists(), "listing imports nothing"

@@ -12,13 +12,15 @@ from tputui.cli.arguments import existing_parent, runs_in
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
+from tputui.log_import.scan import FoundLog, foreign_logs
 from tputui.session import session
 from tputui.telemetry import run_labels, rundir
 from tputui.telemetry.run_labels import RunLabels
 
 DESCRIPTION = """Prints a table of the runs, pinned ones first, then newest first: name, state, epoch, step, training
 loss, age, cores, configuration file and tags. Archived runs are listed only with --all. With --json one list of
-objects, newest first. The line of a run that cannot be read says so."""
+objects, newest first. The line of a run that cannot be read says so. Logs of other programs follow, with the state
+`log`; `tputui replay PATH` opens them."""
 EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
 _HEAD = ("RUN", "STATE", "EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES", "CONFIG", "TAGS")
@@ -37,18 +39,19 @@ def run(args: argparse.Namespace) -> ExitCode:
     parent = existing_parent(args)
     if not args.json:
         return print_table(parent, archived=args.all, tag=args.tag)
-    say_json([_row(path, labels) for path, labels in _chosen(parent, archived=args.all, tag=args.tag)], indent=2)
+    rows = [_row(path, labels) for path, labels in _chosen(parent, archived=args.all, tag=args.tag)]
+    say_json([*rows, *map(_log_row, _logs(parent, args.tag))], indent=2)
     return ExitCode.DONE
 
 
 def print_table(parent: Path, *, archived: bool = False, tag: str | None = None) -> ExitCode:
     """Prints the runs in `parent` for a person; with `archived` also those, with `tag` only runs that have it."""
-    chosen = _chosen(parent, archived=archived, tag=tag)
-    if not chosen:
+    chosen, logs = _chosen(parent, archived=archived, tag=tag), _logs(parent, tag)
+    if not chosen and not logs:
         narrate(_why_empty(parent, tag, archived=archived))
         return ExitCode.DONE
     pinned_first = sorted(chosen, key=lambda pair: not (pair[1] and pair[1].pinned))
-    rows = [_cells(_row(path, labels)) for path, labels in pinned_first]
+    rows = [_cells(_row(path, labels)) for path, labels in pinned_first] + [_cells(_log_row(log)) for log in logs]
     head = _HEAD if any(cells[-1] for cells in rows) else _HEAD[:-1]
     table = [head, *rows]
     widths = [max(len(line[column]) for line in table) for column in range(len(head))]
@@ -69,6 +72,18 @@ def _chosen(parent: Path, *, archived: bool, tag: str | None) -> list[tuple[Path
         for path, labels in found
         if (archived or not (labels and labels.archived)) and (tag is None or (labels and tag in labels.tags))
     ]
+
+
+def _logs(parent: Path, tag: str | None) -> list[FoundLog]:
+    """The logs of other programs to list; they have no tags."""
+    return foreign_logs(parent) if tag is None else []
+
+
+def _log_row(log: FoundLog) -> dict[str, Any]:
+    """The values of a log in the table."""
+    files = f"{fmt.counted(log.num_files, 'file')}, {fmt.size(log.num_bytes)}"
+    row = {"run": log.path.name, "dir": str(log.path), "created": log.newest_t, "state": "log"}
+    return {**row, **dict.fromkeys(RunLabels.__struct_fields__), "config": f"{log.form}, {files}"}
 
 
 def _labels(run_dir: Path) -> RunLabels | None:
