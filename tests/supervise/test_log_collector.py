@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,12 @@ NUM_LOGS = 100
 NUM_ROWS = 100
 
 
-def collected(folder: Path) -> list[ev.Event]:
-    """What a collector reports of the logs in a folder, of a command that has just ended."""
+def collected(folder: Path, printed: Sequence[str] = ()) -> list[ev.Event]:
+    """What a collector reports of the logs in a folder and of output, of a command that has just ended."""
     run_dir = rundir.create(folder / "runs", recorded.manifest())
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": ["*.csv"]})
+    collector.take_console(printed)
     collector.close()
     reporter.close()
     return events_in(run_dir, "logs-0", ev.Event)
@@ -41,3 +43,19 @@ def test_logs_are_read_to_their_end_after_the_command(tmp_path: Path, monkeypatc
 
     assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == NUM_LOGS * NUM_ROWS
     assert not [event for event in events if isinstance(event, ev.WarningRaised)]
+
+
+def test_output_is_parsed_to_its_end_and_left_out_lines_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_collector, "LINES_PER_LOOK", 10)
+    events = collected(tmp_path, [f"step {step} loss {1 / step:.4f}" for step in range(1, 101)])
+    assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == 100
+    assert not [event for event in events if isinstance(event, ev.WarningRaised)]
+
+    monkeypatch.setattr(log_collector, "LINES_MAX", 50)
+    (tmp_path / "more").mkdir()
+    events = collected(tmp_path / "more", [f"step {step} loss {1 / step:.4f}" for step in range(1, 101)])
+    assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == 50
+    (warning,) = [event for event in events if isinstance(event, ev.WarningRaised)]
+    assert "some of those printed are left out" in warning.text

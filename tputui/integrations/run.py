@@ -1,8 +1,7 @@
 """`Run`: what a script calls to report its training. Created by `tputui.start`.
 
-`step` and `meter` wait for no disk, and fetch values from devices about once a second; `valid` and the end of an epoch
-fetch the rest. No call raises because of the reporting: an error is reported once, in the log of the script and in the
-journal. Every call of a run that reports nothing returns at once.
+`step` and `meter` wait for no disk and fetch values from devices once a second; `valid` and the end of an epoch fetch
+the rest. No call raises because of the reporting: errors are reported once. A run that reports nothing is fast.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ PAUSE_S = 0.02
 LOGS_MAX = 1_000
 LINES_MAX = 20_000
 """Lines of console output that wait for the thread; older ones are left out."""
+LINES_PER_LOOK = 2_000
+"""Lines parsed in one look, which takes about 2 s."""
 CLOSE_POLL_S = 0.2
 CLOSE_S = 5.0
 """Seconds without progress after which reading the rest of the logs is given up, after the command has ended."""
@@ -112,7 +114,9 @@ class LogCollector:
         """Takes what the command printed: lines, with carriage returns between the states of a bar."""
         self.num_lines += len(lines)
         now = time.time()
-        self._lines.extend((line, now) for line in lines)
+        if len(self._lines) + len(lines) > LINES_MAX and not self.has_reporter:
+            self._warn("the command prints faster than its metrics can be read; some of those printed are left out")
+        self._lines.extend([(line, now) for line in lines])
 
     def poll(self, now: float) -> None:
         """Sends the heartbeat. `now` is unix time in seconds."""
@@ -128,15 +132,18 @@ class LogCollector:
         """Reads the rest, after the command has ended. Warns if that takes too long."""
         self._closing.set()
         began = progressed = time.monotonic()
-        before = self._events.num_values
+        before = self._progress()
         while self._thread.is_alive() and (now := time.monotonic()) < min(progressed + CLOSE_S, began + CLOSE_MAX_S):
             self.poll(time.time())
             self._thread.join(CLOSE_POLL_S)
-            if self._events.num_values != before:
-                before, progressed = self._events.num_values, now
+            if self._progress() != before:
+                before, progressed = self._progress(), now
         if self._thread.is_alive():
             self._is_given_up = True
             self._warn("the logs of the command could not be read to their end; later values are missing")
+
+    def _progress(self) -> tuple[int, int]:
+        return self._events.num_values, len(self._lines)
 
     def _run(self) -> None:
         events_due = time.monotonic() + EVENTS_INTERVAL_S
@@ -175,9 +182,7 @@ class LogCollector:
         for log in list(self._logs):
             num_left -= (num_read := self._read(log, num_left))
             is_behind = is_behind or (num_read > 0 and num_left <= 0)
-        if not is_behind:
-            self._take_lines()
-        return is_behind
+        return is_behind or self._take_lines()
 
     def _open(self, path: Path, *, is_chosen: bool) -> None:
         if len(self._logs) >= LOGS_MAX:
@@ -243,14 +248,15 @@ class LogCollector:
             self._warn(f"{damage[0]}{more}")
         return num_values
 
-    def _take_lines(self) -> None:
+    def _take_lines(self) -> bool:
         """Reads values from the lines that came since the last look; from the console after the files, whose values
-        are exact."""
+        are exact. Returns whether there are more."""
         values = []
-        for _ in range(len(self._lines)):
+        for _ in range(min(len(self._lines), LINES_PER_LOOK)):
             values += self._console.parse(*self._lines.popleft())
         if values:
             self._events.take(CONSOLE, values, time.time())
+        return bool(self._lines)
 
     def _emit(self, *, final: bool) -> None:
         now = time.time()
