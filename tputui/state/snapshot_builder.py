@@ -338,7 +338,12 @@ def memory_of(state: RunState) -> MemoryView:
     readings: list[HbmReading] = [reading for one in reports for reading in one.hbm or ()]
     reason = None
     if not readings:
-        unread = "no reason given" if reports else "device memory not reported yet"
+        if reports:
+            unread = "no reason given"
+        elif any(w.role == "logs" for w in state.workers):
+            unread = "the logs of a command contain no device memory"
+        else:
+            unread = "device memory not reported yet"
         reason = next((one.hbm_reason for one in reports if one.hbm_reason), unread)
     hosts = [w.host for w in state.in_order if w.host]
     return MemoryView(
