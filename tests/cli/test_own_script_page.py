@@ -34,7 +34,7 @@ def in_path(folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["own-script", "alerts", "open-existing-logs"])
+@pytest.mark.parametrize("page", ["own-script", "alerts", "metrics-from-logs", "open-existing-logs"])
 def test_examples_run_as_printed(page: str, tmp_path: Path) -> None:
     place, tools = tmp_path / "place", tmp_path / "bin"
     place.mkdir()
