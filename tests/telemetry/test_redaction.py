@@ -79,6 +79,12 @@ def test_the_sample_configurations_hold_no_secret() -> None:
     assert redaction.secret_keys(recorded.CONFIG) == []
 
 
+def test_command_line_in_a_config_is_redacted() -> None:
+    config = {"command": ["python", "train.py", "--password", "hunter2", "--lr", "0.1"], "sizes": [1, 2]}
+    shown = {"command": ["python", "train.py", "--password", MASK, "--lr", "0.1"], "sizes": [1, 2]}
+    assert redaction.masked(config) == shown
+
+
 def test_command_line_is_redacted_in_every_form() -> None:
     words = ["tputui", "run", "x.toml", "--set", "data.password=abc", "--api-key", "zzz", "--token", DRAWN]
     words += ["PASSWORD=abc", "https://u:p@h/x", "--set", "optim.lr=0.1", "--name", "token"]

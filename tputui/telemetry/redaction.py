@@ -126,7 +126,9 @@ def masked(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
         return {key: masked(item, str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [masked(item, name) for item in value]
+        items = [masked(item, name) for item in value]
+        # It may be a command line.
+        return masked_argv(items) if all(isinstance(item, str) for item in items) else items
     if isinstance(value, str):
         return MASK if names_secret(name, value) else masked_text(value)
     if isinstance(value, int) and not isinstance(value, bool) and names_secret(name, str(value)):
