@@ -47,7 +47,7 @@ def only(events: Sequence[ev.Event]) -> LoggedView:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(2, 3_000), min_size=1, max_size=6), st.booleans())
+@given(st.lists(st.integers(4, 3_000), min_size=1, max_size=6), st.booleans())
 def test_spike_and_nan_survive_however_long_the_series(sizes: list[int], single: bool) -> None:
     values = [0.5] * sum(sizes)
     spike, bad = len(values) // 3, len(values) // 2

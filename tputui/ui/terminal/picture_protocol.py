@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import sys
-import termios
 import time
-import tty
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
@@ -151,6 +148,11 @@ def by_answer(answer: bytes) -> Pictures:
 
 def query(fd: int, timeout_s: float) -> bytes:
     """The answer of the terminal, without echo; incomplete if it takes too long."""
+    # Needed only here: every command imports this module for its options.
+    import select
+    import termios
+    import tty
+
     try:
         before = termios.tcgetattr(fd)
     except termios.error:
