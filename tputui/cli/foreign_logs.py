@@ -9,15 +9,17 @@ import argparse
 import atexit
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.log_import import place
-from tputui.log_import.opening import OpenedLog
 from tputui.logs.values import UnknownLog
 from tputui.telemetry import rundir
+
+if TYPE_CHECKING:
+    from tputui.log_import.opening import OpenedLog
 
 RUN_OR_LOG = "name or directory of a run, or a log: TensorBoard, W&B, CSV, JSON lines, trainer_state.json, parquet"
 """Help of an argument that may be a log."""
@@ -39,6 +41,9 @@ class RunOrLog:
                 words = "only logs of other programs need it; a run is always followed"
                 raise CommandError(ExitCode.USAGE, f"--follow {inert(name)}: {words}")
             return
+        # Imported here so that viewers of runs start faster.
+        from tputui.log_import.opening import OpenedLog
+
         try:
             self._log = OpenedLog(path, follow=follow)
         except UnknownLog as error:
@@ -49,7 +54,9 @@ class RunOrLog:
     @property
     def is_log(self) -> bool:
         """Whether it is a log, or the run directory of one, to which no requests can be made."""
-        return self.run_dir.absolute().parent == place.imports_dir(os.environ)
+        from tputui.log_import.place import imports_dir
+
+        return self.run_dir.absolute().parent == imports_dir(os.environ)
 
     @property
     def is_read(self) -> bool:

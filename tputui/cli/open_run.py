@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tputui import config
 from tputui import formatting as fmt
 from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, has_screen, narrate
 from tputui.cli.parser import Parser
@@ -188,6 +187,9 @@ def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
     if snapshot.condition == "done" or not snapshot.checkpoints:
         return ""
     manifest = rundir.manifest_if_readable(run_dir)
+    # Imported here so that viewers start faster.
+    from tputui import config
+
     if manifest is None or config.is_script(manifest.config):
         return ""
     source = shlex.quote(inert(manifest.config_path))

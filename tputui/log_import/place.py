@@ -22,7 +22,6 @@ from typing import Literal
 import msgspec
 
 from tputui import __version__
-from tputui.logs.formats import files_of
 from tputui.logs.growing import read_at
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import write_atomically
@@ -107,6 +106,9 @@ def lock_path(run_dir: Path) -> Path:
 
 def mark_files(log: Path) -> dict[str, FileMark]:
     """The files of a log as they are now. Raises `UnknownLog`. A file that disappears meanwhile is left out."""
+    # Imported here so that viewers of runs start faster.
+    from tputui.logs.formats import files_of
+
     found = {}
     for path in files_of(log):
         try:

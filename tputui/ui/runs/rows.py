@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tputui import formatting as fmt
-from tputui.config import recorded_name
 from tputui.session.session import Session
 from tputui.state.chart_data import Segment
 from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
@@ -154,6 +153,9 @@ class RunRow(NamedTuple):
 
 def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
     """The row of a run; `complete` if the journals were read to their end."""
+    # Imported here so that viewers of a single run start faster.
+    from tputui.config import recorded_name
+
     plan, topology = snapshot.plan, snapshot.topology
     best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
     return RunRow(
