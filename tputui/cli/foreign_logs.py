@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RUN_OR_LOG = "name or directory of a run, or a log: TensorBoard, W&B, CSV, JSON lines, trainer_state.json, parquet"
 """Help of an argument that may be a log."""
 NARRATE_S = 1.0
-"""Seconds of reading after which the user is told to wait."""
+"""Seconds of reading after which the user is asked to wait."""
 
 
 class RunOrLog:

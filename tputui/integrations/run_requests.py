@@ -47,7 +47,7 @@ class _Open:
         self.due_step: int | None = None
         """Step from which it is served; None until it is known."""
         self.was_returned = False
-        """Whether the script was told to stop."""
+        """Whether the script was asked to stop."""
         self.was_saved = False
 
 
