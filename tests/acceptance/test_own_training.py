@@ -17,9 +17,6 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.logged_values import unpack
 from tputui.telemetry.merge import events_of, open_tail
 
-LATE_MAX_S = 2.0
-"""Longest time from the write of a value until it is in the run."""
-
 BAR = """
 import sys, time
 from pathlib import Path
@@ -203,13 +200,15 @@ def trained(folder: Path, text: str, *words: str, code: int = 0, **env: str) -> 
     return shown(only_run(folder))
 
 
-def lateness_s(folder: Path) -> float:
-    """The median time from the write of a value until it was in the journal, in seconds."""
-    late: list[float] = []
+def came_live(folder: Path) -> bool:
+    """Whether values were in the journal before the script wrote its last one."""
+    written: list[float] = []
+    recorded: list[float] = []
     for numbered in events_of(open_tail(only_run(folder) / "logs-0.jsonl")):
         if isinstance(numbered.event, ev.ValuesLogged):
-            late += [numbered.event.t - t for t in unpack(numbered.event).times or ()]
-    return sorted(late)[len(late) // 2]
+            recorded.append(numbered.event.t)
+            written += unpack(numbered.event).times or ()
+    return min(recorded) < max(written)
 
 
 @pytest.mark.slow
@@ -222,7 +221,7 @@ def test_summary_writer_of_torch(tmp_path: Path) -> None:
     assert page["cores"][0]["loss"] == pytest.approx(1 / 60)
     assert {view["source"] for view in page["logged"]} == {"logs/first"}
     assert found["Accuracy", "valid"]["num_values"] == 3
-    assert lateness_s(tmp_path) < LATE_MAX_S
+    assert came_live(tmp_path)
 
 
 @pytest.mark.slow
@@ -256,7 +255,7 @@ def test_trainer_of_hugging_face_is_one_curve_over_all_checkpoints(tmp_path: Pat
     assert (page["state"], page["steps"], page["epoch"]) == ("done", 60, 3)
     assert (found["loss", "train"]["num_values"], found["loss", "valid"]["num_values"]) == (12, 3)
     assert not [name for name, _ in found if "checkpoint" in name]
-    assert lateness_s(tmp_path) < LATE_MAX_S
+    assert came_live(tmp_path)
 
 
 @pytest.mark.slow
