@@ -352,8 +352,8 @@ def test_a_command_that_lost_its_supervisor_is_found_as_an_orphan(tmp_path: Path
 def test_silence_is_reported_once_and_only_after_long() -> None:
     check = QuietCheck(0.0)
     assert [check.check(lines, float(lines * 30)) for lines in range(20)] == [None] * 20
-    told = [second for second in range(600, 3000) if check.check(19, float(second)) is not None]
-    assert told == [19 * 30 + 600]
+    reported = [second for second in range(600, 3000) if check.check(19, float(second)) is not None]
+    assert reported == [19 * 30 + 600]
     assert check.check(20, 3000.0) is None
     assert "no value for 10 min" in str(check.check(20, 3600.0))
 

@@ -41,3 +41,11 @@ def harmless(hook: _Hook) -> _Hook:
             self._report_once(error, hook.__name__)
 
     return cast(_Hook, guarded)
+
+
+def length_of(sized: Any) -> int | None:
+    """The length of a loader or data set; None if it has none."""
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None

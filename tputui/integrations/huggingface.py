@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless
+from tputui.integrations.callbacks import Harmless, harmless, length_of
 from tputui.integrations.logged_metrics import LoggedMetrics
 from tputui.integrations.start import current, join
 from tputui.telemetry import events as ev
@@ -78,12 +78,12 @@ class _Hooks(Harmless):
             task=type(model).__name__,
             num_epochs=shape.num_epochs,
             steps_per_epoch=shape.steps_per_epoch,
-            valid_steps=_length(valid) or 0,
+            valid_steps=length_of(valid) or 0,
             first_step=self._first_step,
             batch_per_core=shape.batch // max(1, args.world_size),
             global_batch=shape.batch,
             train_examples=shape.train_examples or shape.steps_per_epoch * shape.batch,
-            valid_examples=_length(_dataset(valid)) or 0,
+            valid_examples=length_of(_dataset(valid)) or 0,
             num_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad) if model is not None else 0,
             precision="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
             lr=float(args.learning_rate),
@@ -253,14 +253,14 @@ class _Shape:
         accumulated = max(1, args.gradient_accumulation_steps)
         # `train_batch_size` is that of all devices of one process.
         shape.batch = int(args.train_batch_size) * accumulated * max(1, args.world_size)
-        batches, max_steps = _length(loader), int(state.max_steps)
+        batches, max_steps = length_of(loader), int(state.max_steps)
         if not batches:
             shape.steps_per_epoch = max_steps
             return shape
         shape.steps_per_epoch = min(max_steps, math.ceil(batches / accumulated))
         shape.num_epochs = math.ceil(max_steps / shape.steps_per_epoch)
         if not args.dataloader_drop_last:
-            shape.train_examples = _length(_dataset(loader))
+            shape.train_examples = length_of(_dataset(loader))
         return shape
 
     def examples_of(self, step: int) -> int:
@@ -295,13 +295,6 @@ def _is_score(name: str, value: Any) -> bool:
 def _dataset(loader: Any) -> Any:
     """The data of a loader, or of the loader that one for XLA wraps."""
     return getattr(loader, "dataset", None) or getattr(getattr(loader, "dataloader", None), "dataset", None)
-
-
-def _length(sized: Any) -> int | None:
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless
+from tputui.integrations.callbacks import Harmless, harmless, length_of
 from tputui.integrations.run import Run
 from tputui.integrations.start import join
 from tputui.telemetry import events as ev
@@ -66,7 +66,7 @@ class _Hooks(Harmless):
     def _report_plan(self, run: Run, trainer: Any, pl_module: Any) -> None:
         train, valid = _loader(trainer.train_dataloader), _loader(trainer.val_dataloaders)
         batch_size = getattr(train, "batch_size", None)
-        sizes = [_length(getattr(loader, "dataset", None)) for loader in (train, valid)]
+        sizes = [length_of(getattr(loader, "dataset", None)) for loader in (train, valid)]
         batches = trainer.num_training_batches
         if batch_size is None or sizes[0] is None or batches == float("inf") or trainer.max_epochs in (None, -1):
             run.warn("the number of steps is not available: the loader has no length, or the Trainer no max_epochs")
@@ -198,13 +198,6 @@ def _rows(batch: Any) -> int | None:
 
 def _loader(loaders: Any) -> Any:
     return loaders[0] if isinstance(loaders, list | tuple) and loaders else loaders
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _lr(trainer: Any) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from tputui.state.state_struct import (
     last_of,
 )
 from tputui.telemetry.events import HostSampled, MemorySampled, ProgressReported, XlaMetricsRead
+
+ReadingT = TypeVar("ReadingT", "XlaCounters", "MemorySample")
 
 _LOG_WIDTH = math.log(1.002)
 """Step times are counted in bins 0.2 % wide."""
@@ -199,24 +201,17 @@ class XlaHistory(StateStruct):
 def combined_xla(histories: Sequence[XlaHistory]) -> list[XlaPoint]:
     """The counters over time, summed over the processes: each reading with the newest ones of the others."""
     series = [history.readings.items for history in histories]
-    of_each = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
-    parts = [downsample(readings, last_of, of_each) for readings in series]
-    newest: dict[int, XlaCounters] = {}
-    points: list[XlaPoint] = []
-    in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
-    for writer, reading in in_order:
-        newest[writer] = reading
-        known = newest.values()
-        points.append(
-            XlaPoint(
-                t=reading.t,
-                step=max(one.step for one in known),
-                compiles=sum(one.compiles for one in known),
-                compile_s=sum(one.compile_s for one in known),
-                executes=sum(one.executes for one in known),
-                execute_s=sum(one.execute_s for one in known),
-            )
+    points = [
+        XlaPoint(
+            t=reading.t,
+            step=max(one.step for one in known),
+            compiles=sum(one.compiles for one in known),
+            compile_s=sum(one.compile_s for one in known),
+            executes=sum(one.executes for one in known),
+            execute_s=sum(one.execute_s for one in known),
         )
+        for reading, known in _with_newest_of_others(series, last_of)
+    ]
     return downsample(points, last_of)
 
 
@@ -266,23 +261,29 @@ def combined_memory(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:
     Each sample of a process is combined with the newest samples of the others.
     """
     series = [usage.samples.items for usage in usages if usage.samples.items]
-    of_each = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
-    parts = [downsample(samples, MemorySample.join, of_each) for samples in series]
-    newest: dict[int, MemorySample] = {}
-    points: list[MemoryPoint] = []
-    in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
-    for writer, sample in in_order:
-        newest[writer] = sample
-        known = newest.values()
-        points.append(
-            MemoryPoint(
-                t=sample.t,
-                hbm_used_bytes=max((one.hbm_bytes for one in known if one.hbm_bytes is not None), default=None),
-                host_used_bytes=_total([one.host_bytes for one in known]),
-                rss_bytes=_total([one.rss_bytes for one in known]),
-            )
+    points = [
+        MemoryPoint(
+            t=sample.t,
+            hbm_used_bytes=max((one.hbm_bytes for one in known if one.hbm_bytes is not None), default=None),
+            host_used_bytes=_total([one.host_bytes for one in known]),
+            rss_bytes=_total([one.rss_bytes for one in known]),
         )
+        for sample, known in _with_newest_of_others(series, MemorySample.join)
+    ]
     return downsample(points, _fuller)
+
+
+def _with_newest_of_others(
+    series: Sequence[list[ReadingT]], join: Callable[[ReadingT, ReadingT], ReadingT]
+) -> Iterator[tuple[ReadingT, Collection[ReadingT]]]:
+    """The readings of all processes in order of time, each with the newest one of every process until then."""
+    of_each = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
+    parts = [downsample(readings, join, of_each) for readings in series]
+    newest: dict[int, ReadingT] = {}
+    in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
+    for writer, reading in in_order:
+        newest[writer] = reading
+        yield reading, newest.values()
 
 
 def _fuller(left: MemoryPoint, right: MemoryPoint) -> MemoryPoint:
