@@ -18,6 +18,7 @@ from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
 from tputui.ui.launch.fields_panel import FieldsPanel
+from tputui.ui.launch.form import FormState, PickedConfig
 from tputui.ui.launch.picker import ConfigPicker
 from tputui.ui.launch.screen import LauncherScreen
 from tputui.ui.launch.side_panels import LaunchHeader
@@ -501,6 +502,15 @@ env = { LR = "0.1" }
     (run_dir,) = rundir.listing(place / "runs")
     assert rundir.read_manifest(run_dir).config["script"]["env"] == {"LR": "0.1"}
     assert (run_dir / "worker-0.log").read_text() == "from my script\n"
+
+
+def test_a_command_edited_since_its_validation_is_not_shown_as_valid() -> None:
+    tables = {"script": {"command": ["true"]}}
+    state = FormState(PickedConfig(configs.ConfigChoice("file", Path("mine.toml"), tables, ""), resume=False), ())
+    state.on_edit()
+    assert state.script() is not None
+    state.form.set("script.command", "[")
+    assert state.script() is None
 
 
 @pytest.mark.slow

@@ -385,12 +385,15 @@ class FormState:
         """The configuration; None while it is invalid, and for a command of the user."""
         try:
             return None if self._form_problems or self.form.is_script else self.form.config()
-        except ConfigError:
+        except ConfigError:  # The form was edited after it was validated.
             return None
 
     def script(self) -> ScriptConfig | None:
         """The command of the user; None while it is invalid, and for training by the engine."""
-        return self.form.script() if self.form.is_script and not self._form_problems else None
+        try:
+            return self.form.script() if self.form.is_script and not self._form_problems else None
+        except ConfigError:  # The form was edited after it was validated.
+            return None
 
     def readiness(self) -> Readiness:
         """Whether the run can be started, with a sentence for the user."""
