@@ -1,0 +1,196 @@
+"""Events of diagnosis: what a runtime (torch_xla, torch.compile, JAX) compiled, read and ran on the host, with the line
+of the user's code.
+
+Any adapter of a runtime can emit them. Null means not available. Counters detect trouble all the time and cost nothing;
+`SyncObserved` and `FallbackObserved` come from hooks that are armed for a few steps once counters show trouble.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from tputui.telemetry.events.values import CodeFrame, Event, Int
+
+Runtime = Literal["torch_xla", "torch_compile", "jax"]
+"""The runtime that was observed."""
+
+CompileCause = Literal["sync", "step_end", "value_read", "call", "unknown"]
+"""Why the runtime compiled: an explicit sync; the loader's sync at the end of a step; a value that was read before the
+sync; a call of a compiled function with inputs that it was not compiled for; not known."""
+
+
+class ChangedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of a program that differs from the one of an earlier compilation."""
+
+    name: str
+    """Name of the argument, or its position, as far as the runtime reports it."""
+    before: str
+    """Type and shape as `f32[8,28]`, or the value of a constant; empty if it is new."""
+    now: str
+    """The same in this compilation; empty if it is gone."""
+
+
+class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Type and shape of a tensor."""
+
+    dtype: str
+    """Short name of the type: `f32`, `bf16`, `s64`, ..."""
+    shape: list[Int]
+    """Its dimensions."""
+
+
+class MatmulObserved(msgspec.Struct, frozen=True, kw_only=True):
+    """Matrix multiplications of one shape in a program; convolutions are not included."""
+
+    dtype: str
+    """Short name of the type of the operands."""
+    batch: Int
+    """Product of the batch dimensions; 1 if there is none."""
+    m: Int
+    """Rows of the left operand."""
+    k: Int
+    """The dimension that is summed over."""
+    n: Int
+    """Columns of the right operand."""
+    count: Int
+    """Number of them in the program."""
+    user_frame: CodeFrame | None = None
+    """The user's call that created the first of them; null if not recorded."""
+
+
+class ProgramObserved(Event, frozen=True, kw_only=True, tag=True):
+    """A compiled program was inspected: once per program, in warm-up."""
+
+    runtime: Runtime
+    """The runtime."""
+    program: str
+    """Its name, or the name of the function."""
+    inputs: list[TensorSpec] | None
+    """Its inputs per core, without parameters as far as they can be told apart; only the largest 64."""
+    matmuls: list[MatmulObserved] | None
+    """Its matrix multiplications by shape; only the largest 64."""
+    num_operations: Int | None
+    """Number of operations in its graph."""
+    flops: float | None
+    """Floating-point operations of one execution on one core, as the compiler's cost analysis states."""
+
+
+class CompileObserved(Event, frozen=True, kw_only=True, tag=True):
+    """The runtime compiled a program."""
+
+    runtime: Runtime
+    """The runtime."""
+    program: str
+    """Its name, or the name of the function; empty if unknown."""
+    cause: CompileCause
+    """Why it was compiled."""
+    warm_up: bool
+    """Whether the program was expected to compile: its first runs."""
+    count: Int = 1
+    """Number of compilations that this event stands for, if many of one kind are combined."""
+    seconds: float | None
+    """Time inside the compiler, in total."""
+    step: Int | None
+    """Step of this process in which it was compiled, counted from 1."""
+    user_frame: CodeFrame | None
+    """Innermost call in the user's code."""
+    line_reason: str | None = None
+    """Why the line is not known; null if it is."""
+    changed_inputs: list[ChangedInput] | None
+    """Inputs that differ from the most similar earlier compilation of the program; null if they were not compared."""
+    cached: bool | None = None
+    """Whether the program came from a persistent cache."""
+
+
+class SyncObserved(Event, frozen=True, kw_only=True, tag=True):
+    """Lines of the user's code read values from the device, so that the host waited for it. One event per line and
+    window of observed steps."""
+
+    runtime: Runtime
+    """The runtime."""
+    operation: str
+    """How the value was read, as it is written in code: `.item()`, `float()`, `if tensor`, `print()`, `.cpu()`, ..."""
+    user_frame: CodeFrame | None
+    """Innermost call in the user's code."""
+    line_reason: str | None = None
+    """Why the line is not known; null if it is."""
+    count: Int
+    """Number of reads in the window."""
+    waited_s: float
+    """Time inside these reads."""
+    compiled: Int = 0
+    """Number of these reads that made the runtime compile or run a part of the step by itself."""
+    steps: Int
+    """Steps in the window."""
+    window_s: float
+    """Wall time of the window."""
+
+
+class FallbackObserved(Event, frozen=True, kw_only=True, tag=True):
+    """An operation ran on the host CPU, since the device has no implementation of it. One event per operator, line and
+    window of observed steps."""
+
+    runtime: Runtime
+    """The runtime."""
+    operator: str
+    """Name of the operation, such as `aten::nonzero`."""
+    user_frame: CodeFrame | None
+    """Innermost call in the user's code."""
+    line_reason: str | None = None
+    """Why the line is not known; null if it is."""
+    count: Int
+    """Number of times in the window."""
+    transfers: Int | None
+    """Transfers between device and host that they caused in the window."""
+    seconds: float | None
+    """Time inside the operation, including the transfers."""
+    steps: Int
+    """Steps in the window."""
+    window_s: float
+    """Wall time of the window."""
+
+
+class ObservationEnded(Event, frozen=True, kw_only=True, tag=True):
+    """Hooks that find lines of code were armed for some steps, and are disarmed again."""
+
+    runtime: Runtime
+    """The runtime."""
+    why: str
+    """What the counters showed, in one sentence."""
+    steps: Int
+    """Steps in the window."""
+    window_s: float
+    """Wall time of the window."""
+    steady_step_s: float | None
+    """Wall time of a step without the hooks, from the steps before; the difference is the cost of arming."""
+
+
+class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
+    """Time that the loader's threads spent on batches; totals since the process started. With several threads they sum
+    to more than the wall time."""
+
+    droppable: ClassVar[bool] = True
+
+    stages_s: dict[str, float]
+    """Seconds by stage: `read`, `decode`, `augment`, `collate`, `copy`, as far as they can be told apart."""
+    batches: Int
+    """Batches made."""
+    threads: Int
+    """Threads that make batches."""
+    waited_s: float
+    """Time that the training loop waited for a batch."""
+
+
+class TraceWritten(Event, frozen=True, kw_only=True, tag=True):
+    """A profile of some steps was written, for XProf or TensorBoard."""
+
+    path: str
+    """Its folder, relative to the run directory."""
+    steps: Int
+    """Steps that it covers."""
+    seconds: float
+    """Wall time of these steps."""
+    bytes: Int
+    """Size of its files."""
