@@ -1,4 +1,4 @@
-"""tputui launches PyTorch/XLA training, outlives the terminal and shows the truth about the run.
+"""tputui launches training on TPUs, keeps it running without the terminal, and shows it live.
 
 In a script of your own, `tputui.start()` reports its training:
 
