@@ -104,6 +104,41 @@ class CompileObserved(Event, frozen=True, kw_only=True, tag=True):
     """Whether the program came from a persistent cache."""
 
 
+class GraphBroken(Event, frozen=True, kw_only=True, tag=True):
+    """The compiler could not capture a function as one graph: the parts before and after a line are programs of their
+    own, and the line runs as Python in every call."""
+
+    runtime: Runtime
+    """The runtime."""
+    program: str
+    """Name of the function; empty if unknown."""
+    reason: str
+    """Why, in one line, as the runtime states it."""
+    user_frame: CodeFrame | None
+    """The line in the user's code."""
+    line_reason: str | None = None
+    """Why the line is not known; null if it is."""
+    count: Int = 1
+    """Number of compilations that broke there."""
+
+
+class CompileLimitReached(Event, frozen=True, kw_only=True, tag=True):
+    """A function was compiled so often that the runtime gave up: calls that need another program run as Python."""
+
+    runtime: Runtime
+    """The runtime."""
+    program: str
+    """Name of the function; empty if unknown."""
+    limit: Int | None
+    """Maximum number of its programs."""
+    user_frame: CodeFrame | None
+    """Innermost call in the user's code."""
+    line_reason: str | None = None
+    """Why the line is not known; null if it is."""
+    changed_inputs: list[ChangedInput] | None
+    """Inputs that differ from the most similar program; null if they were not compared."""
+
+
 class SyncObserved(Event, frozen=True, kw_only=True, tag=True):
     """Lines of the user's code read values from the device, so that the host waited for it. One event per line and
     window of observed steps."""
