@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +12,13 @@ import pytest
 
 from tests.cli.helpers import DEADLINE_S, one_sentence, tputui
 from tests.cli.test_own_script import only_run
-from tests.supervise.harness import wait_for
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.session import session as sessions
 from tputui.session.session import Session
 from tputui.state.chart_data import LoggedView
 from tputui.state.metric_series import MetricSource, metric_series
 from tputui.state.snapshot import Snapshot
+from tputui.telemetry import events as ev
 
 CSV = """
 import csv, time
@@ -155,3 +158,29 @@ def test_unusable_pattern_is_refused_before_the_start(tmp_path: Path) -> None:
         assert f"script.{key}.pattern" in sentence
         assert reason in sentence
     assert not (tmp_path / "runs").exists()
+
+
+LONG = """
+with open("metrics.csv", "w") as file:
+    file.write("step,loss,acc\\n")
+    for first in range(1, 1_000_001, 20_000):
+        file.write("".join(f"{step},0.5,0.25\\n" for step in range(first, first + 20_000)))
+"""
+
+
+def test_sigterm_after_the_end_of_a_command_stops_the_reading_of_its_long_log(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LONG)
+    words = ("--runs-dir", tmp_path / "runs", "run", "--detach", "--", sys.executable, "train.py")
+    assert tputui(*words, cwd=tmp_path).code == 0
+    run_dir = only_run(tmp_path)
+    wait_for(lambda: events_in(run_dir, "supervisor-0", ev.WorkerExited), "the end of the command")
+
+    supervisor = events_in(run_dir, "supervisor-0", ev.JournalOpened)[0].pid
+    os.kill(supervisor, signal.SIGTERM)
+    wait_for(lambda: not is_running(supervisor), "the end of the supervisor")
+
+    (ended,) = events_in(run_dir, "supervisor-0", ev.RunEnded)
+    (warning,) = events_in(run_dir, "logs-0", ev.WarningRaised)
+    assert (ended.outcome, ended.exit_code) == ("done", 0)
+    assert "because a stop was requested after the command had ended" in warning.text
+    assert sum(event.n for event in events_in(run_dir, "logs-0", ev.ValuesLogged)) < 2_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,15 @@ NUM_LOGS = 100
 NUM_ROWS = 100
 
 
-def collected(folder: Path, printed: Sequence[str] = ()) -> list[ev.Event]:
+def collected(
+    folder: Path, printed: Sequence[str] = (), is_stop_requested: Callable[[], bool] = lambda: False
+) -> list[ev.Event]:
     """What a collector reports of the logs in a folder and of output, of a command that has just ended."""
     run_dir = rundir.create(folder / "runs", recorded.manifest())
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": ["*.csv"]})
     collector.take_console(printed)
-    collector.close()
+    collector.close(is_stop_requested)
     reporter.close()
     return events_in(run_dir, "logs-0", ev.Event)
 
@@ -59,3 +61,23 @@ def test_output_is_parsed_to_its_end_and_left_out_lines_are_reported(
     assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == 50
     (warning,) = [event for event in events if isinstance(event, ev.WarningRaised)]
     assert "some of those printed are left out" in warning.text
+
+
+def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_rows = 500_000
+    (tmp_path / "long.csv").write_text("step,loss\n" + "".join(f"{step},0.5\n" for step in range(1, num_rows + 1)))
+    monkeypatch.setattr(log_collector, "VALUES_PER_LOOK", 10_000)
+
+    def has_values() -> bool:
+        (journal,) = (tmp_path / "runs").glob("*/logs-0.jsonl")
+        return journal.stat().st_size > 10_000
+
+    events = collected(tmp_path, is_stop_requested=has_values)
+
+    steps = [event.first + event.n - 1 for event in events if isinstance(event, ev.StepsRecorded)]
+    (warning,) = [event.text for event in events if isinstance(event, ev.WarningRaised)]
+    assert 0 < steps[-1] < num_rows
+    assert f"read only to step {steps[-1]:,}, because a stop was requested" in warning
+    assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == steps[-1]

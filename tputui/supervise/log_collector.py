@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ CLOSE_S = 5.0
 """Seconds without progress after which reading the rest of the logs is given up, after the command has ended."""
 CLOSE_MAX_S = 120.0
 """Seconds after which it is given up in any case."""
+GIVE_UP_S = 0.5
+"""Seconds that the thread then has to report what it has read."""
 UNWRITTEN_MAX = 64
 """Events that wait for the journal before the next look waits too, for at most `FLUSH_S`."""
 FLUSH_S = 5.0
@@ -128,19 +130,27 @@ class LogCollector:
             ev.HeartbeatSent(t=now, phase="unknown", phase_s=phase_s, step=self.newest_step, epoch=self._epoch)
         )
 
-    def close(self) -> None:
-        """Reads the rest, after the command has ended. Warns if that takes too long."""
+    def close(self, is_stop_requested: Callable[[], bool] = lambda: False) -> None:
+        """Reads the rest, after the command has ended. Warns if that takes too long, or was stopped by a request."""
         self._closing.set()
         began = progressed = time.monotonic()
-        before = self._progress()
+        before, why = self._progress(), "it took too long"
         while self._thread.is_alive() and (now := time.monotonic()) < min(progressed + CLOSE_S, began + CLOSE_MAX_S):
             self.poll(time.time())
+            if is_stop_requested():
+                why = "a stop was requested"
+                break
             self._thread.join(CLOSE_POLL_S)
             if self._progress() != before:
                 before, progressed = self._progress(), now
         if self._thread.is_alive():
             self._is_given_up = True
-            self._warn("the logs of the command could not be read to their end; later values are missing")
+            self._thread.join(GIVE_UP_S)
+            end = f"to step {self.newest_step:,}" if self.newest_step else "in part"
+            self._warn(
+                f"the logs of the command were read only {end}, because {why} after the command had ended; "
+                "later values are missing. `tputui replay LOG` opens a log file completely"
+            )
 
     def _progress(self) -> tuple[int, int]:
         return self._events.num_values, len(self._lines)
@@ -153,7 +163,7 @@ class LogCollector:
                 is_behind = self._look(final=is_closing)
                 if is_closing or time.monotonic() >= events_due:
                     events_due = time.monotonic() + EVENTS_INTERVAL_S
-                    self._emit(final=is_closing and not is_behind)
+                    self._emit(final=is_closing and (not is_behind or self._is_given_up))
             except Exception as error:  # noqa: BLE001, RUF100 - it would end the reading of all logs; it is reported
                 self._warn(f"a log of the script could not be read: {type(error).__name__}: {error}")
                 is_behind = False
@@ -181,7 +191,7 @@ class LogCollector:
         num_left, is_behind = VALUES_PER_LOOK, False
         for log in list(self._logs):
             num_left -= (num_read := self._read(log, num_left))
-            is_behind = is_behind or (num_read > 0 and num_left <= 0)
+            is_behind = is_behind or (num_read > 0 and num_left <= 0) or self._is_given_up
         return is_behind or self._take_lines()
 
     def _open(self, path: Path, *, is_chosen: bool) -> None:
@@ -224,7 +234,7 @@ class LogCollector:
         """Reads one log until its end, or until `most` values were read; returns their number."""
         num_values = 0
         try:
-            while num_values < most:
+            while num_values < most and not self._is_given_up:
                 values = log.read()
                 if not values:
                     break
@@ -253,6 +263,8 @@ class LogCollector:
         are exact. Returns whether there are more."""
         values = []
         for _ in range(min(len(self._lines), LINES_PER_LOOK)):
+            if self._is_given_up:
+                break
             values += self._console.parse(*self._lines.popleft())
         if values:
             self._events.take(CONSOLE, values, time.time())

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -162,13 +162,13 @@ class Script:
         self._logs.flush()
         return lines[max(0, found.first_line - LAST_LINES) : found.first_line]
 
-    def finish(self, outcome: ev.Outcome, reason: str) -> None:
-        """Reads the rest of what the command wrote, and closes its journal."""
+    def finish(self, outcome: ev.Outcome, reason: str, is_stop_requested: Callable[[], bool] = lambda: False) -> None:
+        """Reads the rest of what the command wrote, until a stop is requested, and closes its journal."""
         if self._ended:
             return
         self._ended = True
         self._stacks.close()
-        self._collector.close()
+        self._collector.close(is_stop_requested)
         # A process that reports by itself reports its own end, with its own words.
         why = "" if self._collector.has_reporter else reason
         self._logs.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.newest_step, reason=why))

@@ -7,6 +7,7 @@ timeouts. It reads no configuration except the manifest, and imports no torch.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -40,6 +41,8 @@ HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks"})
 """Requests after which training goes on."""
 SURVIVORS_SHOWN = 8
 """At most this many processes that outlive training are named in the warning."""
+TERMINATED_S = 5.0
+"""Seconds in which the rest of the logs of a command is read if SIGTERM ended it."""
 
 
 class Supervisor:
@@ -116,7 +119,7 @@ class Supervisor:
                 return self._end(RunEnding("failed", ExitCode.FAILED, f"{what} could not be started: {error}"))
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             self._watch(worker, pipe)
-            return self._end(self._ending_of(worker))
+            return self._end(self._ending_of(worker, pipe))
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._command is None:
@@ -251,7 +254,7 @@ class Supervisor:
                 os.kill(worker_pid, signal.SIGTERM)
             self._escalation.on_request(kind, time.monotonic())
 
-    def _ending_of(self, worker: subprocess.Popen[bytes]) -> RunEnding:
+    def _ending_of(self, worker: subprocess.Popen[bytes], pipe: SignalPipe) -> RunEnding:
         """Reads the remaining events, answers the open requests, and returns how the run ended."""
         try:
             self._record_log(final=True)
@@ -278,8 +281,19 @@ class Supervisor:
         ending = judge(end, state.training_ended, state.failure, last.lines or last.head)
         self._close_requests(ending)
         if self._script is not None:
-            self._script.finish(ending.outcome, ending.reason)
+            # The machine may be switched off soon after SIGTERM.
+            until = time.monotonic() + TERMINATED_S if self._terminated else math.inf
+            self._script.finish(ending.outcome, ending.reason, lambda: self._must_finish(pipe, until))
         return ending
+
+    def _must_finish(self, pipe: SignalPipe, until: float) -> bool:
+        """Whether SIGTERM or a request to stop came after the command had ended, or the time `until` has come."""
+        num_before = len(self._requests)
+        is_terminated = signal.SIGTERM in pipe.wait(0.0)
+        self._terminated = self._terminated or is_terminated
+        self._take_requests()
+        is_asked = any(request.kind in STOPS for request in self._requests[num_before:])
+        return is_terminated or is_asked or time.monotonic() >= until
 
     def _is_stop_asked(self) -> bool:
         """Whether a stop was requested; for a user's command, one that was not refused."""
