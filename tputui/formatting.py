@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 from tputui.telemetry.events import MemoryForecast, MeterReading, Phase, RequestKind
 
@@ -116,6 +117,11 @@ def size(num_bytes: float | None) -> str:
         value, power = value / 1024, power + 1
     unit = _SIZE_UNITS[power]
     return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 100 else f"{value:.1f} {unit}"
+
+
+def full_disk(directory: Path, free_bytes: int) -> str:
+    """The sentence about a disk that cannot take the events of a run."""
+    return f"the disk of {directory} is full ({size(free_bytes)} free), so the run is not recorded; delete files there"
 
 
 def forecast(core: MemoryForecast) -> str:

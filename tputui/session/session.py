@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 
 from tputui.cache.state_cache import StateCache
-from tputui.session import truncation
+from tputui.session import truncation, viewer_parts
 from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
 from tputui.session.truncation import JournalFile
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
-from tputui.state.run_details import GitView, RunDetails
-from tputui.state.snapshot import ENDED, DamageRegion, RequestView, Snapshot
+from tputui.state.run_details import RunDetails
+from tputui.state.snapshot import ENDED, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Damage
@@ -118,7 +118,8 @@ class Session:
         """
         files = [_modified(path) for path in (self.run_dir, self.run_dir / rundir.REQUESTS)]
         liveness = None if self._recorded else self._liveness_now()[1]
-        return [*files, self._reader.state.newest_t, liveness]
+        full = self._full_disk(liveness) if liveness is not None else None
+        return [*files, self._reader.state.newest_t, liveness, full]
 
     def update_clock_skew(self) -> None:
         """Measures the clock of another host by events that just arrived: they were written after the last ones
@@ -156,10 +157,10 @@ class Session:
             dir=str(self.run_dir),
             created=manifest.created if manifest else None,
             config=manifest.config if manifest else None,
-            details=_details(manifest) if manifest else RunDetails(),
-            requests=[_request_view(r) for r in self._requests() if follows or r.t <= now],
-            damage=[_region(damage) for damage in self._damage(reader, final)],
-            troubles=[text for text in (gone, reader.trouble) if text],
+            details=viewer_parts.details(manifest) if manifest else RunDetails(),
+            requests=[viewer_parts.request_view(r) for r in self._requests() if follows or r.t <= now],
+            damage=[viewer_parts.region(damage) for damage in self._damage(reader, final)],
+            troubles=[text for text in (gone, reader.trouble, self._full_disk(liveness) if follows else None) if text],
         )
         if not follows:
             return build_snapshot(reader.state, context, liveness)
@@ -186,6 +187,10 @@ class Session:
             return time.monotonic() - self._watched_since >= WATCH_S
         supervisors = self._reader.state.supervisors
         return liveness.exit_code is not None or not any(w.name in liveness.living for w in supervisors)
+
+    def full_disk(self) -> str | None:
+        """A sentence if the disk of a followed run that has not ended is full."""
+        return None if self._recorded else self._full_disk(self._liveness_now()[1])
 
     def unfinished_elsewhere(self) -> list[str]:
         """Names of the processes on other hosts that wrote recently and have not reported their end."""
@@ -219,6 +224,11 @@ class Session:
     def _shown(self) -> JournalReader:
         """The reader of the shown moment."""
         return self._back or self._reader
+
+    def _full_disk(self, liveness: Liveness) -> str | None:
+        newest_t = self._reader.state.newest_t
+        silent_s = self._clock() - newest_t if newest_t is not None else math.inf
+        return viewer_parts.full_disk(self.run_dir, liveness, silent_s)
 
     def _follow(self, budget_s: float) -> list[JournalEvent]:
         opened = self._reader.opened
@@ -326,19 +336,6 @@ class Session:
         return self._manifest
 
 
-def _details(manifest: rundir.Manifest) -> RunDetails:
-    git = manifest.git
-    return RunDetails(
-        argv=manifest.argv,
-        cwd=manifest.cwd or None,
-        config_path=manifest.config_path or None,
-        host=manifest.host,
-        versions=manifest.versions or {"tputui": manifest.version},
-        git=GitView(commit=git.commit, branch=git.branch, dirty=git.dirty, why=git.why) if git else None,
-        resumed_from=manifest.resume_from,
-    )
-
-
 def _modified(path: Path) -> int | None:
     """Time at which a file was modified; None if there is none."""
     try:
@@ -420,27 +417,3 @@ def read_events(run_dir: Path) -> Iterator[JournalEvent]:
                 return
     finally:
         session.close()
-
-
-def _request_view(request: requests.Request) -> RequestView:
-    return RequestView(
-        id=request.id,
-        kind=request.kind,
-        state="requested",
-        t=request.t,
-        by=request.by,
-        seen_phase=None,
-        applied_step=None,
-        path=None,
-        why=None,
-    )
-
-
-def _region(damage: Damage) -> DamageRegion:
-    return DamageRegion(
-        journal=damage.journal,
-        start=damage.start,
-        end=damage.end,
-        reason=damage.reason,
-        lost_records=damage.lost_records,
-    )

@@ -24,6 +24,7 @@ from tputui.supervise import spawn
 from tputui.supervise.alert_targets import InvalidTarget
 from tputui.supervise.alerts import AlertRules, Alerts
 from tputui.supervise.command import UserCommand
+from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.log_tail import LogTail, read_last
@@ -34,6 +35,7 @@ from tputui.supervise.worker_state import WorkerState, journals_of, worker_journ
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.compressed import CompressionError, seal
+from tputui.telemetry.disk_space import ReservedSpace
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.reporter import Reporter
 
@@ -41,6 +43,8 @@ HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks"})
 """Requests after which training goes on."""
 SURVIVORS_SHOWN = 8
 """At most this many processes that outlive training are named in the warning."""
+OUTPUT_RESERVE_BYTES = 1 << 20
+"""Disk space for the output of training, which would end by an error of `print` as soon as the disk is full."""
 TERMINATED_S = 5.0
 """Seconds in which the rest of the logs of a command is read if SIGTERM ended it."""
 
@@ -96,6 +100,8 @@ class Supervisor:
         self._terminated = False
         """Whether SIGTERM came."""
         self._exited: ev.WorkerExited | None = None
+        self._disk = DiskWatch(self._run_dir, self._warn)
+        self._output_space: ReservedSpace | None = None
         self._journal_failure: str | None = None
         self._warned: str | None = None
         self._cache_failure: str | None = None
@@ -118,6 +124,8 @@ class Supervisor:
                 what = "the command" if self._command else "the training process"
                 return self._end(RunEnding("failed", ExitCode.FAILED, f"{what} could not be started: {error}"))
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
+            with contextlib.suppress(OSError):
+                self._output_space = ReservedSpace(self._log_path, OUTPUT_RESERVE_BYTES)
             self._watch(worker, pipe)
             return self._end(self._ending_of(worker, pipe))
 
@@ -165,6 +173,8 @@ class Supervisor:
             signal=signal_name(worker.returncode),
         )
         self._reporter.emit(self._exited)
+        if self._output_space is not None:
+            self._output_space.close()
         if left := host.survivors():
             shown = ", ".join(left[:SURVIVORS_SHOWN])
             self._warn(f"{len(left)} processes that training started in their own sessions are still running: {shown}")
@@ -194,6 +204,9 @@ class Supervisor:
                 self._script.kill()
             else:
                 _kill_group(worker_pid)
+        self._disk.check(self._reporter.failure, time.monotonic())
+        if self._output_space is not None:
+            self._output_space.renew()
         self._log_journal_failure()
         self._cache_writer.poll()
         self._log_cache_failure()

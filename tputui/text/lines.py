@@ -309,6 +309,7 @@ def follow(
     snapshot.
     """
     writer = writer or LineWriter()
+    is_full = False
     session.disable_cache()
     try:
         if earlier is not None and not as_json:
@@ -327,6 +328,11 @@ def follow(
             if settled and not events:
                 break
             if session.caught_up and not events:
+                # The journal has no event about a disk that takes none.
+                trouble = None if settled else session.full_disk()
+                if trouble is not None and not is_full:
+                    write_line((narrate or sys.stderr) if as_json else out, f"warning: {trouble}")
+                is_full = trouble is not None
                 wait(WAIT_S)
         snapshot = session.snapshot()
         for line in [*([] if as_json else writer.flush()), *last_lines(snapshot)]:

@@ -1,0 +1,56 @@
+"""Warns if the disk of a run is nearly full, and reports when nothing could be recorded.
+
+The journal cannot take an event while the disk is full, so the first warning comes before, and the other one after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tputui import formatting as fmt
+from tputui.telemetry.disk_space import free_bytes
+
+LOW_BYTES = 256 << 20
+CHECK_S = 1.0
+"""Seconds between two looks at the disk."""
+
+
+class DiskWatch:
+    """Watches the disk of one run."""
+
+    def __init__(self, run_dir: Path, warn: Callable[[str], None]) -> None:
+        self._run_dir = run_dir
+        self._warn = warn
+        self._due = 0.0
+        self._is_low = False
+        self._failed: tuple[float, str] | None = None
+        """Since when nothing can be written, as a monotonic time, and why."""
+
+    def check(self, failure: str | None, tick: float) -> None:
+        """Looks at the disk. `failure`: why the journal cannot be written, `tick`: a monotonic time."""
+        if failure is not None:
+            self._failed = self._failed or (tick, failure)
+        elif self._failed is not None:
+            since, why = self._failed
+            self._failed = None
+            self._warn(
+                f"nothing of this run could be written for {fmt.duration(tick - since)} ({why}); "
+                f"the disk of {self._run_dir.resolve()} has {fmt.size(free_bytes(self._run_dir))} free now"
+            )
+        if tick >= self._due:
+            self._due = tick + CHECK_S
+            self._check_space()
+
+    def _check_space(self) -> None:
+        free = free_bytes(self._run_dir)
+        if free is None:
+            return
+        if free < LOW_BYTES and not self._is_low:
+            self._is_low = True
+            self._warn(
+                f"the disk of {self._run_dir.resolve()} has only {fmt.size(free)} free; once it is full, the run goes "
+                "on, but is not recorded: delete files there, or start runs with --runs-dir on another disk"
+            )
+        elif free > 2 * LOW_BYTES:
+            self._is_low = False
