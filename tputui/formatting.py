@@ -119,6 +119,14 @@ def size(num_bytes: float | None) -> str:
     return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 100 else f"{value:.1f} {unit}"
 
 
+def failure_moment(step: int, phase: Phase) -> list[str]:
+    """When in its training a process failed, as far as known: `step 7`, `while compiling`; `after step 7` if the
+    newest step was only read from output or logs."""
+    if phase == "unknown":
+        return [f"after step {step:,}"] if step else []
+    return [*([f"step {step:,}"] if step else []), f"while {PHASES[phase]}"]
+
+
 def full_disk(directory: Path, free_bytes: int) -> str:
     """The sentence about a disk that cannot take the events of a run."""
     return f"the disk of {directory} is full ({size(free_bytes)} free), so the run is not recorded; delete files there"

@@ -205,7 +205,7 @@ def query_service() -> Usage:
     """Queries the metric service of the TPU runtime, which a process that drives all cores cannot query directly. Has
     no timeout of its own, and may raise any exception."""
     # Installed with the TPU's own packages.
-    from tpu_info import device, metrics  # type: ignore[import-not-found, unused-ignore]
+    from tpu_info import device, metrics  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     chip, _ = device.get_local_chips()
     return [(usage.memory_usage, usage.total_memory) for usage in metrics.get_chip_usage(chip)]

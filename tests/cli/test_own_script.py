@@ -108,7 +108,12 @@ def test_a_script_that_dies_at_once_leaves_its_output_and_a_report(tmp_path: Pat
     assert (page["state"], page["exit_code"]) == ("failed", 3)
     assert "exit code 9" in page["state_reason"]
     assert page["failure"]["log"] == ["no data"]
-    assert "no data" in (tmp_path / "runs" / "dies" / "failure.txt").read_text()
+    report = (tmp_path / "runs" / "dies" / "failure.txt").read_text()
+    assert "no data" in report
+    assert "error: training failed: the command ended by exit code 9" in result.out
+    # No step was read, and nothing reported a phase; the command is one process, which nothing followed.
+    assert not {"step", "phase", "followed"} & set(report.replace(",", " ").split()), report
+    assert "step 0" not in result.out
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ class ProcessLog(StateStruct, dict=True):
 
     def _failure_raised(self, event: ev.FailureRaised, _: int) -> None:
         first, *page = event.message.splitlines() or [""]
-        text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.error}: {first}"
+        text = f"{_failed(event)}: {event.error}: {first}"
         for line in [text, *page]:
             self.add_line(event.t, line, "error")
         self.marks.add("failure", event.t, event.step, text)
@@ -212,7 +212,7 @@ class ProcessLog(StateStruct, dict=True):
         if event.path:
             self.add_line(event.t, f"the first failure is described in {event.path}", "error")
         if event.silent:
-            text = f"training failed in step {event.step:,} while {fmt.PHASES[event.phase]}: {event.message}"
+            text = f"{_failed(event)}: {event.message}"
             self.add_line(event.t, text, "error")
             self.marks.add("failure", event.t, event.step, text)
 
@@ -260,7 +260,8 @@ class ProcessLog(StateStruct, dict=True):
 
     def _training_ended(self, event: ev.TrainingEnded, _: int) -> None:
         if event.reason:
-            self.add_line(event.t, f"training {event.outcome} at step {event.step:,}: {event.reason}")
+            at = f" at step {event.step:,}" if event.step else ""
+            self.add_line(event.t, f"training {event.outcome}{at}: {event.reason}")
 
     def _run_ended(self, event: ev.RunEnded, _: int) -> None:
         level: Level = "error" if event.outcome == "failed" else "info"
@@ -295,3 +296,9 @@ LOGGED: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
     ev.RunEnded: ProcessLog._run_ended,
 }
 """Logs an event, by its type. The step is the newest one known to be done."""
+
+
+def _failed(event: ev.FailureRaised | ev.FailureReported) -> str:
+    """`training failed in step 7 while tracing`"""
+    when = " ".join(fmt.failure_moment(event.step, event.phase))
+    return f"training failed {'in ' if when.startswith('step') else ''}{when}".rstrip()

@@ -69,7 +69,7 @@ def failure(state: RunState) -> Failure | None:
 def block(failure: Failure) -> list[str]:
     """The failure as lines of text, for the report file, `--no-ui` and `show`."""
     rows = [("first failure", place_of(failure)), ("what", what(failure)), ("", KINDS[failure.kind])]
-    rows.append(("when", f"{_moment(failure.t)}, step {failure.step}, while {fmt.PHASES[failure.phase]}"))
+    rows.append(("when", ", ".join([_moment(failure.t), *fmt.failure_moment(failure.step, failure.phase)])))
     rows += [("your code" if not index else "", where) for index, where in enumerate(your_code(failure))]
     rows += [("memory", failure.memory)] if failure.memory else []
     lines = [line for name, text in rows for line in _row(name, text)]
@@ -188,9 +188,11 @@ def _name(process: ProcessState | None, name: str) -> str:
 
 def place_of(failure: Failure) -> str:
     """`rank-3, core 3, tpu-vm-0, pid 4711`, as far as known."""
+    # The journal about a command is not the command.
+    process = "the command" if failure.writer.startswith("logs-") else failure.writer
     core = fmt.cores(failure.cores)
     pid = f"pid {failure.pid}" if failure.pid else ""
-    return ", ".join(part for part in (failure.writer, core, failure.host, pid) if part)
+    return ", ".join(part for part in (process, core, failure.host, pid) if part)
 
 
 def _moment(t: float) -> str:

@@ -35,6 +35,7 @@ QUIET_MIN_S = 300.0
 QUIET_TIMES = 20.0
 """... nor one of less than this many times the median time between two outputs."""
 _INTERVALS_KEPT = 256
+FLUSH_S = 1.0
 TOO_LATE = "the command ended before this was done"
 _REFUSALS: dict[ev.RequestKind, str] = {
     "checkpoint": "the script does not report that it saves on request; see run.save_if_asked of the tputui API",
@@ -135,6 +136,10 @@ class Script:
         for member in members:
             with contextlib.suppress(psutil.Error):
                 member.kill()
+
+    def flush(self) -> None:
+        """Writes the journal about the command, so that others can read it; waits briefly."""
+        self._logs.flush(FLUSH_S)
 
     def report_failure(self, log: Path) -> list[str] | None:
         """Reports the exception whose traceback is in the output, unless a process of the command reported one.

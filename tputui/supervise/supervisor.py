@@ -271,6 +271,8 @@ class Supervisor:
         """Reads the remaining events, answers the open requests, and returns how the run ended."""
         try:
             self._record_log(final=True)
+            if self._script is not None:
+                self._script.flush()
             self._worker_state.read()
             self._take_requests()
             if self._script is not None and worker.returncode != 0 and not self._is_stop_asked():

@@ -37,7 +37,7 @@ class FailurePanel(RunPanel[Failure | None]):
         if part is None:
             return Drawing([[Span(" training has not failed", "dim")]])
         error = f"\u2716 {clean(part.error)}: {clean(part.message.splitlines()[0] if part.message else '')}"
-        where = f"{clean(root_cause.place_of(part))}, step {part.step:,}, while {fmt.PHASES[part.phase]}"
+        where = ", ".join([clean(root_cause.place_of(part)), *fmt.failure_moment(part.step, part.phase)])
         head: list[Line] = [[Span(f" {piece}", "bad")] for piece in wrap(error, width - 2)[:3]]
         head += [[Span(f" {piece}", "label")] for piece in wrap(where, width - 2)[:2]]
         rows: list[Line] = []
