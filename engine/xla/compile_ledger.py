@@ -27,21 +27,6 @@ EXCESS = 0.5
 READS_HOW = ".item(), float(), if tensor"
 
 
-class ResettableTotal:
-    """A running total of a counter that any code may reset: a decrease is a reset, not a negative count."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self._newest = 0.0
-
-    def read(self, now: float) -> float:
-        """Takes the current value of the counter; returns the increase since the last call."""
-        added = now - self._newest if now >= self._newest else now
-        self._newest = now
-        self.value += added
-        return added
-
-
 class TraceActivity(NamedTuple):
     """Other work during the trace of a program."""
 

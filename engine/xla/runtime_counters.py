@@ -21,9 +21,9 @@ from engine.xla.compile_ledger import (
     NOT_STEPS,
     STEPS,
     CompileLedger,
-    ResettableTotal,
     TraceActivity,
 )
+from tputui.observers.totals import ResettableTotal
 from tputui.telemetry.events import HbmReading, MemorySampled, StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, CompileLedger, ResettableTotal, TraceActivity
+from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, CompileLedger, TraceActivity
+from tputui.observers.totals import ResettableTotal
 
 WARM_UP = {"step": 2, "evaluate": 2}
 NOTHING = TraceActivity()

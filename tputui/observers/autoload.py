@@ -1,0 +1,95 @@
+"""The entry points that frameworks call when they are imported: start the observers in commands of `tputui run --`.
+
+`import torch` calls the entry points of the group `torch.backends`, and fails if one of them raises. The functions here
+return at once unless tputui launched the process, and swallow every exception. Imports nothing at first, because
+every program in the environment of tputui pays for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+RUN_DIR_VARIABLE = "TPUTUI_RUN_DIR"
+"""As in `tputui.telemetry.rundir`."""
+
+
+def torch_imported() -> None:
+    """Entry point of the group `torch.backends`; runs at the end of `import torch`."""
+    if not os.environ.get(RUN_DIR_VARIABLE):
+        return
+    try:
+        from tputui.observers.sinks import process_sink
+
+        if process_sink.open_journal():
+            observe_torch()
+    except Exception:  # noqa: BLE001, RUF100 - it would make `import torch` fail
+        pass
+
+
+def observe_torch() -> None:
+    """Observes the runtimes of torch in this process, each once it is imported."""
+    after_import("torch_xla.torch_xla", _torch_xla_imported)
+
+
+def _torch_xla_imported() -> None:
+    from tputui.observers import xla_observer
+
+    xla_observer.start()
+
+
+def after_import(name: str, act: Callable[[], None]) -> None:
+    """Calls `act` after a module was imported; now if it is. Exceptions of `act` are swallowed."""
+    if name in sys.modules:
+        _quietly(act)
+        return
+    for finder in sys.meta_path:
+        if isinstance(finder, _ImportHook):
+            finder.wanted[name] = act
+            return
+    hook = _ImportHook()
+    hook.wanted[name] = act
+    sys.meta_path.insert(0, hook)
+
+
+class _ImportHook:
+    """Calls functions after modules were imported. It finds no modules itself."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, Callable[[], None]] = {}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Called by the import system for every module that is not imported yet."""
+        act = self.wanted.pop(name, None)
+        if act is None:
+            return None
+        try:
+            from importlib.util import find_spec
+
+            spec = find_spec(name)
+            loader = spec.loader if spec is not None else None
+            if loader is None:
+                return None
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _quietly(act)
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+            return spec
+        except Exception:  # noqa: BLE001, RUF100 - the import goes on without the hook
+            return None
+
+
+def _quietly(act: Callable[[], None]) -> None:
+    # The program does not depend on its observers.
+    with contextlib.suppress(Exception):
+        act()

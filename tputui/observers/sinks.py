@@ -1,0 +1,152 @@
+"""Where the observers of a process write their events: to the journal of the process, or to one of their own.
+
+A process that reports to its run by itself (the engine, `tputui.start`) joins with its own sink. Any other process that
+`tputui run -- COMMAND` started gets a journal `observer-RANK`, which is created when the first event is written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from tputui.telemetry.events import Event
+from tputui.telemetry.rank_environment import rank_info
+from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.rundir import RUN_DIR_VARIABLE
+
+ROLE = "observer"
+DISABLED_VARIABLES = ("TPUTUI_DISABLED", "TPUTUI_OBSERVE_OFF")
+"""Environment variables that disable the observers, unless they are empty or `0`."""
+
+
+class Sink(Protocol):
+    """Takes the events of observers. Thread-safe."""
+
+    def emit(self, event: Event) -> None:
+        """Queues an event to be written; never blocks or raises."""
+
+    @property
+    def step(self) -> int | None:
+        """Newest step that the process reported; None if it reports no steps."""
+
+
+class ObserverJournal:
+    """The journal of a process that does not report by itself. Does nothing if its rank has a journal already."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._lock = threading.Lock()
+        self._reporter: Reporter | None = None
+        self._is_closed = False
+        at_exit(self.close)
+
+    @property
+    def step(self) -> int | None:
+        """Not known: the process does not report its steps."""
+        return None
+
+    def emit(self, event: Event) -> None:
+        """Queues an event; creates the journal before the first one."""
+        with self._lock:
+            if self._reporter is None and not self._is_closed:
+                self._open()
+            if self._reporter is not None:
+                self._reporter.emit(event)
+
+    def close(self) -> None:
+        """Writes what is queued."""
+        with self._lock:
+            self._is_closed = True
+            reporter, self._reporter = self._reporter, None
+        if reporter is not None:
+            reporter.close()
+
+    def _open(self) -> None:
+        # The environment may name the rank only after the frameworks were imported.
+        rank = rank_info(os.environ).rank or 0
+        try:
+            self._reporter = Reporter(self._run_dir, ROLE, rank)
+        except OSError:
+            self._is_closed = True
+            return
+
+
+def at_exit(act: Callable[[], None]) -> None:
+    """Calls `act` when the process exits, before the functions that were registered earlier."""
+    atexit.register(act)
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None:
+        # Processes of multiprocessing leave by os._exit, which skips atexit.
+        multiprocessing.Finalize(None, act, exitpriority=0)
+
+
+class _ProcessSink:
+    """The sink of this process; observers hold it while the sink behind it may change."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._sink: Sink | None = None
+        self._journal: ObserverJournal | None = None
+        self._flushes: list[Callable[[], None]] = []
+
+    @property
+    def step(self) -> int | None:
+        sink = self._sink
+        return sink.step if sink is not None else None
+
+    def emit(self, event: Event) -> None:
+        # A forked child, such as a worker of a data loader, has no thread that writes.
+        if self._pid != os.getpid():
+            return
+        sink = self._sink if self._sink is not None else self._journal
+        if sink is not None:
+            with contextlib.suppress(Exception):
+                sink.emit(event)
+
+    def join(self, sink: Sink) -> None:
+        """Sends later events to the sink of a process that reports by itself."""
+        if self._pid != os.getpid():
+            self._pid, self._journal = os.getpid(), None
+        self._sink = sink
+
+    def leave(self, sink: Sink) -> None:
+        """Stops sending events to a sink that ends."""
+        if self._sink is sink:
+            self._flush()
+            self._sink = None
+
+    def before_close(self, flush: Callable[[], None]) -> None:
+        """Calls `flush`, which emits what waits, before the sink is closed."""
+        self._flushes.append(flush)
+        if len(self._flushes) == 1:
+            at_exit(self._flush)
+
+    def _flush(self) -> None:
+        if self._pid == os.getpid():
+            for flush in self._flushes:
+                with contextlib.suppress(Exception):
+                    flush()
+
+    def open_journal(self) -> bool:
+        """Sends later events to a journal in the run that launched this process; False if none did."""
+        run_dir = os.environ.get(RUN_DIR_VARIABLE)
+        if not run_dir or is_disabled():
+            return False
+        if self._journal is None:
+            self._journal = ObserverJournal(Path(run_dir))
+        return True
+
+
+process_sink = _ProcessSink()
+"""The sink of this process."""
+
+
+def is_disabled() -> bool:
+    """Whether the user disabled the observers."""
+    return any(os.environ.get(name, "") not in ("", "0") for name in DISABLED_VARIABLES)

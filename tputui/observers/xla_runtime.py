@@ -1,0 +1,50 @@
+"""The counters of torch_xla, read through `sys.modules`. A counter takes 0.4 us, a metric up to 80 us."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+SCALAR_READS = "aten::_local_scalar_dense"
+"""Counter of `.item()`, `float()` and `if tensor`, which the runtime lists among the fallbacks although it is none."""
+NANOSECONDS = 1e-9
+
+
+class XlaRuntime:
+    """torch_xla in this process. Raises `KeyError` or `AttributeError` if it is not imported or has another layout."""
+
+    def __init__(self) -> None:
+        self.native: Any = sys.modules["torch_xla"]._XLAC
+        self._counter: Any = self.native._xla_counter_value
+        self._metric: Any = self.native._xla_metric_data
+        self._fallback_names: Any = self.native._get_executed_fallback_ops
+
+    def count(self, name: str) -> int:
+        """A counter, which does not exist before its first use or after a reset."""
+        return self._counter(name) or 0
+
+    def metric(self, name: str) -> tuple[int, float]:
+        """Count and sum of a metric, which does not exist before its first use."""
+        data = self._metric(name)
+        return (int(data[0]), float(data[1])) if data else (0, 0.0)
+
+    def compiled(self) -> int:
+        """Programs compiled: rises after each compilation, also of a program that only gathers a sharded tensor."""
+        return self.count("CreateCompileHandles")
+
+    def compile_s(self) -> float:
+        """Seconds inside the compiler."""
+        return self.metric("CompileTime")[1] * NANOSECONDS
+
+    def graphs(self) -> int:
+        """Graphs run so far, compiled or found in the cache."""
+        return self.count("CachedCompile") + self.count("UncachedCompile")
+
+    def reads(self) -> tuple[int, float]:
+        """Transfers from the device, and seconds inside them, including the wait for the tensors."""
+        count, total_ns = self.metric("TransferFromDeviceTime")
+        return count, total_ns * NANOSECONDS
+
+    def fallbacks(self) -> dict[str, int]:
+        """Operations that ran on the host CPU because they have no lowering, with their counts."""
+        return {name: self.count(name) for name in self._fallback_names() if name != SCALAR_READS}
