@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from functools import lru_cache
@@ -53,8 +52,3 @@ def line_of(found: FrameType | None) -> UserLine:
         CodeFrame(file=code.co_filename, line=found.f_lineno, function=code.co_name, owner="user"),
         None,
     )
-
-
-def caller_line(depth: int = 1) -> UserLine:
-    """The innermost line of the user's code of the calling thread; `depth` callers are skipped."""
-    return user_line(sys._getframe(depth))

@@ -1,0 +1,65 @@
+"""The innermost line of the user's code on a stack."""
+
+from __future__ import annotations
+
+import _thread
+import sysconfig
+import threading
+from pathlib import Path
+from typing import Any
+
+from tputui.observers.user_frames import AUTOGRAD_THREAD, NO_USER_FRAME, UserLine, user_frames, user_line
+from tputui.telemetry.events import CodeFrame
+
+LIBRARY = """
+import sys
+def outer(function):
+    return inner(function)
+def inner(function):
+    return function(sys._getframe())
+"""
+
+
+def library(file: str) -> Any:
+    """A function in a file that calls another one with its own frame."""
+    names: dict[str, Any] = {}
+    exec(compile(LIBRARY, file, "exec"), names)
+    return names["outer"]
+
+
+def test_frames_of_libraries_are_removed() -> None:
+    root = Path(__file__).parents[2]
+    files = (
+        f"{sysconfig.get_path('purelib')}/torch_xla/torch_xla.py",
+        f"{sysconfig.get_path('stdlib')}/threading.py",
+        str(root / "engine" / "xla" / "backend.py"),
+        str(root / "tputui" / "observers" / "sinks.py"),
+    )
+    for file in files:
+        outer = library(file)
+
+        def step(outer: Any = outer) -> UserLine:
+            line: UserLine = outer(user_line)
+            return line
+
+        expected = CodeFrame(file=__file__, line=step.__code__.co_firstlineno + 1, function="step", owner="user")
+        assert step() == (expected, None)
+
+
+def test_callers_follow_innermost_first() -> None:
+    names = library("/home/me/helpers.py")(lambda frame: [found.f_code.co_name for found in user_frames(frame)])
+    assert names[:3] == ["inner", "outer", "test_callers_follow_innermost_first"]
+
+
+def test_line_unknown_has_a_reason() -> None:
+    found: list[UserLine] = []
+    done = threading.Event()
+
+    def on_native_thread() -> None:
+        found.append(user_line(None))
+        done.set()
+
+    _thread.start_new_thread(on_native_thread, ())
+    assert done.wait(10)
+    assert found == [(None, AUTOGRAD_THREAD)]
+    assert user_line(None) == (None, NO_USER_FRAME)
