@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from tputui.config.tables import field_docs
+from tputui.diagnosis.verdict import Verdict
 from tputui.state.snapshot import RunCondition, Snapshot
 from tputui.text.show_page import JSON_VERSION, NOT_SHOWN
 from tputui.text.show_stream import AGES, FIRST_ONLY, NEWEST_MAX
@@ -106,6 +107,7 @@ def page() -> str:
             if name == "meters":
                 rows[-1] = (name, "list[MeterView]", rows[-1][2])
     rows.append(("train_loss", "float | None", "Training loss of the newest step: its mean over the cores."))
+    rows.append(("verdicts", "list[Verdict]", "What slows the run down, worst first; see `tputui doctor RUN`."))
     parts = [HEAD + "".join(map(_row, rows)), "## Its parts\n"]
     parts += [_table(kind) for kind in _parts()]
     return "\n".join(parts)
@@ -168,6 +170,7 @@ def _parts() -> list[type[msgspec.Struct]]:
     for name, hint in get_type_hints(Snapshot).items():
         if name in Snapshot.__struct_fields__ and name not in NOT_SHOWN:
             visit(hint)
+    visit(Verdict)
     return list(found)
 
 

@@ -1,4 +1,4 @@
-"""`tputui doctor`: checks whether this machine can train, and what to type next.
+"""`tputui doctor`: checks whether this machine can train, and what to type next; with a run, why it is slow.
 
 Finds and ends orphans: training processes of this user whose supervisor is gone and that still use a device. A process
 is ended only if its owner, its command line and the journal of its run (pid and start time) all identify it, and only
@@ -19,26 +19,41 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from tputui import __version__, environment
 from tputui import formatting as fmt
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import narrate, say, say_json
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.foreign_logs import chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.verdict import found
 from tputui.environment import version_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
+from tputui.session import session
 from tputui.telemetry import rundir
+from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.merge import head_of
 from tputui.telemetry.rank_environment import environ_of
 from tputui.telemetry.rundir import ProcessId
+from tputui.text import verdict_lines
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
-DESCRIPTION = """Prints one line per finding: ok, warn or bad, the subject, what was found and the command to type
-next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips and the processes that use them, disk and
-terminal. Opens no device and imports no torch. With --json one object. If a training process of yours still uses a
-TPU although the supervisor of its run is gone, doctor offers to end it in a terminal; --end-stale ends it without
-asking. It is first requested to save and stop. No other process is ever ended."""
-EXIT_CODES = exit_codes(DONE="training can start, possibly with warnings", DAMAGED="training cannot start")
+DESCRIPTION = """With RUN, prints what slows that run down: the line of code, the time lost, the evidence and the fix.
+Without RUN, checks this machine: prints one line per finding: ok, warn or bad, the subject, what was found and the
+command to type next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips and the processes that use them,
+disk and terminal. Opens no device and imports no torch. With --json one object. If a training process of yours still
+uses a TPU although the supervisor of its run is gone, doctor offers to end it in a terminal; --end-stale ends it
+without asking. It is first requested to save and stop. No other process is ever ended."""
+EXIT_CODES = exit_codes(
+    DONE="training can start, possibly with warnings; with RUN: nothing was found that slows it down",
+    DAMAGED="training cannot start; with RUN: something was found",
+    USAGE="no such run",
+)
+RUN_HELP = "run to diagnose, by name or directory, or a log by path (default: check this machine)"
 
 Level = Literal["ok", "warn", "bad"]
 FREE_BYTES_WARN = 2 << 30
@@ -63,11 +78,14 @@ class Finding(NamedTuple):
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
+    parser.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
     parser.add_option("--json", action="store_true", help="print one JSON object")
     parser.add_option("--end-stale", action="store_true", help="end your training processes whose supervisor is gone")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
+    if args.run is not None:
+        return _diagnose(args)
     if args.end_stale:
         _end_stale(ask=False)
     findings = list(find(parent_of(args), environment.ROOT))
@@ -81,6 +99,26 @@ def run(args: argparse.Namespace) -> ExitCode:
         if not args.end_stale and sys.stdin.isatty() and sys.stdout.isatty() and _end_stale(ask=True):
             findings = list(find(parent_of(args), environment.ROOT))
     return ExitCode.DAMAGED if _is_bad(findings) else ExitCode.DONE
+
+
+def _diagnose(args: argparse.Namespace) -> ExitCode:
+    """Prints why a run is slow."""
+    if args.end_stale:
+        raise CommandError(ExitCode.USAGE, "doctor: --end-stale checks this machine and takes no RUN")
+    snapshot = session.load(chosen_run_or_log(args))
+    verdicts = diagnose(snapshot)
+    findings = found(verdicts)
+    if args.json:
+        fields = {"run": snapshot.run, "dir": snapshot.dir, "verdicts": msgspec.to_builtins(list(verdicts))}
+        say_json(spell_non_finite(fields), indent=2)
+    else:
+        wall = fmt.duration(Facts.of(snapshot).wall_s)
+        steps = fmt.counted(snapshot.steps, "step")
+        number = fmt.counted(len(findings), "finding") if findings else "no findings"
+        say(inert(f"{snapshot.run}: {number} in {wall} and {steps}"))
+        for line in verdict_lines.blocks(verdicts):
+            say(inert(line))
+    return ExitCode.DAMAGED if findings else ExitCode.DONE
 
 
 def _is_bad(findings: list[Finding]) -> bool:

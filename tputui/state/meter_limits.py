@@ -11,6 +11,8 @@ from tputui.telemetry import events as ev
 
 MeterT = TypeVar("MeterT", ev.MeterReading, float)
 
+BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})
+"""Events whose size is limited before they are stored."""
 METERS_MAX = 256
 """Per report; thousands of meters would block every view."""
 SECONDS_MAX = 1e9

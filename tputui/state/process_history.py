@@ -19,7 +19,7 @@ from tputui.state.state_struct import (
     join_pairs,
     last_of,
 )
-from tputui.telemetry.events import HostSampled, MemorySampled, ProgressReported, XlaMetricsRead
+from tputui.telemetry.events import HostSampled, MemorySampled, ProcessSample, ProgressReported, XlaMetricsRead
 
 ReadingT = TypeVar("ReadingT", "XlaCounters", "MemorySample")
 
@@ -253,6 +253,11 @@ class MemoryHistory(StateStruct):
             self.count += 1
             rss_bytes = sum(process.rss_bytes for process in event.processes)
             self.samples.add(MemorySample(event.t, None, event.memory_used_bytes, rss_bytes), MemorySample.join)
+
+
+def has_worker(processes: list[ProcessSample]) -> bool:
+    """Whether one of the processes is a training process that still has memory."""
+    return any(process.role != "supervisor" and process.rss_bytes > 0 for process in processes)
 
 
 def combined_memory(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:

@@ -16,8 +16,9 @@ import msgspec
 from tputui import formatting as fmt
 from tputui.state import meter_limits
 from tputui.state.chart_data import EpochStart, MeterPoint
+from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
-from tputui.state.process_history import MemoryHistory, Pace, XlaHistory
+from tputui.state.process_history import MemoryHistory, Pace, XlaHistory, has_worker
 from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
@@ -123,6 +124,7 @@ class ProcessState(StateStruct):
     """Heartbeat before it reported its own stacks."""
     training_ended: ev.TrainingEnded | None = None
     run_ended: ev.RunEnded | None = None
+    evidence: ProcessEvidence = msgspec.field(default_factory=ProcessEvidence)
     unknown: Annotated[dict[str, Count], msgspec.Meta(max_length=UNKNOWN_KINDS_MAX)] = msgspec.field(
         default_factory=dict
     )
@@ -179,7 +181,7 @@ class ProcessState(StateStruct):
         kind = type(event)
         handler, write = _HANDLERS.get(kind), LOGGED.get(kind)
         if handler is not None:
-            if kind in _BOUNDED:
+            if kind in meter_limits.BOUNDED:
                 event = self._bounded(event)
             handler(self, event)
         elif kind in _NEWEST:
@@ -252,6 +254,7 @@ class ProcessState(StateStruct):
 
     def _heartbeat_sent(self, event: ev.HeartbeatSent) -> None:
         before, self.beat = self.beat, event
+        self.evidence.add_beat(before, event)
         if before is not None and before.phase == "saving" and event.phase != "saving":
             self._saved_from(before.t - before.phase_s, event.t)
         if event.phase not in _STEPPING_OR_SAVING or before is None or event.step > before.step:
@@ -330,8 +333,14 @@ class ProcessState(StateStruct):
             if math.isfinite(took):
                 self.longest_compile_s = max(self.longest_compile_s, took)
         self.log.marks.add_compiles(self.xla, event, self.steps_done)
+        self.evidence.add_counters(self.xla, event)
         self.xla = event
         self.xla_history.add(event, self.steps_done)
+
+    def _observed(self, event: Observed) -> None:
+        epoch = self.epoch_started.epoch if self.epoch_started is not None else 0
+        if not self.evidence.add(event, self.steps_done, epoch):
+            self.num_senseless += 1
 
     def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
         self.predicted = event.core
@@ -343,7 +352,7 @@ class ProcessState(StateStruct):
     def _host_sampled(self, event: ev.HostSampled) -> None:
         self.host = event
         self.usage.add_host(event)
-        if _has_worker(event.processes) or not _has_worker(self.processes):
+        if has_worker(event.processes) or not has_worker(self.processes):
             self.processes = event.processes
 
     def _example_skipped(self, event: ev.ExampleSkipped) -> None:
@@ -359,17 +368,14 @@ class ProcessState(StateStruct):
         self.checkpoints.pop(event.path, None)
         self.dropped_checkpoints[event.path] = event
 
-    def _request_seen(self, event: ev.RequestSeen) -> None:
-        self._receipts(event.request).seen = event
-
-    def _request_applied(self, event: ev.RequestApplied) -> None:
-        self._receipts(event.request).applied = event
-
-    def _request_refused(self, event: ev.RequestRefused) -> None:
-        self._receipts(event.request).refused = event
-
-    def _receipts(self, request: str) -> Receipts:
-        return self.receipts.setdefault(request, Receipts())
+    def _answered(self, event: ev.RequestSeen | ev.RequestApplied | ev.RequestRefused) -> None:
+        receipts = self.receipts.setdefault(event.request, Receipts())
+        if isinstance(event, ev.RequestSeen):
+            receipts.seen = event
+        elif isinstance(event, ev.RequestApplied):
+            receipts.applied = event
+        else:
+            receipts.refused = event
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:
         self.failure = self.failure or event
@@ -395,14 +401,6 @@ class ProcessState(StateStruct):
         """The end event, at the newest time if its own is invalid: views compute durations up to it."""
         return event if math.isfinite(event.t) else msgspec.structs.replace(event, t=self.newest_t or 0.0)
 
-
-def _has_worker(processes: list[ev.ProcessSample]) -> bool:
-    """Whether one of the processes is a training process that still has memory."""
-    return any(process.role != "supervisor" and process.rss_bytes > 0 for process in processes)
-
-
-_BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})
-"""Events whose size is limited before they are stored."""
 
 _NEWEST: dict[type[ev.Event], str] = {
     ev.RunStarted: "run_started",
@@ -433,14 +431,15 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.HostSampled: ProcessState._host_sampled,
     ev.CheckpointSaved: ProcessState._checkpoint_saved,
     ev.CheckpointDropped: ProcessState._checkpoint_dropped,
-    ev.RequestSeen: ProcessState._request_seen,
-    ev.RequestApplied: ProcessState._request_applied,
-    ev.RequestRefused: ProcessState._request_refused,
+    ev.RequestSeen: ProcessState._answered,
+    ev.RequestApplied: ProcessState._answered,
+    ev.RequestRefused: ProcessState._answered,
     ev.FailureRaised: ProcessState._failure_raised,
     ev.RankExited: ProcessState._rank_exited,
     ev.StacksTaken: ProcessState._stacks_taken,
     ev.TrainingEnded: ProcessState._training_ended,
     ev.RunEnded: ProcessState._run_ended,
+    **dict.fromkeys(OBSERVED, ProcessState._observed),
 }
 
 

@@ -26,6 +26,7 @@ from tputui.state.chart_data import (
     ThroughputView,
     XlaPoint,
 )
+from tputui.state.evidence import EvidenceView
 from tputui.state.run_details import RunDetails
 from tputui.state.stacks_view import StacksView
 from tputui.telemetry import events as ev
@@ -419,6 +420,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     logged: list[LoggedView] = []
     alerts: list[AlertView] = []
     """The newest ones, oldest first."""
+    evidence: EvidenceView = EvidenceView()
+    """What was observed of compilations, reads, fallbacks and input; `tputui.diagnosis` derives verdicts from it."""
 
     @property
     def newest_loss(self) -> float | None:

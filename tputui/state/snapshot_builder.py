@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.state import core_views, history, process_stacks, root_cause, timeline
+from tputui.state import core_views, evidence, history, process_stacks, root_cause, timeline
 from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
@@ -140,6 +140,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         details=_details(state, context.details),
         logged=history.logged(state),
         alerts=timeline.alerts(state),
+        evidence=evidence_of(state),
     )
 
 
@@ -330,6 +331,13 @@ def _steps(counters: list[StepPrograms]) -> StepPrograms:
         expected_executes=sum(one.expected_executes for one in counters),
         scalar_reads=sum(one.scalar_reads for one in counters),
     )
+
+
+def evidence_of(state: RunState) -> evidence.EvidenceView:
+    """The evidence of all training processes."""
+    trainers = [*state.workers, *state.ranks]
+    key = tuple((one.name, one.evidence.revision, one.evidence.num_beats) for one in trainers)
+    return state.memoized("evidence", key, lambda: evidence.combined(one.evidence for one in trainers))
 
 
 def memory_of(state: RunState) -> MemoryView:

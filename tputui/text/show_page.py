@@ -13,12 +13,14 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.config_diff import config_lines
+from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.verdict import found
 from tputui.state import root_cause
 from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.logged_values import CONSOLE
-from tputui.text import phrases, show_cores
+from tputui.text import phrases, show_cores, verdict_lines
 from tputui.text.loss_chart import loss_chart
 from tputui.text.phrases import row as _row
 
@@ -35,7 +37,7 @@ EPOCHS_SHOWN = 5
 """Newest epochs in that table, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
-NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history", "xla_history")
+NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history", "xla_history", "evidence")
 """Fields for drawing, which scripts do not need."""
 
 
@@ -51,6 +53,7 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
     fields["meters"] = [_meter(view) for view in snapshot.meters]
     fields["train_loss"] = snapshot.newest_loss
+    fields["verdicts"] = msgspec.to_builtins(list(diagnose(snapshot)))
     if not whole:
         for name in NOT_SHOWN:
             del fields[name]
@@ -103,6 +106,7 @@ def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW) -> str:
         *([_metric_table(snapshot), _epoch_table(snapshot)] if is_short else []),
         _epochs(snapshot, None if num_epochs == FEW else num_epochs) if not is_short else [],
         _machine(snapshot),
+        [_row("diagnosis", verdict_lines.line(verdict)) for verdict in found(diagnose(snapshot))],
         _kept(snapshot),
         _wrong(snapshot),
     ]

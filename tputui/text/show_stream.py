@@ -26,8 +26,8 @@ NEWEST_MAX = {
 """Lists of which a line has only the newest entries."""
 FIRST_ONLY = ("config", "details")
 """Keys of the first line only; their values do not change."""
-AGES = ("now", "phase_s", "eta_s", "newest_fact", "memory", "throughput")
-"""Keys whose changes alone print no line: ages, and samples that are taken every second."""
+AGES = ("now", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdicts")
+"""Keys whose changes alone print no line: ages, samples that are taken every second, and shares of the time so far."""
 
 
 def stream_object(snapshot: Snapshot, *, is_first: bool) -> dict[str, Any]:

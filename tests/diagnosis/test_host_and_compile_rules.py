@@ -1,0 +1,158 @@
+"""Recompilations, reads and fallbacks: found with their line and cost, and not found just below the thresholds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.diagnosis.runs import (
+    STEP_S,
+    STEPS,
+    WALL_S,
+    by_rule,
+    change,
+    compiled,
+    counters,
+    fell_back,
+    frame,
+    synced,
+    verdicts,
+    window,
+)
+from tputui.diagnosis.verdict import RuleName, Verdict, found
+from tputui.telemetry import events as ev
+
+
+def one(rule: RuleName, *events: ev.Event, **options: int) -> Verdict:
+    (verdict,) = by_rule(verdicts(*events, **options), rule)
+    return verdict
+
+
+def test_a_healthy_run_has_no_verdict() -> None:
+    healthy = verdicts(compiled(1, warm_up=True), compiled(2, warm_up=True), counters(), window())
+    assert found(healthy) == ()
+    assert found(verdicts()) == ()
+
+
+def test_a_recompile_names_line_change_and_seconds() -> None:
+    verdict = one("recompile", compiled(30, 2.0, changed_inputs=change("f32[8,28]", "f32[7,28]")))
+    assert (verdict.where, verdict.lost_s, verdict.share) == ("train.py:41", 2.0, 2.0 / WALL_S)
+    assert verdict.text == "`step` compiles again once after warm-up: input x f32[8,28] -> f32[7,28]"
+    assert "drop_last" in verdict.fix
+    assert verdict.speedup == pytest.approx(WALL_S / (WALL_S - 2.0))
+
+
+def test_programs_of_the_compile_cache_are_not_recompiles() -> None:
+    assert found(verdicts(compiled(30, 0.01, cached=True))) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "advice"),
+    [
+        ("f32[8,28]", "f32[8,31]", "buckets"),
+        ("f32[8]", "bf16[8]", "one type"),
+        ("0.1", "0.05", "as a tensor"),
+        ("", "f32[8]", "the same inputs"),
+    ],
+)
+def test_the_fix_follows_from_what_changed(before: str, now: str, advice: str) -> None:
+    assert advice in one("recompile", compiled(30, changed_inputs=change(before, now))).fix
+
+
+def test_storm_and_epochs_are_told_apart() -> None:
+    storm = one("recompile", *(compiled(step) for step in range(20, 60, 4)))
+    assert "10 times after warm-up, a storm (every 4 steps)" in storm.text
+    started = [ev.EpochStarted(t=10.0, epoch=epoch, first_step=10 * epoch) for epoch in range(1, 7)]
+    each_epoch = [event for begun in started for event in (begun, compiled(begun.first_step))]
+    assert "6 times after warm-up, once per epoch" in one("recompile", *each_epoch).text
+    few = one("recompile", compiled(20), compiled(50), compiled(90))
+    assert few.text == "`step` compiles again 3 times after warm-up"
+
+
+def test_a_graph_that_grows_lacks_a_sync() -> None:
+    programs = [
+        ev.ProgramObserved(t=step, runtime="torch_xla", program=f"p{step}", inputs=None, matmuls=None,
+                           num_operations=100 * step, flops=None)
+        for step in range(1, 6)
+    ]  # fmt: skip
+    reads = [compiled(step, cause="value_read") for step in range(20, 30)]
+    assert "torch_xla.sync()" in one("recompile", *reads, *programs).fix
+    assert "after the sync" in one("recompile", *reads, *programs[:3]).fix
+
+
+def test_without_events_the_counters_count() -> None:
+    verdict = one("recompile", counters(t=1.0), counters(recompiles=3))
+    assert (verdict.where, verdict.lost_s) == (None, 3.0)
+    assert verdict.line_reason == "only the runtime's counters were recorded"
+
+
+def test_a_read_in_every_step_costs_the_overlap() -> None:
+    verdict = one("sync", synced(waited_s=0.6), window())
+    # Waiting 60 ms of 100: the other 40 ms of host work would overlap. Ten reports read once each.
+    assert verdict.lost_s == pytest.approx(0.04 * STEPS - 10 * 0.06)
+    assert (verdict.where, verdict.text) == ("train.py:57", "`.item()` waits for the device in every step")
+    assert verdict.lost_s is not None
+    assert verdict.lost_s < 0.6 / 10 * STEPS
+
+
+def test_two_lines_share_the_loss() -> None:
+    both = by_rule(verdicts(synced(waited_s=0.4), synced(waited_s=0.2, user_frame=frame(60)), window()), "sync")
+    assert [one.where for one in both] == ["train.py:57", "train.py:60"]
+    assert sum(one.lost_s or 0.0 for one in both) <= STEP_S * STEPS / 2
+    assert (both[0].lost_s or 0.0) == pytest.approx(2 * (both[1].lost_s or 0.0))
+
+
+def test_counters_bound_the_reads_of_the_whole_run() -> None:
+    everywhere = one("sync", synced(), window(), counters(reads=STEPS)).lost_s
+    assert found(verdicts(synced(), window(), counters(reads=STEPS // 10))) == ()
+    assert everywhere is not None
+    assert everywhere > 0
+
+
+def test_a_rare_or_cheap_read_is_no_finding() -> None:
+    assert found(verdicts(synced(count=1, waited_s=0.01), window())) == ()
+    assert found(verdicts(synced(waited_s=0.003), window())) == ()
+
+
+def test_few_observed_steps_are_not_enough() -> None:
+    early = verdicts(synced(count=3, steps=3), window(steps=3))
+    assert found(early) == ()
+    assert by_rule(early, "sync", "not enough data yet")
+
+
+def test_reads_are_counted_without_lines() -> None:
+    assert one("sync", counters(reads=STEPS)).line_reason
+    assert found(verdicts(counters(reads=STEPS // 3))) == ()
+
+
+def test_a_fallback_names_operator_line_and_replacement() -> None:
+    verdict = one("fallback", fell_back(), window(), counters(fallbacks={"aten::nonzero": 200}))
+    assert verdict.where == "train.py:63"
+    assert verdict.lost_s == pytest.approx(200 * 0.02)
+    assert "torch.where" in verdict.fix
+    assert "20 transfers" in "; ".join(verdict.evidence)
+
+
+def test_a_single_cheap_fallback_is_no_finding() -> None:
+    once = counters(fallbacks={"aten::nonzero": 1, "aten::_local_scalar_dense": 500})
+    assert found(verdicts(once)) == ()
+    assert found(verdicts(fell_back(count=1, seconds=0.001, steps=50), window(50), once)) == ()
+
+
+def test_counters_alone_find_a_frequent_fallback() -> None:
+    verdict = one("fallback", counters(fallbacks={"aten::median": STEPS}))
+    assert (verdict.where, verdict.lost_s) == (None, None)
+    assert "sort" in verdict.fix
+
+
+def test_extra_executions_need_enough_steps() -> None:
+    assert one("extra_execution", counters(executes=3 * STEPS)).text == "a step runs 3 programs in place of 1"
+    assert found(verdicts(counters(executes=STEPS + 2))) == ()
+    few = ev.StepPrograms(steps=5, executes=15, expected_executes=5, scalar_reads=0)
+    assert found(verdicts(counters(steps=few))) == ()
+
+
+def test_the_greatest_loss_comes_first() -> None:
+    ordered = found(verdicts(compiled(30, 1.0), compiled(40, 6.0, user_frame=frame(9)), synced(waited_s=0.6), window()))
+    losses = [verdict.lost_s or 0.0 for verdict in ordered]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 3

@@ -1,0 +1,179 @@
+"""Rules about programs: compilations after warm-up, and steps that run more programs than they need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tputui import formatting as fmt
+from tputui.diagnosis.facts import STEPS_MIN, Facts, speedup_of
+from tputui.diagnosis.verdict import Verdict
+from tputui.state.evidence_groups import CompileGroup
+from tputui.telemetry.events import ChangedInput, ProgramObserved
+
+STORM_MIN = 4
+"""Compilations of one program from which they are called a storm, unless they come once or twice per epoch: as many
+as `torch._dynamo.config.recompile_limit` (8) and warm-up (2 to 4) leave room for."""
+PER_EPOCH_MAX = 2
+"""Compilations per epoch that the end of an epoch explains: its last batch, and the evaluation."""
+GROWING_MIN = 3
+"""Programs in a row with more operations each, from which the graph grows with every step."""
+TINY_OPERATIONS = 20
+"""Operations of a program below which starting it costs more than running it. A training step of a linear layer with
+SGD has about 40."""
+TINY_EXECUTES = 3
+"""Programs per step that are worth joining, if most of them are tiny."""
+_SPEC = re.compile(r"([a-z]+[0-9a-z]*)\[([0-9,]*)\]")
+_CAUSES = {
+    "sync": "at an explicit sync",
+    "step_end": "at the end of a step, in the loader",
+    "value_read": "because a value was read before the sync",
+    "call": "at a call with inputs that it was not compiled for",
+    "unknown": "for an unknown cause",
+}
+
+
+def recompiles(facts: Facts) -> Iterator[Verdict]:
+    """Compilations after warm-up, by line."""
+    late = [group for group in facts.evidence.compiles if not group.warm_up and group.count > group.num_cached]
+    if not late:
+        yield from _counted_only(facts)
+        return
+    for group in late:
+        lost_s = _seconds(group)
+        program = f"`{group.program}`" if group.program else "a program"
+        times = "once" if group.count == 1 else f"{fmt.count(group.count)} times"
+        kind = _kind(group)
+        change = f": {_change(group.changes[0])}" if group.changes else ""
+        yield facts.verdict(
+            "recompile",
+            f"{program} compiles again {times} after warm-up{kind and f', {kind}'}{change}",
+            line=group.line,
+            lost_s=lost_s,
+            evidence=list(_evidence(group)),
+            fix=_fix(group, facts.evidence.programs),
+            speedup=speedup_of(lost_s, facts.wall_s) if lost_s is not None else None,
+        )
+
+
+def _counted_only(facts: Facts) -> Iterator[Verdict]:
+    """The verdict of a run whose counters show compilations, but that has no event about them."""
+    xla, evidence = facts.snapshot.xla, facts.evidence
+    count = max(evidence.late_compiles, xla.recompiles if xla is not None else 0)
+    if count == 0:
+        if xla is None and not evidence.compiles:
+            text = "this run records no compilations"
+            yield Verdict(rule="recompile", status="not available", text=text)
+        return
+    lost_s = evidence.late_compile_s or None
+    times = "once" if count == 1 else f"{fmt.count(count)} times"
+    yield facts.verdict(
+        "recompile",
+        f"the runtime compiles again {times} after warm-up",
+        lost_s=lost_s,
+        line_reason="only the runtime's counters were recorded",
+        evidence=[f"recompiles {fmt.count(count)} by the runtime's counters"],
+        fix="keep the shapes and types of all inputs constant: drop or pad the last batch, pad texts to fixed lengths",
+        speedup=speedup_of(lost_s, facts.wall_s) if lost_s is not None else None,
+    )
+
+
+def _seconds(group: CompileGroup) -> float | None:
+    """Time inside the compiler; those without a time are assumed to take as long as the others."""
+    return group.seconds * group.count / group.num_timed if group.num_timed else None
+
+
+def _kind(group: CompileGroup) -> str:
+    """`once per epoch`, or `a storm`; empty for a few."""
+    if group.num_epochs > 1 and group.count <= PER_EPOCH_MAX * group.num_epochs:
+        return "once per epoch" if group.count == group.num_epochs else "in every epoch"
+    if group.count < STORM_MIN:
+        return ""
+    every = (group.last_step - group.first_step + 1) / group.count
+    return f"a storm (every {every:.0f} steps)" if every >= 1.5 else "a storm (in every step)"
+
+
+def _evidence(group: CompileGroup) -> Iterator[str]:
+    yield f"compiled {_CAUSES[group.cause]}"
+    if group.first_step == group.last_step:
+        yield f"in step {fmt.count(group.first_step)}"
+    else:
+        epochs = f", in {group.num_epochs} epochs" if group.num_epochs > 1 else ""
+        yield f"in steps {fmt.count(group.first_step)} to {fmt.count(group.last_step)}{epochs}"
+    if group.num_timed:
+        each = fmt.duration(group.seconds / group.num_timed)
+        rest = f" ({group.num_timed} of {group.count} timed)" if group.num_timed < group.count else ""
+        yield f"{each} in the compiler each{rest}"
+    if group.num_cached:
+        yield f"{group.num_cached} of them came from the compile cache"
+    yield from (_change(change) for change in (group.changes or [])[1:])
+    if group.changes is None:
+        yield "the inputs were not compared"
+    elif not group.changes:
+        yield "no input differs in type or shape"
+
+
+def _change(change: ChangedInput) -> str:
+    name = f"input {change.name}" if change.name else "an input"
+    if not change.before:
+        return f"{name} is new: {change.now}"
+    return f"{name} {change.before} -> {change.now}" if change.now else f"{name} is gone: {change.before}"
+
+
+def _fix(group: CompileGroup, programs: Sequence[ProgramObserved]) -> str:
+    """The advice for the newest changed input, or for the cause."""
+    if group.cause == "value_read" and group.count >= STORM_MIN and _grows(programs):
+        return "end every step with torch_xla.sync(): without it, each graph contains all steps before"
+    change = group.changes[0] if group.changes else None
+    if change is None:
+        if group.cause == "value_read":
+            return "read the value after the sync, or keep it on the device (torch.where in place of if)"
+        return "keep the shapes and types of all inputs constant, and pass changing numbers as tensors"
+    if not change.before or not change.now:
+        return "give the step the same inputs every time: create optimizer state and optional inputs before warm-up"
+    before, now = _SPEC.fullmatch(change.before), _SPEC.fullmatch(change.now)
+    if before is None or now is None:
+        return "pass the changing number as a tensor on the device: as a constant it is part of the program"
+    if before[1] != now[1]:
+        return f"use one type for {change.name or 'the input'}: cast it before the step"
+    old, new = before[2].split(","), now[2].split(",")
+    if len(old) == len(new) and old[1:] == new[1:]:
+        return "use batches of one size: drop_last=True in training, padding and a mask in evaluation"
+    return "pad to a few fixed lengths (buckets), so that each shape compiles once"
+
+
+def _grows(programs: Sequence[ProgramObserved]) -> bool:
+    sizes = [program.num_operations for program in sorted(programs, key=lambda one: one.t)]
+    known = [size for size in sizes if size is not None][-GROWING_MIN - 1 :]
+    return len(known) > GROWING_MIN and all(left < right for left, right in pairwise(known))
+
+
+def extra_executions(facts: Facts) -> Iterator[Verdict]:
+    """Steps that execute more programs than they need."""
+    xla = facts.snapshot.xla
+    if xla is None or xla.steps is None:
+        return
+    if xla.steps.steps < STEPS_MIN:
+        if facts.is_early and xla.has_extra_executes:
+            yield facts.too_early("extra_execution")
+        return
+    executes, expected = xla.executes_a_step, xla.expected_a_step
+    if not xla.has_extra_executes or executes is None or expected is None:
+        return
+    sizes = [program.num_operations for program in facts.evidence.programs if program.num_operations is not None]
+    tiny = [size for size in sizes if size < TINY_OPERATIONS]
+    evidence = [f"{executes:.3g} programs per step in place of {expected:.3g}, over {fmt.count(xla.steps.steps)} steps"]
+    text = f"a step runs {executes:.3g} programs in place of {expected:.3g}"
+    if executes >= TINY_EXECUTES and len(tiny) * 2 > len(sizes):
+        text += f", most of them tiny (fewer than {TINY_OPERATIONS} operations)"
+        evidence.append(f"{len(tiny)} of {len(sizes)} programs have fewer than {TINY_OPERATIONS} operations")
+    has_reads = any(group.compiled for group in facts.evidence.syncs)
+    yield facts.verdict(
+        "extra_execution",
+        text,
+        line_reason="the runtime counts executions, but not their lines",
+        evidence=evidence,
+        fix="read values after torch_xla.sync(), and call it exactly once per step",
+        overlap="the reads that run a part of the step" if has_reads else None,
+    )

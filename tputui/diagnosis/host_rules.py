@@ -1,0 +1,198 @@
+"""Rules about the host: lines that wait for the device, and operations that run on the host CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tputui import formatting as fmt
+from tputui.diagnosis.facts import Facts, speedup_of
+from tputui.diagnosis.replacements import replacement
+from tputui.diagnosis.verdict import Verdict
+from tputui.state.evidence_groups import FallbackGroup, SyncGroup
+
+WINDOW_STEPS_MIN = 4
+"""Observed steps that rates per step need."""
+SYNC_EVERY_STEPS = 2
+"""A line that reads at least once in so many steps is a finding even if it costs little ..."""
+SYNC_SHARE_MIN = 0.01
+"""... but at least this share of the wall time; ..."""
+SYNC_SHARE = 0.05
+"""... and a rarer read from this share on: XProf's advice names debug printing from 5 % of a step."""
+READS_A_STEP_MIN = 0.5
+"""Scalars read per step from which the counters alone are a finding."""
+FALLBACK_SHARE = 0.01
+"""A fallback is a finding from this share of the wall time ..."""
+FALLBACKS_MIN = 3
+FALLBACK_EVERY_STEPS = 100
+"""... or if it came at least `FALLBACKS_MIN` times, and once in so many steps."""
+NOT_FALLBACKS = frozenset({"_local_scalar_dense"})
+"""Operators that torch_xla counts as fallbacks although they only read a scalar."""
+
+
+def syncs(facts: Facts) -> Iterator[Verdict]:
+    """Lines that read values from the device, by seconds lost."""
+    groups = facts.evidence.syncs
+    steps = _window_steps(facts, groups)
+    if not groups:
+        yield from _reads_counted_only(facts)
+        return
+    if steps < WINDOW_STEPS_MIN:
+        text = f"{steps} of the {WINDOW_STEPS_MIN} observed steps that it needs"
+        yield Verdict(rule="sync", status="not enough data yet", text=text)
+        return
+    waited_a_step = sum(group.waited_s for group in groups) / steps
+    # A step that waits takes host time plus waiting time; one that does not takes the longer of both.
+    host_s = max(0.0, _steady_step_s(facts, steps) - waited_a_step)
+    lost_a_step = min(host_s, waited_a_step)
+    scale = _scale(facts, groups, steps)
+    one_a_report = _reports(facts) * waited_a_step * steps / sum(group.count for group in groups)
+    all_lost_s = max(0.0, lost_a_step * facts.steps * scale - one_a_report)
+    for group in groups:
+        part = group.waited_s / (waited_a_step * steps) if waited_a_step > 0 else 1 / len(groups)
+        verdict = _sync(facts, group, steps, all_lost_s * part)
+        if verdict is not None:
+            yield verdict
+
+
+def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float) -> Verdict | None:
+    lost_s = min(lost_s, facts.wall_s)
+    share = lost_s / facts.wall_s if facts.wall_s > 0 else 0.0
+    per_step = group.count / steps
+    is_frequent = per_step * SYNC_EVERY_STEPS >= 1 and share >= SYNC_SHARE_MIN
+    if not is_frequent and share < SYNC_SHARE:
+        return None
+    often = f"{per_step:.3g} times per step" if per_step >= 1 else f"every {1 / per_step:.3g} steps"
+    often = "in every step" if abs(per_step - 1) < 0.05 else often
+    each_s = group.waited_s / group.count
+    evidence = [
+        f"{fmt.count(group.count)} reads in {fmt.count(steps)} observed steps, {fmt.duration(each_s)} waited in each",
+        "the loss is the host time that the waiting keeps from overlapping with the device, "
+        "without one read per report",
+    ]
+    if group.compiled:
+        evidence.append(f"{fmt.count(group.compiled)} of them made the runtime run a part of the step by itself")
+    same = any(one.line == group.line and not one.warm_up for one in facts.evidence.compiles)
+    return facts.verdict(
+        "sync",
+        f"{_code(group.operation)} waits for the device {often}",
+        line=group.line,
+        lost_s=lost_s,
+        evidence=evidence,
+        fix="keep the values on the device and read them once per report, after the next step was dispatched",
+        speedup=speedup_of(lost_s, facts.steady_s),
+        overlap="the recompiles at the same line" if same else None,
+    )
+
+
+def _reads_counted_only(facts: Facts) -> Iterator[Verdict]:
+    """The verdict of a run whose counters show reads, but that has no event about their lines."""
+    xla = facts.snapshot.xla
+    if xla is None or xla.steps is None:
+        if not facts.evidence.windows:
+            text = "this run does not record which values were read"
+            yield Verdict(rule="sync", status="not available", text=text)
+        return
+    reads = xla.reads_a_step
+    if reads is None or reads < READS_A_STEP_MIN:
+        return
+    if facts.is_early:
+        yield facts.too_early("sync")
+        return
+    yield facts.verdict(
+        "sync",
+        f"{reads:.3g} scalars are read from the device per step",
+        line_reason="only the runtime's counters were recorded",
+        evidence=[f"{fmt.count(xla.steps.scalar_reads)} scalars in {fmt.count(xla.steps.steps)} steps after warm-up"],
+        fix="keep the values on the device and read them once per report, after the next step was dispatched",
+    )
+
+
+def _window_steps(facts: Facts, groups: list[SyncGroup] | list[FallbackGroup]) -> int:
+    """Steps that were observed: those of all windows, or as many as a line was seen in."""
+    runtimes = {group.runtime for group in groups}
+    windows = sum(window.steps for window in facts.evidence.windows if window.runtime in runtimes)
+    return max([windows, *(group.steps for group in groups)])
+
+
+def _steady_step_s(facts: Facts, steps: int) -> float:
+    """Wall time of a step without the hooks; with them if that is all that is known."""
+    steady = [window.steady_step_s for window in facts.evidence.windows if window.steady_step_s]
+    if steady:
+        return max(steady)
+    if facts.step_s is not None:
+        return facts.step_s
+    return max((group.window_s / group.steps for group in facts.evidence.syncs if group.steps), default=0.0)
+
+
+def _scale(facts: Facts, groups: list[SyncGroup], steps: int) -> float:
+    """Reads per step over the whole run by the counters, divided by those in the windows; 1 without counters."""
+    xla, in_windows = facts.snapshot.xla, sum(group.count for group in groups) / steps
+    reads = xla.reads_a_step if xla is not None else None
+    if reads is None or xla is None or xla.scalar_reads == 0 or in_windows == 0:
+        return 1.0
+    return min(1.0, reads / in_windows)
+
+
+def _reports(facts: Facts) -> int:
+    throughput = facts.snapshot.throughput
+    return throughput.num_reports if throughput is not None else 0
+
+
+def fallbacks(facts: Facts) -> Iterator[Verdict]:
+    """Operations that ran on the host CPU, by seconds lost."""
+    xla = facts.snapshot.xla
+    totals = {_bare(name): count for name, count in xla.fallbacks.items()} if xla is not None else {}
+    groups = [group for group in facts.evidence.fallbacks if _bare(group.operator) not in NOT_FALLBACKS]
+    with_line = {_bare(group.operator) for group in groups}
+    steps = _window_steps(facts, groups)
+    for group in groups:
+        same = [one for one in groups if _bare(one.operator) == _bare(group.operator)]
+        in_windows = sum(one.count for one in same)
+        rate = group.count / steps if steps else 0.0
+        total = max(totals.get(_bare(group.operator), 0) * group.count / in_windows, rate * facts.steps, group.count)
+        lost_s = group.seconds / group.count * total if group.seconds is not None else None
+        yield from _fallback(facts, group, round(total), lost_s, steps)
+    for name, count in totals.items():
+        if name in with_line or name in NOT_FALLBACKS or not _is_frequent(facts, count):
+            continue
+        yield facts.verdict(
+            "fallback",
+            f"{name} runs on the host CPU ({fmt.count(count)} times)",
+            line_reason="only the runtime's counters were recorded",
+            evidence=[f"aten::{name} {fmt.count(count)} by the runtime's counters"],
+            fix=replacement(name),
+        )
+
+
+def _fallback(facts: Facts, group: FallbackGroup, total: int, lost_s: float | None, steps: int) -> Iterator[Verdict]:
+    lost_s = None if lost_s is None else min(lost_s, facts.wall_s)
+    is_costly = lost_s is not None and facts.wall_s > 0 and lost_s / facts.wall_s >= FALLBACK_SHARE
+    if not is_costly and not _is_frequent(facts, total):
+        return
+    evidence = [f"{fmt.count(group.count)} times in {fmt.count(steps)} observed steps"]
+    if group.transfers is not None:
+        evidence.append(f"{fmt.count(group.transfers)} transfers between device and host")
+    if group.seconds is not None:
+        evidence.append(f"{fmt.duration(group.seconds / group.count)} each, including the transfers")
+    yield facts.verdict(
+        "fallback",
+        f"{_bare(group.operator) or 'an operation'} runs on the host CPU (about {fmt.count(total)} times)",
+        line=group.line,
+        lost_s=lost_s,
+        evidence=evidence,
+        fix=replacement(_bare(group.operator)),
+        speedup=speedup_of(lost_s, facts.steady_s) if lost_s is not None else None,
+    )
+
+
+def _is_frequent(facts: Facts, count: int) -> bool:
+    return count >= FALLBACKS_MIN and count * FALLBACK_EVERY_STEPS >= facts.steps
+
+
+def _bare(operator: str) -> str:
+    """`nonzero` of `aten::nonzero.out`."""
+    return operator.rpartition("::")[2].partition(".")[0]
+
+
+def _code(operation: str) -> str:
+    return f"`{operation}`" if operation else "a read"

@@ -1,0 +1,44 @@
+"""Operations without an implementation on the device, and code that computes the same on it."""
+
+from __future__ import annotations
+
+_MASK = "multiply by the mask, or torch.where, so that the shape stays the same"
+_COUNTS = "one_hot(x, n).sum(0) with a fixed number of classes, or scatter_add into zeros(n)"
+_SORTED = "torch.sort and an index computed from the length"
+_REPLACEMENTS = {
+    "nonzero": f"{_MASK}; its result has another shape in every step",
+    "nonzero_numpy": f"{_MASK}; its result has another shape in every step",
+    "argwhere": f"{_MASK}; its result has another shape in every step",
+    "masked_select": f"{_MASK}; its result has another shape in every step",
+    "masked_scatter": _MASK,
+    "unique": f"{_COUNTS} if only the counts are needed",
+    "_unique": f"{_COUNTS} if only the counts are needed",
+    "_unique2": f"{_COUNTS} if only the counts are needed",
+    "unique_dim": f"{_COUNTS} if only the counts are needed",
+    "unique_consecutive": "compare neighbours (x[1:] != x[:-1]) and sum",
+    "bincount": _COUNTS,
+    "histc": "compute the bin of each value, ((x - low) / width).long().clamp(0, n - 1), then one_hot(...).sum(0)",
+    "histogram": "compute the bin of each value, ((x - low) / width).long().clamp(0, n - 1), then one_hot(...).sum(0)",
+    "median": f"{_SORTED}: x.sort().values[..., (n - 1) // 2]",
+    "nanmedian": _SORTED,
+    "kthvalue": "torch.topk",
+    "mode": _COUNTS,
+    "searchsorted": "(sorted[:, None] < x).sum(0) for a few boundaries",
+    "bucketize": "(boundaries[:, None] < x).sum(0)",
+    "isin": "(x[:, None] == values).any(1)",
+    "repeat_interleave": "expand and reshape with a fixed number of repetitions",
+    "multinomial": "argmax(logits + gumbel noise) for one sample",
+    "_linalg_eigh": "compute it on the host outside of the step",
+    "linalg_eig": "compute it on the host outside of the step",
+    "linalg_eigvals": "compute it on the host outside of the step",
+    "_linalg_svd": "compute it on the host outside of the step, or use torch.linalg.qr",
+    "linalg_lstsq": "solve the normal equations with torch.linalg.cholesky",
+}
+
+
+def replacement(operator: str) -> str:
+    """What to write in place of an operator, by its name without namespace."""
+    known = _REPLACEMENTS.get(operator) or _REPLACEMENTS.get(operator.rstrip("_"))
+    if known is not None:
+        return f"replace it by operations that the device has: {known}"
+    return "replace it by operations that the device has, or move it out of the step to the host, before the transfer"

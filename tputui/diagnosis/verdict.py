@@ -1,0 +1,78 @@
+"""`Verdict`: one thing that slows a run down, with its line, its cost, the evidence and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+RuleName = Literal[
+    "out_of_memory",
+    "memory_trend",
+    "recompile",
+    "sync",
+    "fallback",
+    "input",
+    "tracing",
+    "extra_execution",
+    "padding",
+    "batch_multiple",
+    "feature_multiple",
+    "precision",
+]
+
+VerdictStatus = Literal["found", "hint", "not enough data yet", "not available"]
+"""`found`: costs time, or ended the run. `hint`: worth a try, but its cost cannot be measured here. `not enough data
+yet`: the run is too short so far. `not available`: the run does not record the evidence; the text is the reason."""
+
+Strict = Literal["recompile", "fallback", "sync"]
+"""Rules that `tputui run --strict` accepts."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that slows a run down, or the reason why a rule has no answer."""
+
+    rule: RuleName
+    """The rule that found it."""
+    status: VerdictStatus
+    """Whether it was found."""
+    text: str
+    """What happens, in one sentence without the line."""
+    file: str | None = None
+    """Source file of the user's code; null if the line is not known."""
+    line: int | None = None
+    """Line number in it."""
+    function: str | None = None
+    """Name of the function."""
+    where: str | None = None
+    """`train.py:41`: relative to the working directory of the run if the file is in it; null if not known."""
+    line_reason: str | None = None
+    """Why the line is not known; null if it is, and if the verdict is about no line."""
+    lost_s: float | None = None
+    """Seconds of wall time lost so far, at least; null if that cannot be measured."""
+    share: float | None = None
+    """`lost_s` as a share of the wall time so far."""
+    evidence: list[str] = []
+    """What it was concluded from, a sentence each."""
+    fix: str = ""
+    """What to do, in one sentence."""
+    speedup: float | None = None
+    """Predicted factor on the pace of training if it is fixed; null if that cannot be predicted."""
+    overlap: str | None = None
+    """Which other verdict counts the same seconds; null if none does."""
+    fatal: bool = False
+    """Whether it ended the run, or will end it."""
+
+
+def found(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """The verdicts that were found, without hints and rules without an answer."""
+    return tuple(verdict for verdict in verdicts if verdict.status == "found")
+
+
+def in_order(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """What ends the run first, then by seconds lost, then those whose cost is not known, hints, and the rest."""
+    ranks: dict[VerdictStatus, int] = {"found": 0, "hint": 1, "not enough data yet": 2, "not available": 3}
+    return tuple(
+        sorted(verdicts, key=lambda one: (ranks[one.status], not one.fatal, -(one.lost_s or 0.0), one.lost_s is None))
+    )

@@ -1,0 +1,219 @@
+"""Groups of observations at one line of the user's code, and their bounds: the parts of the evidence."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from tputui.state.state_struct import Count
+from tputui.telemetry import events as ev
+from tputui.telemetry.events import INT_MAX, T_MAX
+
+CHANGES_MAX = 4
+"""Changed inputs stored for a line: those of the newest compilations."""
+_TEXT_MAX, PATH_MAX = 200, 1_000
+TOO_MANY = "too many different lines"
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=T_MAX)]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the user's code, or why it is not known."""
+
+    file: str
+    """Path of the source file; empty if the line is not known."""
+    line: int
+    """Line number; 0 if it is not known."""
+    function: str
+    """Name of the function."""
+    reason: str | None
+    """Why the line is not known; null if it is."""
+
+    @classmethod
+    def of(cls, frame: ev.CodeFrame | None, reason: str | None) -> Line:
+        """The line of a frame, with bounded texts."""
+        if frame is None or frame.line <= 0:
+            return cls(file="", line=0, function="", reason=short(reason or "not recorded"))
+        return cls(
+            file=frame.file[-PATH_MAX:], line=min(frame.line, INT_MAX), function=short(frame.function), reason=None
+        )
+
+
+class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Compilations of one program at one line, for one cause."""
+
+    runtime: ev.Runtime
+    program: str
+    cause: ev.CompileCause
+    warm_up: bool
+    line: Line
+    count: Count
+    seconds: Seconds
+    """Time inside the compiler, of the compilations whose time is known."""
+    num_timed: Count
+    """Compilations whose time is known."""
+    num_cached: Count
+    """Compilations that a persistent cache answered."""
+    first_step: Count
+    last_step: Count
+    num_epochs: Count
+    """Epochs in which it was compiled."""
+    last_epoch: Count
+    changes: list[ev.ChangedInput] | None
+    """Different changed inputs, newest first; null if they were not compared."""
+
+    @property
+    def key(self) -> object:
+        return self.runtime, self.program, self.cause, self.warm_up, self.line
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        return self.seconds, self.count
+
+    def join(self, later: Self) -> Self:
+        """Both together; `later` are compilations of the same process."""
+        newest = [*(later.changes or ()), *(change for change in self.changes or () if change not in
+                                            (later.changes or ()))][:CHANGES_MAX]  # fmt: skip
+        return replace(
+            later,
+            count=add(self.count, later.count),
+            seconds=total(self.seconds, later.seconds),
+            num_timed=add(self.num_timed, later.num_timed),
+            num_cached=add(self.num_cached, later.num_cached),
+            first_step=min(self.first_step, later.first_step),
+            last_step=max(self.last_step, later.last_step),
+            num_epochs=self.num_epochs + (later.last_epoch != self.last_epoch),
+            changes=newest if self.changes is not None or later.changes is not None else None,
+        )
+
+    def without_line(self) -> Self:
+        return replace(self, program="", cause="unknown", line=no_line(TOO_MANY))
+
+
+class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads of values from the device at one line, in the windows of observed steps."""
+
+    runtime: ev.Runtime
+    operation: str
+    line: Line
+    count: Count
+    waited_s: Seconds
+    compiled: Count
+    """Reads that made the runtime compile or run a part of the step by itself."""
+    steps: Count
+    """Steps in the windows in which the line was seen."""
+    window_s: Seconds
+
+    @property
+    def key(self) -> object:
+        return self.runtime, self.operation, self.line
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        return self.waited_s, self.count
+
+    def join(self, later: Self) -> Self:
+        return replace(
+            later,
+            count=add(self.count, later.count),
+            waited_s=total(self.waited_s, later.waited_s),
+            compiled=add(self.compiled, later.compiled),
+            steps=add(self.steps, later.steps),
+            window_s=total(self.window_s, later.window_s),
+        )
+
+    def without_line(self) -> Self:
+        return replace(self, operation="", line=no_line(TOO_MANY))
+
+
+class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Operations that ran on the host CPU at one line, in the windows of observed steps."""
+
+    runtime: ev.Runtime
+    operator: str
+    line: Line
+    count: Count
+    transfers: Count | None
+    seconds: Seconds | None
+    steps: Count
+    window_s: Seconds
+
+    @property
+    def key(self) -> object:
+        return self.runtime, self.operator, self.line
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        return self.seconds or 0.0, self.count
+
+    def join(self, later: Self) -> Self:
+        """Both together; transfers and seconds are known only if they are in both."""
+        known = self.transfers is not None and later.transfers is not None
+        timed = self.seconds is not None and later.seconds is not None
+        return replace(
+            later,
+            count=add(self.count, later.count),
+            transfers=add(self.transfers or 0, later.transfers or 0) if known else None,
+            seconds=total(self.seconds or 0.0, later.seconds or 0.0) if timed else None,
+            steps=add(self.steps, later.steps),
+            window_s=total(self.window_s, later.window_s),
+        )
+
+    def without_line(self) -> Self:
+        return replace(self, operator="", line=no_line(TOO_MANY))
+
+
+class Windows(msgspec.Struct, frozen=True, kw_only=True):
+    """The windows in which the hooks of a runtime were armed."""
+
+    runtime: ev.Runtime
+    count: Count
+    steps: Count
+    window_s: Seconds
+    steady_step_s: Seconds | None
+    """Wall time of a step without the hooks, by the newest window that has it."""
+    why: str
+    """What the counters showed before the newest window."""
+
+    @property
+    def key(self) -> object:
+        return self.runtime
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        return self.window_s, self.steps
+
+    def join(self, later: Self) -> Self:
+        return replace(
+            later,
+            count=add(self.count, later.count),
+            steps=add(self.steps, later.steps),
+            window_s=total(self.window_s, later.window_s),
+            steady_step_s=self.steady_step_s if later.steady_step_s is None else later.steady_step_s,
+        )
+
+    def without_line(self) -> Self:
+        return self
+
+
+def no_line(reason: str) -> Line:
+    return Line(file="", line=0, function="", reason=reason)
+
+
+def is_duration(seconds: float | None) -> bool:
+    """Whether a duration is possible; None is one that is not known."""
+    return seconds is None or 0.0 <= seconds <= T_MAX
+
+
+def add(left: int, right: int) -> int:
+    return min(left + right, INT_MAX)
+
+
+def total(left: float, right: float) -> float:
+    return min(left + right, T_MAX)
+
+
+def short(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 3] + "..."

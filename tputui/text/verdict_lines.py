@@ -1,0 +1,86 @@
+"""Verdicts as text: a line each for `show` and the end of `--no-ui`, and blocks for `tputui doctor RUN`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tputui import formatting as fmt
+from tputui.diagnosis.verdict import RuleName, Verdict, VerdictStatus, found
+
+TITLES: dict[RuleName, str] = {
+    "out_of_memory": "out of memory",
+    "memory_trend": "memory grows",
+    "recompile": "recompile",
+    "sync": "sync",
+    "fallback": "fallback",
+    "input": "input-bound",
+    "tracing": "tracing-bound",
+    "extra_execution": "extra programs",
+    "padding": "padding",
+    "batch_multiple": "batch size",
+    "feature_multiple": "matrix sizes",
+    "precision": "precision",
+}
+"""Names of the rules as views show them."""
+WORST = 3
+"""Verdicts at the end of `--no-ui`."""
+SHARE_MIN = 0.01
+"""Share of the wall time from which the end of `--no-ui` shows a verdict."""
+_INDENT = 16
+_UNANSWERED: tuple[VerdictStatus, ...] = ("not enough data yet", "not available")
+
+
+def cost(verdict: Verdict) -> str:
+    """`8.3 s lost (12 %)`; empty if it cannot be measured."""
+    if verdict.lost_s is None:
+        return ""
+    share = f" ({percent(verdict.share)})" if verdict.share is not None else ""
+    return f"{fmt.duration(verdict.lost_s)} lost{share}"
+
+
+def percent(share: float) -> str:
+    """`12 %`, or `< 1 %`."""
+    return "< 1 %" if share < 0.01 else f"{share * 100:.0f} %"
+
+
+def gain(verdict: Verdict) -> str:
+    """`predicted 1.4x as fast`; empty if it cannot be predicted, or makes no difference."""
+    return f"predicted {verdict.speedup:.2f}x as fast" if verdict.speedup and verdict.speedup >= 1.005 else ""
+
+
+def line(verdict: Verdict) -> str:
+    """The verdict in one line: `recompile at train.py:41: ...; 8.3 s lost (12 %)`."""
+    at = f" at {verdict.where}" if verdict.where else ""
+    return "; ".join(filter(None, (f"{TITLES[verdict.rule]}{at}: {verdict.text}", cost(verdict))))
+
+
+def worst(verdicts: Sequence[Verdict]) -> list[str]:
+    """The lines for the end of a run: the worst that were found, if they cost enough or ended it."""
+    shown = [one for one in found(verdicts) if one.fatal or (one.share or 0.0) >= SHARE_MIN]
+    return [f"slow: {line(one)}" if not one.fatal else line(one) for one in shown[:WORST]]
+
+
+def blocks(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """All verdicts with evidence and fix; rules without an answer in a line each."""
+    for verdict in verdicts:
+        if verdict.status not in _UNANSWERED:
+            yield from _block(verdict)
+    for status in _UNANSWERED:
+        for verdict in verdicts:
+            if verdict.status == status:
+                yield f"{TITLES[verdict.rule]:<{_INDENT}}{status}: {verdict.text}"
+
+
+def _block(verdict: Verdict) -> Iterator[str]:
+    place = verdict.where or (f"line unknown: {verdict.line_reason}" if verdict.line_reason else "")
+    inside = f"in {verdict.function}" if verdict.where and verdict.function else ""
+    head = "  ".join(filter(None, (f"{place} {inside}".strip(), cost(verdict))))
+    if verdict.status == "hint":
+        head = "  ".join(filter(None, ("hint", head)))
+    title = f"{TITLES[verdict.rule]:<{_INDENT}}"
+    rows = [verdict.text, "; ".join(verdict.evidence), f"overlaps with {verdict.overlap}" if verdict.overlap else ""]
+    if verdict.fix:
+        rows.append("; ".join(filter(None, (f"fix: {verdict.fix}", gain(verdict)))))
+    shown = list(filter(None, (head, *rows)))
+    yield f"{title}{shown[0]}"
+    yield from (f"{'':<{_INDENT}}{row}" for row in shown[1:])
