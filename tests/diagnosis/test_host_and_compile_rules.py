@@ -22,8 +22,8 @@ from tputui.diagnosis.verdict import RuleName, Verdict, found
 from tputui.telemetry import events as ev
 
 
-def one(rule: RuleName, *events: ev.Event, **options: int) -> Verdict:
-    (verdict,) = by_rule(verdicts(*events, **options), rule)
+def one(rule: RuleName, *events: ev.Event) -> Verdict:
+    (verdict,) = by_rule(verdicts(*events), rule)
     return verdict
 
 

@@ -11,13 +11,13 @@ from tputui.state import evidence
 from tputui.state.process_state import ProcessState
 from tputui.telemetry import events as ev
 
-ONE = [compiled(30, 2.0), synced(), fell_back(), window(), counters(t=T0 + 1), counters(recompiles=2)]
+ONE: list[ev.Event] = [compiled(30, 2.0), synced(), fell_back(), window(), counters(t=T0 + 1), counters(recompiles=2)]
 PHASES: list[tuple[int, ev.Phase, float]] = [(1, "executing", 0.5), (2, "data", 0.25), (3, "executing", 1.0)]
-TWO = [compiled(30, 3.0), compiled(31, 1.0, user_frame=frame(7)), synced(waited_s=0.1)]
+TWO: list[ev.Event] = [compiled(30, 3.0), compiled(31, 1.0, user_frame=frame(7)), synced(waited_s=0.1)]
 
 
 def test_processes_are_combined_in_any_order() -> None:
-    journals = {"worker-0": ONE, "rank-1": TWO, "rank-2": [compiled(8, 0.1)]}
+    journals: dict[str, list[ev.Event]] = {"worker-0": ONE, "rank-1": TWO, "rank-2": [compiled(8, 0.1)]}
     made = [snapshot_of({name: journals[name] for name in order}).evidence for order in permutations(journals)]
     assert all(view == made[0] for view in made)
     # The same seconds pass in all processes, so the longest ones count, not their sum.
@@ -69,7 +69,7 @@ def test_impossible_events_are_counted() -> None:
 
 def test_evidence_continues_from_a_cached_state() -> None:
     stages = ev.InputStagesMeasured(t=T0, stages_s={"read": 1.0}, batches=3, threads=2, waited_s=0.5)
-    events = [*ONE, stages, *TWO]
+    events: list[ev.Event] = [*ONE, stages, *TWO]
     straight, stopped = ProcessState("worker-0"), ProcessState("worker-0")
     for seq, event in enumerate(events):
         straight.apply(seq, event)
