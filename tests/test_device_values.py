@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from tests import forked
 from tests.test_reporter_api import read_events, run_script, show, the_run
 from tputui.telemetry import events as ev
-from tputui.telemetry import float_blocks
+from tputui.telemetry import float_blocks, rundir
 
 STEPS = 30
 ONE_DEVICE = """
@@ -58,7 +57,7 @@ for before_sync in (False, True):
     counts.append(count("CompileTime") - before)
 total = torch.zeros((), device=device)
 step_recorder.PENDING_MAX = 3
-for _ in range(4):
+for _ in range(6):
     total += 1.0
     torch_xla.sync()
     run.meter("total", total)
@@ -126,7 +125,8 @@ if __name__ == "__main__":
     torch_xla.launch(train, start_method="fork")
 """
 JAX = """
-import json
+import json, os
+os.environ.update(JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=4")
 import jax, jax.numpy as jnp
 import tputui
 
@@ -146,6 +146,20 @@ for number in range(20):
         double(loss)
 run.close()
 json.dump(expected, open("expected.json", "w"))
+
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+mesh = Mesh(jax.devices(), "data")
+split = NamedSharding(mesh, PartitionSpec("data"))
+rows = jax.device_put(jnp.arange(32.0).reshape(8, 4), split)
+per_core = jax.jit(lambda x: jnp.square(x).reshape(4, -1).mean(1), out_shardings=split)
+run = tputui.start(name="sharded")
+for number in range(10):
+    loss = per_core(rows + number)
+    assert len(loss.sharding.device_set) == 4
+    run.step(loss=loss, examples=8)
+    run.meter("mean", loss.mean(), n=8)
+run.close()
+print(per_core(rows + 9).tolist())
 """
 
 
@@ -203,13 +217,17 @@ def test_threads_of_torch_xla_launch_are_cores_of_one_run(tmp_path: Path) -> Non
     assert (epoch.train["loss"].count, epoch.train["loss"].avg) == (6 * 8 * 2, 3.5 + 3.5)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_jax_arrays_are_fetched_and_copied_once_one_was_donated(tmp_path: Path) -> None:
     done = run_script(tmp_path, JAX)
     assert done.returncode == 0, done.stderr
     expected = json.loads((tmp_path / "expected.json").read_text())
-    rows = recorded_losses(the_run(tmp_path))
+    first, sharded = rundir.listing(tmp_path / "runs")
+    rows = recorded_losses(first)
     for number, (row, wanted) in enumerate(zip(rows, expected, strict=True)):
         # The first donated one is lost; the script's later ones are copied.
         assert row == (pytest.approx(wanted) if number != 10 else pytest.approx([float("nan")] * 4, nan_ok=True))
     assert done.stderr.count("donated") == 1
+    assert len(recorded_losses(sharded)) == 10
+    assert recorded_losses(sharded)[-1] == json.loads(done.stdout)
+    assert [core["loss"] for core in show(sharded)["cores"]] == json.loads(done.stdout)
+    assert show(sharded)["topology"]["device"] == "CPU"

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless
+from tputui.integrations.callbacks import Harmless, harmless, made_class
 from tputui.integrations.logged_metrics import LoggedMetrics
 from tputui.integrations.run import Run
 from tputui.integrations.start import current, join
@@ -125,9 +125,6 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Makes `TputuiTracker` a tracker of accelerate."""
-    if name != "TputuiTracker":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    base = importlib.import_module("accelerate.tracking").GeneralTracker
-    made = type("TputuiTracker", (_Hooks, base), {"__doc__": _Hooks.__doc__, "__module__": __name__})
-    globals()[name] = made
-    return made
+    return made_class(
+        globals(), name, "TputuiTracker", lambda: importlib.import_module("accelerate.tracking").GeneralTracker
+    )

@@ -43,6 +43,19 @@ def harmless(hook: _Hook) -> _Hook:
     return cast(_Hook, guarded)
 
 
+def made_class(module: dict[str, Any], wanted: str, name: str, base: Callable[[], type]) -> type:
+    """The class `name` of a module of a framework: its `_Hooks` as a subclass of what the framework calls.
+
+    For `__getattr__` of the module with these globals, so that importing the module does not import the framework.
+    `wanted`: the attribute that was accessed; raises `AttributeError` if it is another. `base` imports the framework.
+    """
+    if wanted != name:
+        raise AttributeError(f"module {module['__name__']!r} has no attribute {wanted!r}")
+    hooks: type = module["_Hooks"]
+    made = module[name] = type(name, (hooks, base()), {"__doc__": hooks.__doc__, "__module__": module["__name__"]})
+    return made
+
+
 def length_of(sized: Any) -> int | None:
     """The length of a loader or data set; None if it has none."""
     try:

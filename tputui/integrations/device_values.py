@@ -48,11 +48,17 @@ def host_row(value: Any) -> list[float] | None:
 
     Raises `TypeError` or `ValueError` if the value is not a number, nor an array or a sequence of numbers.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if not value.is_cpu:
+            return None
+        elements = value.tolist()
+        return [elements] if type(elements) is float else _flat(elements)
     if isinstance(value, int | float):
         return [float(value)]
     if isinstance(value, list | tuple):
         return None if any(_is_on_device(item) for item in value) else [float(item) for item in value]
-    if _is_on_device(value):
+    if _is_jax(value):
         return None
     if (elements := getattr(value, "tolist", None)) is not None:
         return _flat(elements())
@@ -89,10 +95,7 @@ def device_kind() -> str:
 
 
 def _is_on_device(value: Any) -> bool:
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return bool(value.device.type != "cpu")
-    return jax is not None and isinstance(value, jax.Array)
+    return not value.is_cpu if _is_torch(value) else _is_jax(value)
 
 
 def _flat(elements: Any) -> list[float]:
@@ -119,23 +122,24 @@ class DeviceValues:
 
     def add(self, tag: Any, value: Any) -> None:
         """Keeps a value: a tensor or array on a device, or a list of them with one per core. Does not wait."""
-        if self._pending and not self._copies and _is_changed(self._pending[-1]):
+        pending = self._pending
+        if pending and not self._copies and _is_changed(pending[-1]):
             self._copies = True
             self._warn(
                 "a tensor changed in place, or was donated, after it was passed to the run; its value is not known. "
                 "Later values are copied on the device first"
             )
         kept = _kept(value, copy=self._copies)
-        self._pending.append(Pending(tag, kept, _version(kept)))
+        pending.append(Pending(tag, kept, _version(kept)))
 
-    def fetch(self, *, all_values: bool = False) -> list[Fetched]:
+    def fetch(self, *, all_values: bool = False, leave: int = 0) -> list[Fetched]:
         """Fetches the values that the device has computed or is computing, in the order in which they were passed.
 
         A value of torch_xla that is not part of a program yet stays, because reading it would compile one, unless
-        `all_values` is true.
+        `all_values` is true. The newest `leave` values stay.
         """
         taken, self._pending = self._pending, []
-        ready = taken if all_values else taken[: _num_ready(taken)]
+        ready = taken if all_values else taken[: _num_ready(taken[: len(taken) - leave])]
         self._pending = taken[len(ready) :]
         try:
             rows = _rows([pending.value for pending in ready])
@@ -150,13 +154,12 @@ class DeviceValues:
 
 
 def _kept(value: Any, *, copy: bool) -> Any:
+    if _is_torch(value):
+        detached = value.detach() if value.requires_grad else value
+        # Replays of a CUDA graph write to the same memory without changing the version of the tensor.
+        return detached.clone() if copy or not (value.is_xla or value.is_cpu) else detached
     if isinstance(value, list | tuple):
         return [_kept(item, copy=copy) for item in value]
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        detached = value.detach()
-        # Replays of a CUDA graph write to the same memory without changing the version of the tensor.
-        return detached.clone() if copy or detached.device.type not in ("xla", "cpu") else detached
     if hasattr(value, "copy_to_host_async"):
         if copy:
             value = value.copy()
@@ -165,17 +168,20 @@ def _kept(value: Any, *, copy: bool) -> Any:
 
 
 def _version(value: Any) -> int:
+    """Number of in-place changes; 0 if the framework does not count them, as for tensors made in inference mode."""
     if isinstance(value, list):
         return sum(map(_version, value))
-    version: int = getattr(value, "_version", 0)
-    return version
+    if _is_torch(value):
+        return 0 if value.is_inference() else int(value._version)
+    return 0
 
 
 def _is_changed(pending: Pending) -> bool:
-    values = pending.value if isinstance(pending.value, list) else [pending.value]
-    if any(getattr(value, "is_deleted", bool)() for value in values):
-        return True
-    return _version(pending.value) != pending.version
+    _, value, version = pending
+    if _is_torch(value):
+        return _version(value) != version
+    values = value if isinstance(value, list) else [value]
+    return any(getattr(value, "is_deleted", bool)() for value in values) or _version(value) != version
 
 
 def _num_ready(pending: Sequence[Pending]) -> int:

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless, length_of
+from tputui.integrations.callbacks import Harmless, harmless, length_of, made_class
 from tputui.integrations.logged_metrics import LoggedMetrics
 from tputui.integrations.start import current, join
 from tputui.telemetry import events as ev
@@ -305,9 +305,6 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Makes `TputuiCallback` a callback of transformers."""
-    if name != "TputuiCallback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    base = importlib.import_module("transformers").TrainerCallback
-    made = type("TputuiCallback", (_Hooks, base), {"__doc__": _Hooks.__doc__, "__module__": __name__})
-    globals()[name] = made
-    return made
+    return made_class(
+        globals(), name, "TputuiCallback", lambda: importlib.import_module("transformers").TrainerCallback
+    )

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless, length_of
+from tputui.integrations.callbacks import Harmless, harmless, length_of, made_class
 from tputui.integrations.run import Run
 from tputui.integrations.start import join
 from tputui.telemetry import events as ev
@@ -213,10 +213,5 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Makes `TputuiCallback` a callback of the package that is imported already, else of `lightning`."""
-    if name != "TputuiCallback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     package = next((package for package in _PACKAGES if package in sys.modules), _PACKAGES[0])
-    base = importlib.import_module(package).Callback
-    made = type("TputuiCallback", (_Hooks, base), {"__doc__": _Hooks.__doc__, "__module__": __name__})
-    globals()[name] = made
-    return made
+    return made_class(globals(), name, "TputuiCallback", lambda: importlib.import_module(package).Callback)

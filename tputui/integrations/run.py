@@ -19,10 +19,11 @@ from typing import Any, Self
 from tputui.integrations import artifacts
 from tputui.integrations.device_values import host_number
 from tputui.integrations.pace import Pace
+from tputui.integrations.process_exit import Ending, ending_of
 from tputui.integrations.run_phases import EpochContext, Phases, Plan
 from tputui.integrations.run_process import RunProcess
 from tputui.integrations.run_saves import Saves
-from tputui.integrations.step_recorder import REDUCED, StepRecorder, ThreadValues
+from tputui.integrations.step_recorder import StepRecorder, ThreadValues
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
 
@@ -255,22 +256,23 @@ class Run:
             self.report()
             stopped = self._process.requests.finish(self._pace.step)
             outcome = outcome or ("stopped" if stopped else "done")
-            self._process.end(outcome, reason or f"{outcome} at step {self._pace.step}")
+            self._process.end(outcome, (reason or f"{outcome} at step {self._pace.step}") + self._recorder.best.suffix)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end the script
             self.warn_of(error, "run.close")
         finally:
             self._is_off = True
 
     def close_after(self, error: BaseException) -> None:
-        """Reports that an exception ended training, and closes the journal. Ctrl-C and `sys.exit()` stop the run."""
-        name = type(error).__name__
-        if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self.close("stopped", f"ended by {name} at step {self._pace.step}")
-            return
+        """Reports that an exception ended training, and closes the journal. Ctrl-C stops the run."""
+        self.close_with(ending_of(error))
+
+    def close_with(self, ending: Ending) -> None:
+        """Reports how training ended, and closes the journal."""
         with self._guarded("run.close") as active:
-            if active:
-                self._process.fail(error)
-        self.close("failed", f"{name}: {error}")
+            if active and ending.failure is not None:
+                self._process.fail(ending.failure)
+        where = f" at step {self.last_step}" if ending.outcome == "stopped" else ""
+        self.close(ending.outcome, ending.reason + where)
 
     def __enter__(self) -> Self:
         return self
@@ -369,17 +371,18 @@ class Run:
     def _epoch_ended(self, took_s: float, sections_s: dict[str, float]) -> ev.Event:
         valid_s = sections_s.get("evaluate", 0.0)
         other_s = max(0.0, took_s - sum(sections_s.values()))
+        valid = self._recorder.readings("valid")
         return ev.EpochEnded(
             t=time.time(),
             epoch=self._process.epoch,
             step=self._pace.step,
             train=self._recorder.readings("train"),
-            valid=self._recorder.readings("valid"),
+            valid=valid,
             train_s=max(0.0, took_s - valid_s),
             valid_s=valid_s,
             sections_s={**sections_s, "other": other_s + sections_s.get("other", 0.0)},
             lr=float(self._lr),
-            best=False,
+            best=self._recorder.best.update(valid, self._process.epoch),
         )
 
     def _record(self, step: int, loss: Any) -> None:
@@ -419,19 +422,9 @@ class Run:
             self._process.emit(plan)
 
     def _report_meters(self, split: ev.Split) -> None:
-        meters = self._recorder.readings(split)
-        if meters:
-            process = self._process
-            process.emit(
-                ev.MetersReported(
-                    t=time.time(),
-                    epoch=process.epoch,
-                    step=self._pace.step,
-                    split=split,
-                    meters=meters,
-                    reduced=REDUCED if split == "train" else "as the script reported it",
-                )
-            )
+        found = self._recorder.meters_reported(split, self._process.epoch, self._pace.step)
+        if found is not None:
+            self._process.emit(found)
 
     @contextlib.contextmanager
     def _guarded(self, where: str) -> Iterator[bool]:

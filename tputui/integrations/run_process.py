@@ -12,7 +12,6 @@ import re
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from typing import Any
 from tputui import __version__
 from tputui.integrations import device_values
 from tputui.integrations.pace import Pace
+from tputui.integrations.process_exit import Failure
 from tputui.integrations.run_requests import RunRequests
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.stack_frames import FRAMES_MAX, owner_of
 
 ROLE = "worker"
 HEARTBEAT_INTERVAL_S = 0.5
@@ -159,17 +158,17 @@ class RunProcess:
             _log.warning(text, exc_info=error)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
 
-    def fail(self, error: BaseException) -> None:
-        """Reports the exception that ends training."""
+    def fail(self, failure: Failure) -> None:
+        """Reports the error that ends training."""
         self.emit(
             ev.FailureRaised(
                 t=time.time(),
-                error=type(error).__name__,
-                message=str(error),
-                traceback="".join(traceback.format_exception(error)),
+                error=failure.error,
+                message=failure.message,
+                traceback=failure.traceback,
                 phase=self._phase,
                 step=self.step,
-                frames=_user_frames(error),
+                frames=failure.frames,
             )
         )
 
@@ -246,16 +245,6 @@ def plain_config(config: Any) -> Any:
     if isinstance(config, int):
         return config if abs(config) <= ev.INT_MAX else str(config)
     return str(config)
-
-
-def _user_frames(error: BaseException) -> list[ev.CodeFrame]:
-    """The calls in the user's code that led to an error, newest first."""
-    found = [
-        ev.CodeFrame(file=call.filename, line=call.lineno or 0, function=call.name, owner="user")
-        for call in traceback.extract_tb(error.__traceback__)
-        if owner_of(call.filename) == "user"
-    ]
-    return found[::-1][:FRAMES_MAX]
 
 
 def _nothing() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tputui.integrations.process_exit import Ending, ExitWatch, ending_of_child
 from tputui.integrations.run import Run
 from tputui.integrations.run_phases import Plan
 from tputui.integrations.run_process import ROLE, RunProcess, create_run
@@ -45,6 +46,7 @@ class _Joined:
         self.is_forked = False
         """Whether this process was forked from one that reports; it inherits the hook for forks."""
         self.is_hooked = False
+        self.exit_watch: ExitWatch | None = None
 
 
 _joined = _Joined()
@@ -201,23 +203,29 @@ def _hook() -> None:
     if not _joined.is_forked:
         os.register_at_fork(after_in_child=_after_fork)
     _joined.is_hooked = True
+    _joined.exit_watch = ExitWatch()
     atexit.register(_close_at_exit)
     multiprocessing = sys.modules.get("multiprocessing.util")
     if multiprocessing is not None:
         # Processes of multiprocessing leave by os._exit, which skips atexit.
-        multiprocessing.Finalize(None, _close_at_exit, exitpriority=0)
+        multiprocessing.Finalize(None, _close_in_child, exitpriority=0)
 
 
 def _close_at_exit() -> None:
-    if _joined.pid != os.getpid():
-        return
-    error = getattr(sys, "last_value", None)
+    watch = _joined.exit_watch
+    if _joined.pid == os.getpid() and watch is not None:
+        _close_runs(watch.ending_at_exit())
+
+
+def _close_in_child() -> None:
+    if _joined.pid == os.getpid():
+        _close_runs(ending_of_child())
+
+
+def _close_runs(ending: Ending) -> None:
     for run in list(_joined.runs.values()):
         if run.is_active:
-            if isinstance(error, BaseException):
-                run.close_after(error)
-            else:
-                run.close()
+            run.close_with(ending)
 
 
 def _after_fork() -> None:

@@ -14,15 +14,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from tputui.integrations.best_epoch import BestEpoch
 from tputui.integrations.device_values import PENDING_MAX, DeviceValues, host_row
 from tputui.integrations.run_process import RunProcess
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
+from tputui.telemetry.rundir import manifest_if_readable
 from tputui.telemetry.step_log import FLOAT_BYTES, RawSteps, StepLog
 
 FETCH_INTERVAL_S = 1.0
 ROWS_OPEN_MAX = 4096
 """Most steps that wait for the values of other threads."""
+WEIGHTS_MAX = 4 * PENDING_MAX
+"""Most changes of the number of examples that are remembered for steps whose values are not known yet."""
 REDUCED = "mean over the steps and cores of this process, weighted by their examples"
 NAN = float("nan")
 
@@ -49,6 +53,8 @@ class StepRecorder:
         self._weights: deque[tuple[int, int]] = deque([(0, 1)])
         """First step and number of examples per step from there on."""
         self.meters: dict[ev.Split, dict[str, AverageMeter]] = {"train": {}, "valid": {}}
+        manifest = manifest_if_readable(process.run_dir)
+        self.best = BestEpoch(manifest.config if manifest is not None else {})
         self._open_rows: dict[int, list[float]] = {}
         self._open_counts: dict[int, int] = {}
         self.num_threads = 1
@@ -68,6 +74,11 @@ class StepRecorder:
         """Sets the number of examples per step, from a step on."""
         with self._lock:
             self._weights.append((step, examples))
+            if len(self._weights) > WEIGHTS_MAX:
+                # Those of steps whose values are folded are dropped then; steps without values never are.
+                self.fold()
+                while len(self._weights) > WEIGHTS_MAX // 2:
+                    self._weights.popleft()
 
     def put(self, step: int, column: int, row: Sequence[float]) -> None:
         """Records the values of one thread; a step is written when every thread has passed its values."""
@@ -99,6 +110,14 @@ class StepRecorder:
         with self._lock:
             self.fold()
             return {name: meter.reading() for name, meter in self.meters[split].items() if meter.count}
+
+    def meters_reported(self, split: ev.Split, epoch: int, step: int) -> ev.MetersReported | None:
+        """The meters of a split, to be written; None if there are none."""
+        reduced = REDUCED if split == "train" else "as the script reported it"
+        meters = self.readings(split)
+        if not meters:
+            return None
+        return ev.MetersReported(t=time.time(), epoch=epoch, step=step, split=split, meters=meters, reduced=reduced)
 
     def flush(self) -> None:
         """Writes all values, also of steps that some threads have not passed."""
@@ -157,11 +176,14 @@ class ThreadValues:
         """Values per step."""
         self.num_waiting = 0
         """Steps whose loss waits on a device."""
+        self._before = self._newest = 0
+        """Values on a device of the step before the newest one, and of the newest one."""
 
     def record(self, step: int, value: Any) -> None:
         """Records the loss of a step; one on a device is fetched later."""
         row = host_row(value)
         if row is None:
+            self._before, self._newest = self._newest, 1
             self._devices.add(step, value)
             self.num_waiting += 1
             self._fetch_if_due()
@@ -175,23 +197,27 @@ class ThreadValues:
         count = int(count)
         row = host_row(value)
         if row is None:
+            self._newest += 1
             self._devices.add(MeterValue(split, name, count), value)
             self._fetch_if_due()
         elif row:
             self._recorder.add(split, name, sum(row) / len(row), count)
 
     def _fetch_if_due(self) -> None:
-        due = time.perf_counter() - self._fetched_at >= FETCH_INTERVAL_S
-        if due or len(self._devices) >= PENDING_MAX:
+        waiting = len(self._devices)
+        if time.perf_counter() - self._fetched_at >= FETCH_INTERVAL_S:
+            # The device still computes the newest steps: waiting for them would leave it idle while the next is traced.
+            self.fetch(leave=min(self._before + self._newest, waiting // 2))
+        elif waiting >= PENDING_MAX:
             self.fetch()
 
-    def fetch(self, *, all_values: bool = False) -> None:
-        """Fetches the values that wait on devices."""
+    def fetch(self, *, all_values: bool = False, leave: int = 0) -> None:
+        """Fetches the values that wait on devices, without the newest `leave` ones."""
         self._fetched_at = time.perf_counter()
         if not len(self._devices):
             self.num_waiting = 0
             return
-        for tag, row in self._devices.fetch(all_values=all_values):
+        for tag, row in self._devices.fetch(all_values=all_values, leave=leave):
             if isinstance(tag, MeterValue):
                 self._recorder.add(tag.split, tag.name, sum(row) / len(row), tag.num_examples)
             else:

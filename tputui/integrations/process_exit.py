@@ -1,0 +1,158 @@
+"""How training ends in a script: the exception, or the exit code, with which its process leaves.
+
+The interpreter passes no exit code to `atexit`, and forgets `SystemExit` before. Therefore `sys.exit`, `exit` and
+`quit` are wrapped: a call is remembered, and counts if the main program was really left by an exception. The code of a
+`raise SystemExit(code)` outside of `with run:` is not known.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NamedTuple
+
+from tputui.telemetry import events as ev
+from tputui.telemetry.stack_frames import FRAMES_MAX, owner_of
+
+_EXIT_CODES = 256
+_newest: tuple[int, Ending] | None = None
+"""Process id and ending of the newest call of `sys.exit` in the main thread."""
+
+
+class Failure(NamedTuple):
+    """An error that ended training."""
+
+    error: str
+    """Type of the exception."""
+    message: str
+    traceback: str
+    frames: list[ev.CodeFrame]
+    """Calls in the user's code that led to it, newest first."""
+
+
+class Ending(NamedTuple):
+    """How training ended."""
+
+    outcome: ev.Outcome | None = None
+    """None if the script reached its end: `stopped` if a stop was requested, else `done`."""
+    reason: str = ""
+    failure: Failure | None = None
+
+
+def ending_of(error: BaseException) -> Ending:
+    """How training ended if an exception left it. Ctrl-C stops a run; `sys.exit()` and `sys.exit(0)` are its end."""
+    if isinstance(error, SystemExit):
+        cause = error.__cause__ if error.__suppress_context__ else error.__context__
+        return _ending_of_exit(error.code, cause, lambda: _failure_of(error, str(error.code)))
+    if isinstance(error, KeyboardInterrupt):
+        return Ending("stopped", "ended by KeyboardInterrupt")
+    failure = _failure_of(error, str(error))
+    return Ending("failed", f"{failure.error}: {failure.message}", failure)
+
+
+def _ending_of_exit(status: object, cause: BaseException | None, describe: Callable[[], Failure]) -> Ending:
+    """`cause`: the exception that was handled at the call; it says more than the exit code."""
+    code = 0 if status is None else status % _EXIT_CODES if isinstance(status, int) else 1
+    if isinstance(cause, KeyboardInterrupt):
+        return ending_of(cause)
+    if not code:
+        return Ending()
+    if cause is not None and not isinstance(cause, SystemExit):
+        failure = _failure_of(cause, str(cause))
+        return Ending("failed", f"exit code {code} after {failure.error}: {failure.message}", failure)
+    text = f"exit code {code}" if isinstance(status, int) else f"exit code {code}: {status}"
+    return Ending("failed", text, describe()._replace(message=text))
+
+
+def _failure_of(error: BaseException, message: str) -> Failure:
+    shown = traceback.TracebackException.from_exception(error)
+    # `sys.exit` would seem to have failed here.
+    shown.stack[:] = [call for call in shown.stack if call.filename != __file__]
+    return Failure(type(error).__name__, message, "".join(shown.format()), _of_user(shown.stack))
+
+
+def _of_user(stack: traceback.StackSummary) -> list[ev.CodeFrame]:
+    found = [
+        ev.CodeFrame(file=call.filename, line=call.lineno or 0, function=call.name, owner="user")
+        for call in stack
+        if owner_of(call.filename) == "user"
+    ]
+    return found[::-1][:FRAMES_MAX]
+
+
+class ExitWatch:
+    """Finds out how this process ends. Created when the process starts to report."""
+
+    def __init__(self) -> None:
+        main = sys._current_frames().get(threading.main_thread().ident or 0)
+        while main is not None and main.f_back is not None:
+            main = main.f_back
+        self._main: FrameType | None = main
+        """The outermost call of the main thread: the script."""
+        sys.exit = _watched(sys.exit)
+        quitter: Any = sys.modules.get("_sitebuiltins")
+        if quitter is not None:
+            quitter.Quitter.__call__ = _watched(quitter.Quitter.__call__)
+
+    def ending_at_exit(self) -> Ending:
+        """How training ended; called by `atexit`."""
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, BaseException):
+            return ending_of(error)
+        if not self._was_left_by_exception():
+            return Ending()
+        pid, ending = _newest or (0, Ending())
+        return (
+            ending if pid == os.getpid() else Ending("done", "ended by SystemExit with an exit code that is not known")
+        )
+
+    def _was_left_by_exception(self) -> bool:
+        import dis
+
+        if self._main is None:
+            return False
+        last = self._main.f_code.co_code[self._main.f_lasti]
+        return not dis.opname[last].removeprefix("INSTRUMENTED_").startswith("RETURN")
+
+
+def ending_of_child() -> Ending:
+    """How training ended in a process of `multiprocessing`, which calls its finalizers before it handles exceptions."""
+    error = sys.exc_info()[1]
+    return Ending() if error is None else ending_of(error)
+
+
+def _watched(leave: Any) -> Any:
+    """Remembers calls of `sys.exit` or the like. In other threads they end only the thread."""
+    if hasattr(leave, "__tputui__"):
+        return leave
+
+    @functools.wraps(leave)
+    def watched(*args: Any, **given: Any) -> Any:
+        try:
+            return leave(*args, **given)
+        except SystemExit as error:
+            if threading.current_thread() is threading.main_thread():
+                _remember(error, sys._getframe(1))
+            raise
+
+    watched.__dict__["__tputui__"] = True
+    return watched
+
+
+def _remember(error: SystemExit, caller: FrameType) -> None:
+    global _newest
+
+    def describe() -> Failure:
+        stack = traceback.extract_stack(caller)
+        lines = ["Traceback (most recent call last):\n", *stack.format(), f"SystemExit: {error.code}\n"]
+        return Failure("SystemExit", "", "".join(lines), _of_user(stack))
+
+    try:
+        _newest = os.getpid(), _ending_of_exit(error.code, error.__context__, describe)
+    except Exception:  # noqa: BLE001, RUF100 - the script exits in any case; its end is reported without the code
+        _newest = None
