@@ -184,3 +184,35 @@ def test_sigterm_after_the_end_of_a_command_stops_the_reading_of_its_long_log(tm
     assert (ended.outcome, ended.exit_code) == ("done", 0)
     assert "because a stop was requested after the command had ended" in warning.text
     assert sum(event.n for event in events_in(run_dir, "logs-0", ev.ValuesLogged)) < 2_000_000
+
+
+RANKS = """
+import os, subprocess, sys, time
+if "RANK" not in os.environ:
+    words, env = [sys.executable, "train.py", *sys.argv[1:]], {**os.environ, "WORLD_SIZE": "3"}
+    ranks = [subprocess.Popen(words, env={**env, "RANK": str(rank)}) for rank in range(3)]
+    sys.exit(max(rank.wait() for rank in ranks))
+rank = int(os.environ["RANK"])
+prefix = f"rank {rank}: " if sys.argv[1:] else ""
+time.sleep(0.4 * rank)
+for step in range(1, 31):
+    print(f"{prefix}step {step} loss {rank}.5", flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_ranks_that_print_their_rank_are_cores_and_the_others_are_one_series_with_a_warning(tmp_path: Path) -> None:
+    for name in ("named", "mixed"):
+        (tmp_path / name).mkdir()
+    mixed = run_script(tmp_path / "mixed", RANKS)
+    (tmp_path / "named" / "train.py").write_text(RANKS)
+    words = ("run", "--no-ui", "--", sys.executable, "train.py", "named")
+    assert tputui("--runs-dir", tmp_path / "named" / "runs", *words, cwd=tmp_path / "named").code == 0
+    named = sessions.load(only_run(tmp_path / "named"))
+
+    assert (mixed.steps, len(mixed.cores)) == (30, 1)
+    assert [text for text in mixed.warnings if "3 ranks print metrics without their rank" in text]
+    assert [core.loss for core in named.cores] == [0.5, 1.5, 2.5]
+    assert named.warnings == []
+    # No step is the mean of fewer cores.
+    assert all(event.cores == 3 for event in events_in(only_run(tmp_path / "named"), "logs-0", ev.StepsRecorded))

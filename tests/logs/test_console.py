@@ -23,6 +23,30 @@ def parsed(text: str, parser: ConsoleParser | None = None) -> Found:
     return [(value.tag, value.step, value.value, value.epoch) for value in values]
 
 
+def test_numbers_before_lines_are_ranks_only_if_the_launcher_labels_them() -> None:
+    text = "0: step 10 loss 0.5\n1: step 10 loss 0.25\n[1] step 20 loss 0.125\n9: step 30 loss 1.0"
+    assert [tag for tag, *_ in parsed(text)] == ["loss"] * 4
+    parser = ConsoleParser()
+    parser.num_labels = 8
+    assert [(tag, step) for tag, step, *_ in parsed(text, parser)] == [
+        ("loss/rank0", 10), ("loss/rank1", 10), ("loss/rank1", 20), ("loss", 30)
+    ]  # fmt: skip
+
+
+def test_every_rank_has_a_step_and_an_epoch_of_its_own() -> None:
+    text = "[rank0]: Epoch 1\n[rank1]: Epoch 1\n[rank0]: Epoch 2\n[rank1]: step 5 loss 0.5\n[rank0]: step 9 loss 0.25"
+    assert parsed(text) == [("loss/rank1", 5, 0.5, 1.0), ("loss/rank0", 9, 0.25, 2.0)]
+
+
+def test_ranks_that_print_without_their_rank_do_not_count_as_epochs() -> None:
+    lines = [f"step {step + lag} loss 0.5" for step in range(10, 60, 10) for lag in (10, 0, 10, 0)]
+    alone, mixed = ConsoleParser(), ConsoleParser()
+    mixed.num_ranks = 4
+    assert max(step or 0 for _, step, *_ in parsed("\n".join(lines), alone)) > 60
+    assert max(step or 0 for _, step, *_ in parsed("\n".join(lines), mixed)) == 60
+    assert (alone.is_mixed, mixed.is_mixed) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -55,7 +79,18 @@ def parsed(text: str, parser: ConsoleParser | None = None) -> Found:
             "step 250: train loss 1.9634, val loss 2.0585",
             [("train/loss", 250, 1.9634, None), ("val/loss", 250, 2.0585, None)],
         ),
-        ("[rank3]: step 10 loss 0.5", [("loss/rank3", 10, 0.5, None)]),
+        *(
+            (f"{prefix}step 10 loss 0.5", [("loss/rank3", 10, 0.5, None)])
+            for prefix in (
+                "[rank3]: ", "[default3]:", "[trainer3]:", "[RANK 3] ", "INFO:__main__:[RANK 3] ", "[GPU3] ",
+                "rank 3: ", "Rank 3 | ", "(rank 3) ", "2026-11-22 17:05:13 [rank 3] INFO ", "[1,3]<stdout>:",
+                "[1,3]<stdout>: ", "[prterun-node01-4711@1,3]<stdout>: ", "[pod/llama-workers-0-3-x7k2p/trainer] ",
+                "[pod/train-3-x7k2p/main] ", "[pod/train-3/main] ", "rank=3 ", "rank: 3, ",
+            )
+        ),
+        ("[pod/a-workers-1-3-x7k2p/main] step 10 loss 0.5", [("loss/job1/rank3", 10, 0.5, None)]),
+        ("[pod/a-workers-0-1-x7k2p/main] [default3]:step 10 loss 0.5", [("loss/pod1/rank3", 10, 0.5, None)]),
+        ("3: step 10 loss 0.5", [("loss", 10, 0.5, None)]),
         ("[2,  2000] loss: 1.234", [("loss", 2000, 1.234, 2.0)]),
         ("train Loss: 0.4528 Acc: 0.7828", [("train/loss", None, 0.4528, None), ("train/acc", None, 0.7828, None)]),
         ("Epoch 1, val_loss: inf, t_loss=1", [("val_loss", None, math.inf, 1.0), ("t_loss", None, 1.0, 1.0)]),

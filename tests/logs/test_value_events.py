@@ -59,8 +59,34 @@ def test_cores_may_log_to_files_that_are_read_one_after_the_other() -> None:
     for core in range(3):
         gathered.take(f"rank{core}.csv", [value(f"loss/core{core}", step, core) for step in steps], T0)
         found += gathered.events(T0 + core / 4)
-    found += gathered.events(T0 + 1)
+    assert rows(found) == []
+    found += gathered.events(T0 + 1.5)
     assert rows(found) == [(step, [0.0, 1.0, 2.0]) for step in steps]
+
+
+def declared(events: list[ev.Event]) -> list[list[int]]:
+    return [event.cores for event in events if isinstance(event, ev.TopologyDeclared)]
+
+
+def test_cores_that_log_late_are_waited_for_until_all_that_are_known_have_a_value_or_for_five_seconds() -> None:
+    gathered = ValueEvents()
+    gathered.expect_cores(8)
+    gathered.take("a", [value(f"loss/core{core}", 1, core) for core in range(3)], T0)
+    early = [*gathered.events(T0), *gathered.events(T0 + 4.5)]
+    gathered.take("a", [value(f"loss/core{core}", 1, core) for core in range(3, 8)], T0 + 4.6)
+    whole = gathered.events(T0 + 4.6)
+    assert declared(early) == []
+    assert rows(early) == []
+    assert declared(whole) == [list(range(8))]
+    assert rows(whole) == [(1, [float(core) for core in range(8)])]
+
+    # A gap in the numbers shows that a core is missing, too.
+    for num_expected, cores in ((8, [0, 1, 2]), (0, [0, 1, 3])):
+        gathered = ValueEvents()
+        gathered.expect_cores(num_expected)
+        gathered.take("a", [value(f"loss/core{core}", 1, core) for core in cores], T0)
+        assert declared([*gathered.events(T0), *gathered.events(T0 + 4.9)]) == []
+        assert declared(gathered.events(T0 + 5.1)) == [cores]
 
 
 def test_steps_that_not_every_core_logs_are_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +113,7 @@ def test_core_that_appears_later_is_declared_anew() -> None:
     gathered.take("a", [value("loss/core0", step, 1.0) for step in (1, 2)], T0)
     first = [*gathered.events(T0), *gathered.events(T0 + 1)]
     gathered.take("a", [value(f"loss/core{core}", 3, 0.5) for core in (0, 1)], T0 + 1)
-    second = gathered.events(T0 + 2)
+    second = [*gathered.events(T0 + 2), *gathered.events(T0 + 3)]
     assert rows(first) == [(1, [1.0]), (2, [1.0])]
     assert rows(second) == [(3, [0.5, 0.5])]
     assert [event.num_cores for event in (*first, *second) if isinstance(event, ev.TopologyDeclared)] == [1, 2]

@@ -332,3 +332,25 @@ def test_a_snapshot_of_a_later_moment_equals_one_built_then() -> None:
         assert at_later_moment(build_snapshot(state, first), state, liveness, second.now) == build_snapshot(
             state, second
         )
+
+
+def test_the_mean_loss_waits_for_all_cores_for_five_seconds() -> None:
+    def replica(rank: int, start: float) -> list[ev.Event]:
+        topology = ev.TopologyDeclared(
+            t=T0,
+            strategy="replica",
+            device="CPU",
+            device_reason=None,
+            num_cores=4,
+            num_hosts=1,
+            host_index=0,
+            cores=[rank],
+        )
+        step = msgspec.structs.replace(steps_recorded(start, 1, [[float(rank)]]), cores=1)
+        return [msgspec.structs.replace(opened(T0, "worker", rank), writer=f"worker-{rank}"), topology, step]
+
+    three = {f"worker-{rank}": replica(rank, T0 + rank / 10) for rank in range(3)}
+    alive = {name: True for name in three}
+    assert [seen(three, around(T0 + after, alive=alive)).newest_loss for after in (4.9, 5.3)] == [None, 1.0]
+    whole = three | {"worker-3": replica(3, T0 + 4)}
+    assert seen(whole, around(T0 + 4, alive={name: True for name in whole})).newest_loss == 1.5

@@ -69,6 +69,7 @@ def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read
     num_rows = 500_000
     (tmp_path / "long.csv").write_text("step,loss\n" + "".join(f"{step},0.5\n" for step in range(1, num_rows + 1)))
     monkeypatch.setattr(log_collector, "VALUES_PER_LOOK", 10_000)
+    monkeypatch.setattr(log_collector, "GIVE_UP_S", 30.0)
 
     def has_values() -> bool:
         (journal,) = (tmp_path / "runs").glob("*/logs-0.jsonl")

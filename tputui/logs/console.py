@@ -25,6 +25,8 @@ _PROSE_LETTERS_WITH_STEP_MAX = 100
 _HEADER_LETTERS_MAX = 16
 """The same on a line that has a step or an epoch and nothing else, such as `Epoch 3/10`."""
 _COUNTERS_MAX = 256
+_RANKS_MAX = 4_096
+"""Ranks that are told apart; the lines of further ones count as one stream."""
 
 _TQDM = re.compile(
     r"\s{0,9}(?:([^|%]{1,120}?): {0,3})?\s{0,3}\d{1,3}%\|[^|]{0,400}\|\s{0,9}(\d{1,18})/(\d{1,18})"
@@ -65,7 +67,7 @@ class _Counter(NamedTuple):
 
 
 class ConsoleParser:
-    """Parses the lines of one stream, in their order. Remembers step and epoch of the lines before."""
+    """Parses the lines of one stream, in their order. Remembers step and epoch of the lines before, for each rank."""
 
     def __init__(self, pattern: str | None = None) -> None:
         """With a `pattern`, only its matches are read: groups `step`, `epoch` and `core`, every other one a metric.
@@ -73,16 +75,19 @@ class ConsoleParser:
         `__` in the name of a group is `/` in the tag. Raises `re.error` if the pattern is not valid.
         """
         self._pattern = re.compile(pattern) if pattern is not None else None
+        self._ranks: dict[str, _RankParser] = {}
+        """By suffix of the tags."""
         self._step: int | None = None
         self._epoch: float | None = None
-        self._counters: dict[str, _Counter] = {}
-        """By kind of line."""
-        self._bar_values: dict[str, tuple[int | None, float]] = {}
-        """Newest step and value by tag of progress bars, which repeat their values."""
-        self._main_bar: int | None = None
-        """Total of the bar of Hugging Face's `Trainer`, which counts its steps."""
-        self._waiting: list[LoggedValue] = []
-        """Values of a dictionary that was printed above this bar, whose next update has their step."""
+        self.num_labels = 0
+        """A bare number in front of a line, as of `srun --label`, is a rank if it is less than this."""
+        self.num_ranks = 1
+        """Ranks that are known to print."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether several ranks print metrics without their rank, so that they cannot be told apart."""
+        return self.num_ranks > 1 and "" in self._ranks and self._ranks[""].has_repeats
 
     def parse(self, line: str, t: float) -> list[LoggedValue]:
         """The values on a line that was printed at `t`, Unix time in seconds; `\\r` separates updates of a bar."""
@@ -96,18 +101,14 @@ class ConsoleParser:
     def _parse_segment(self, text: str, t: float) -> list[LoggedValue]:
         if self._pattern is not None:
             return self._of_pattern(self._pattern, text, t)
-        text, suffix = text_of.without_rank(text)
+        text, suffix = text_of.without_rank(text, self.num_labels)
         if not text or text.isspace():
             return []
-        if "%|" in text and (bar := _TQDM.match(text)) is not None:
-            return self._of_tqdm(bar, suffix, t)
-        waiting, self._waiting = self._waiting, []
-        if text.lstrip().startswith("{") and text.endswith("}"):
-            return waiting + self._of_dict(text, suffix, t)
-        keras = _KERAS.match(text)
-        if keras is not None:
-            return waiting + self._of_keras(keras, text, suffix, t)
-        return waiting + self._of_line(text, suffix, t)
+        rank = self._ranks.get(suffix)
+        if rank is None:
+            suffix = suffix if len(self._ranks) < _RANKS_MAX else ""
+            rank = self._ranks.setdefault(suffix, _RankParser(suffix))
+        return rank.parse(text, t, is_mixed=self.num_ranks > 1 and not suffix)
 
     def _of_pattern(self, pattern: re.Pattern[str], text: str, t: float) -> list[LoggedValue]:
         match = pattern.search(text)
@@ -123,6 +124,40 @@ class ConsoleParser:
             for name, found in groups.items()
             if (value := _number(found)) is not None
         ]
+
+
+class _RankParser:
+    """Parses the lines of one rank, or of all whose lines do not name it."""
+
+    def __init__(self, suffix: str) -> None:
+        """`suffix` is that of the tags."""
+        self._suffix = suffix
+        self._is_mixed = False
+        self.has_repeats = False
+        """Whether a position was printed twice, as by several ranks."""
+        self._step: int | None = None
+        self._epoch: float | None = None
+        self._counters: dict[str, _Counter] = {}
+        """By kind of line."""
+        self._bar_values: dict[str, tuple[int | None, float]] = {}
+        """Newest step and value by tag of progress bars, which repeat their values."""
+        self._main_bar: int | None = None
+        """Total of the bar of Hugging Face's `Trainer`, which counts its steps."""
+        self._waiting: list[LoggedValue] = []
+        """Values of a dictionary that was printed above this bar, whose next update has their step."""
+
+    def parse(self, text: str, t: float, *, is_mixed: bool) -> list[LoggedValue]:
+        """The values of one line or update of a bar. `is_mixed`: several ranks print without their rank."""
+        suffix, self._is_mixed = self._suffix, is_mixed
+        if "%|" in text and (bar := _TQDM.match(text)) is not None:
+            return self._of_tqdm(bar, suffix, t)
+        waiting, self._waiting = self._waiting, []
+        if text.lstrip().startswith("{") and text.endswith("}"):
+            return waiting + self._of_dict(text, suffix, t)
+        keras = _KERAS.match(text)
+        if keras is not None:
+            return waiting + self._of_keras(keras, text, suffix, t)
+        return waiting + self._of_line(text, suffix, t)
 
     def _of_tqdm(self, bar: re.Match[str], suffix: str, t: float) -> list[LoggedValue]:
         label, position, total, postfix = bar.group(1) or "", int(bar.group(2)), int(bar.group(3)), bar.group(4) or ""
@@ -228,7 +263,11 @@ class ConsoleParser:
     def _counted(self, kind: str, position: int, total: int | None) -> int:
         """A step that counts on if the positions of a kind of line begin again, as they do in every epoch."""
         newest, before, epoch = self._counters.get(kind, _Counter(0, 0, self._epoch))
+        self.has_repeats = self.has_repeats or (position == newest > 0 and epoch == self._epoch)
         is_same_again = position == newest and total is not None and epoch != self._epoch
+        if self._is_mixed and position < newest and (epoch is None or self._epoch is None or self._epoch <= epoch):
+            # Another rank is behind.
+            return before + position
         if position < newest or is_same_again:
             # Positions from 0 without a total: the newest one plus one is the fewest steps that an epoch had.
             before += max(newest + (position == 0 and total is None), total or 0)

@@ -58,7 +58,17 @@ _STEP = re.compile(
 _EPOCH_AND_STEP = re.compile(r"\s{0,4}\[\s{0,8}(\d{1,9}),\s{1,8}(\d{1,18})\]\s{1,4}(?=\w{0,20}loss)", re.IGNORECASE)
 """As in PyTorch's tutorials: `[2,  2000] loss: 1.234`."""
 _POSITION = re.compile(r"[\[(]\s{0,8}(\d{1,18})\s?/\s?(\d{1,18})\s{0,2}(?:\(\s?\d{1,3}(?:\.\d{1,3})?%\s?\))?\s?[\])]")
-_RANK_PREFIX = re.compile(r"\s{0,4}\[(?:rank|default|worker)[ _:]?(\d{1,6})\]:?\s?", re.IGNORECASE)
+_RANK_WORD = r"(?:(?:global|local)[ _]?)?(?:rank|default|trainer|worker|replica|core|device|gpu|cuda|tpu)"
+_RANK_BRACKETED = re.compile(rf"[\[(<]{_RANK_WORD}[ _:#=]{{0,2}}(\d{{1,5}})[\])>]:?\s?", re.IGNORECASE)
+"""torchrun's `[default0]:`, torch's `[rank0]: `, accelerate's `[RANK 0] ` behind a log header, `[GPU0] `."""
+_RANK_HEADER_CHARS_MAX = 120
+_RANK_FIRST = re.compile(rf"\s{{0,4}}{_RANK_WORD}[ _:#=]?\s?(\d{{1,5}})\s?[:|>,-]\s", re.IGNORECASE)
+_RANK_INLINE = re.compile(r"(?<![\w./-])(?:global_|local_)?rank\s?[=:]\s?(\d{1,5})(?![\w.]|,\d)", re.IGNORECASE)
+_MPI_RANK = re.compile(r"\s{0,4}\[(?:[\w.-]{1,100}@)?\d{1,9},(\d{1,5})\]<std(?:out|err|diag)>:?\s?")
+_POD = re.compile(r"\[pod/\S{1,200}?(?:-(\d{1,4}))?-(\d{1,5})(?:-[a-z0-9]{5})?/[^\]\s]{1,100}\]\s?")
+"""`kubectl logs --prefix`, of a JobSet (`NAME-JOB-POD-SUFFIX`), an indexed job or a stateful set."""
+_LABEL = re.compile(r"\s{0,5}(?:(\d{1,5}):\s|\[(\d{1,5})\]\s)")
+"""`3: ` of `srun --label`, `[3] ` of `mpiexec -prepend-rank`: numbers that may be anything else."""
 _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
 _XLA_DEVICE = re.compile(r"(?<!\w)Device=(?:xla|tpu):(\d{1,6})(?:/(\d{1,6}))?(?!\w)", re.IGNORECASE)
 _NOT_METRICS = {
@@ -170,10 +180,33 @@ def is_loss_or_score(name: str) -> bool:
     return _LOSS_NAME.search(name) is not None
 
 
-def without_rank(text: str) -> tuple[str, str]:
-    """A line without the prefix of its rank, and the suffix of its tags: `[rank3]: loss` -> `loss`, `/rank3`."""
-    match = _RANK_PREFIX.match(text)
-    return (text, "") if match is None else (text[match.end() :], f"/rank{int(match.group(1))}")
+def without_rank(text: str, num_labels: int = 0) -> tuple[str, str]:
+    """A line without the prefix of its rank, and the suffix of its tags: `[rank3]: loss` -> `loss`, `/rank3`.
+
+    A bare number in front counts as the rank if it is less than `num_labels`.
+    """
+    outer = ""
+    if (pod := _POD.match(text)) is not None:
+        text = text[pod.end() :]
+        job = f"/job{int(pod.group(1))}" if pod.group(1) and int(pod.group(1)) else ""
+        outer = f"{job}/rank{int(pod.group(2))}"
+    for pattern in (_MPI_RANK, _RANK_FIRST):
+        if (match := pattern.match(text)) is not None:
+            return text[match.end() :], _with_outer(outer, int(match.group(1)))
+    if (match := _RANK_BRACKETED.search(text, 0, _RANK_HEADER_CHARS_MAX)) is not None:
+        return text[: match.start()] + text[match.end() :], _with_outer(outer, int(match.group(1)))
+    if num_labels and (match := _LABEL.match(text)) is not None:
+        rank = int(match.group(1) or match.group(2))
+        if rank < num_labels:
+            return text[match.end() :], _with_outer(outer, rank)
+    if not outer and (match := _RANK_INLINE.search(text)) is not None:
+        return text, f"/rank{int(match.group(1))}"
+    return text, outer
+
+
+def _with_outer(outer: str, rank: int) -> str:
+    """The suffix of a rank within a pod: the pod becomes part of the name, since its ranks are counted from 0."""
+    return f"{outer.replace('/rank', '/pod')}/rank{rank}"
 
 
 def without_core(text: str) -> tuple[str, str, int | None]:

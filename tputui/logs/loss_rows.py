@@ -14,7 +14,9 @@ ROWS_PER_EVENT = 256
 WAITING_MAX = 1 << 17
 """Steps that wait for the values of other cores, whose file may be read later; older ones are left out."""
 WAIT_S = 1.0
-"""Seconds to wait for further cores to appear before the first step is complete."""
+"""Seconds without a new core after which the cores are complete, if all that are known to exist have a value ..."""
+WAIT_MAX_S = 5.0
+"""... and after which they are complete in any case."""
 UNKNOWN = "unknown"
 REASON = "the logs of a script do not name its devices"
 
@@ -36,6 +38,13 @@ class LossRows:
         """The cores in order, once they were declared."""
         self._seen: set[int] = set()
         self._since: float | None = None
+        """Unix time at which the first core appeared that is not declared."""
+        self._grown = 0.0
+        """Unix time at which the newest core appeared."""
+        self._num_seen = 0
+        """Number of cores at the last look."""
+        self.num_expected = 0
+        """Number of cores that are known to exist; 0 if unknown."""
         self._waiting: dict[int, dict[int, float]] = {}
         """The values by step and core."""
         self.num_left_out = 0
@@ -50,20 +59,30 @@ class LossRows:
         """The complete steps since the last call, after the cores if they are new. `now` is unix time."""
         if not self._waiting:
             return
-        if self._since is None:
-            self._since = now
-        # Cores may log to files of their own, which are read one after the other.
-        is_settled = not self._per_core or now - self._since >= WAIT_S or len(self._waiting) > WAITING_MAX
-        if not self._cores and not (is_settled or final):
-            return
         cores = sorted(self._seen)
         if cores != self._cores:
-            self._cores = cores
+            if not (final or self._is_settled(now)):
+                return
+            self._cores, self._since = cores, None
             yield topology(now, cores)
         yield from steps_recorded(self._complete(), now)
         while len(self._waiting) > WAITING_MAX:
             del self._waiting[next(iter(self._waiting))]
             self.num_left_out += 1
+
+    def _is_settled(self, now: float) -> bool:
+        """Whether no further cores are to be waited for. They may log to files of their own, which are read one after
+        the other, or begin later than the first."""
+        if not self._per_core or len(self._waiting) > WAITING_MAX:
+            return True
+        if self._num_seen != len(self._seen):
+            self._num_seen, self._grown = len(self._seen), now
+        self._since = now if self._since is None else self._since
+        num_known = max(self.num_expected, max(self._seen) + 1)
+        if len(self._seen) >= num_known > 1 and self.num_expected:
+            return True
+        is_whole = len(self._seen) >= num_known and now - self._grown >= WAIT_S
+        return is_whole or now - self._since >= WAIT_MAX_S
 
     def _complete(self) -> list[Row]:
         size = len(self._cores)

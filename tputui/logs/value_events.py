@@ -58,6 +58,7 @@ class ValueEvents:
         self._num_ranked = 0
         """Columns among which the training loss was looked for."""
         self._per_core = False
+        self._num_expected = 0
         self._rows = LossRows(per_core=False)
         self._epochs = EpochTracker()
         self._pace = _Pace()
@@ -83,6 +84,15 @@ class ValueEvents:
     def epoch(self) -> int:
         """The current epoch; 0 if unknown."""
         return self._epochs.number
+
+    def expect_cores(self, number: int) -> None:
+        """Sets the number of cores that are known to exist; their loss is complete when all of them have one."""
+        self._num_expected = self._rows.num_expected = number
+
+    def _new_rows(self, *, per_core: bool) -> LossRows:
+        rows = LossRows(per_core=per_core)
+        rows.num_expected = self._num_expected
+        return rows
 
     def take(self, source: str, values: Sequence[LoggedValue], now: float, *, is_late: bool = False) -> None:
         """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
@@ -172,7 +182,7 @@ class ValueEvents:
                     column.is_loss = self._is_loss(column)
             found = [column for column in self._columns.values() if column is not None and column.is_loss]
             self._per_core = any(column.meaning.core is not None for column in found)
-            self._rows = LossRows(per_core=self._per_core)
+            self._rows = self._new_rows(per_core=self._per_core)
 
     def _is_named(self, column: _Column) -> bool:
         """Whether the user named the tag, or the metric, as the loss."""
@@ -201,7 +211,7 @@ class ValueEvents:
             return
         if core is not None and not self._per_core:
             # Until now there was one loss; the first core's takes its place.
-            self._per_core, self._rows = True, LossRows(per_core=True)
+            self._per_core, self._rows = True, self._new_rows(per_core=True)
         for value, step in zip(column.values, column.steps, strict=True):
             if column.source == CONSOLE:
                 self._loss_from_console = step

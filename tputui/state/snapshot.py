@@ -35,6 +35,8 @@ RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "fai
 """`starting`: alive, no step yet. `stalled`: alive, but silent or without progress for longer than its phase allows.
 `lost`: no end event and no living process."""
 
+CORES_WAIT_S = 5.0
+"""Seconds after the first loss in which the loss of further cores is waited for."""
 ENDED: frozenset[RunCondition] = frozenset({"done", "stopped", "failed", "lost"})
 
 RequestState = Literal["requested", "seen", "applied", "refused"]
@@ -425,8 +427,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def newest_loss(self) -> float | None:
-        """Training loss of the newest step: its mean over the cores; NaN if one is not finite, None if unknown."""
+        """Training loss of the newest step: its mean over the cores; NaN if one is not finite, None if unknown.
+
+        Unknown also until all cores have a value, for at most `CORES_WAIT_S` seconds: some begin later than others.
+        """
         losses = [core.loss for core in self.cores if core.loss is not None]
+        num_cores = self.topology.num_cores if self.topology is not None else 0
+        if 0 < len(losses) < num_cores and self.loss and self.now - self.loss[0].t < CORES_WAIT_S:
+            return None
         if losses:
             return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
         return self.loss[-1].mean if self.loss else None

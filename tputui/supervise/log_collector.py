@@ -8,6 +8,7 @@ through the API, only the heartbeat goes on.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -37,6 +38,9 @@ VALUES_PER_LOOK = 50_000
 """Values read in one look; the rest is read in the next one, after a short pause."""
 PAUSE_S = 0.02
 LOGS_MAX = 1_000
+LAUNCHERS = ("srun", "mpirun", "mpiexec", "prun")
+LABELS_MAX = 65_536
+"""A number in front of a line of theirs that is less than this is a rank."""
 LINES_MAX = 20_000
 """Lines of console output that wait for the thread; older ones are left out."""
 LINES_PER_LOOK = 2_000
@@ -95,6 +99,7 @@ class LogCollector:
         self._lines: deque[tuple[str, float]] = deque(maxlen=LINES_MAX)
         """Lines that the thread has not parsed yet, with their unix times."""
         self._console = _console_parser(script_config)
+        self._num_labels = LABELS_MAX if _labels_lines(script_config) else 0
         self._closing = threading.Event()
         self._is_given_up = False
         self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
@@ -188,11 +193,24 @@ class LogCollector:
         for note in self._finder.notes:
             self._warn(note)
         self._finder.notes.clear()
+        self._use_ranks()
         num_left, is_behind = VALUES_PER_LOOK, False
         for log in list(self._logs):
             num_left -= (num_read := self._read(log, num_left))
             is_behind = is_behind or (num_read > 0 and num_left <= 0) or self._is_given_up
         return is_behind or self._take_lines()
+
+    def _use_ranks(self) -> None:
+        """Hands the number of ranks to the readers, and warns if their output does not name them."""
+        num_ranks = self._finder.num_ranks
+        self._events.expect_cores(num_ranks if num_ranks > 1 else 0)
+        self._console.num_ranks = num_ranks
+        self._console.num_labels = max(self._num_labels, num_ranks if num_ranks > 1 else 0)
+        if self._console.is_mixed:
+            self._warn(
+                f"{num_ranks} ranks print metrics without their rank, so these are shown as one series; begin each "
+                "line with the rank, as `torchrun --tee 3` and `srun --label` do"
+            )
 
     def _open(self, path: Path, *, is_chosen: bool) -> None:
         if len(self._logs) >= LOGS_MAX:
@@ -299,6 +317,13 @@ def _console_parser(table: Mapping[str, Any]) -> ConsoleParser:
     console = table.get("console")
     pattern = console.get("pattern") if isinstance(console, Mapping) else None
     return ConsoleParser(pattern if isinstance(pattern, str) and check_pattern(pattern) is None else None)
+
+
+def _labels_lines(table: Mapping[str, Any]) -> bool:
+    """Whether the command is a launcher that may begin lines with the number of a process, which runs elsewhere."""
+    words = table.get("command")
+    names = [os.path.basename(str(word)) for word in words] if isinstance(words, list) else []
+    return any(name in LAUNCHERS for name in names)
 
 
 def _patterns(table: Mapping[str, Any]) -> list[str]:

@@ -17,12 +17,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tputui.telemetry.rank_environment import RankInfo, environ_of, rank_info
 from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE
 
 PROCESSES_MAX = 256
 FILES_MAX = 1_000
 """Open files of a process that are looked at."""
 KNOWN_MAX = 4_096
+RANKS_MAX = 4_096
 DIRECTORIES_MAX = 256
 ENTRIES_MAX = 2_000
 """Directory entries per scan; in a larger tree some logs are found only while they are open."""
@@ -66,6 +68,10 @@ class LogFinder:
         self._open: dict[tuple[int, str], str] = {}
         """What open descriptors are, by process and number: those that were looked at before."""
         self._processes = [pid]
+        self._ranks: dict[int, RankInfo] = {}
+        """What the environment of a process says about its rank."""
+        self.num_ranks = 1
+        """Number of ranks of the command, by the environment of its processes."""
         self._directories: dict[str, None] = {}
         """Directories in which the command has files open for writing."""
         self._others: set[str] = set()
@@ -84,6 +90,7 @@ class LogFinder:
             self._tree_due = now + (TREE_INTERVAL_S if self._num_trees > 20 else TREE_INTERVAL_S / 4)
             self._num_trees += 1
             self._processes = self._tree()
+            self._count_ranks()
             for pattern in self._patterns:
                 for path in itertools.islice(glob.iglob(pattern, recursive=True), ENTRIES_MAX):
                     if self._is_new(path):
@@ -123,6 +130,16 @@ class LogFinder:
         except psutil.Error:
             return [self._pid]
         return [self._pid, *(child.pid for child in children[:PROCESSES_MAX])]
+
+    def _count_ranks(self) -> None:
+        """Looks at new processes. What the command itself was started with numbers the whole command."""
+        for pid in self._processes:
+            if pid not in self._ranks and len(self._ranks) < KNOWN_MAX:
+                with contextlib.suppress(OSError):
+                    self._ranks[pid] = rank_info(environ_of(_proc(pid, "environ")))
+        own = self._ranks.get(self._pid, RankInfo())
+        sizes = (info.world_size for info in self._ranks.values() if info != own and info.world_size)
+        self.num_ranks = min(max(sizes, default=1), RANKS_MAX)
 
     def _opened(self) -> Iterator[str]:
         """Files that a process has open for writing, and that may be logs."""

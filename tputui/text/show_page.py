@@ -177,7 +177,9 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
     top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step}" if highest else ""
     known = sum(core.loss is not None for core in snapshot.cores)
     step = max((core.step for core in snapshot.cores), default=0)
-    mean = f"mean of {fmt.counted(known, 'core')} in step {step}" if known else "mean of the newest steps"
+    num_cores = snapshot.topology.num_cores if snapshot.topology is not None else known
+    some = f"{known} of {num_cores} cores" if 0 < known < num_cores else fmt.counted(known, "core")
+    mean = f"mean of {some} in step {step}" if known else "mean of the newest steps"
     return [_row("train loss", fmt.number(snapshot.newest_loss), mean, top)]
 
 
