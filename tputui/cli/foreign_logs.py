@@ -54,9 +54,9 @@ class RunOrLog:
     @property
     def is_log(self) -> bool:
         """Whether it is a log, or the run directory of one, to which no requests can be made."""
-        from tputui.log_import.place import imports_dir
+        from tputui.log_import.place import is_import
 
-        return self.run_dir.absolute().parent == imports_dir(os.environ)
+        return is_import(self.run_dir, os.environ)
 
     @property
     def is_read(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,18 @@ from tputui.cli.arguments import existing_parent, runs_in
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
-from tputui.log_import.scan import FoundLog, foreign_logs
+from tputui.log_import import place
+from tputui.log_import.scan import FoundLog, find_logs
 from tputui.session import session
 from tputui.telemetry import run_labels, rundir
 from tputui.telemetry.run_labels import RunLabels
+from tputui.user_config import LogSource, read_user_config, user_config_path
 
 DESCRIPTION = """Prints a table of the runs, pinned ones first, then newest first: name, state, epoch, step, training
 loss, age, cores, configuration file and tags. Archived runs are listed only with --all. With --json one list of
-objects, newest first. The line of a run that cannot be read says so. Logs of other programs follow, with the state
-`log`; `tputui replay PATH` opens them."""
+objects, newest first. The line of a run that cannot be read says so. Logs of other programs below the directory
+and below the [[sources]] of the user's configuration file follow, with the state `log`: steps and loss as of the
+last time they were opened, by `tputui replay PATH` or from the list of runs."""
 EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
 _HEAD = ("RUN", "STATE", "EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES", "CONFIG", "TAGS")
@@ -75,15 +79,28 @@ def _chosen(parent: Path, *, archived: bool, tag: str | None) -> list[tuple[Path
 
 
 def _logs(parent: Path, tag: str | None) -> list[FoundLog]:
-    """The logs of other programs to list; they have no tags."""
-    return foreign_logs(parent) if tag is None else []
+    """The logs of other programs to list; they have no tags. Prints why some are missing."""
+    if tag is not None:
+        return []
+    config = read_user_config(user_config_path(os.environ))
+    scan = find_logs([LogSource(parent, ""), *config.sources])
+    for sentence in (*config.problems, *scan.limits):
+        narrate(sentence)
+    return scan.logs
 
 
 def _log_row(log: FoundLog) -> dict[str, Any]:
-    """The values of a log in the table."""
+    """The values of a log in the table; steps and loss only if the log was opened before."""
     files = f"{fmt.counted(log.num_files, 'file')}, {fmt.size(log.num_bytes)}"
-    row = {"run": log.path.name, "dir": str(log.path), "created": log.newest_t, "state": "log"}
-    return {**row, **dict.fromkeys(RunLabels.__struct_fields__), "config": f"{log.form}, {files}"}
+    row: dict[str, Any] = {"run": log.name, "dir": str(log.path), "created": log.newest_t, "state": "log"}
+    row |= {**dict.fromkeys(RunLabels.__struct_fields__), "format": log.form, "step": None, "loss": None}
+    imported = place.imported(log.path, os.environ)
+    if imported is None:
+        return {**row, "config": f"{log.form}, {files}; not read yet"}
+    snapshot = session.load(imported.run_dir)
+    row |= {"step": snapshot.steps or None, "loss": snapshot.newest_loss}
+    is_behind = imported.is_behind(log.newest_t)
+    return {**row, "config": f"{log.form}, {files}{'; changed since it was read' if is_behind else ''}"}
 
 
 def _labels(run_dir: Path) -> RunLabels | None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Self
 
@@ -19,15 +21,22 @@ from tputui.supervise import spawn
 FOLLOW = "--follow"
 CLOSE_S = 5.0
 LINE_BYTES_MAX = 1 << 20
+_CANCEL_S = 0.1
+"""Seconds between two checks whether the user has cancelled."""
+
+
+class Cancelled(Exception):
+    """The user no longer wants to open the log."""
 
 
 class OpenedLog:
     """A log that is being read into a run directory, or was."""
 
-    def __init__(self, log: Path, *, follow: bool = False) -> None:
+    def __init__(self, log: Path, *, follow: bool = False, cancelled: threading.Event | None = None) -> None:
         """Waits until the first values are in the run directory. With `follow` reading goes on until `close`.
 
-        Raises `UnknownLog`, whose message is a sentence for the user, also if the log or the cache cannot be used.
+        Raises `UnknownLog`, whose message is a sentence for the user, also if the log or the cache cannot be used, and
+        `Cancelled` if `cancelled` is set while it waits.
         """
         words = [*([FOLLOW] if follow else []), str(log)]
         self._process = subprocess.Popen(
@@ -39,6 +48,7 @@ class OpenedLog:
             start_new_session=True,
         )
         try:
+            self._await_reply(cancelled)
             self.run_dir = self._run_dir(log)
         except BaseException:
             self.close()
@@ -70,6 +80,13 @@ class OpenedLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _await_reply(self, cancelled: threading.Event | None) -> None:
+        """Waits until there is something to read, or the process has ended."""
+        assert self._process.stdout is not None
+        while cancelled is not None and not select.select([self._process.stdout], [], [], _CANCEL_S)[0]:
+            if cancelled.is_set():
+                raise Cancelled
 
     def _run_dir(self, log: Path) -> Path:
         assert self._process.stdout is not None

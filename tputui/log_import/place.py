@@ -17,12 +17,13 @@ import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from tputui import __version__
 from tputui.logs.growing import read_at
+from tputui.telemetry import rundir
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import write_atomically
 from tputui.telemetry.safe_open import read_small
@@ -36,6 +37,8 @@ FORM = 1
 _NAME_CHARS_MAX = 80
 _DIGEST_CHARS = 12
 _HEAD_BYTES = 4_096
+_CLOCK_S = 1e-3
+"""Times of files that differ less are the same: they are rounded differently."""
 
 Change = Literal["none", "grown", "replaced"]
 
@@ -97,6 +100,32 @@ def run_dir_of(log: Path, environ: Mapping[str, str]) -> Path:
     digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:_DIGEST_CHARS]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name)[:_NAME_CHARS_MAX].strip("._-") or "log"
     return imports_dir(environ) / f"{name}-{digest}"
+
+
+def is_import(run_dir: Path, environ: Mapping[str, str]) -> bool:
+    """Whether a run directory is that of a log."""
+    return run_dir.absolute().parent == imports_dir(environ)
+
+
+class Imported(NamedTuple):
+    """A log that was read into a run directory."""
+
+    run_dir: Path
+    newest_t: float
+    """Unix time at which the newest of its files had been changed when they were read."""
+
+    def is_behind(self, newest_t: float) -> bool:
+        """Whether files of the log were changed since then, by the time of the newest change."""
+        return newest_t > self.newest_t + _CLOCK_S
+
+
+def imported(log: Path, environ: Mapping[str, str]) -> Imported | None:
+    """The run directory of a log; None if the log was not read yet, or by another version."""
+    run_dir = run_dir_of(log, environ)
+    state = read_state(run_dir)
+    if state is None or rundir.manifest_if_readable(run_dir) is None:
+        return None
+    return Imported(run_dir, newest_change(state.files))
 
 
 def lock_path(run_dir: Path) -> Path:

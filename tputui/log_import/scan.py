@@ -1,34 +1,57 @@
-"""Finds logs of other programs in a directory by the names of files, without reading any."""
+"""Finds logs of other programs below folders by the names of files, without reading any."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry import rundir
+from tputui.user_config import LogSource
 
-ENTRIES_MAX = 10_000
-"""Entries of the directory that are looked at."""
-FOLDERS_MAX = 100
-"""Folders under one entry that are looked at."""
-_FORMS = (
-    ("tfevents", "TensorBoard"),
-    (".wandb", "W&B"),
-    ("trainer_state.json", "Hugging Face"),
-    (".parquet", "parquet"),
+_TENSORBOARD, _WANDB, _TRAINER, _PARQUET = "TensorBoard", "W&B", "Hugging Face", "parquet"
+_TRAINER_STATE = "trainer_state.json"
+_ENDS = (
+    (".wandb", _WANDB),
+    (_TRAINER_STATE, _TRAINER),
+    (".parquet", _PARQUET),
     (".csv", "CSV"),
     (".tsv", "CSV"),
     (".jsonl", "JSON lines"),
     (".ndjson", "JSON lines"),
 )
-"""Ends of names, or for event files a part, with the format; the first that occurs in a folder is its format."""
+"""Ends of names with the format of the file."""
+FORMATS = (_TENSORBOARD, *dict.fromkeys(form for _, form in _ENDS))
+_SPLITS = frozenset({"train", "training", "validation", "valid", "val", "eval", "evaluation", "test"})
+"""Names of the folders in one log directory, as Keras writes them."""
+
+
+class Bounds(NamedTuple):
+    """Limits of a search below one folder."""
+
+    entries: int = 20_000
+    """Files and folders that are looked at, those nearest to the folder first."""
+    depth: int = 6
+    """Levels of folders."""
+    logs: int = 500
+    """Logs that are listed, the newest ones."""
+    seconds: float = 3.0
+
+
+BOUNDS = Bounds()
 
 
 class FoundLog(NamedTuple):
     """A log, by the names of its files."""
 
     path: Path
+    name: str
+    """The path below the searched folder, after the name of a source."""
     form: str
     num_files: int
     num_bytes: int
@@ -36,41 +59,162 @@ class FoundLog(NamedTuple):
     """Unix time at which the newest file was changed."""
 
 
-def foreign_logs(parent: Path) -> list[FoundLog]:
-    """The logs in a directory that are not runs, newest first. What cannot be read is left out."""
+class LogScan(NamedTuple):
+    """The logs below some folders."""
+
+    logs: list[FoundLog]
+    """Newest first."""
+    limits: list[str]
+    """A sentence for each folder that was not searched in full."""
+
+
+class _Folder:
+    """A folder, and what was found in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: list[Path] = []
+        self.folders: list[_Folder] = []
+
+    def of_form(self, form: str) -> list[Path]:
+        return [file for file in self.files if form_of(file.name) == form]
+
+    def below(self, form: str) -> list[Path]:
+        """The files of a format in the folder and below it."""
+        return [*self.of_form(form), *itertools.chain.from_iterable(each.below(form) for each in self.folders)]
+
+
+_Candidate = tuple[Path, str, list[Path]]
+"""Path, format and files of a log."""
+
+
+def form_of(name: str) -> str | None:
+    """The format of a file by its name; None if it is not a log."""
+    if "tfevents" in name:
+        return _TENSORBOARD
+    return next((form for end, form in _ENDS if name.endswith(end)), None)
+
+
+def find_logs(
+    sources: Sequence[LogSource], *, bounds: Bounds = BOUNDS, is_stopped: Callable[[], bool] = lambda: False
+) -> LogScan:
+    """The logs below folders that are not run directories. A source without a name is the directory of the runs.
+
+    What cannot be read is left out. `is_stopped` ends the search early.
+    """
+    found: dict[Path, FoundLog] = {}
+    limits: list[str] = []
+    for source in sources:
+        tree, limit = _tree(source.path, bounds, is_stopped)
+        logs = list(filter(None, (_found(source, each) for each in _candidates(tree, of_runs=not source.name))))
+        logs.sort(key=lambda log: log.newest_t, reverse=True)
+        if len(logs) > bounds.logs:
+            limit = limit or f"only the newest {bounds.logs:,} of {len(logs):,} logs are listed"
+        if limit:
+            limits.append(f"{source.path}: {limit}")
+        for log in logs[: bounds.logs]:
+            found.setdefault(Path(os.path.realpath(log.path)), log)
+    return LogScan(sorted(found.values(), key=lambda log: log.newest_t, reverse=True), limits)
+
+
+def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_Folder, str]:
+    """The folders below `root` with the files that are logs, and why some were not searched; empty if all were."""
+    tree = _Folder(root)
+    waiting = deque([(tree, 0)])
+    num_entries, deadline, limit = 0, time.monotonic() + bounds.seconds, ""
+    while waiting and not is_stopped():
+        folder, depth = waiting.popleft()
+        if _is_run(folder.path):
+            continue
+        for entry in _entries(folder.path):
+            num_entries += 1
+            if num_entries > bounds.entries:
+                return tree, f"only the first {bounds.entries:,} files and folders were searched for logs"
+            if time.monotonic() > deadline:
+                return tree, f"only what was read within {bounds.seconds:g} s was searched for logs"
+            if not _is_folder(entry, follow=depth == 0):
+                if form_of(entry.name) is not None:
+                    folder.files.append(Path(entry.path))
+            elif depth + 1 < bounds.depth:
+                folder.folders.append(_Folder(Path(entry.path)))
+            else:
+                limit = f"folders more than {bounds.depth} levels deep were not searched for logs"
+        if not any(form_of(file.name) == _WANDB for file in folder.files):
+            waiting.extend((each, depth + 1) for each in folder.folders)
+    return tree, limit
+
+
+def _is_run(folder: Path) -> bool:
     try:
-        with os.scandir(parent) as entries:
-            paths = [Path(entry.path) for entry, _ in zip(entries, range(ENTRIES_MAX), strict=False)]
+        return rundir.is_run(folder)
     except OSError:
-        return []
-    found = [log for path in paths if not path.name.startswith(".") and (log := _log_at(path)) is not None]
-    return sorted(found, key=lambda log: log.newest_t, reverse=True)
+        return True  # of another user, or gone
 
 
-def _log_at(path: Path) -> FoundLog | None:
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
-        if path.is_dir():
-            return None if rundir.is_run(path) else _log_of(path, _files_under(path))
-        return _log_of(path, [path])
+        with os.scandir(folder) as entries:
+            yield from (entry for entry in entries if not entry.name.startswith("."))
     except OSError:
-        return None
+        return
 
 
-def _files_under(folder: Path) -> list[Path]:
-    """The files of a folder and its first subfolders."""
-    found: list[Path] = []
-    for number, (place, _, names) in enumerate(os.walk(folder)):
-        found += [Path(place, name) for name in names]
-        if number >= FOLDERS_MAX or len(found) >= ENTRIES_MAX:
-            break
-    return found
+def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
+    """Whether an entry is a folder. Links are followed only directly below the searched folder: they may form loops."""
+    try:
+        return entry.is_dir(follow_symlinks=follow)
+    except OSError:
+        return False
 
 
-def _log_of(path: Path, files: list[Path]) -> FoundLog | None:
-    for mark, form in _FORMS:
-        of_form = [file for file in files if (mark in file.name if mark == "tfevents" else file.name.endswith(mark))]
-        if of_form:
-            status = [file.stat() for file in of_form]
-            newest_t = max(each.st_mtime for each in status)
-            return FoundLog(path, form, len(of_form), sum(each.st_size for each in status), newest_t)
-    return None
+def _candidates(folder: _Folder, *, of_runs: bool = False) -> list[_Candidate]:
+    """The logs in a folder: the folder itself if its files are read together, else each file.
+
+    In the directory of the runs (`of_runs`) every file is a log of its own.
+    """
+    below = [each for child in folder.folders for each in _candidates(child)]
+    if of_runs:
+        return [*_each(folder, FORMATS), *below]
+    if len(folder.of_form(_WANDB)) == 1:
+        return [(folder.path, _WANDB, folder.of_form(_WANDB))]
+    if folder.of_form(_TENSORBOARD) or _is_split(folder, below):
+        return [(folder.path, _TENSORBOARD, folder.below(_TENSORBOARD))]
+    checkpoints = {child.path for child in folder.folders if child.path.name.startswith("checkpoint-")}
+    states = [*folder.of_form(_TRAINER), *(path for path in folder.below(_TRAINER) if path.parent in checkpoints)]
+    if states:
+        below = [each for each in below if each[0] not in checkpoints]
+    if any(form in (_TENSORBOARD, _WANDB) for _, form, _ in below) or folder.of_form(_WANDB):
+        return [*_each(folder, (*(form for form in FORMATS if form != _TRAINER),)), *below]
+    if states:
+        return [(folder.path, _TRAINER, states), *_each(folder, FORMATS[3:]), *below]
+    if folder.of_form(_PARQUET):
+        rest = [each for each in below if each[1] != _PARQUET]
+        return [(folder.path, _PARQUET, folder.below(_PARQUET)), *_each(folder, FORMATS[4:]), *rest]
+    tables = _each(folder, FORMATS[4:])
+    return [(folder.path, tables[0][1], tables[0][2])] if len(tables) == 1 and not below else [*tables, *below]
+
+
+def _each(folder: _Folder, forms: Sequence[str]) -> list[_Candidate]:
+    return [(file, form, [file]) for form in forms for file in folder.of_form(form)]
+
+
+def _is_split(folder: _Folder, below: Sequence[_Candidate]) -> bool:
+    """Whether the event files of the folder's children are the splits of one training."""
+    parts = [path for path, form, _ in below if form == _TENSORBOARD]
+    return bool(parts) and all(path.parent == folder.path and path.name in _SPLITS for path in parts)
+
+
+def _found(source: LogSource, candidate: _Candidate) -> FoundLog | None:
+    """The log with sizes and times; None if it disappeared."""
+    path, form, files = candidate
+    num_files, num_bytes, newest_t = 0, 0, -math.inf
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        num_files, num_bytes = num_files + 1, num_bytes + status.st_size
+        newest_t = max(newest_t, status.st_mtime)
+    below = path.relative_to(source.path)
+    name = "/".join(filter(None, (source.name, *below.parts)))
+    return FoundLog(path, name, form, num_files, num_bytes, newest_t) if num_files else None

@@ -25,6 +25,7 @@ from tputui.ui.base.preferences import Views, state_path
 from tputui.ui.base_app import BaseApp
 from tputui.ui.terminal.capabilities import Capabilities, capabilities_of
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
+from tputui.user_config import user_config_path
 
 if TYPE_CHECKING:
     from textual.types import CSSPathType
@@ -126,12 +127,15 @@ def run_monitor(
 def run_list(
     runs_dir: Path, *, service: LaunchService | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
 ) -> None:
-    """Shows the runs of a directory until the user leaves; Enter opens one. `service` starts runs."""
+    """Shows the runs of a directory until the user leaves; Enter opens one. `service` starts runs.
+
+    Folders that the user's configuration file names are searched for logs of other programs.
+    """
 
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.runs.screen import RunsScreen
 
-        return RunsScreen(runs_dir, service=service, read_only=read_only)
+        return RunsScreen(runs_dir, service=service, read_only=read_only, user_config=user_config_path(os.environ))
 
     _run(opened, options, " reading the runs ...", f"the runs are in {runs_dir} and are not affected")
 

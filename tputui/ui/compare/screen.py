@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -238,8 +239,12 @@ class CompareScreen(Screen[MonitorResult]):
         if not self._in_list:
             self.query_one(CompareBody).action_maximise()
             return
+        # Imported here so that comparisons open faster.
+        from tputui.log_import.place import is_import
+
         run_dir = self._run_dirs[self.view.chosen]
-        self.app.push_screen(MonitorScreen(Session.live(run_dir, self._clock), run_dir, read_only=self._read_only))
+        read_only = self._read_only or is_import(run_dir, os.environ)
+        self.app.push_screen(MonitorScreen(Session.live(run_dir, self._clock), run_dir, read_only=read_only))
 
     def action_rebase(self) -> None:
         """Makes the selected run the base."""

@@ -7,6 +7,7 @@ digits done          both words occur in the name, task, state, tags or note
 lr>=0.001            compares a configuration key, given by its last part or in full (`optim.lr`)
 best.auc>0.9         compares a metric: `best.NAME`, `valid.NAME` or `train.NAME`
 cores=8 state=done   compares a column: run, task, state, step, epoch, loss, best, cores
+state=log format=csv logs of other programs, or those of a format: TensorBoard, W&B, CSV, JSON lines, parquet
 tag:paper note:seed  the run has the tag, or its note contains the word; also `tag=paper`, `tag!=paper`
 """
 
@@ -73,7 +74,7 @@ def unknown_keys(run_filter: RunFilter, rows: Sequence[RunRow]) -> list[str]:
 
 def _matches(term: Term, row: RunRow) -> bool:
     if not term.key:
-        texts = (row.path.name, row.task, row.state, *row.labels.tags, row.labels.note)
+        texts = (row.name, row.task, row.form, row.state, *row.labels.tags, row.labels.note)
         found = any(term.value in text.lower() for text in texts)
         return found is (term.operator == "has")
     if term.key == "note":
@@ -93,8 +94,9 @@ def _values(key: str, row: RunRow) -> list[Any]:
     if key in _TAGS:
         return list(row.labels.tags)
     columns: dict[str, Any] = {
-        "run": row.path.name,
-        "name": row.path.name,
+        "run": row.name,
+        "name": row.name,
+        "format": row.form or None,
         "state": row.state,
         "task": row.task,
         "step": row.steps,
@@ -146,7 +148,7 @@ def _number(value: Any) -> float | None:
 SortKey = Literal["start", "run", "state", "step", "loss", "best", "age", "took", "cores", "task"]
 SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 
-_STATES = ("running", "starting", "stalled", "reading", "failed", "lost", "stopped", "done", "unreadable")
+_STATES = ("running", "starting", "stalled", "reading", "failed", "lost", "stopped", "done", "log", "unreadable")
 """States that need attention come first."""
 
 _DESCENDING_FIRST: frozenset[SortKey | str] = frozenset({"start", "step", "cores", "took"})
@@ -203,7 +205,7 @@ def parse_sort_order(text: str, chosen: Sequence[str] = ()) -> SortOrder:
 
 def sort_rows(rows: Iterable[RunRow], order: SortOrder, now: float) -> list[RunRow]:
     """Sorts the rows: pinned ones first, rows without a value last, equal ones newest first."""
-    newest_first = sorted(rows, key=lambda row: row.path.name, reverse=True)
+    newest_first = sorted(rows, key=lambda row: row.name, reverse=True)
     value_of = _SORT_VALUES.get(order.key) or (lambda row, _: _comparable(value_at(row, order.key)))
     pairs = [(value_of(row, now), row) for row in newest_first]
     with_value = [pair for pair in pairs if pair[0] is not None]
@@ -223,7 +225,7 @@ def _comparable(value: Any) -> Any:
 
 _SORT_VALUES: dict[SortKey | str, Callable[[RunRow, float], Any]] = {
     "start": lambda row, now: row.created,
-    "run": lambda row, now: row.path.name.lower(),
+    "run": lambda row, now: row.name.lower(),
     "state": lambda row, now: _STATES.index(row.state),
     "step": lambda row, now: row.steps,
     "loss": lambda row, now: _finite(row.loss),

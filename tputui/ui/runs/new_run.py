@@ -41,7 +41,7 @@ class NewRun:
         from tputui.ui.launch.picker import ConfigPicker
 
         rows = sort_rows(self._rows(), SortOrder(), now)
-        runs = [(row.path, summary_text(row)) for row in rows if row.state != "unreadable"]
+        runs = [(row.path, summary_text(row)) for row in rows if row.state not in ("unreadable", "log")]
 
         def edit(picked: PickedConfig | None) -> None:
             if picked is not None:

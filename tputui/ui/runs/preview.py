@@ -36,7 +36,7 @@ class RunPreview(Panel[PreviewPart]):
         if row is None:
             return Drawing(paragraph("No run selected", width, height))
         facts = _facts(row, min(_FACTS_WIDTH, width))[:height]
-        note = clean(row.path.name)
+        note = clean(row.name)
         if width < _FACTS_WIDTH + _MIN_CHART_WIDTH:
             return Drawing(facts, note=note)
         chart = _chart(row, width - _FACTS_WIDTH - 1, height)
@@ -50,7 +50,9 @@ class RunPreview(Panel[PreviewPart]):
 
 def _chart(row: RunRow, width: int, height: int) -> list[Line]:
     if row.curve is None:
-        return [[], [Span("no loss reported yet" if not row.ended else "no loss was reported", "dim")]]
+        unread = row.is_log and row.steps is None
+        words = "not read yet" if unread else "no loss was reported" if row.ended else "no loss reported yet"
+        return [[], [Span(words, "dim")]]
     chart = chart_over_steps(row.curve.segments(), width, height)
     if chart is None:
         return []
@@ -72,6 +74,9 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     best = "" if row.best is None else f"{fmt.number(row.best)} valid {clean(row.best_name)} in epoch {row.best_epoch}"
     saved = fmt.counted(row.num_checkpoints, "checkpoint") if row.num_checkpoints else ""
     pairs = (
+        ("path", clean(str(row.path)) if row.is_log else ""),
+        ("step", f"{row.steps:,}" if row.is_log and row.steps is not None else ""),
+        ("loss", fmt.number(row.loss) if row.is_log and row.loss is not None else ""),
         ("task", clean(row.task)),
         ("epoch", epochs + eta if epochs else ""),
         ("best", best),

@@ -19,12 +19,13 @@ from tputui import formatting as fmt
 from tputui.session.session import Session
 from tputui.state.chart_data import Segment
 from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
-from tputui.telemetry import run_labels, rundir
+from tputui.telemetry import rundir
 from tputui.telemetry.events import Phase
 from tputui.telemetry.run_labels import NO_LABELS, RunLabels
 from tputui.ui.base import status_text
 from tputui.ui.base.reader_thread import PollingThread
 from tputui.ui.charts.columns import ChartColumn, columns
+from tputui.ui.runs.labels_reader import ReadLabels, labels_of
 
 NUM_COLUMNS = 120
 """Resolution of the loss curve of a row."""
@@ -49,8 +50,9 @@ METRICS_MAX = 32
 """Maximum number of metrics of a split that a row keeps."""
 _METRIC = re.compile(r"[\w./@%-]{1,64}")
 
-RowState = RunCondition | Literal["reading", "unreadable"]
-"""`reading`: not read to its end yet."""
+RowState = RunCondition | Literal["reading", "unreadable", "log"]
+"""`reading`: not read to its end yet. `log`: a log of another program."""
+NO_REQUESTS = "this is a log of another program, which takes no requests"
 
 
 class Curve(NamedTuple):
@@ -128,9 +130,31 @@ class RunRow(NamedTuple):
     labels_problem: str = ""
     """Why the labels cannot be read."""
 
+    form: str = ""
+    """The format of a log of another program; empty for a run."""
+    name_shown: str = ""
+    """The name of a log: its path below the folder in which it was found."""
+
+    @property
+    def name(self) -> str:
+        """The name that is shown."""
+        return self.name_shown or self.path.name
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is a log of another program, which is never written to."""
+        return bool(self.form)
+
+    def with_labels(self, read: ReadLabels) -> RunRow:
+        """The row with labels, and with an alarm if they cannot be read."""
+        alarms = (*self.alarms, read.problem) if read.problem else self.alarms
+        return self._replace(labels=read.labels, labels_problem=read.problem, alarms=alarms)
+
     @property
     def request_refusal(self) -> str | None:
         """The reason why no request can be made of the run; None if requests are possible."""
+        if self.is_log:
+            return NO_REQUESTS
         if self.state == "unreadable":
             return self.reason
         return f"run already finished ({self.state})" if self.ended else None
@@ -138,7 +162,7 @@ class RunRow(NamedTuple):
     @property
     def ended(self) -> bool:
         """Whether requests are pointless: the run is over or unreadable."""
-        return self.state in ENDED or self.state == "unreadable"
+        return self.state in ENDED or self.state in ("unreadable", "log")
 
     def age_s(self, now: float) -> float | None:
         """Seconds since the newest event."""
@@ -254,27 +278,16 @@ def _machine(snapshot: Snapshot) -> str:
 
 
 class Listing(NamedTuple):
-    """The runs of a directory."""
+    """The runs of a directory, and logs of other programs."""
 
     rows: Mapping[Path, RunRow]
-    """By run directory, newest name first."""
+    """By directory of the run, newest name first, or by path of the log."""
     error: str | None
     """Why the directory cannot be listed."""
-
-
-class _ReadLabels(NamedTuple):
-    """The labels of a run, and the state of the file when they were read."""
-
-    labels: RunLabels
-    problem: str
-    """Why they cannot be read."""
-    file: tuple[int, int, int]
-    """Inode, size and modification time."""
-
-    def on(self, row: RunRow) -> RunRow:
-        """The row with the labels, and with an alarm if they cannot be read."""
-        alarms = (*row.alarms, self.problem) if self.problem else row.alarms
-        return row._replace(labels=self.labels, labels_problem=self.problem, alarms=alarms)
+    more_logs: bool = False
+    """Whether there may be more logs than the rows have."""
+    notices: tuple[str, ...] = ()
+    """Why logs may be missing."""
 
 
 class RunsReader(PollingThread):
@@ -293,7 +306,7 @@ class RunsReader(PollingThread):
         self._rows: dict[Path, RunRow] = {}
         self._signatures: dict[Path, Signature] = {}
         """Signatures of the runs without a session, as of when they were read to their end."""
-        self._labels: dict[Path, _ReadLabels] = {}
+        self._labels: dict[Path, ReadLabels] = {}
         """Only runs with a file of labels."""
         self._sessions: dict[Path, Session] = {}
         self._must_reload = threading.Event()
@@ -352,7 +365,7 @@ class RunsReader(PollingThread):
 
     def _read_labels(self, paths: Sequence[Path]) -> bool:
         """Reads the labels that changed; returns whether any did."""
-        found = {path: labels for path in paths if (labels := _labels_of(path, self._labels.get(path))) is not None}
+        found = {path: labels for path in paths if (labels := labels_of(path, self._labels.get(path))) is not None}
         before, self._labels = self._labels, found
         return found != before
 
@@ -401,7 +414,7 @@ class RunsReader(PollingThread):
         if now or time_s - self._last_sent >= message_interval_s(len(self._rows)):
             self._last_sent, self._sent = time_s, list(self._rows.values())
             labels = self._labels
-            rows = {path: labels[path].on(row) if path in labels else row for path, row in self._rows.items()}
+            rows = {path: row.with_labels(labels[path]) if path in labels else row for path, row in self._rows.items()}
             self._on_listing(Listing(rows, None))
 
 
@@ -419,21 +432,6 @@ def signature_of(run_dir: Path) -> Signature:
         status = path.stat()
         signature.append((name, status.st_size, status.st_mtime_ns))
     return tuple(signature)
-
-
-def _labels_of(run_dir: Path, known: _ReadLabels | None) -> _ReadLabels | None:
-    """The labels of a run, read again if their file changed; None without such a file."""
-    try:
-        status = (run_dir / run_labels.LABELS).lstat()
-    except OSError:
-        return None
-    file = (status.st_ino, status.st_size, status.st_mtime_ns)
-    if known is not None and known.file == file:
-        return known
-    try:
-        return _ReadLabels(run_labels.read(run_dir), "", file)
-    except run_labels.InvalidLabels as error:
-        return _ReadLabels(NO_LABELS, str(error), file)
 
 
 def _unreadable(path: Path, error: OSError) -> RunRow:

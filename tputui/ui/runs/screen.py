@@ -1,6 +1,6 @@
 """The run list, the first screen: open, filter, sort, compare, start and stop runs.
 
-A thread reads the runs; keys act on the newest rows that it has sent.
+A thread reads the runs, and one finds logs of other programs; keys act on the newest rows that they have sent.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import Screen
 
-from tputui.session.session import Session
 from tputui.telemetry.events import RequestKind
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.service import LaunchService
-from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
+from tputui.ui.monitor.screen import MonitorResult
 from tputui.ui.render.lines import Line, Span, clean
 from tputui.ui.runs.columns import ColumnsInput, known_keys, parse_columns, unknown
-from tputui.ui.runs.edits import EDIT_ACTIONS, Edit, RunEdits
+from tputui.ui.runs.edits import Edit, RunEdits
 from tputui.ui.runs.empty import empty_keys, empty_text
 from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
+from tputui.ui.runs.logs import ListReaders
 from tputui.ui.runs.new_run import NewRun
+from tputui.ui.runs.offered_keys import READ_ONLY, OfferedKeys
+from tputui.ui.runs.opener import RunOpener
 from tputui.ui.runs.preview import PreviewPart, RunPreview
-from tputui.ui.runs.rows import Listing, RunRow, RunsReader
+from tputui.ui.runs.rows import Listing, RunRow
 from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, reason_line
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_input import LineInput
-from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
+from tputui.ui.widgets.run_requests import RunRequests
 
 ORDER_KEY = "runs.order"
 """Name of the sort order in the preferences."""
@@ -41,10 +43,8 @@ COLUMNS_KEY = "runs.columns"
 """Name of the chosen columns in the preferences."""
 PREVIEW_MIN_HEIGHT = 30
 """Terminals with fewer lines have no preview."""
-_WIDE_FOOTER = EDIT_ACTIONS | {"columns"}
-_WIDE_FOOTER_FROM = 110
-"""Terminal width from which the footer shows these keys too."""
-_READ_ONLY = "this view is read-only"
+_LOG_NOTICE_S = 20.0
+"""Seconds for which a problem with logs is shown, which may be a long sentence."""
 
 
 class RunsScreen(Screen[MonitorResult]):
@@ -66,18 +66,24 @@ class RunsScreen(Screen[MonitorResult]):
         *,
         service: LaunchService | None = None,
         config_dir: Path | None = None,
+        user_config: Path | None = None,
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`service` starts runs of configurations below `config_dir` (default: the current directory)."""
+        """`service` starts runs of configurations below `config_dir` (default: the current directory). `user_config` is
+        the user's configuration file, which names folders with logs."""
         super().__init__()
         self._runs_dir = runs_dir
         directory = config_dir or Path.cwd()
         self._new_run = NewRun(self, service, directory, self._known, self._started) if service is not None else None
         self._read_only = read_only
         self._clock = clock
-        self._reader = RunsReader(runs_dir, lambda listing: self.post_message(self.ListingRead(listing)), clock)
+        self._readers = ListReaders(
+            runs_dir, user_config, lambda listing: self.post_message(self.ListingRead(listing)), clock
+        )
         self._listing: Listing | None = None
+        self._shown_notices: frozenset[str] = frozenset()
+        """Notices of listings that were shown once."""
         self._filter = RunFilter()
         self._applied_filter = ""
         """Text of the filter that was applied last, without edits that are still being typed."""
@@ -94,9 +100,10 @@ class RunsScreen(Screen[MonitorResult]):
             self._refusal,
             written="requested; open the run to see the result",
             names_run=True,
-            on_written=self._reader.wake,
+            on_written=self._readers.wake,
         )
-        self._edits = RunEdits(self, self.notices, self._reader.wake)
+        self._edits = RunEdits(self, self.notices, self._readers.wake)
+        self._opener = RunOpener(self, self.notices, self._reread, clock, read_only=read_only)
 
     def compose(self) -> ComposeResult:
         """Header, filter, table, preview, keys."""
@@ -105,7 +112,7 @@ class RunsScreen(Screen[MonitorResult]):
         yield ColumnsInput(lambda: known_keys(self._known()), id="columns")
         yield RunsTable(id="runs")
         yield RunPreview(id="preview")
-        yield KeyBar(self.keys_in_force(), id="keys")
+        yield KeyBar(OfferedKeys(None, (), self._read_only, self._can_start).in_force(), id="keys")
 
     def on_mount(self) -> None:
         """Applies the stored columns and sort order and starts the reading thread."""
@@ -118,11 +125,13 @@ class RunsScreen(Screen[MonitorResult]):
         self.query_one(ColumnsInput).rest("")
         self.query_one(RunsTable).focus()
         self._show()
-        self.run_worker(self._reader.run, thread=True, group="runs")
+        for read in self._readers.threads:
+            self.run_worker(read, thread=True, group="runs")
 
     def on_unmount(self) -> None:
-        """Stops the reading thread."""
-        self._reader.stop()
+        """Stops the threads."""
+        self._readers.stop()
+        self._opener.close()
 
     def on_resize(self, event: events.Resize) -> None:
         """Shows the preview if there is room."""
@@ -135,9 +144,14 @@ class RunsScreen(Screen[MonitorResult]):
     def on_runs_screen_listing_read(self, message: ListingRead) -> None:
         """Shows the newest rows."""
         message.stop()
-        self._listing = message.listing
-        self._marked &= message.listing.rows.keys()
+        self._listing = listing = message.listing
+        self._marked &= listing.rows.keys()
         self._show()
+        new = [each for each in listing.notices if each not in self._shown_notices]
+        self._shown_notices = frozenset(listing.notices)
+        if new:
+            more = f" ({len(new) - 1} more: `tputui runs`)" if len(new) > 1 else ""
+            self.notices.show(new[0] + more, _LOG_NOTICE_S)
 
     def _show(self) -> None:
         """Draws the filtered and sorted rows."""
@@ -196,6 +210,7 @@ class RunsScreen(Screen[MonitorResult]):
     def take_key(self, event: events.Key) -> bool:
         """Passes keys to the line in which the user types, whatever has the focus."""
         self._edits.cancel()
+        self._opener.cancel(event.key)
         return any(line.take_key(event) for line in self.query(LineInput) if line.is_typing)
 
     def on_line_input_changed(self, message: LineInput.Changed) -> None:
@@ -237,19 +252,8 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_compare(self) -> None:
         """Compares the marked runs; the one under the cursor, if marked, is the base."""
-        # Imported here so that the list opens faster.
-        from tputui.compare.compare import RUNS_MAX, RUNS_MIN
-        from tputui.ui.compare.screen import CompareScreen
-
-        table = self.query_one(RunsTable)
-        paths = [row.path for row in table.rows if row.path in self._marked]
-        if not RUNS_MIN <= len(paths) <= RUNS_MAX:
-            marked = f"{len(paths)} visible run{' is' if len(paths) == 1 else 's are'} marked"
-            self.notices.show(f"compare: {marked}; mark {RUNS_MIN}-{RUNS_MAX} with space")
-            return
-
-        base = paths.index(table.chosen) if table.chosen in paths else 0
-        self.app.push_screen(CompareScreen(paths, base=base, read_only=self._read_only), self._reread)
+        marked, chosen = self._marked_rows, self.query_one(RunsTable).chosen
+        self._opener.compare(marked, next((i for i, row in enumerate(marked) if row.path == chosen), 0))
 
     def action_next_order(self) -> None:
         """Sorts by the next column."""
@@ -310,13 +314,16 @@ class RunsScreen(Screen[MonitorResult]):
     def action_edit(self, kind: Edit) -> None:
         """Pins or labels the run under the cursor; archives or deletes the marked runs, else that one."""
         table = self.query_one(RunsTable)
-        if self._read_only:
-            self.notices.show(f"{kind}: {_READ_ONLY}")
+        if reason := self._offered.edit_refusal(kind):
+            self.notices.show(f"{kind}: {reason}")
         elif table.row is not None:
-            marked = [row for row in table.rows if row.path in self._marked]
-            self._edits.start(
-                kind, table.row, marked, sorted({tag for row in self._known() for tag in row.labels.tags})
-            )
+            tags = sorted({tag for row in self._known() for tag in row.labels.tags})
+            self._edits.start(kind, table.row, self._marked_rows, tags)
+
+    @property
+    def _marked_rows(self) -> list[RunRow]:
+        """The visible marked runs and logs."""
+        return [row for row in self.query_one(RunsTable).rows if row.path in self._marked]
 
     def action_show_archived(self) -> None:
         """Shows archived runs too, or hides them again."""
@@ -328,7 +335,8 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_reload(self) -> None:
         """Reads every run again."""
-        self._reader.reload()
+        self._shown_notices = frozenset()
+        self._readers.reload()
         self.notices.show("reading every run again")
 
     def action_back(self) -> None:
@@ -347,29 +355,23 @@ class RunsScreen(Screen[MonitorResult]):
             if self._new_run is not None and self._can_start and self._listing is not None and not self._known():
                 self._new_run.edit_demo(self._clock())
             return
-        if row.state == "unreadable":
-            self.notices.show(f"{row.path.name}: {row.reason}")
-            return
-        # A run that is over opens at its end; the monitor can seek back or replay it.
-        session = Session.live(row.path, self._clock)
-        self.app.push_screen(MonitorScreen(session, row.path, read_only=self._read_only), self._reread)
+        self._opener.open(row)
 
     def on_runs_table_run_opened(self) -> None:
         """Opens the run that was clicked."""
         self.action_open()
 
-    def _reread(self, _: object) -> None:
+    def _reread(self) -> None:
         """Reads the runs at once after another screen is closed."""
-        self._reader.wake()
+        self._readers.wake()
+
+    @property
+    def _offered(self) -> OfferedKeys:
+        return OfferedKeys(self.query_one(RunsTable).row, self._marked_rows, self._read_only, self._can_start)
 
     def keys_in_force(self) -> Sequence[keymap.Key]:
         """The keys of this view: without starting and requests if it is read-only."""
-        return [
-            key
-            for key in keymap.RUNS
-            if (key.action != "new" or self._can_start)
-            and not (self._read_only and key.action in (*REQUEST_ACTIONS, *EDIT_ACTIONS))
-        ]
+        return self._offered.in_force()
 
     def _footer_keys(self) -> Sequence[keymap.Key]:
         """The keys that act on the run under the cursor, or those of the filter line while the user types there."""
@@ -377,23 +379,12 @@ class RunsScreen(Screen[MonitorResult]):
             return keymap.TYPING
         if self._listing is not None and not self._known():
             return empty_keys(self.keys_in_force(), may_start=self._can_start)
-        hidden = _WIDE_FOOTER if self.size.width < _WIDE_FOOTER_FROM else frozenset[str]()
-        return [key for key in self.keys_in_force() if key.action not in hidden and self._key_refusal(key) is None]
+        return self._offered.footer(self.size.width)
 
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
         """Every key for the palette, each with the reason why it does nothing now, else with an empty string."""
-        return [(key, self._key_refusal(key) or "") for key in keymap.RUNS]
-
-    def _key_refusal(self, key: keymap.Key) -> str | None:
-        if key.action == "new" and not self._can_start:
-            return _READ_ONLY
-        if key.action in EDIT_ACTIONS:
-            no_run = "no run selected" if self._current_dir() is None else None
-            return _READ_ONLY if self._read_only else no_run
-        if key.action not in REQUEST_ACTIONS:
-            return None
-        run_dir = self._current_dir()
-        return "no run selected" if run_dir is None else self._refusal(run_dir, REQUEST_ACTIONS[key.action])
+        offered = self._offered
+        return [(key, offered.refusal(key) or "") for key in keymap.RUNS]
 
     def panel_descriptions(self) -> Sequence[tuple[str, str]]:
         """Nothing: this screen has no numbered panels."""
@@ -404,15 +395,15 @@ class RunsScreen(Screen[MonitorResult]):
     def action_new(self) -> None:
         """Opens the list of configurations for a new run."""
         if self._new_run is None or self._read_only:
-            self.notices.show(f"new run: {_READ_ONLY}")
+            self.notices.show(f"new run: {READ_ONLY}")
         else:
             self._new_run.choose(self._clock())
 
     def _started(self, run_dir: Path) -> None:
         """Opens a run that was just started."""
         self.query_one(RunsTable).choose(run_dir)
-        self._reader.wake()
-        self.app.push_screen(MonitorScreen(Session.live(run_dir), run_dir), self._reread)
+        self._readers.wake()
+        self._opener.open(RunRow(run_dir, "reading"))
 
     # Requests to a run.
 
@@ -432,7 +423,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def _refusal(self, run_dir: Path, kind: RequestKind) -> str | None:
         if self._read_only:
-            return _READ_ONLY
+            return READ_ONLY
         row = self._listing.rows.get(run_dir) if self._listing is not None else None
         return "the run directory is gone" if row is None else row.request_refusal
 

@@ -32,12 +32,13 @@ STATES: dict[RowState, Sign] = {
     **{condition: sign for condition, sign in status_text.CONDITIONS.items()},
     "reading": Sign("\u2026", "READING", "dim"),
     "unreadable": Sign("!", "UNREADABLE", "warn"),
+    "log": Sign("=", "LOG", "info"),
 }
 
 
 def sign_of(row: RunRow) -> Sign:
     """The sign and colour of a row's state."""
-    if row.state == "reading" or row.state == "unreadable":
+    if row.state == "reading" or row.state == "unreadable" or row.state == "log":
         return STATES[row.state]
     return status_text.sign_of(row.state, row.num_bad)
 
@@ -139,12 +140,12 @@ class RunsTable(Drawn):
             (
                 *(str(row.path), row.state, row.task, row.epoch, row.num_epochs, row.steps, row.total_steps, row.loss),
                 *(row.best, row.best_name, row.best_epoch, row.created, row.started, row.end_time, row.num_cores),
-                *(" ".join(row.labels.tags), row.labels.note, *(_figure(value_at(row, key)) for key in keys)),
+                *(" ".join(row.labels.tags), row.labels.note, row.form, *(_figure(value_at(row, key)) for key in keys)),
             )
             for row in self._rows
         ]
         head: tuple[str, ...] = ("run", "state", "task", "epoch", "num_epochs", "steps", "total_steps", "loss")
-        head += ("best", "best_name", "best_epoch", "created", "started", "over", "num_cores", "tags", "note")
+        head += ("best", "best_name", "best_epoch", "created", "started", "over", "num_cores", "tags", "note", "format")
         return Figures((*head, *keys), rows)
 
     def on_click(self, event: events.Click) -> None:
@@ -179,7 +180,7 @@ class RunsTable(Drawn):
         """The columns that fit, and the width of the name."""
         shown = layout(self._choice, self._rows, width, width - _MARKS - _NAME_WIDTHS[0])
         room = width - _MARKS - sum(column.width + 1 for column in shown)
-        longest = max(cell_len(clean(row.path.name)) for row in self._rows)
+        longest = max(cell_len(clean(row.name)) for row in self._rows)
         return shown, max(min(longest, room, _NAME_WIDTHS[1] if width < 200 else room), min(_NAME_WIDTHS[0], room))
 
     def _titles(self, columns: Sequence[TableColumn], name: int) -> Line:
@@ -202,7 +203,7 @@ class RunsTable(Drawn):
         )
         line.append(Span("\u25c6 " if row.path in self._marked else "  ", "info"))
         tone: Tone = "strong" if is_current else "dim" if labels.archived else "plain"
-        line.append(Span(_aligned(clean(row.path.name), name, left_aligned=True), tone))
+        line.append(Span(_aligned(_short_name(row, name), name, left_aligned=True), tone))
         for column in columns:
             line.append(Span(" "))
             if column.key == "curve":
@@ -221,6 +222,8 @@ def cell(row: RunRow, column: TableColumn, now: float) -> tuple[str, Tone]:
         return clean(" ".join(row.labels.tags)), "info"
     if column.key == "state":
         sign = sign_of(row)
+        if row.is_log:
+            return f"{row.form}{' !' if row.alarms else ''}", sign.tone
         return f"{sign.mark} {sign.word.lower()}{' !' if row.alarms else ''}", sign.tone
     if column.key == "step":
         return _steps(row, column.width), "plain" if row.steps is not None else "dim"
@@ -239,6 +242,16 @@ def cell(row: RunRow, column: TableColumn, now: float) -> tuple[str, Tone]:
     if column.key == "cores":
         return (fmt.UNKNOWN if row.num_cores is None else f"{row.num_cores:,}"), "dim"
     return clean(row.task) or fmt.UNKNOWN, "dim"
+
+
+def _short_name(row: RunRow, width: int) -> str:
+    """The name; of a log that has no room the last parts of its path."""
+    name = clean(row.name)
+    parts = name.split("/") if row.is_log else []
+    while cell_len(name) > width and len(parts) > 1:
+        parts = parts[1:]
+        name = "/".join(("\u2026", *parts))
+    return name
 
 
 def _figure(value: Any) -> Figure:
@@ -326,11 +339,14 @@ def counts_text(listing: Listing | None, num_marked: int, order: SortOrder, num_
     the number of archived runs that are not shown."""
     if listing is None:
         return "loading"
-    rows = listing.rows.values()
+    rows = [row for row in listing.rows.values() if not row.is_log]
+    num_logs = len(listing.rows) - len(rows)
     unread = sum(row.state == "reading" for row in rows)
     parts = [fmt.counted(len(rows), "run")]
     parts += [f"{sum(not row.ended and row.state != 'reading' for row in rows)} running"]
     parts += [f"{unread:,} loading"] if unread else []
+    if num_logs or listing.more_logs:
+        parts.append(f"{num_logs:,}+ logs" if listing.more_logs else fmt.counted(num_logs, "log"))
     parts += [f"{num_hidden:,} archived"] if num_hidden else []
     parts += [f"{num_marked} marked"] if num_marked else []
     return f"{', '.join(parts)} \u00b7 {order.label}"
@@ -343,4 +359,4 @@ def reason_line(row: RunRow | None) -> Line:
     alarms = [Span(f"! {', '.join(row.alarms)}  ", "alert")] if row.alarms else []
     note = [Span(f": {clean(row.labels.note)}", "info")] if row.labels.note else []
     mark = " \u00b7" if note else ":"
-    return [*alarms, Span(clean(row.path.name), "label"), *note, Span(f"{mark} {clean(row.reason)}", "dim")]
+    return [*alarms, Span(clean(row.name), "label"), *note, Span(f"{mark} {clean(row.reason)}", "dim")]

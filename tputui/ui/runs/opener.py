@@ -1,0 +1,163 @@
+"""Opens runs and logs from the run list, one or several to compare.
+
+A log is read by a process of its own for as long as it is shown, so that the view follows a log that grows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from tputui.session.session import Session
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.render.lines import clean
+from tputui.ui.runs.rows import RunRow
+from tputui.ui.widgets.dialogs import Notices
+
+if TYPE_CHECKING:
+    from tputui.log_import.opening import OpenedLog
+
+_UNTIL_REPLACED_S = 3_600.0
+
+_Opened = Mapping[Path, "OpenedLog"]
+
+
+class _Reading:
+    """Logs that are being opened."""
+
+    def __init__(self, paths: Sequence[Path], show: Callable[[_Opened], None]) -> None:
+        self.paths = paths
+        self.show = show
+        self.cancelled = threading.Event()
+
+
+class RunOpener:
+    """Opens the screens that show runs and logs."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        notices: Notices,
+        on_closed: Callable[[], object],
+        clock: Callable[[], float],
+        *,
+        read_only: bool,
+    ) -> None:
+        """`on_closed` is called after a screen was closed. With `read_only` no request can be made of a run."""
+        self._screen = screen
+        self._notices = notices
+        self._on_closed = on_closed
+        self._clock = clock
+        self._read_only = read_only
+        self._reading: _Reading | None = None
+        self._shown: list[OpenedLog] = []
+        """The logs that are read for the screen that is shown."""
+
+    def open(self, row: RunRow) -> None:
+        """Opens a run, or a log."""
+        if row.state == "unreadable":
+            self._notices.show(f"{row.name}: {row.reason}")
+        elif row.is_log:
+            self._read([row], lambda opened: self._show_run(opened[row.path].run_dir, read_only=True))
+        else:
+            self._show_run(row.path, read_only=self._read_only)
+
+    def compare(self, rows: Sequence[RunRow], base: int) -> None:
+        """Compares runs and logs; `base` is the index of the one to compare with."""
+        # Imported here so that the list opens faster.
+        from tputui.compare.compare import RUNS_MAX, RUNS_MIN
+
+        if not RUNS_MIN <= len(rows) <= RUNS_MAX:
+            marked = f"{len(rows)} visible run{' is' if len(rows) == 1 else 's are'} marked"
+            self._notices.show(f"compare: {marked}; mark {RUNS_MIN}-{RUNS_MAX} with space")
+        elif logs := [row for row in rows if row.is_log]:
+            self._read(logs, partial(self._show_comparison, rows, base))
+        else:
+            self._show_comparison(rows, base, {})
+
+    def cancel(self, key: str = "") -> None:
+        """Does not open logs that are still read: the next key must not go to a sudden screen. Enter waits for them."""
+        if self._reading is not None and key != "enter":
+            self._reading.cancelled.set()
+            self._reading = None
+            self._notices.show("opening the log was cancelled by another key")
+
+    def close(self) -> None:
+        """Ends reading."""
+        if self._reading is not None:
+            self._reading.cancelled.set()
+        while self._shown:
+            self._shown.pop().close()
+
+    def _show_run(self, run_dir: Path, *, read_only: bool) -> None:
+        # A run that is over opens at its end; the monitor can seek back or replay it.
+        session = Session.live(run_dir, self._clock)
+        self._screen.app.push_screen(MonitorScreen(session, run_dir, read_only=read_only), self._closed)
+
+    def _show_comparison(self, rows: Sequence[RunRow], base: int, opened: _Opened) -> None:
+        from tputui.ui.compare.screen import CompareScreen
+
+        run_dirs = [opened[row.path].run_dir if row.path in opened else row.path for row in rows]
+        self._screen.app.push_screen(CompareScreen(run_dirs, base=base, read_only=self._read_only), self._closed)
+
+    def _closed(self, _: object) -> None:
+        logs, self._shown = self._shown, []
+        if logs:
+            self._screen.run_worker(partial(_close, logs), thread=True, group="logs")
+        self._on_closed()
+
+    def _read(self, rows: Sequence[RunRow], show: Callable[[_Opened], None]) -> None:
+        """Reads the beginning of logs in a thread, then shows them."""
+        paths = [row.path for row in rows]
+        if self._reading is not None and self._reading.paths == paths:
+            return
+        self._reading = reading = _Reading(paths, show)
+        what = rows[0].name if len(rows) == 1 else f"{len(rows)} logs"
+        self._notices.show(f"reading {what} ... (any key cancels)", _UNTIL_REPLACED_S)
+        self._screen.run_worker(partial(self._open_logs, reading), thread=True, group="logs")
+
+    def _open_logs(self, reading: _Reading) -> None:
+        from tputui.log_import.opening import Cancelled, OpenedLog
+        from tputui.logs.values import UnknownLog
+
+        opened: dict[Path, OpenedLog] = {}
+        problem = ""
+        try:
+            for path in reading.paths:
+                opened[path] = OpenedLog(path, follow=True, cancelled=reading.cancelled)
+        except UnknownLog as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"{path}: cannot be imported: {error.strerror or error}"
+        except Cancelled:
+            pass
+        if problem or reading.cancelled.is_set() or not self._screen.call_later(self._opened, reading, opened):
+            _close(list(opened.values()))
+        if problem:
+            self._screen.call_later(self._failed, reading, problem)
+
+    def _opened(self, reading: _Reading, opened: _Opened) -> None:
+        is_wanted = reading is self._reading and self._screen.is_current
+        if reading is self._reading:
+            self._reading = None
+            self._notices.clear()
+        self._shown += opened.values()
+        if is_wanted:
+            reading.show(opened)
+        else:
+            self._closed(None)
+
+    def _failed(self, reading: _Reading, problem: str) -> None:
+        if reading is self._reading:
+            self._reading = None
+            self._notices.show(clean(problem))
+
+
+def _close(logs: Sequence[OpenedLog]) -> None:
+    for log in logs:
+        log.close()
