@@ -293,3 +293,36 @@ def test_logs_in_the_directory_of_the_runs_are_listed(
     assert main(["runs", "--json"]) == 0
     assert [row["state"] for row in json.loads(capsys.readouterr().out)] == ["log", "log"]
     assert not cache.exists(), "listing imports nothing"
+
+
+def test_logs_of_the_folders_of_the_user_are_listed_with_what_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('colour = 1\n[[sources]]\npath = "lab"\nname = "far"\n[[sources]]\npath = "gone"\n')
+    monkeypatch.setenv("TPUTUI_CONFIG", str(config))
+    log = tmp_path / "lab" / "one" / "metrics.csv"
+    log.parent.mkdir(parents=True)
+    write_csv(log, range(1, 31))
+    assert main(["runs", "--json"]) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)
+    assert (row["run"], row["state"], row["format"], row["step"]) == ("far/one", "log", "CSV", None)
+    assert err.splitlines() == [
+        f"tputui: {config}: colour: unknown key; the only key is [[sources]]",
+        f"tputui: {config}: sources[2].path: {tmp_path / 'gone'}: no such folder",
+    ]
+    assert main(["show", row["dir"]]) == 0
+    capsys.readouterr()
+    assert main(["runs", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["step"] == 30
+    assert row["loss"] is not None
+    write_csv(log, range(31, 33), mode="a")
+    assert main(["runs"]) == 0
+    assert "changed since it was read" in capsys.readouterr().out
+    for command in ("rm", "stop", "checkpoint"):
+        for path in (log, log.parent):
+            assert main([command, str(path)]) == 2
+            assert f"{path}: this is a log of another program" in capsys.readouterr().err
+        assert log.exists()

@@ -96,6 +96,8 @@ def test_folder_that_only_looks_like_a_run_is_refused(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "data.jsonl").write_text('{"text": "mine"}\n')
+    assert not rundir.is_run(project), "a log of another program"
+    (project / "worker-0.jsonl").write_text('{"text": "mine"}\n')
     assert rundir.is_run(project)
     with pytest.raises(CannotDelete, match="may not be a run"):
         delete(project)

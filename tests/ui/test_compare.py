@@ -26,13 +26,12 @@ from tputui.compare.compare import compare
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.charts.columns import WEIGHTS
+from tputui.ui.compare.chart import Curve, draw_chart
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.curves import (
     ComparedCurvesPanel,
-    Curve,
     cell_at,
     curves_of,
-    draw_chart,
     known_meters,
     position_of,
     position_text,
@@ -510,6 +509,37 @@ def test_view_settings_are_restored() -> None:
 
     async def again(pilot: AppPilot) -> None:
         assert "loss over epoch, log axis, smoothed 0.8" in second.text
+
+    second.drive(again)
+
+
+def test_y_range_is_chosen_for_each_metric_and_remembered() -> None:
+    first, second = Bench(paces.pair()), Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("L")
+        assert "y full" in first.text
+        await pilot.press("L", "ctrl+u", *"2 1", "enter")
+        assert "the upper limit must exceed the lower one" in first.text
+        await pilot.press("ctrl+u", *"0 0.125", "enter")
+        assert "y 0 to 0.125, " in first.text
+        assert "above 0.125" in first.text
+        assert "\u25b2" in first.text
+        await pilot.press("m")
+        assert "y 0 to 0.125" not in first.text, "another metric has its own range"
+        await pilot.press("L", "u", "M")
+        assert "y 0 to 0.125" in first.text
+
+    first.drive(script)
+    second.app.views = first.app.views
+
+    async def again(pilot: AppPilot) -> None:
+        assert "y 0 to 0.125" in second.text
+        await pilot.press("L")
+        assert "y 0 to 0.125" not in second.text
+        await pilot.press("L", "L", "escape")
+        assert "y full" not in second.text
+        assert "compare.y_ranges" not in second.app.views.names("")
 
     second.drive(again)
 

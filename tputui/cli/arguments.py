@@ -55,6 +55,9 @@ def find_run(name: str, parent: Path) -> Path:
     except PermissionError:
         raise CommandError(ExitCode.USAGE, f"{name}: this run is {_access_problem(name, parent)}") from None
     except rundir.RunNotFound as error:
+        if os.path.lexists(name) and _is_log(Path(name)):
+            words = "this is a log of another program; such logs can be shown, and are never changed"
+            raise CommandError(ExitCode.USAGE, f"{name}: {words}") from None
         near = nearest(Path(name).name, [path.name for path in runs_in(parent)])
         hint = f"did you mean {near}?" if near else "`tputui runs` lists the runs"
         raise CommandError(ExitCode.USAGE, f"{str(error).partition(';')[0]}; {hint}") from None
@@ -66,6 +69,15 @@ def runs_in(parent: Path) -> list[Path]:
         return rundir.listing(parent)
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{parent}: cannot list runs: {error.strerror}") from None
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a path is a log of another program, or a folder with some."""
+    # Imported here so that commands of runs start faster.
+    from tputui.log_import.scan import find_logs, form_of
+    from tputui.user_config import LogSource
+
+    return bool(find_logs([LogSource(path, path.name)]).logs if path.is_dir() else form_of(path.name))
 
 
 def _access_problem(name: str, parent: Path) -> str:

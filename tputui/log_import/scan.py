@@ -102,18 +102,19 @@ def find_logs(
 
     What cannot be read is left out. `is_stopped` ends the search early.
     """
-    found: dict[Path, FoundLog] = {}
+    found: dict[str, FoundLog] = {}
     limits: list[str] = []
     for source in sources:
         tree, limit = _tree(source.path, bounds, is_stopped)
-        logs = list(filter(None, (_found(source, each) for each in _candidates(tree, of_runs=not source.name))))
-        logs.sort(key=lambda log: log.newest_t, reverse=True)
+        candidates = _candidates(tree, of_runs=not source.name)
+        logs = [(log, files) for path, form, files in candidates if (log := _found(source, path, form, files))]
+        logs.sort(key=lambda pair: pair[0].newest_t, reverse=True)
         if len(logs) > bounds.logs:
             limit = limit or f"only the newest {bounds.logs:,} of {len(logs):,} logs are listed"
         if limit:
             limits.append(f"{source.path}: {limit}")
-        for log in logs[: bounds.logs]:
-            found.setdefault(Path(os.path.realpath(log.path)), log)
+        for log, files in logs[: bounds.logs]:
+            found.setdefault(os.path.realpath(files[0]), log)
     return LogScan(sorted(found.values(), key=lambda log: log.newest_t, reverse=True), limits)
 
 
@@ -204,9 +205,8 @@ def _is_split(folder: _Folder, below: Sequence[_Candidate]) -> bool:
     return bool(parts) and all(path.parent == folder.path and path.name in _SPLITS for path in parts)
 
 
-def _found(source: LogSource, candidate: _Candidate) -> FoundLog | None:
+def _found(source: LogSource, path: Path, form: str, files: Sequence[Path]) -> FoundLog | None:
     """The log with sizes and times; None if it disappeared."""
-    path, form, files = candidate
     num_files, num_bytes, newest_t = 0, 0, -math.inf
     for file in files:
         try:

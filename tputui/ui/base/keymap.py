@@ -278,6 +278,8 @@ COMPARE: tuple[Key, ...] = (
         title="curves: next x axis", also="step epoch time examples"),
     Key("l", "l", "toggle_log", "", "y axis linear or logarithmic", "chart",
         title="curves: y axis linear or logarithmic", also="log scale"),
+    Key("L,shift+l", "L", "next_range", "", "y range: without outliers, all values, or two limits you type", "chart",
+        title="curves: next y range, without outliers, full or manual", also="y axis limits robust outliers scale"),
     Key("plus,equals_sign", "+", "smooth(1)", "", "more smoothing (the raw curve of the selected run stays visible)",
         "chart", title="curves: more smoothing", also="smoothing average"),
     Key("minus", "-", "smooth(-1)", "", "less smoothing", "chart",

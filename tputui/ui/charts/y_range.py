@@ -25,6 +25,11 @@ _SLACK = 0.5
 _RESORT_FROM = 64
 """Number of changed values from which sorting all of them is faster."""
 
+_KEPT_MAX = 50
+"""Maximum number of metrics whose y range is kept."""
+_NAME_CHARS_MAX = 200
+"""Maximum length of the name of such a metric; names come from runs, and the file of settings is small."""
+
 _LOWEST = 0.1
 _DECADES = 100.0
 
@@ -73,6 +78,27 @@ def limits_of(text: str) -> tuple[float, float]:
     if high - low < LEAST_RANGE:
         raise ValueError("the limits are too close together to draw")
     return low, high
+
+
+def ranges_of(lines: Iterable[str]) -> Iterable[tuple[str, YRange]]:
+    """The y ranges of metrics from lines of text; a line that is not one is left out."""
+    for line in lines:
+        low, _, rest = line.partition(" ")
+        if low == "full":
+            yield rest, YRange("full")
+            continue
+        high, _, name = rest.partition(" ")
+        try:
+            yield name, YRange("manual", *limits_of(f"{low} {high}"))
+        except ValueError:
+            continue
+
+
+def lines_of(ranges: Sequence[tuple[str, YRange]]) -> list[str]:
+    """The newest y ranges as lines to be stored: `full accuracy` or `0.5 1.0 accuracy`."""
+    kept = [(metric, y) for metric, y in ranges if len(metric) <= _NAME_CHARS_MAX]
+    lines = [f"full {metric}" if y.kind == "full" else f"{y.low!r} {y.high!r} {metric}" for metric, y in kept]
+    return lines[-_KEPT_MAX:]
 
 
 def _is_finite(each: _Weighted) -> bool:

@@ -13,6 +13,7 @@ from tputui.state.snapshot import Snapshot
 from tputui.telemetry.events import Split
 from tputui.ui.charts.axis import X_KINDS, XKind
 from tputui.ui.charts.columns import WEIGHTS
+from tputui.ui.charts.y_range import YRange, ranges_of
 from tputui.ui.render.lines import Tone
 
 MeterKey = tuple[Split, str]
@@ -41,6 +42,23 @@ class CompareView(NamedTuple):
     """Index into `smoothing.WEIGHTS`."""
     cursor: float | None = None
     """Position of the cursor on the x axis, in its unit."""
+    ranges: tuple[tuple[str, YRange], ...] = ()
+    """The y ranges that differ from the default, by metric, the newest change last."""
+
+    @property
+    def metric(self) -> str:
+        """The name of the charted metric, as in the stored settings."""
+        return "loss" if self.meter is None else " ".join(self.meter)
+
+    @property
+    def y(self) -> YRange:
+        """The y range of the charted metric."""
+        return dict(self.ranges).get(self.metric, YRange())
+
+    def with_y(self, metric: str, y: YRange) -> CompareView:
+        """Sets the y range of a metric."""
+        others = tuple(one for one in self.ranges if one[0] != metric)
+        return self._replace(ranges=others if y.kind == "robust" else (*others, (metric, y)))
 
     @property
     def weight(self) -> float:
@@ -52,10 +70,11 @@ class CompareView(NamedTuple):
         """Indices of the runs, the base first."""
         return [self.base, *(index for index in range(self.num_runs) if index != self.base)]
 
-    def with_stored(self, *, x: str, log: bool, smoothing: int) -> CompareView:
+    def with_stored(self, *, x: str, log: bool, smoothing: int, ranges: Sequence[str] = ()) -> CompareView:
         """With the settings of an earlier session; replaces invalid ones by defaults."""
         known: XKind = next((kind for kind in X_KINDS if kind == x), "step")
-        return self._replace(x=known, log=log, smoothing=min(max(smoothing, 0), len(WEIGHTS) - 1))
+        weight = min(max(smoothing, 0), len(WEIGHTS) - 1)
+        return self._replace(x=known, log=log, smoothing=weight, ranges=tuple(ranges_of(ranges)))
 
     def choose(self, by: int) -> CompareView:
         """Selects another run, wrapping around."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from textual.app import ComposeResult
@@ -17,6 +18,7 @@ from tputui.telemetry import code_record
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
+from tputui.ui.charts.y_range import YRange, limits_of, lines_of
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.curves import ComparedCurvesPanel, cell_at, known_meters, metric_text, position_of
 from tputui.ui.compare.reader import CompareReader, Reading, Source
@@ -24,8 +26,9 @@ from tputui.ui.compare.runs import ComparedRunsPanel, CompareHeader
 from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
+from tputui.ui.render.lines import clean
 from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.dialogs import Notices
+from tputui.ui.widgets.dialogs import Notices, PromptScreen
 from tputui.ui.widgets.panel import Panel
 from tputui.ui.widgets.panel_grid import Box, Panels
 
@@ -164,6 +167,7 @@ class CompareScreen(Screen[MonitorResult]):
             x=views.get("compare.x", "step"),
             log=views.get("compare.log", False),
             smoothing=views.get("compare.smoothing", 0),
+            ranges=views.get("compare.y_ranges", list[str]()),
         )
         self.query_one(CompareBody).select("curves")
         self.run_worker(self._reader.run, thread=True, group="compare")
@@ -209,6 +213,10 @@ class CompareScreen(Screen[MonitorResult]):
         views.set("compare.x", view.x)
         views.set("compare.log", view.log)
         views.set("compare.smoothing", view.smoothing)
+        if lines := lines_of(view.ranges):
+            views.set("compare.y_ranges", lines)
+        else:
+            views.remove("compare.y_ranges")
         self._show()
 
     def _put_notice(self, sentence: str) -> None:
@@ -279,6 +287,24 @@ class CompareScreen(Screen[MonitorResult]):
     def action_toggle_log(self) -> None:
         """Switches the y axis between linear and logarithmic."""
         self.set_view(self.view._replace(log=not self.view.log), "y axis")
+
+    def action_next_range(self) -> None:
+        """Shows the next y range of the charted metric: without outliers, of all values, or as typed by the user."""
+        metric, y = self.view.metric, self.view.y
+        y = y._replace(kind=y.next_kind)
+        if y.kind != "manual":
+            self._set_range(metric, y)
+            return
+        text = " ".join(f"{limit:.4g}" for limit in self.query_one(ComparedCurvesPanel).limits)
+        title = f"y range of {metric_text(self.view)}: lower and upper limit"
+        self.app.push_screen(PromptScreen(title, limits_of, text), partial(self._take_limits, metric))
+
+    def _take_limits(self, metric: str, limits: tuple[float, float] | None) -> None:
+        """Uses the typed limits; after esc the default range, so that the key always goes on."""
+        self._set_range(metric, YRange("manual", *limits) if limits is not None else YRange())
+
+    def _set_range(self, metric: str, y: YRange) -> None:
+        self.set_view(self.view.with_y(metric, y), f"{clean(metric)}: y range")
 
     def action_smooth(self, by: int) -> None:
         """Smooths more or less."""

@@ -90,14 +90,14 @@ class LogsReader(PollingThread):
         imported = place.imported(log.path, os.environ)
         row = self._imported_row(imported.run_dir) if imported is not None else None
         if imported is None or row is None:
-            row, words = RunRow(log.path, "log"), "not read yet; enter reads it"
+            row, words = RunRow(log.path, "log"), "not read yet, enter reads it"
         else:
-            words = "changed since it was read" if imported.is_behind(log.newest_t) else "read"
+            words = "changed since it was read" if imported.is_behind(log.newest_t) else "read before"
         return row._replace(
             path=log.path,
             name_shown=log.name,
             state="log",
-            reason=f"{files}; {words}",
+            reason=f"{words}; {files}",
             form=log.form,
             created=log.newest_t,
             newest_event=log.newest_t,

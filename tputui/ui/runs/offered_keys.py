@@ -56,4 +56,7 @@ class OfferedKeys(NamedTuple):
             return READ_ONLY if self.read_only else "no run selected"
         rows = [self.row] if kind in ("pin", "labels") else self.marked or [self.row]
         log = next((each for each in rows if each.is_log), None)
-        return None if log is None else f"{log.name} is a log of another program, which tputui never changes or deletes"
+        if log is None:
+            return None
+        unmark = f"; unmark {log.name}" if log is not self.row else ""
+        return f"logs of other programs are never changed or deleted{unmark}"

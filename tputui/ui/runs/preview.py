@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import chart_over_steps
-from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
+from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of, wrap
 from tputui.ui.runs.rows import RunRow
 from tputui.ui.runs.table import sign_of
 from tputui.ui.widgets.panel import Drawing, Panel
@@ -66,6 +68,8 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     lines: list[Line] = [[Span(f" {sign.mark} {sign.word.lower()}", sign.tone)]]
     if row.reason:
         lines += [[Span(" "), *piece] for piece in paragraph(row.reason, width - 2, 2, "label")]
+    path = _short_path(row.path) if row.is_log else ""
+    lines += [[Span(" "), Span(piece, "dim")] for piece in wrap(path, width - 2)[:3]]
     lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
     if not row.ended and row.phase not in (None, "unknown"):
         lines.append(_fact("phase", status_text.phase_with_age(row.phase, row.phase_s)))
@@ -74,7 +78,6 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     best = "" if row.best is None else f"{fmt.number(row.best)} valid {clean(row.best_name)} in epoch {row.best_epoch}"
     saved = fmt.counted(row.num_checkpoints, "checkpoint") if row.num_checkpoints else ""
     pairs = (
-        ("path", clean(str(row.path)) if row.is_log else ""),
         ("step", f"{row.steps:,}" if row.is_log and row.steps is not None else ""),
         ("loss", fmt.number(row.loss) if row.is_log and row.loss is not None else ""),
         ("task", clean(row.task)),
@@ -92,6 +95,13 @@ def _facts(row: RunRow, width: int) -> list[Line]:
         else []
     )
     return lines + [_fact(name, value) for name, value in pairs if value]
+
+
+def _short_path(path: Path) -> str:
+    """A path; one below the current directory is relative to it."""
+    with contextlib.suppress(OSError, ValueError):
+        path = path.relative_to(Path.cwd())
+    return clean(str(path))
 
 
 def _fact(name: str, value: str) -> Line:

@@ -52,7 +52,7 @@ _METRIC = re.compile(r"[\w./@%-]{1,64}")
 
 RowState = RunCondition | Literal["reading", "unreadable", "log"]
 """`reading`: not read to its end yet. `log`: a log of another program."""
-NO_REQUESTS = "this is a log of another program, which takes no requests"
+NO_REQUESTS = "logs of other programs take no requests"
 
 
 class Curve(NamedTuple):

@@ -245,13 +245,14 @@ def cell(row: RunRow, column: TableColumn, now: float) -> tuple[str, Tone]:
 
 
 def _short_name(row: RunRow, width: int) -> str:
-    """The name; of a log that has no room the last parts of its path."""
+    """The name; of a log that has no room the end of its path."""
     name = clean(row.name)
     parts = name.split("/") if row.is_log else []
     while cell_len(name) > width and len(parts) > 1:
         parts = parts[1:]
         name = "/".join(("\u2026", *parts))
-    return name
+    # Names of W&B runs differ at their ends.
+    return f"\u2026{name[1 - width :]}" if row.is_log and cell_len(name) > width > 1 else name
 
 
 def _figure(value: Any) -> Figure:
