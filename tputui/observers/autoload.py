@@ -40,9 +40,9 @@ def observe_torch() -> None:
 
 
 def _torch_xla_imported() -> None:
-    from tputui.observers import xla_observer
+    from tputui.observers import xla_script
 
-    xla_observer.start()
+    xla_script.start()
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -10,6 +11,8 @@ import msgspec
 from tputui.telemetry.events import CodeFrame, CompileObserved
 
 INTERVAL_S = 1.0
+FIRST_EMITTED = 8
+"""Events of a kind that are emitted at once."""
 KINDS_MAX = 256
 """Later kinds are not combined."""
 _Kind = tuple[str, str, bool, CodeFrame | None]
@@ -22,14 +25,16 @@ class CompileReports:
         self._emit = emit
         self._clock = clock
         self._last: dict[_Kind, float] = {}
+        self._counts: Counter[_Kind] = Counter()
         self._waiting: dict[_Kind, CompileObserved] = {}
 
     def add(self, event: CompileObserved) -> None:
-        """Emits the event, or adds it to the next one of its kind. One that names inputs is never combined."""
+        """Emits the event, or adds it to the next one of its kind. Those that name inputs are never combined."""
         kind = (event.program, event.cause, event.warm_up, event.user_frame)
         now = self._clock()
         last = self._last.get(kind)
-        if event.changed_inputs or last is None or now - last >= INTERVAL_S:
+        self._counts[kind] += 1
+        if event.changed_inputs or self._counts[kind] <= FIRST_EMITTED or last is None or now - last >= INTERVAL_S:
             if last is not None or len(self._last) < KINDS_MAX:
                 self._last[kind] = now
             waiting = self._waiting.pop(kind, None)

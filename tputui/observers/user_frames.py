@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import FrameType
 from typing import NamedTuple
 
-from tputui.telemetry.events import CodeFrame
+from tputui.telemetry.events import CodeFrame, FrameOwner
 from tputui.telemetry.stack_frames import owner_of
 
 FRAMES_MAX = 200
@@ -24,6 +24,11 @@ class UserLine(NamedTuple):
 
     frame: CodeFrame | None
     reason: str | None
+
+
+def owner(frame: FrameType) -> FrameOwner:
+    """Whose code a frame runs."""
+    return _owner_of(frame.f_code.co_filename)
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -1,79 +1,145 @@
-"""Observes torch_xla: compilations with the line that caused them, and single values that steps read.
+"""Observes torch_xla in a process: what it compiled, with cause and line, and what made its steps wait.
 
-Counters are compared around every sync, which takes microseconds; nothing is patched but `torch_xla.sync`. What the
-counters cannot show is found in a window of a few steps with hooks; see `xla_window`.
+Counters are compared around every sync, which takes microseconds. When they show trouble that they cannot explain, a
+window of a few steps finds the lines; see `xla_window`. In warm-up each program is inspected once.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
+from statistics import median
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
-from tputui.observers.compile_reports import CompileReports
-from tputui.observers.sinks import Sink, process_sink
+from tputui.observers import variables, xla_graph
+from tputui.observers.compile_reports import INTERVAL_S, CompileReports
+from tputui.observers.sinks import Sink
 from tputui.observers.totals import ResettableTotal
 from tputui.observers.user_frames import UserLine, line_of, user_frames
-from tputui.observers.xla_runtime import SCALAR_READS, XlaRuntime
-from tputui.telemetry.events import CompileCause, CompileObserved, WarningRaised, XlaMetricsRead
+from tputui.observers.xla_metrics import MetricTotals
+from tputui.observers.xla_runtime import XlaRuntime
+from tputui.observers.xla_trouble import READ_COMPILES, RECOMPILES, Reason, Trouble
+from tputui.observers.xla_window import OTHER_THREAD, STEPS, XlaWindow
+from tputui.telemetry.events import (
+    ChangedInput,
+    CompileCause,
+    CompileObserved,
+    FallbackObserved,
+    ProgramObserved,
+    SyncObserved,
+    WarningRaised,
+)
 
 WARM_UP_RUNS = 2
 """Runs of a program in which it may compile: the first step creates the optimizer's state, the second uses it."""
 CALLS_KEYED = 3
 """Calls of the user's code that tell programs apart: a helper that syncs may serve training and validation."""
-REPORT_INTERVAL_S = 1.0
-FROM_READ = "compiled before the sync, when a value was read; the line is found if it happens again"
+PROGRAMS_MAX = 1_000
+VARIANTS_MAX = 4
+"""Earlier compilations of a program whose variables are compared with a new one."""
+GRAPH_MAX = 5_000
+"""Larger graphs are not inspected: it takes about 0.1 ms per operation."""
+WEIGHTS_MAX = 2_000
+UNSYNCED_STEPS = 5
+"""So many steps of the optimizer without a sync count as steps themselves."""
+FROM_READ = "compiled before the sync, when a value was read; the line is found if that happens again"
+IN_ENGINE = "compiled after the task's code had returned; the line is found if that happens again"
+NOT_IN_WINDOW = "it did not run in the steps that were observed"
+DYNAMO = "torch.compile is in use; lines cannot be found without making it compile again"
 
-ProgramKey = tuple[tuple[str, int], ...]
 
+class Place:
+    """A sync: the program that it runs, and where."""
 
-class Place(NamedTuple):
-    """What a sync runs."""
+    __slots__ = ("frames", "graph", "key", "line", "program", "run", "warm_up")
 
-    program: str
-    """Its name: the one that the engine gives it, or the function that syncs."""
-    line: UserLine
-    warm_up: bool
+    def __init__(self, key: object, program: str, line: UserLine, run: int, warm_up: bool) -> None:
+        self.key = key
+        """Tells programs apart."""
+        self.program = program
+        """Its name: the one that the engine gives it, or the function that syncs."""
+        self.line = line
+        self.run = run
+        """Number of runs, with this one."""
+        self.warm_up = warm_up
+        self.frames: list[FrameType] = []
+        """The user's calls, innermost first."""
+        self.graph: xla_graph.Graph | None = None
 
 
 class _Thread(threading.local):
-    """What the observer stores for each thread that syncs."""
+    """What the observer stores for each thread that trains."""
 
     def __init__(self) -> None:
         self.steps = 0
         self.optimizer_steps = 0
-        self.runs: dict[tuple[ProgramKey, int], int] = {}
+        self.ended = 0.0
+        self.step_s: deque[float] = deque(maxlen=16)
+        """Wall time of the newest steps outside of windows."""
+        self.window: XlaWindow | None = None
 
 
 class XlaObserver:
-    """Observes the syncs of a process. Thread-safe."""
+    """Observes the syncs of a process. Thread-safe; its public methods never raise."""
 
-    def __init__(self, sink: Sink, *, reports_totals: bool) -> None:
-        """`reports_totals`: whether it emits the totals of the runtime's counters, which the engine does itself."""
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        reports_totals: bool,
+        own_reads: Callable[[], int] = lambda: 0,
+        late_read_compiles: int = WARM_UP_RUNS,
+    ) -> None:
+        """`reports_totals`: whether it emits the totals of the runtime's counters. `own_reads`: transfers from the
+        device by tputui itself. `late_read_compiles`: how often values that are read after warm-up may compile before
+        this counts as a recompile; the first evaluation does."""
         self._sink = sink
         self._runtime = runtime = XlaRuntime()
         self._reports_totals = reports_totals
+        self._late_read_compiles = late_read_compiles
         self._lock = threading.RLock()
         self._threads = _Thread()
         self._compiled = ResettableTotal(runtime.compiled())
         self._compile_s = ResettableTotal(runtime.compile_s())
-        self._totals: dict[str, ResettableTotal] = {}
-        self._compiles = CompileReports(sink.emit)
         self._graphs = runtime.graphs()
-        self._recompiles = 0
-        self._read_compiles = 0
-        self._has_failed = False
-        self._due = time.monotonic() + REPORT_INTERVAL_S
+        self._compiles = CompileReports(sink.emit)
+        self._metrics = MetricTotals(runtime)
+        self._trouble = Trouble(runtime, own_reads)
+        self._own_reads = own_reads
+        self._runs: dict[object, int] = {}
+        self._variants: dict[object, deque[variables.Specs]] = {}
+        self._lines: dict[object, UserLine] = {}
+        """The lines that made programs compile again, by key, as far as a window found them; later compilations without
+        another explanation count for them."""
+        self._newest_graphs: dict[object, xla_graph.Graph] = {}
+        """The program of the newest run, by key, while a window is open."""
+        self._optimizers: dict[int, Any] = {}
+        """Weak references to the optimizers of the program."""
+        self._is_window_open = self._recorded_lines = self._has_failed = False
+        self._window_reads = self._window_own = 0
+        self._recompiles = self._num_late_reads = 0
+        self._due = time.monotonic() + INTERVAL_S
 
     def begin(self, frame: FrameType | None) -> Place | None:
-        """A sync of the user's code begins; `frame` is the call of it."""
+        """A sync of a script begins; `frame` is the call of it."""
         try:
-            return self.before_sync(self.place_of(frame))
+            return self._before(self._place_of(frame))
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
+            self._failed(error)
+            return None
+
+    def begin_program(self, name: str, *, warm_up: bool) -> Place | None:
+        """A sync of the engine begins, which runs the program `name`."""
+        try:
+            run = self._runs[name] = self._runs.get(name, 0) + 1
+            return self._before(Place(name, name, UserLine(None, IN_ENGINE), run, warm_up))
+        except Exception as error:  # noqa: BLE001, RUF100 - as above
             self._failed(error)
             return None
 
@@ -81,159 +147,300 @@ class XlaObserver:
         """The sync returned."""
         try:
             if place is not None:
-                self.after_sync(place)
+                self._after(place)
         except Exception as error:  # noqa: BLE001, RUF100 - as above
             self._failed(error)
 
-    def place_of(self, frame: FrameType | None) -> Place:
-        """The program that a sync in the user's code runs."""
-        thread = self._threads
-        frames = list(_first(user_frames(frame), CALLS_KEYED))
-        key = tuple((one.f_code.co_filename, one.f_lineno) for one in frames)
-        # A step that only accumulates gradients differs from one that updates the weights.
-        kind, thread.optimizer_steps = thread.optimizer_steps, 0
-        runs = thread.runs[key, kind] = thread.runs.get((key, kind), 0) + 1
-        return Place(
-            frames[0].f_code.co_name if frames else "", line_of(frames[0] if frames else None), runs <= WARM_UP_RUNS
-        )
-
-    def before_sync(self, place: Place) -> Place:
-        """Records what was compiled since the last sync: values were read before it."""
+    def discard_compiles(self) -> None:
+        """What was compiled since the last sync is no matter of the user."""
         with self._lock:
-            compiled, seconds = self._new_compiles()
-            if compiled:
-                warm_up = place.warm_up
-                if not warm_up:
-                    # The first evaluation, and the reads after it, compile as well.
-                    self._read_compiles += 1
-                    warm_up = self._read_compiles <= WARM_UP_RUNS
-                unknown = UserLine(None, FROM_READ)
-                self._add("", "value_read", unknown, warm_up=warm_up, count=compiled, seconds=seconds)
-        return place
+            self._new_compiles()
 
-    def after_sync(self, place: Place) -> None:
-        """Records what the sync compiled, and a step if it ran anything."""
-        thread = self._threads
-        with self._lock:
-            graphs = self._runtime.graphs()
-            if graphs == self._graphs:
-                return
-            self._graphs = graphs
-            compiled, seconds = self._new_compiles()
-            if compiled:
-                self._add(place.program, "sync", place.line, warm_up=place.warm_up, count=compiled, seconds=seconds)
-            thread.steps += 1
-            if time.monotonic() >= self._due:
-                self._report()
-
-    def optimizer_stepped(self) -> None:
+    def optimizer_stepped(self, optimizer: Any) -> None:
         """Called after every step of an optimizer."""
-        self._threads.optimizer_steps += 1
+        try:
+            thread = self._threads
+            thread.optimizer_steps += 1
+            if id(optimizer) not in self._optimizers and len(self._optimizers) < CALLS_KEYED:
+                self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+            if thread.optimizer_steps > UNSYNCED_STEPS:
+                place = Place("", "", UserLine(None, FROM_READ), WARM_UP_RUNS + 1, False)
+                with self._lock:
+                    self._take_read_compiles(place)
+                    self._stepped()
+        except Exception as error:  # noqa: BLE001, RUF100 - as above
+            self._failed(error)
 
     def flush(self) -> None:
-        """Emits what waits."""
+        """Emits what waits, and ends the window of the calling thread."""
         with self._lock:
+            if self._threads.window is not None:
+                self._close_window(self._threads.window)
             self._report()
 
     @property
     def step(self) -> int:
         """The step that runs, counted from 1."""
-        reported = self._sink.step
-        return (reported if reported is not None else self._threads.steps) + 1
+        return (self._sink.step or self._threads.steps) + 1
 
-    def _failed(self, error: Exception) -> None:
-        """Reports an error of the observer, once."""
-        if not self._has_failed:
-            self._has_failed = True
-            text = f"torch_xla cannot be observed any more: {type(error).__name__}: {error}"
-            self._sink.emit(WarningRaised(t=time.time(), text=text))
+    def _place_of(self, frame: FrameType | None) -> Place:
+        thread = self._threads
+        frames = list(islice(user_frames(frame), CALLS_KEYED))
+        # A step that only accumulates gradients differs from one that updates the weights.
+        kind, thread.optimizer_steps = min(thread.optimizer_steps, UNSYNCED_STEPS), 0
+        key = (*((one.f_code.co_filename, one.f_lineno) for one in frames), kind, threading.get_ident())
+        run = self._runs.get(key, 0) + 1
+        if run > 1 or len(self._runs) < PROGRAMS_MAX:
+            self._runs[key] = run
+        program = frames[0].f_code.co_name if frames else ""
+        place = Place(key, program, line_of(frames[0] if frames else None), run, run <= WARM_UP_RUNS)
+        place.frames = frames
+        return place
+
+    def _before(self, place: Place) -> Place:
+        with self._lock:
+            self._take_read_compiles(place)
+            window = self._threads.window
+            if place.run == WARM_UP_RUNS or (window is not None and not window.is_hooked):
+                place.graph = self._graph_of(place)
+        return place
+
+    def _after(self, place: Place) -> None:
+        runtime, thread = self._runtime, self._threads
+        with self._lock:
+            graphs = runtime.graphs()
+            if graphs == self._graphs:
+                return
+            self._graphs = graphs
+            compiled, seconds = self._new_compiles()
+            if compiled:
+                line, changed = self._explained(place)
+                self._add(place, "sync", line, changed, count=compiled, seconds=seconds)
+                if not place.warm_up and not changed:
+                    self._trouble.compiled(RECOMPILES, f"{place.program or 'a sync'} compiled again after warm-up")
+            if place.graph is not None:
+                if place.run == WARM_UP_RUNS:
+                    self._describe(place, place.graph)
+                if thread.window is not None:
+                    self._newest_graphs[place.key] = place.graph
+            thread.optimizer_steps = 0
+            self._stepped()
+
+    def _stepped(self) -> None:
+        """A step of the calling thread ended."""
+        thread = self._threads
+        thread.steps += 1
+        now = time.perf_counter()
+        if thread.window is not None:
+            thread.window.steps += 1
+            if thread.window.steps >= STEPS:
+                self._close_window(thread.window)
+        else:
+            if thread.ended:
+                thread.step_s.append(now - thread.ended)
+            if not self._is_window_open:
+                self._trouble.check(thread.steps)
+                if (reason := self._trouble.take()) is not None:
+                    self._open_window(reason)
+        thread.ended = time.perf_counter()
+        if time.monotonic() >= self._due:
+            self._report()
+
+    def _take_read_compiles(self, place: Place) -> None:
+        """Reports what was compiled since the last sync: values were read before this one."""
+        compiled, seconds = self._new_compiles()
+        if not compiled:
+            return
+        warm_up = place.warm_up
+        if not warm_up:
+            self._num_late_reads += 1
+            warm_up = self._num_late_reads <= self._late_read_compiles
+        each_s, window = seconds / compiled, self._threads.window
+        if window is not None:
+            lines, window.compiled = window.compiled, {}
+            for line, count in lines.items():
+                count = min(count, compiled)
+                compiled -= count
+                self._lines[READ_COMPILES] = line
+                self._add_read(line, warm_up, count, count * each_s)
+        if compiled:
+            unknown = UserLine(None, FROM_READ)
+            line = self._lines.get(READ_COMPILES, unknown) if not warm_up else unknown
+            self._add_read(line, warm_up, compiled, compiled * each_s)
+            if not warm_up:
+                self._trouble.compiled(READ_COMPILES, "programs compiled before the sync, when values were read")
+
+    def _add_read(self, line: UserLine, warm_up: bool, count: int, seconds: float) -> None:
+        if count:
+            self._add(Place("", "", line, 0, warm_up), "value_read", line, None, count=count, seconds=seconds)
 
     def _new_compiles(self) -> tuple[int, float]:
         compiled = int(self._compiled.read(self._runtime.compiled()))
         return (compiled, self._compile_s.read(self._runtime.compile_s())) if compiled else (0, 0.0)
 
+    def _explained(self, place: Place) -> tuple[UserLine, list[ChangedInput] | None]:
+        """The line of a compilation, and the inputs that changed; None if they were not compared."""
+        now = variables.specs_of(place.frames)
+        before = self._variants.setdefault(place.key, deque(maxlen=VARIANTS_MAX))
+        changes = [variables.changed(specs, now) for specs in before]
+        before.append(now)
+        changed = min(filter(None, changes), key=len, default=None)
+        earlier = self._newest_graphs.get(place.key)
+        if place.graph is None or earlier is None:
+            return place.line if changed else self._lines.get(place.key, place.line), changed
+        names = {(one.before, one.now): one.name for one in changed or []}
+        found = xla_graph.difference(earlier, place.graph, names)
+        if found.frame is not None:
+            self._lines[place.key] = UserLine(found.frame, None)
+        return self._lines.get(place.key, place.line), changed or found.inputs or None
+
+    def _graph_of(self, place: Place) -> xla_graph.Graph | None:
+        """The program that the sync will run, from the variables of the user and the weights."""
+        if self._runtime.graph_size() > GRAPH_MAX:
+            return None
+        roots = [*variables.xla_tensors(place.frames), *self._weights()]
+        return xla_graph.parse(self._runtime.program_text(roots)) if roots else None
+
+    def _weights(self) -> list[Any]:
+        found: list[Any] = []
+        for reference in self._optimizers.values():
+            optimizer = reference()
+            groups = optimizer.param_groups if optimizer is not None else []
+            found += [weight for group in groups for weight in group["params"] if weight.device.type == "xla"]
+        return found[:WEIGHTS_MAX]
+
+    def _describe(self, place: Place, graph: xla_graph.Graph) -> None:
+        """Reports what a program consists of."""
+        weights = {variables.spec_of(weight) for weight in self._weights()}
+        event = ProgramObserved(
+            t=time.time(),
+            runtime="torch_xla",
+            program=place.program,
+            inputs=xla_graph.inputs(graph, weights),
+            matmuls=xla_graph.matmuls(graph),
+            num_operations=len(graph.operations),
+            flops=None,
+        )
+        self._sink.emit(event)
+
     def _add(
-        self, program: str, cause: CompileCause, line: UserLine, *, warm_up: bool, count: int, seconds: float
+        self,
+        place: Place,
+        cause: CompileCause,
+        line: UserLine,
+        changed: list[ChangedInput] | None,
+        *,
+        count: int,
+        seconds: float,
     ) -> None:
-        self._recompiles += 0 if warm_up else count
+        self._recompiles += 0 if place.warm_up else count
         event = CompileObserved(
             t=time.time(),
             runtime="torch_xla",
-            program=program,
+            program=place.program,
             cause=cause,
-            warm_up=warm_up,
+            warm_up=place.warm_up,
             count=count,
             seconds=seconds,
             step=self.step,
             user_frame=line.frame,
             line_reason=line.reason,
-            changed_inputs=None,
+            changed_inputs=None if place.warm_up else changed,
         )
         self._compiles.add(event)
 
-    def _report(self) -> None:
-        self._due = time.monotonic() + REPORT_INTERVAL_S
-        self._compiles.flush()
-        if self._reports_totals:
-            self._sink.emit(self._metrics())
+    def _open_window(self, reason: Reason) -> None:
+        thread = self._threads
+        if not reason.in_graph and _uses_dynamo():
+            self._report_unknown(DYNAMO)
+            return
+        steady_s = median(thread.step_s) if thread.step_s else None
+        self._window_reads, self._window_own = self._runtime.reads(), self._own_reads()
+        window = XlaWindow(self._runtime, reason.why, steady_s)
+        thread.window, self._is_window_open = window, True
+        if reason.in_graph:
+            self._recorded_lines = self._runtime.record_lines(True)
+        else:
+            window.open()
 
-    def _metrics(self) -> XlaMetricsRead:
-        runtime, total = self._runtime, self._total
-        executes = [runtime.metric(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
-        return XlaMetricsRead(
-            t=time.time(),
-            compiles=int(total("compiles", runtime.metric("CompileTime")[0])),
-            compile_s=total("compile_s", runtime.compile_s()),
-            recompiles=self._recompiles,
-            executes=int(total("executes", sum(count for count, _ in executes))),
-            execute_s=total("execute_s", sum(time_ns for _, time_ns in executes) * 1e-9),
-            transfers_to_device=int(total("to", runtime.metric("TransferToDeviceTime")[0])),
-            transfers_from_device=int(total("from", runtime.reads()[0])),
-            bytes_to_device=int(total("bytes to", runtime.metric("OutboundData")[1])),
-            bytes_from_device=int(total("bytes from", runtime.metric("InboundData")[1])),
-            fallbacks={
-                name.removeprefix("aten::"): int(total(name, times)) for name, times in runtime.fallbacks().items()
-            },
-            scalar_reads=int(total("scalar reads", runtime.count(SCALAR_READS))),
+    def _close_window(self, window: XlaWindow) -> None:
+        self._threads.window, self._is_window_open = None, False
+        if window.is_hooked:
+            window.close()
+            self._report_unseen(window)
+        else:
+            self._runtime.record_lines(self._recorded_lines)
+            self._newest_graphs.clear()
+        for event in window.events():
+            self._sink.emit(event)
+        self._trouble.settle()
+        if window.error is not None:
+            self._failed(window.error)
+
+    def _report_unseen(self, window: XlaWindow) -> None:
+        """Reports what the counters showed but the window did not see."""
+        own = max(window.own_reads, self._own_reads() - self._window_own)
+        unseen = self._runtime.reads() - self._window_reads - own - window.reads
+        if unseen / max(1, window.steps) > 0.5:
+            self._emit_sync(unseen, OTHER_THREAD, window.steps, window.seconds)
+        for name, count in self._trouble.fallbacks.items():
+            if name not in window.operators:
+                self._emit_fallback(name, count, NOT_IN_WINDOW)
+
+    def _report_unknown(self, reason: str) -> None:
+        """Reports trouble of which no line can be found."""
+        trouble = self._trouble
+        if trouble.reads / trouble.steps > 0.5:
+            self._emit_sync(trouble.reads, reason, trouble.steps, trouble.seconds)
+        for name, count in trouble.fallbacks.items():
+            self._emit_fallback(name, count, reason)
+
+    def _emit_sync(self, count: int, reason: str, steps: int, window_s: float) -> None:
+        self._sink.emit(
+            SyncObserved(
+                t=time.time(),
+                runtime="torch_xla",
+                operation="a read of a value",
+                user_frame=None,
+                line_reason=reason,
+                count=count,
+                waited_s=0.0,
+                steps=max(1, steps),
+                window_s=window_s,
+            )
         )
 
-    def _total(self, name: str, now: float) -> float:
-        counter = self._totals.setdefault(name, ResettableTotal())
-        counter.read(now)
-        return counter.value
+    def _emit_fallback(self, name: str, count: int, reason: str) -> None:
+        self._sink.emit(
+            FallbackObserved(
+                t=time.time(),
+                runtime="torch_xla",
+                operator=name,
+                user_frame=None,
+                line_reason=reason,
+                count=count,
+                transfers=None,
+                seconds=None,
+                steps=self._trouble.steps,
+                window_s=self._trouble.seconds,
+            )
+        )
+
+    def _report(self) -> None:
+        self._due = time.monotonic() + INTERVAL_S
+        self._compiles.flush()
+        if self._reports_totals:
+            self._sink.emit(self._metrics.read(self._recompiles))
+
+    def _failed(self, error: Exception) -> None:
+        """Reports an error of the observer, once."""
+        if not self._has_failed:
+            self._has_failed = True
+            text = f"torch_xla could not be observed: {type(error).__name__}: {error}"
+            self._sink.emit(WarningRaised(t=time.time(), text=text))
 
 
-def _first(frames: Any, count: int) -> Any:
-    for _, frame in zip(range(count), frames, strict=False):
-        yield frame
-
-
-_lock = threading.Lock()
-_started: list[XlaObserver] = []
-
-
-def start() -> None:
-    """Observes torch_xla, which is imported, in a script of the user. Later calls do nothing."""
-    with _lock:
-        if _started:
-            return
-        observer = XlaObserver(process_sink, reports_totals=True)
-        _started.append(observer)
-    module: Any = sys.modules["torch_xla.torch_xla"]
-    module.sync = wrapped = _observed(module.sync, observer)
-    package: Any = sys.modules["torch_xla"]
-    if hasattr(package, "sync"):
-        package.sync = wrapped
-    optimizers: Any = sys.modules["torch.optim.optimizer"]
-    optimizers.register_optimizer_step_post_hook(lambda *_: observer.optimizer_stepped())
-    process_sink.before_close(observer.flush)
-
-
-def _observed(real: Callable[..., None], observer: XlaObserver) -> Callable[..., None]:
-    @functools.wraps(real)
-    def sync(*args: Any, **kwargs: Any) -> None:
-        place = observer.begin(sys._getframe(1))
-        real(*args, **kwargs)
-        observer.end(place)
-
-    return sync
+def _uses_dynamo() -> bool:
+    """Whether the program has compiled a function with `torch.compile`."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return bool(utils is not None and utils.counters.get("frames"))

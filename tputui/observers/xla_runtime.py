@@ -40,10 +40,24 @@ class XlaRuntime:
         """Graphs run so far, compiled or found in the cache."""
         return self.count("CachedCompile") + self.count("UncachedCompile")
 
-    def reads(self) -> tuple[int, float]:
-        """Transfers from the device, and seconds inside them, including the wait for the tensors."""
-        count, total_ns = self.metric("TransferFromDeviceTime")
-        return count, total_ns * NANOSECONDS
+    def reads(self) -> int:
+        """Transfers from the device."""
+        return self.metric("TransferFromDeviceTime")[0]
+
+    def graph_size(self) -> int:
+        """Number of operations of the newest graph; 0 if none ran."""
+        data = self._metric("TensorsGraphSize")
+        return int(data[2][-1][1]) if data and data[2] else 0
+
+    def program_text(self, tensors: list[Any]) -> str:
+        """The program that would compute tensors, as HLO. Traces nothing and compiles nothing."""
+        return str(self.native._get_xla_tensors_hlo(tensors))
+
+    def record_lines(self, on: bool) -> bool:
+        """Whether the lines of operations were recorded until now; records them from now on, or not."""
+        before = bool(self.native._get_ir_debug())
+        self.native._set_ir_debug(on)
+        return before
 
     def fallbacks(self) -> dict[str, int]:
         """Operations that ran on the host CPU because they have no lowering, with their counts."""

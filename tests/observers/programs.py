@@ -1,0 +1,201 @@
+"""Small training loops on torch_xla; the line of a fault is marked. Each runs in a process of its own, a copy of one
+that has imported torch_xla: `python -m tests.observers.programs FOLDER` writes a journal per loop."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch_xla
+from torch import nn
+
+from tputui.observers import autoload
+
+AT_ONCE = 2
+
+
+class Net:
+    """A small network with its optimizer."""
+
+    def __init__(self) -> None:
+        self.device = torch_xla.device()
+        self.model = nn.Linear(8, 4).to(self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+
+    def batches(self, sizes: list[int]) -> Iterator[torch.Tensor]:
+        for size in sizes:
+            yield torch.randn(size, 8).to(self.device)
+
+    def update(self, loss: Any) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+STEADY = [16] * 20
+
+
+def faulty_ragged() -> None:
+    net = Net()
+    for _ in range(2):
+        for x in net.batches([16] * 7 + [5]):
+            net.update(net.model(x).square().mean())
+            torch_xla.sync()  # fault: x
+
+
+def faulty_reads() -> None:
+    net, seen = Net(), list[Any]()
+    for x in net.batches(STEADY):
+        loss = net.model(x).square().mean()
+        net.update(loss)
+        loss = loss.detach()
+        torch_xla.sync()
+        seen.append(loss.item())  # fault: .item()
+        seen.append(float(loss))  # fault: float()
+        seen.append(f"loss {loss:.3f}")  # fault: format()
+        print(loss, file=io.StringIO())  # fault: print()
+        seen.append(loss.cpu())  # fault: .cpu()
+        seen.append(loss.to("cpu"))  # fault: .to("cpu")
+        seen.append(loss.tolist())  # fault: .tolist()
+        if loss > 3:  # fault: if tensor
+            seen.append(True)
+
+
+def faulty_reads_before_sync() -> None:
+    net, total = Net(), 0.0
+    for x in net.batches(STEADY):
+        loss = net.model(x).square().mean()
+        net.update(loss)
+        total += loss.item()  # fault: .item()
+        torch_xla.sync()
+
+
+def faulty_fallbacks() -> None:
+    net, kept = Net(), []
+    for x in net.batches(STEADY):
+        out = net.model(x)
+        kept.append(torch.histc(out.detach(), 4))  # fault: aten::histc
+        kept.append(torch.nonzero(out.detach() > 1e9))  # fault: aten::nonzero
+        net.update(out.square().mean())
+        torch_xla.sync()
+
+
+def faulty_constant() -> None:
+    net = Net()
+    for step, x in enumerate(net.batches([16] * 12)):
+        x = torch.roll(x, step % 8, 1)  # fault: constant of aten::roll
+        net.update(net.model(x).square().mean())
+        torch_xla.sync()
+
+
+def faulty_no_sync() -> None:
+    net, total = Net(), 0.0
+    net.optimizer = torch.optim.SGD(net.model.parameters(), lr=0.1)
+    for x in net.batches([4] * 14):
+        loss = net.model(x).mean()
+        net.update(loss)
+        total += loss.item()  # fault: .item()
+
+
+def _plain() -> None:
+    net = Net()
+    schedule = torch.optim.lr_scheduler.StepLR(net.optimizer, 3)
+    for x in net.batches([16] * 40):
+        net.update(net.model(x).square().mean())
+        schedule.step()
+        torch_xla.sync()
+
+
+def _accumulation() -> None:
+    net = Net()
+    for step, x in enumerate(net.batches([16] * 24), 1):
+        net.model(x).square().mean().backward()
+        if step % 4 == 0:
+            net.optimizer.step()
+            net.optimizer.zero_grad()
+        torch_xla.sync()
+
+
+def _evaluation() -> None:
+    net, scores = Net(), []
+    for _ in range(3):
+        for x in net.batches([16] * 10):
+            loss = net.model(x).square().mean()
+            net.update(loss)
+            torch_xla.sync()
+        total = torch.zeros((), device=net.device)
+        with torch.no_grad():
+            for x in net.batches([16] * 5):
+                total = total + net.model(x).square().mean()
+                torch_xla.sync()
+        scores.append((total / 5).item())
+
+
+def _log() -> None:
+    net, losses = Net(), []
+    for step, x in enumerate(net.batches([16] * 60)):
+        loss = net.model(x).square().mean()
+        net.update(loss)
+        torch_xla.sync()
+        if step % 10 == 0:
+            losses.append(loss.item())
+
+
+def healthy_all() -> None:
+    """In one process: what one loop does must be no alarm for the next one either."""
+    for loop in (_plain, _accumulation, _evaluation, _log):
+        loop()
+
+
+def _in_copy(name: str, folder: Path) -> int:
+    """Runs a loop in a copy of this process; returns its process id."""
+    folder.mkdir()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.environ["TPUTUI_RUN_DIR"] = str(folder)
+            autoload.torch_imported()
+            globals()[name]()
+            overrides: Any = torch.overrides
+            runtime: Any = torch_xla
+            left = overrides._len_torch_function_stack()
+            is_recording = runtime._XLAC._get_ir_debug()
+            code = 2 if left or is_recording else 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            atexit._run_exitfuncs()
+            os._exit(code)
+    return pid
+
+
+def main() -> None:
+    """Runs all loops, or those that are named."""
+    folder, *names = sys.argv[1:]
+    waiting = names or [name for name in globals() if name.startswith(("faulty_", "healthy_"))]
+    running: dict[int, str] = {}
+    failed = []
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            name = waiting.pop(0)
+            running[_in_copy(name, Path(folder) / name)] = name
+        pid, status = os.wait()
+        if os.waitstatus_to_exitcode(status):
+            failed.append(f"{running[pid]}: {os.waitstatus_to_exitcode(status)}")
+        del running[pid]
+    if failed:
+        sys.exit(f"failed: {failed}")
+
+
+if __name__ == "__main__":
+    main()

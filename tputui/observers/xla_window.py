@@ -1,0 +1,268 @@
+"""A window of a few steps in which every call of torch is timed: reads of values and fallbacks, by line of the user.
+
+The hook is a mode of `torch.overrides`, which sees the calls of one thread and changes nothing in the traced graph.
+It is put below all other modes of the thread, so that the modes of the program still end in their order.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+from tputui.observers.user_frames import FRAMES_MAX, NO_USER_FRAME, UserLine, line_of, owner
+from tputui.observers.xla_runtime import SCALAR_READS, XlaRuntime
+from tputui.telemetry.events import CodeFrame, FallbackObserved, ObservationEnded, SyncObserved
+
+STEPS = 5
+"""Steps of a window."""
+WINDOW_MAX_S = 60.0
+"""The hook does nothing any more after this time."""
+LINES_MAX = 200
+"""Lines of the user of which a window reports reads; later ones are counted without their line."""
+TOO_MANY_LINES = f"more than {LINES_MAX} lines read values"
+OTHER_THREAD = "the values were read in another thread, or by code that calls no function of torch"
+_READS = {
+    "item": ".item()",
+    "__bool__": "if tensor",
+    "__float__": "float()",
+    "__int__": "int()",
+    "__index__": "index()",
+    "__format__": "format()",
+    "tolist": ".tolist()",
+    "cpu": ".cpu()",
+    "numpy": ".numpy()",
+    "__array__": "np.asarray()",
+    "to": '.to("cpu")',
+    "__repr__": "print()",
+}
+"""How calls that read a value are written in code, by the name of the function of torch."""
+_COPIES = frozenset({"tolist", "cpu", "numpy", "__array__", "to", "__repr__"})
+"""Calls that the counter of scalar reads does not include."""
+
+
+class _Total:
+    """Calls of one kind on one line."""
+
+    def __init__(self, reason: str | None) -> None:
+        self.reason = reason
+        self.count = 0
+        self.seconds = 0.0
+        self.compiled = 0
+        self.transfers = self.measured = 0
+        """Transfers, and the number of calls in which they were counted."""
+
+
+class XlaWindow:
+    """One window. Belongs to the thread that opened it."""
+
+    def __init__(self, runtime: XlaRuntime, why: str, steady_step_s: float | None) -> None:
+        """`why` is what the counters showed, in one sentence."""
+        self.why = why
+        self.steps = 0
+        self.compiled: dict[UserLine, int] = {}
+        """Programs compiled by calls on a line since the observer last took them."""
+        self.error: Exception | None = None
+        """The newest error of the hook itself."""
+        self.reads = 0
+        """Reads of values by the program, those of operations on the host included."""
+        self.own_reads = 0
+        """Those by tputui."""
+        self._runtime = runtime
+        self._steady_step_s = steady_step_s
+        self._began = time.perf_counter()
+        self._mode: Any = None
+        self._reads: dict[tuple[str, CodeFrame | None], _Total] = {}
+        self._fallbacks: dict[tuple[str, CodeFrame | None], _Total] = {}
+        self._transferring: set[str] = set()
+        """Functions of torch that are known to run on the host; their transfers are counted."""
+        self._fallback_counts = runtime.fallbacks()
+
+    def open(self) -> None:
+        """Installs the hook in the calling thread."""
+        overrides: Any = sys.modules["torch.overrides"]
+        window = self
+
+        class Mode(overrides.TorchFunctionMode):  # type: ignore[misc]
+            def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return window.call(func, args, kwargs or {}, sys._getframe(1))
+
+        self._mode = Mode()
+        others = _take_modes(overrides)
+        overrides._push_mode(self._mode)
+        for mode in others:
+            overrides._push_mode(mode)
+
+    def close(self) -> None:
+        """Removes the hook from the calling thread, which must be the one that opened it."""
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            overrides: Any = sys.modules["torch.overrides"]
+            for other in _take_modes(overrides):
+                if other is not mode:
+                    overrides._push_mode(other)
+
+    def call(self, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """Calls a function of torch and records what it read."""
+        name = getattr(func, "__name__", "")
+        if name == "__get__" or self._mode is None or self.seconds > WINDOW_MAX_S:
+            return func(*args, **kwargs)
+        runtime = self._runtime
+        scalars, compiled = runtime.count(SCALAR_READS), runtime.compiled()
+        transfers = self._transfers() if name in self._transferring else None
+        is_copy = name in _COPIES and _is_on_xla(args)
+        began = time.perf_counter()
+        result = func(*args, **kwargs)
+        seconds = time.perf_counter() - began
+        try:
+            reads = max(0, runtime.count(SCALAR_READS) - scalars)
+            if is_copy and (name != "to" or not _is_on_xla((result,))):
+                reads = reads or 1
+            newly_compiled = max(0, runtime.compiled() - compiled)
+            fallen = self._fallen()
+            if reads or newly_compiled or fallen:
+                self._record(name, reads, newly_compiled, fallen, seconds, transfers, frame)
+        except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
+            self.error = error
+        return result
+
+    def events(self) -> list[Any]:
+        """The events of the window, when it has ended."""
+        now, window_s = time.time(), self.seconds
+        steps = max(1, self.steps)
+        found: list[Any] = []
+        for (operation, line), total in self._reads.items():
+            found.append(
+                SyncObserved(
+                    t=now,
+                    runtime="torch_xla",
+                    operation=operation,
+                    user_frame=line,
+                    line_reason=total.reason,
+                    count=total.count,
+                    waited_s=total.seconds,
+                    compiled=total.compiled,
+                    steps=steps,
+                    window_s=window_s,
+                )
+            )
+        for (operator, line), total in self._fallbacks.items():
+            found.append(
+                FallbackObserved(
+                    t=now,
+                    runtime="torch_xla",
+                    operator=operator,
+                    user_frame=line,
+                    line_reason=total.reason,
+                    count=total.count,
+                    transfers=round(total.transfers / total.measured * total.count) if total.measured else None,
+                    seconds=total.seconds,
+                    steps=steps,
+                    window_s=window_s,
+                )
+            )
+        found.append(
+            ObservationEnded(
+                t=now,
+                runtime="torch_xla",
+                why=self.why,
+                steps=self.steps,
+                window_s=window_s,
+                steady_step_s=self._steady_step_s,
+            )
+        )
+        return found
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether calls of torch are observed."""
+        return self._mode is not None
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the window so far."""
+        return time.perf_counter() - self._began
+
+    @property
+    def operators(self) -> set[str]:
+        """Operations that ran on the host."""
+        return {operator for operator, _ in self._fallbacks}
+
+    def _record(
+        self,
+        name: str,
+        reads: int,
+        compiled: int,
+        fallen: dict[str, int],
+        seconds: float,
+        transfers: int | None,
+        frame: FrameType,
+    ) -> None:
+        line = _line_at(frame)
+        if line is None:
+            self.own_reads += reads
+            return
+        self.reads += reads
+        for operator, count in fallen.items():
+            self._transferring.add(name)
+            total = self._total(self._fallbacks, operator, line)
+            total.count += count
+            total.seconds += seconds / len(fallen)
+            total.compiled += compiled
+            if transfers is not None:
+                total.transfers += max(0, self._transfers() - transfers)
+                total.measured += count
+        self.reads += len(fallen) if not reads else 0
+        if reads and not fallen:
+            total = self._total(self._reads, _READS.get(name, f"{name}()"), line)
+            total.count += reads
+            total.seconds += seconds
+            total.compiled += min(compiled, reads)
+        if compiled:
+            self.compiled[line] = self.compiled.get(line, 0) + compiled
+
+    def _total(self, totals: dict[tuple[str, CodeFrame | None], _Total], operation: str, line: UserLine) -> _Total:
+        key = operation, line.frame
+        if key not in totals and len(totals) >= LINES_MAX:
+            key, line = (operation, None), UserLine(None, TOO_MANY_LINES)
+        return totals.setdefault(key, _Total(line.reason))
+
+    def _fallen(self) -> dict[str, int]:
+        """Operations that ran on the host since the last call, with their counts."""
+        before, self._fallback_counts = self._fallback_counts, self._runtime.fallbacks()
+        if before == self._fallback_counts:
+            return {}
+        return {
+            name: count - before.get(name, 0)
+            for name, count in self._fallback_counts.items()
+            if count > before.get(name, 0)
+        }
+
+    def _transfers(self) -> int:
+        return self._runtime.metric("TransferFromDeviceTime")[0] + self._runtime.metric("TransferToDeviceTime")[0]
+
+
+def _take_modes(overrides: Any) -> list[Any]:
+    """Removes all modes of the calling thread; returns them, outermost first."""
+    taken = [overrides._pop_mode() for _ in range(overrides._len_torch_function_stack())]
+    return taken[::-1]
+
+
+def _is_on_xla(values: Any) -> bool:
+    device = getattr(values[0], "device", None) if values else None
+    return getattr(device, "type", None) == "xla"
+
+
+def _line_at(frame: FrameType | None) -> UserLine | None:
+    """The innermost line of the user; None if tputui itself called torch."""
+    for _ in range(FRAMES_MAX):
+        if frame is None:
+            break
+        whose = owner(frame)
+        if whose == "tputui":
+            return None
+        if whose == "user":
+            return line_of(frame)
+        frame = frame.f_back
+    return UserLine(None, NO_USER_FRAME)
