@@ -13,8 +13,10 @@ from tputui.state.evidence_groups import CompileGroup
 from tputui.telemetry.events import ChangedInput, ProgramObserved
 
 STORM_MIN = 4
-"""Compilations of one program from which they are called a storm, unless they come once or twice per epoch: as many
-as `torch._dynamo.config.recompile_limit` (8) and warm-up (2 to 4) leave room for."""
+"""Compilations of one program from which they are called a storm, unless they come once or twice per epoch. Fewer can
+be a few lengths of texts, which compile once each."""
+COUNTED_SHARE_MIN = 0.01
+"""Share of the wall time from which a single compilation without a line is a finding."""
 PER_EPOCH_MAX = 2
 """Compilations per epoch that the end of an epoch explains: its last batch, and the evaluation."""
 GROWING_MIN = 3
@@ -67,6 +69,8 @@ def _counted_only(facts: Facts) -> Iterator[Verdict]:
             yield Verdict(rule="recompile", status="not available", text=text)
         return
     lost_s = evidence.late_compile_s or None
+    if count == 1 and (lost_s or 0.0) < COUNTED_SHARE_MIN * facts.wall_s:
+        return
     times = "once" if count == 1 else f"{fmt.count(count)} times"
     yield facts.verdict(
         "recompile",

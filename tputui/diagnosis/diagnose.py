@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tputui.diagnosis import compile_rules, host_rules
+from tputui.diagnosis import compile_rules, host_rules, input_rules, memory_rules, shape_rules
 from tputui.diagnosis.facts import Facts
 from tputui.diagnosis.verdict import Verdict, in_order
 from tputui.state.snapshot import Snapshot
@@ -12,10 +12,18 @@ from tputui.state.snapshot import Snapshot
 Rule = Callable[[Facts], Iterable[Verdict]]
 
 RULES: tuple[Rule, ...] = (
+    memory_rules.out_of_memory,
+    memory_rules.memory_trend,
     compile_rules.recompiles,
     compile_rules.extra_executions,
     host_rules.syncs,
     host_rules.fallbacks,
+    input_rules.input_bound,
+    input_rules.tracing_bound,
+    input_rules.padding,
+    shape_rules.batch_multiple,
+    shape_rules.feature_multiple,
+    shape_rules.precision,
 )
 
 

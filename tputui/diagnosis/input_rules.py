@@ -1,0 +1,155 @@
+"""Rules about where the host's time goes: waiting for batches, tracing, and padded evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.diagnosis.facts import TRAINING_SECTIONS, Facts, speedup_of
+from tputui.diagnosis.verdict import Verdict
+
+INPUT_SHARE = 0.10
+"""Share of a step: XProf calls a program input-bound from 10 % on."""
+INPUT_SHARE_VIRTUAL = 0.20
+"""On virtual cores, whose steps and loader share the host's CPUs, from 20 % on: XProf's bound of `highly`."""
+TRACING_SHARE = 0.90
+"""Share of a step from which tracing leaves the device idle for the rest at most: XProf accepts 10 % of idle time."""
+TRAINING_MIN_S = 1.0
+"""Time in steps that shares of it need."""
+BEATS_MIN = 60
+"""Heartbeats that a share of sampled phases needs: a standard error of at most 6.5 %."""
+PADDING_SHARE = 0.25
+"""Share of padded examples in evaluation from which it is a finding, ..."""
+PADDING_WALL_SHARE = 0.02
+"""... if it costs so much of the wall time."""
+PHASES = {"data": "data", "trace": "tracing"}
+_STEP_PHASES = ("data", "tracing", "executing", "reporting")
+_STAGE_FIXES = {
+    "read": "read from a faster disk or from memory, or store the examples in fewer, larger files",
+    "decode": "decode with more threads, or store the examples decoded and in their final size",
+    "augment": "augment with more threads, or on the device as a part of the step",
+    "collate": "collate with more threads, into tensors that are allocated once",
+    "copy": "copy further ahead: more prefetched batches, fewer and larger tensors, smaller types such as uint8",
+}
+
+
+class TimeShare(NamedTuple):
+    """The share of a part of the steps."""
+
+    share: float
+    """At least."""
+    seconds: float
+    of: str
+    """What it was measured on, in words."""
+
+
+def input_bound(facts: Facts) -> Iterator[Verdict]:
+    """Steps that wait for their batch."""
+    waiting = _waiting(facts)
+    if waiting is None:
+        if facts.is_early and facts.steps:
+            yield facts.too_early("input")
+        else:
+            yield Verdict(rule="input", status="not available", text="this run does not record the wait for batches")
+        return
+    if waiting.share < (INPUT_SHARE if facts.is_on_tpu else INPUT_SHARE_VIRTUAL):
+        return
+    stage, evidence = _slowest_stage(facts)
+    in_stage = f"; most of the loader's time goes to {stage}" if stage else ""
+    yield facts.verdict(
+        "input",
+        f"steps wait for their batch for {waiting.share * 100:.0f} % of their time{in_stage}",
+        lost_s=waiting.seconds,
+        evidence=[f"{fmt.duration(waiting.seconds)} of waiting {waiting.of}", *evidence],
+        fix=_STAGE_FIXES.get(stage, "load with more threads or processes, and further ahead of the step"),
+        speedup=speedup_of(waiting.share, 1.0),
+    )
+
+
+def _waiting(facts: Facts) -> TimeShare | None:
+    measured = facts.evidence.input
+    if measured is not None and facts.steady_s and facts.steady_s >= TRAINING_MIN_S and not facts.is_early:
+        waited_s = min(measured.waited_s, facts.steady_s)
+        return TimeShare(waited_s / facts.steady_s, waited_s, f"in {fmt.count(measured.batches)} batches")
+    return _share_of(facts, "data")
+
+
+def _slowest_stage(facts: Facts) -> tuple[str, list[str]]:
+    """The stage that takes the most time of the loader's threads, and what it was concluded from."""
+    measured = facts.evidence.input
+    spent = {name: seconds for name, seconds in measured.stages_s.items() if seconds > 0} if measured else {}
+    if measured is None or not spent:
+        return "", []
+    total = sum(spent.values())
+    parts = ", ".join(f"{name} {fmt.duration(s)}" for name, s in sorted(spent.items(), key=lambda one: -one[1]))
+    stage = max(spent, key=lambda name: (spent[name], name))
+    in_threads = f"in {fmt.counted(measured.threads, 'thread')}"
+    each = f", {fmt.duration(total / measured.batches)} per batch" if measured.batches else ""
+    return stage, [f"the loader spent {parts} {in_threads}{each}"]
+
+
+def tracing_bound(facts: Facts) -> Iterator[Verdict]:
+    """Steps that consist of tracing: the device waits for the host."""
+    tracing = _share_of(facts, "trace")
+    if tracing is None or tracing.share < TRACING_SHARE:
+        return
+    parts: dict[str, float] = {}
+    for epoch in facts.snapshot.epochs:
+        for name, seconds in epoch.trace_s.items():
+            parts[name] = parts.get(name, 0.0) + seconds
+    shown = ", ".join(f"{name} {fmt.duration(s)}" for name, s in sorted(parts.items(), key=lambda one: -one[1]))
+    evidence = [
+        f"{fmt.duration(tracing.seconds)} of tracing {tracing.of}",
+        "the time of the device is hidden behind it",
+    ]
+    yield facts.verdict(
+        "tracing",
+        f"tracing takes {tracing.share * 100:.0f} % of a step, so the device waits for the host",
+        evidence=evidence + ([f"tracing by part: {shown}"] if shown else []),
+        fix="trace less Python per step: torch_xla.compile or torch.compile for the step, scan over equal layers, "
+        "a larger batch",
+    )
+
+
+def _share_of(facts: Facts, section: str) -> TimeShare | None:
+    """The share of a section in the training steps: from the epochs that ended, or from sampled phases."""
+    epochs = [epoch for epoch in facts.snapshot.epochs if section in epoch.sections_s]
+    epochs = epochs[1:] or epochs
+    spent = {name: sum(epoch.sections_s.get(name, 0.0) for epoch in epochs) for name in TRAINING_SECTIONS}
+    total = sum(spent.values())
+    if total >= TRAINING_MIN_S and not facts.is_early:
+        share = spent[section] / total
+        return TimeShare(share, spent[section], f"in {fmt.counted(len(epochs), 'epoch')}")
+    phases, beats = facts.evidence.phases_s, facts.evidence.num_beats
+    sampled = sum(phases.get(phase, 0.0) for phase in _STEP_PHASES)
+    if beats < BEATS_MIN or sampled <= 0:
+        return None
+    share = min(1.0, phases.get(PHASES[section], 0.0) / sampled)
+    least = max(0.0, share - 2 * math.sqrt(share * (1 - share) / beats))
+    return TimeShare(least, least * sampled, f"by {fmt.count(beats)} heartbeats")
+
+
+def padding(facts: Facts) -> Iterator[Verdict]:
+    """Evaluations whose batches are mostly padding."""
+    plan, epochs = facts.snapshot.plan, facts.snapshot.epochs
+    if plan is None or plan.global_batch <= 0 or plan.valid_examples <= 0:
+        return
+    batches = -(-plan.valid_examples // plan.global_batch)
+    waste = 1 - plan.valid_examples / (batches * plan.global_batch)
+    evaluating_s = sum(max(0.0, epoch.sections_s.get("evaluate", 0.0)) for epoch in epochs)
+    lost_s = waste * evaluating_s
+    if waste < PADDING_SHARE or facts.wall_s <= 0 or lost_s / facts.wall_s < PADDING_WALL_SHARE:
+        return
+    yield facts.verdict(
+        "padding",
+        f"{waste * 100:.0f} % of the evaluation is padding",
+        lost_s=lost_s,
+        evidence=[
+            f"{fmt.count(plan.valid_examples)} examples in {fmt.counted(batches, 'batch')} of "
+            f"{fmt.count(plan.global_batch)}, {fmt.duration(evaluating_s)} of evaluation"
+        ],
+        fix="evaluate with a smaller batch, or less often",
+        speedup=speedup_of(lost_s, facts.wall_s),
+    )

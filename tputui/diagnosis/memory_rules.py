@@ -1,0 +1,165 @@
+"""Rules about memory: runs that ended for lack of it, and memory that grows until there is none left."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tputui import formatting as fmt
+from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.out_of_memory import Buffer, OutOfMemory, parse
+from tputui.diagnosis.verdict import Verdict
+from tputui.state.evidence_groups import Line
+from tputui.state.snapshot import ENDED, Failure
+
+POINTS_MIN = 20
+"""Samples that a trend needs, ..."""
+SPAN_MIN_S = 60.0
+"""... and the time that they must cover."""
+POINTS_USED = 64
+"""Samples of which every pair is compared."""
+GROWTH_MIN = 0.02
+"""Growth over the samples, as a share of the limit, below which it is noise."""
+LASTING = 0.5
+"""The newer half must grow at least half as fast as the older one: a level that is being reached does not."""
+HORIZON_S = 86_400.0
+"""How far ahead a trend is continued if the end of the run is not known."""
+EXPANSION_MIN = 1.5
+"""Padding of a buffer from which it is evidence."""
+BUFFERS_SHOWN = 3
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python")
+_LESS = "use a smaller batch per core, bfloat16, or recompute activations (rematerialisation)"
+
+
+def out_of_memory(facts: Facts) -> Iterator[Verdict]:
+    """The failure of a run that needed more memory than there is."""
+    failure = facts.snapshot.failure
+    if failure is None:
+        return
+    error = parse("\n".join([failure.message, *failure.log, failure.traceback, failure.stack]))
+    if error is None:
+        if failure.kind == "memory":
+            yield _host_failure(facts, failure)
+        return
+    needed = f": {fmt.size(error.needed)} needed" if error.needed is not None else ""
+    there = (
+        f", {fmt.size(error.available)} {'available' if error.when == 'compile' else 'free'}" if error.available else ""
+    )
+    did = "a program does not fit into device memory" if error.when == "compile" else "a buffer could not be allocated"
+    plan = facts.snapshot.plan
+    batch = f" (now {plan.batch_per_core} per core)" if plan is not None and plan.batch_per_core else ""
+    yield facts.verdict(
+        "out_of_memory",
+        f"{did}{needed}{there}",
+        line=_line(error, failure),
+        fatal=True,
+        evidence=list(_evidence(error)),
+        fix=f"{_LESS}{batch}",
+    )
+
+
+def _host_failure(facts: Facts, failure: Failure) -> Verdict:
+    reason = failure.message.strip().splitlines()[:1]
+    return facts.verdict(
+        "out_of_memory",
+        "the host ran out of memory",
+        line=_frame_line(failure),
+        fatal=True,
+        evidence=[*(text[:200] for text in reason), *([failure.memory] if failure.memory else [])],
+        fix="load fewer batches ahead, with fewer processes, and do not keep tensors of earlier steps",
+    )
+
+
+def _evidence(error: OutOfMemory) -> Iterator[str]:
+    if error.code:
+        yield f"XLA's error {error.code} (CompileTimeHbmOom)"
+    for buffer in error.buffers[:BUFFERS_SHOWN]:
+        at = f" at {'/'.join(buffer.file.split('/')[-2:])}:{buffer.line}" if buffer.file else ""
+        expansion = f", {buffer.expansion:g}x by padding" if buffer.expansion >= EXPANSION_MIN else ""
+        words = " ".join(filter(None, (buffer.shape, buffer.operator, f"({buffer.kind})" if buffer.kind else "")))
+        yield f"{fmt.size(buffer.size)} {words}{at}{expansion}"
+    if error.when == "compile" and not error.buffers:
+        yield "the text of the error lists no buffers"
+
+
+def _line(error: OutOfMemory, failure: Failure) -> Line:
+    """The line of the largest buffer in the user's code; else that of the call that failed."""
+    own = [buffer for buffer in error.buffers if buffer.file and not _is_library(buffer)]
+    for buffer in own or [buffer for buffer in error.buffers if buffer.file]:
+        return Line(file=buffer.file, line=buffer.line, function="", reason=None)
+    return _frame_line(failure)
+
+
+def _frame_line(failure: Failure) -> Line:
+    frame = next((frame for frame in failure.frames if frame.owner == "user"), None)
+    return Line.of(frame, "the error names no line of the user's code")
+
+
+def _is_library(buffer: Buffer) -> bool:
+    return any(part in buffer.file for part in _LIBRARIES)
+
+
+class Trend(NamedTuple):
+    """Memory that grows steadily."""
+
+    per_s: float
+    now: float
+    since_s: float
+
+
+def memory_trend(facts: Facts) -> Iterator[Verdict]:
+    """Memory that would be exhausted before the run ends."""
+    if facts.snapshot.condition in ENDED:
+        return
+    memory, points = facts.snapshot.memory, facts.snapshot.memory_history
+    limit = min((reading.limit_bytes for reading in memory.hbm or ()), default=0)
+    device = [(point.t, float(point.hbm_used_bytes)) for point in points if point.hbm_used_bytes is not None]
+    yield from _exhausted(facts, "device memory", device, limit)
+    processes = [(point.t, float(point.rss_bytes)) for point in points if point.rss_bytes is not None]
+    if memory.host_total_bytes and memory.host_used_bytes is not None and processes:
+        others = max(0.0, memory.host_used_bytes - processes[-1][1])
+        yield from _exhausted(facts, "memory of the host", processes, memory.host_total_bytes - others)
+
+
+def _exhausted(facts: Facts, what: str, samples: list[tuple[float, float]], limit: float) -> Iterator[Verdict]:
+    trend = trend_of(samples, limit) if limit > 0 else None
+    if trend is None:
+        return
+    left_s = max(0.0, limit - trend.now) / trend.per_s
+    if left_s > (facts.snapshot.eta_s if facts.snapshot.eta_s is not None else HORIZON_S):
+        return
+    yield facts.verdict(
+        "memory_trend",
+        f"the {what} grows by {fmt.size(trend.per_s * 60)} a minute and is exhausted in {fmt.whole(left_s)}",
+        fatal=True,
+        line_reason="memory is not attributed to lines",
+        evidence=[f"{fmt.size(trend.now)} of {fmt.size(limit)} after {fmt.whole(trend.since_s)} of steady growth"],
+        fix="do not keep tensors of earlier steps: append float(loss) once per report in place of the loss itself",
+    )
+
+
+def trend_of(samples: Sequence[tuple[float, float]], limit: float) -> Trend | None:
+    """The trend of the newer half of samples (unix time, bytes), if it grows steadily; the median of all slopes."""
+    newer = samples[len(samples) // 2 :]
+    if len(newer) < POINTS_MIN or newer[-1][0] - newer[0][0] < SPAN_MIN_S:
+        return None
+    stride = -(-len(newer) // POINTS_USED)
+    used = newer[::-stride][::-1]
+    slope = _slope(used)
+    older, newest = _slope(used[: len(used) // 2]), _slope(used[len(used) // 2 :])
+    since_s = newer[-1][0] - newer[0][0]
+    if slope <= 0 or slope * since_s < GROWTH_MIN * limit or newest < LASTING * max(older, slope):
+        return None
+    return Trend(slope, newer[-1][1], since_s)
+
+
+def _slope(samples: Sequence[tuple[float, float]]) -> float:
+    """Median slope over all pairs of samples, in bytes per second."""
+    slopes = [
+        (right[1] - left[1]) / (right[0] - left[0])
+        for place, left in enumerate(samples)
+        for right in samples[place + 1 :]
+        if right[0] > left[0]
+    ]
+    return statistics.median(slopes) if slopes else 0.0
