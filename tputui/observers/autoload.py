@@ -37,12 +37,42 @@ def torch_imported() -> None:
 def observe_torch() -> None:
     """Observes the runtimes of torch in this process, each once it is imported."""
     after_import("torch_xla.torch_xla", _torch_xla_imported)
+    after_import("torch._dynamo.utils", _torch_compile_imported)
 
 
 def _torch_xla_imported() -> None:
     from tputui.observers import xla_script
 
     xla_script.start()
+
+
+def _torch_compile_imported() -> None:
+    from tputui.observers import compile_observer
+
+    compile_observer.start()
+
+
+def jax_started() -> None:
+    """Called by the entry point of the group `jax_plugins`, when the backend of JAX starts."""
+    if not os.environ.get(RUN_DIR_VARIABLE):
+        return
+    # JAX would print the exception.
+    with contextlib.suppress(Exception):
+        from tputui.observers.sinks import process_sink
+
+        if process_sink.open_journal():
+            observe_jax()
+
+
+def observe_jax() -> None:
+    """Observes JAX in this process, once it is imported."""
+    after_import("jax", _jax_imported)
+
+
+def _jax_imported() -> None:
+    from tputui.observers import jax_observer
+
+    jax_observer.start()
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:

@@ -31,12 +31,17 @@ def owner(frame: FrameType) -> FrameOwner:
     return _owner_of(frame.f_code.co_filename)
 
 
+def is_user_file(file: str) -> bool:
+    """Whether a file contains code of the user."""
+    return _owner_of(file) == "user"
+
+
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames of the user's code among a frame and its callers, innermost first."""
     for _ in range(FRAMES_MAX):
         if frame is None:
             return
-        if _owner_of(frame.f_code.co_filename) == "user":
+        if is_user_file(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 

@@ -1,0 +1,82 @@
+"""Runs programs with the observers as `tputui run --` starts them, and reads what was observed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import Tail
+
+PROGRAMS = Path(__file__).parents[1] / "faulty_programs"
+_ENTRY_POINTS = """[torch.backends]
+tputui = tputui.observers.autoload:torch_imported
+[jax_plugins]
+tputui = tputui.observers.jax_plugin
+"""
+_RUN_ALL = "import runpy, sys\nfor file in sys.argv[1:]: runpy.run_path(file, run_name='__main__')"
+
+
+def observe(files: list[Path], folder: Path, **variables: str) -> list[ev.Event]:
+    """Runs programs in one process; returns what its observers wrote."""
+    run_dir = folder / "run"
+    run_dir.mkdir(exist_ok=True)
+    environ = {**os.environ, "TPUTUI_RUN_DIR": str(run_dir), "JAX_PLATFORMS": "cpu", **variables}
+    environ["PYTHONPATH"] = os.pathsep.join([str(_installed(folder)), str(PROGRAMS.parents[1])])
+    command = [sys.executable, "-c", _RUN_ALL, *map(str, files)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "CACHE MISS" not in done.stderr, "messages that the user did not ask for are not shown"
+    return observed_in(run_dir)
+
+
+def observed_in(run_dir: Path) -> list[ev.Event]:
+    """The events in the journal of the observers of a run; empty if there is none."""
+    if not (run_dir / "observer-0.jsonl").exists():
+        return []
+    return [record.event for record in Tail(run_dir / "observer-0.jsonl").read()]
+
+
+def faults_of(file: Path) -> set[tuple[str, int]]:
+    """The faults of a program by the comments in it: names of rules with lines."""
+    lines = enumerate(file.read_text().splitlines(), start=1)
+    return {(found.group(1), number) for number, line in lines if (found := re.search(r"# fault: (\w+)", line))}
+
+
+def findings_in(file: Path, events: list[ev.Event]) -> set[tuple[str, int]]:
+    """What was observed in a program after warm-up: names of rules with lines."""
+    found: set[tuple[str, int]] = set()
+    for event in events:
+        rule = _rule_of(event)
+        frame = getattr(event, "user_frame", None)
+        if rule and frame is not None and frame.file == str(file):
+            found.add((rule, frame.line))
+    return found
+
+
+def _rule_of(event: ev.Event) -> str:
+    match event:
+        case ev.CompileObserved(warm_up=False):
+            return "recompile"
+        case ev.SyncObserved():
+            return "sync"
+        case ev.GraphBroken():
+            return "graph_break"
+        case ev.CompileLimitReached():
+            return "compile_limit"
+    return ""
+
+
+def _installed(folder: Path) -> Path:
+    """A directory with the entry points of this tree, if the installed tputui has others."""
+    site = folder / "site"
+    if not any(entry.name == "tputui" for entry in entry_points(group="jax_plugins")):
+        info = site / "tputui_observers-0.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tputui-observers\nVersion: 0\n")
+        (info / "entry_points.txt").write_text(_ENTRY_POINTS)
+    return site

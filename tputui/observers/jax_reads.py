@@ -1,0 +1,260 @@
+"""Reads of values from the device in JAX, by line of code.
+
+JAX has no counter of them, so the places through which values leave the device are hooked: a property and a method of
+JAX's arrays, which cost under a microsecond in a read that waits for the device. On the CPU backend numpy reads the
+memory of an array past these hooks, so `np.asarray` and `np.array` are hooked as well, for a limited time.
+
+A read is no fault by itself: how often it occurs per step decides. When a line has read several times, the loops around
+it are counted for a moment (`LoopCounter`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from time import perf_counter
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from tputui.observers.loop_counter import LoopCounter
+from tputui.observers.sinks import process_sink
+from tputui.observers.user_frames import line_of, user_frames
+from tputui.telemetry.events import ObservationEnded, SyncObserved
+
+ARMED_AFTER = 6
+"""Reads at a line after which the loops around it are counted: the first ones belong to warm-up."""
+WINDOW_READS = 12
+"""Reads at that line after which counting ends, ..."""
+WINDOW_S = 5.0
+"""... and time after which it ends at the latest."""
+REST_S = 10.0
+"""Time until the same line is counted again; it doubles each time."""
+NUMPY_S = 60.0
+"""Time for which functions of numpy are hooked on the CPU backend."""
+RARE_STEPS = 5
+"""A line that reads once in more steps than this is not reported."""
+LINES_MAX = 1024
+_NUMPY = ("asarray", "array")
+_OPERATIONS = {
+    "__float__": "float()",
+    "__int__": "int()",
+    "__index__": "int()",
+    "__bool__": "if array",
+    "__complex__": "complex()",
+    "__repr__": "print()",
+    "__str__": "print()",
+    "__format__": "format()",
+    "__array__": "np.asarray()",
+    "tolist": ".tolist()",
+    "tobytes": ".tobytes()",
+    "item": ".item()",
+    "device_get": "jax.device_get()",
+}
+
+
+class _Line:
+    """Reads at a line of code so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rest_s = REST_S
+        self.next_window = 0.0
+
+
+class _Reads:
+    """Reads of one line in a window."""
+
+    def __init__(self, frame: FrameType, operation: str) -> None:
+        self.line = line_of(frame)
+        self.operation = operation
+        self.count = 0
+        self.waited_s = 0.0
+        self.steps = 0
+
+
+class _Key(NamedTuple):
+    code: CodeType
+    line: int
+
+
+class _Window:
+    """A time in which the loops of a thread are counted."""
+
+    def __init__(self, key: _Key, frame: FrameType, operation: str) -> None:
+        self.key = key
+        self.thread = threading.get_ident()
+        self.why = f"{operation} in line {key.line} read a value {ARMED_AFTER} times"
+        self.began = perf_counter()
+        self.loops = LoopCounter(frame, WINDOW_S)
+        self.reads: dict[_Key, _Reads] = {}
+
+
+class JaxReads:
+    """Reports lines that read values from the device."""
+
+    def __init__(self, array: Any) -> None:
+        """`array` is JAX's class of arrays."""
+        self._inside = threading.local()
+        self._lock = threading.Lock()
+        self._lines: dict[_Key, _Line] = {}
+        self._window: _Window | None = None
+        self._array = array
+        self._hook_value()
+        self._hook_item()
+        self._numpy_until = 0.0
+        self._numpy_functions: dict[str, Any] = {}
+        process_sink.before_close(self._end_at_exit)
+
+    def on_backend(self, name: str) -> None:
+        """Called once JAX computes on a backend."""
+        if name == "cpu":
+            self._hook_numpy()
+
+    def _hook_value(self) -> None:
+        read = self._array.__dict__["_value"].fget
+        inside, observe = self._inside, self._observe
+
+        def value(array: Any) -> Any:
+            if array._npy_value is not None or getattr(inside, "is_reading", False):
+                return read(array)
+            start = perf_counter()
+            result = read(array)
+            observe(perf_counter() - start, sys._getframe(1), None)
+            return result
+
+        self._array._value = property(value, doc=self._array.__dict__["_value"].__doc__)
+
+    def _hook_item(self) -> None:
+        self._array.item = self._timed(self._array.item, ".item()", lambda _: True)
+
+    def _hook_numpy(self) -> None:
+        """Hooks functions of numpy; not if numba is in use, which recognises them by identity."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or "numba" in sys.modules:
+            return
+        self._numpy_until = perf_counter() + NUMPY_S
+        for name in _NUMPY:
+            original = getattr(numpy, name)
+            hook = self._timed(original, f"np.{name}()", self._is_numpy_read)
+            self._numpy_functions[name] = (original, hook)
+            setattr(numpy, name, hook)
+
+    def _is_numpy_read(self, value: Any) -> bool:
+        if perf_counter() > self._numpy_until or "numba" in sys.modules:
+            self._unhook_numpy()
+        return type(value) is self._array
+
+    def _unhook_numpy(self) -> None:
+        numpy = sys.modules["numpy"]
+        for name, (original, hook) in self._numpy_functions.items():
+            if getattr(numpy, name, None) is hook:
+                setattr(numpy, name, original)
+        self._numpy_functions.clear()
+
+    def _timed(self, function: Callable[..., Any], operation: str, is_read: Callable[[Any], bool]) -> Any:
+        inside, observe = self._inside, self._observe
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if not args or not is_read(args[0]) or getattr(inside, "is_reading", False):
+                return function(*args, **kwargs)
+            inside.is_reading = True
+            start = perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                inside.is_reading = False
+                observe(perf_counter() - start, sys._getframe(1), operation)
+
+        return timed
+
+    def _observe(self, waited_s: float, frame: FrameType, operation: str | None) -> None:
+        """Counts a read; arms and disarms the counting of loops."""
+        # The value was read; the program goes on whatever happens here.
+        with contextlib.suppress(Exception):
+            self._count(waited_s, frame, operation)
+
+    def _count(self, waited_s: float, frame: FrameType, operation: str | None) -> None:
+        user = next(user_frames(frame), None)
+        if user is None:
+            return
+        key = _Key(user.f_code, user.f_lineno)
+        with self._lock:
+            line = self._lines.get(key)
+            if line is None:
+                if len(self._lines) >= LINES_MAX:
+                    return
+                line = self._lines[key] = _Line()
+            line.count += 1
+            window = self._window
+            if window is None:
+                if line.count >= ARMED_AFTER and perf_counter() >= line.next_window:
+                    self._window = _Window(key, user, operation or _operation(frame, user))
+                return
+            if window.thread != threading.get_ident():
+                if perf_counter() > window.began + WINDOW_S:
+                    self._end(window)
+                return
+            reads = window.reads.get(key)
+            if reads is None:
+                reads = window.reads[key] = _Reads(user, operation or _operation(frame, user))
+            reads.count += 1
+            reads.waited_s += waited_s
+            reads.steps = max(reads.steps, window.loops.steps(user))
+            own = window.reads.get(window.key)
+            if (own is not None and own.count >= WINDOW_READS) or not window.loops.is_counting:
+                self._end(window)
+
+    def _end(self, window: _Window) -> None:
+        """Stops counting, and reports the lines that read in a loop."""
+        window.loops.stop()
+        self._window = None
+        now, unix_time = perf_counter(), time.time()
+        for key in {window.key, *window.reads}:
+            line = self._lines[key]
+            line.next_window, line.rest_s = now + line.rest_s, 2 * line.rest_s
+        most = 0
+        for reads in window.reads.values():
+            most = max(most, reads.steps)
+            if 0 < reads.steps <= RARE_STEPS * reads.count:
+                process_sink.emit(
+                    SyncObserved(
+                        t=unix_time,
+                        runtime="jax",
+                        operation=reads.operation,
+                        user_frame=reads.line.frame,
+                        line_reason=reads.line.reason,
+                        count=reads.count,
+                        waited_s=reads.waited_s,
+                        steps=reads.steps,
+                        window_s=now - window.began,
+                    )
+                )
+        process_sink.emit(
+            ObservationEnded(
+                t=unix_time,
+                runtime="jax",
+                why=window.why,
+                steps=most,
+                window_s=now - window.began,
+                steady_step_s=None,
+            )
+        )
+
+    def _end_at_exit(self) -> None:
+        with self._lock:
+            if self._window is not None:
+                self._end(self._window)
+
+
+def _operation(frame: FrameType | None, user: FrameType) -> str:
+    """How a value was read: the name of the call that the user's code made."""
+    name = ""
+    while frame is not None and frame is not user:
+        name = frame.f_code.co_name
+        frame = frame.f_back
+    return _OPERATIONS.get(name, f"{name}()" if name else "read")
