@@ -23,7 +23,7 @@ reads = 0
 steps = 0
 
 
-def read() -> None:
+def read() -> int:
     """Begins to count at the first read; notes the steps at the later ones."""
     global counter, reads, steps
     if counter is None:
@@ -31,6 +31,7 @@ def read() -> None:
     else:
         reads += 1
         steps = counter.steps(sys._getframe(1))
+    return reads
 
 
 @pytest.fixture(autouse=True)
