@@ -23,6 +23,37 @@ def parsed(text: str, parser: ConsoleParser | None = None) -> Found:
     return [(value.tag, value.step, value.value, value.epoch) for value in values]
 
 
+RICH = (
+    "Epoch 0/2  \x1b[35m━━\x1b[0m\x1b[90m╺━\x1b[0m 14/20 \x1b[2m0:00:00 • 0:00:01\x1b[0m "
+    "\x1b[2;4m35.40it/s\x1b[0m \x1b[3mtrain_loss: 0.139\x1b[0m\r\x1b[2KEpoch 0/2  \x1b[35m━━━\x1b[0m 20/20 "
+    "\x1b[2m0:00:00 •       \x1b[0m \x1b[2;4m35.10it/s \x1b[0m \x1b[3mtrain_loss: 0.146\x1b[0m\n"
+    "                                   \x1b[2m0:00:00         \x1b[0m                             \n"
+    "Validation \x1b[35m━━━\x1b[0m 20/20 \x1b[2m0:00:00 •       \x1b[0m \x1b[2;4m271.49it/s\x1b[0m                  \n"
+    "\r\x1b[2K\x1b[1A\x1b[2KEpoch 1/2  \x1b[90m━━\x1b[0m 0/20 \x1b[2m0:00:00 • 0:00:00\x1b[0m \x1b[2;4m0.00it/s\x1b[0m "
+    "\x1b[3mtrain_loss: 0.146 \x1b[0m\n"
+    "                                                              \x1b[3mval_loss: 0.135   \x1b[0m\r"
+    "\x1b[2K\x1b[1A\x1b[2KEpoch 1/2  \x1b[35m╸\x1b[0m\x1b[90m━\x1b[0m 3/20 \x1b[2m0:00:00 • -:--:--\x1b[0m "
+    "\x1b[2;4m0.00it/s\x1b[0m \x1b[3mtrain_loss: 0.207 \x1b[0m\n"
+    "                                                              \x1b[3mval_loss: 0.135   \x1b[0m\n"
+)
+"""As Lightning 2.6 and Rich 14 write it with `TTY_COMPATIBLE=1`."""
+RICH_END = (
+    "Epoch 2/2  ━━━━━ 20/20 0:00:00 • 0:00:00 33.69it/s train_loss: 0.036\n"
+    "                                                               val_loss: 0.021  \n"
+)
+"""As without it."""
+
+
+def test_bars_by_rich_are_read_with_their_steps() -> None:
+    assert parsed(RICH) == [
+        ("train_loss", 14, 0.139, 0.0),
+        ("train_loss", 20, 0.146, 0.0),
+        ("val_loss", 20, 0.135, 1.0),
+        ("train_loss", 23, 0.207, 1.0),
+    ]
+    assert parsed(RICH_END) == [("train_loss", 60, 0.036, 2.0), ("val_loss", 60, 0.021, 2.0)]
+
+
 def test_numbers_before_lines_are_ranks_only_if_the_launcher_labels_them() -> None:
     text = "0: step 10 loss 0.5\n1: step 10 loss 0.25\n[1] step 20 loss 0.125\n9: step 30 loss 1.0"
     assert [tag for tag, *_ in parsed(text)] == ["loss"] * 4

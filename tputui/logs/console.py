@@ -6,12 +6,14 @@ gives a pattern, which replaces all of them.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
 from tputui.logs import console_text as text_of
 from tputui.logs.console_text import END, LINE_CHARS_MAX, NUMBER, Named, number_of
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, decimal, form, step_number
+from tputui.logs.tags import meaning_of
 from tputui.logs.values import LoggedValue
 
 SEGMENTS_MAX = 256
@@ -44,6 +46,14 @@ _KERAS = re.compile(
 )
 _KERAS_PAIR = re.compile(rf" - ([A-Za-z_][\w/ .-]{{0,60}}): ({NUMBER}){END}", re.IGNORECASE)
 _DICT_PAIR = re.compile(rf"(['\"])([^'\"\\{{}}]{{1,100}})\1\s?: ?(['\"]?)({NUMBER})\3(?=\s?[,}}])", re.IGNORECASE)
+
+_RICH = re.compile(
+    r"\s{0,4}(?:Epoch (\d{1,9})/-?\d{1,9}|(\w{1,20}(?: \w{1,20})?))\s{1,9}[\u2501\u2578\u257a -]{1,400} "
+    r"(\d{1,18})/(\d{1,18}|--)\s{1,9}[\d:-]{1,20} \u2022\s{1,20}(?:[\d:-]{1,20}\s{1,9})?[\d.]{1,20}it/s(.*)"
+)
+"""Lightning's bar by Rich, which counts epochs from 0; its metrics continue on indented lines."""
+_RICH_MORE = re.compile(r"\s{20,400}(?:[\d:-]{1,20}\s{1,99})?(?=[A-Za-z_])")
+_RICH_PAIR = re.compile(rf"(?:^|\s)([A-Za-z_][\w./-]{{0,60}}): ({NUMBER})(?=\s|$)", re.IGNORECASE)
 
 
 def check_pattern(text: str) -> str | None:
@@ -145,12 +155,18 @@ class _RankParser:
         """Total of the bar of Hugging Face's `Trainer`, which counts its steps."""
         self._waiting: list[LoggedValue] = []
         """Values of a dictionary that was printed above this bar, whose next update has their step."""
+        self._rich: tuple[int, float] | None = None
+        """Step and epoch of a bar by Rich whose metrics may continue on the next line."""
 
     def parse(self, text: str, t: float, *, is_mixed: bool) -> list[LoggedValue]:
         """The values of one line or update of a bar. `is_mixed`: several ranks print without their rank."""
         suffix, self._is_mixed = self._suffix, is_mixed
         if "%|" in text and (bar := _TQDM.match(text)) is not None:
             return self._of_tqdm(bar, suffix, t)
+        if (rich := _RICH.match(text)) is not None:
+            return self._of_rich(rich, t)
+        if self._rich is not None and (more := _RICH_MORE.match(text)) is not None:
+            return self._of_rich_metrics(text[more.end() :], t, *self._rich)
         waiting, self._waiting = self._waiting, []
         if text.lstrip().startswith("{") and text.endswith("}"):
             return waiting + self._of_dict(text, suffix, t)
@@ -179,6 +195,28 @@ class _RankParser:
             for name, value in pairs
             if self._is_new_on_bar(tag := text_of.with_split(name, prefix) + suffix, step, value)
         ]
+
+    def _of_rich(self, bar: re.Match[str], t: float) -> list[LoggedValue]:
+        self._rich = None
+        if bar.group(1) is None:
+            return []  # Its metrics are printed with the next training step.
+        self._epoch = float(bar.group(1))
+        position, total = int(bar.group(3)), bar.group(4)
+        step = int(self._epoch) * int(total) + position if total.isdecimal() else self._counted("rich", position, None)
+        self._step = step
+        self._rich = step, self._epoch
+        return self._of_rich_metrics(bar.group(5), t, *self._rich)
+
+    def _of_rich_metrics(self, text: str, t: float, step: int, epoch: float) -> list[LoggedValue]:
+        found = []
+        for name, number in _RICH_PAIR.findall(text):
+            tag, value = name + self._suffix, number_of(number)
+            # A score of validation is shown until the next one; before the first step it is that of the sanity check.
+            before = self._bar_values.get(tag, (None, math.nan))[1]
+            is_new = form(name) != "v_num" and self._is_new_on_bar(tag, step, value)
+            if is_new and (meaning_of(name).split == "train" or (before != value and step > 0)):
+                found.append(LoggedValue(tag, step, t, value, epoch))
+        return found
 
     def _of_main_bar(self, position: int, total: int) -> list[LoggedValue]:
         if self._main_bar is None:
