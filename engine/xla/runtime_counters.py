@@ -7,7 +7,6 @@ tensor.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -30,7 +29,7 @@ WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
 """Runs in which a program may compile: the first step creates the optimizer's state, the second uses it."""
 
 CPU_REASON = "not available on CPU devices; see worker RSS"
-SILENT = "the TPU's metric service has not answered"
+SEVERAL_REASON = "not available to a process that drives several cores; the supervisor reads it from the TPU runtime"
 
 
 class ProgramCounters:
@@ -175,14 +174,13 @@ class DeviceMemory:
     def __init__(self, core_ids: list[int], device: torch.device) -> None:
         self._core_ids = core_ids
         self._device = device
-        self._service = MetricServicePoller(core_ids)
 
     def sample(self) -> MemorySampled:
         """The newest reading; returns at once."""
         if backend.kind() == "CPU":
             return _unavailable(CPU_REASON)
         if len(self._core_ids) > 1:
-            return self._service.sample()
+            return _unavailable(SEVERAL_REASON)
         try:
             info = backend.memory(self._device)
         except RuntimeError as error:
@@ -195,56 +193,6 @@ class DeviceMemory:
             peak_bytes=info.get("peak_bytes_used", 0),
         )
         return MemorySampled(t=time.time(), hbm=[reading])
-
-
-Usage = list[tuple[int, int]]
-"""Bytes in use and total bytes, by core."""
-
-
-def query_service() -> Usage:
-    """Queries the metric service of the TPU runtime, which a process that drives all cores cannot query directly. Has
-    no timeout of its own, and may raise any exception."""
-    # Installed with the TPU's own packages.
-    from tpu_info import device, metrics  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-    chip, _ = device.get_local_chips()
-    return [(usage.memory_usage, usage.total_memory) for usage in metrics.get_chip_usage(chip)]
-
-
-class MetricServicePoller:
-    """Keeps one query to the metric service running, and the newest answer available."""
-
-    def __init__(self, core_ids: list[int], ask: Callable[[], Usage] = query_service) -> None:
-        self._core_ids = core_ids
-        self._ask = ask
-        self._newest = _unavailable(SILENT)
-        self._thread: threading.Thread | None = None
-
-    def sample(self) -> MemorySampled:
-        """The newest answer, without waiting; starts the next query if the last one is answered."""
-        newest = self._newest
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._question, name="tputui-hbm", daemon=True)
-            self._thread.start()
-        return newest
-
-    def _question(self) -> None:
-        try:
-            usage = self._ask()
-        except Exception as error:  # noqa: BLE001, RUF100 - whatever the service raises is shown as the reason
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self._newest = _unavailable(f"the TPU's metric service failed: {first}")
-            return
-        if len(usage) != len(self._core_ids):
-            self._newest = _unavailable(
-                f"the TPU's metric service reports {len(usage)} cores, not {len(self._core_ids)}"
-            )
-            return
-        readings = [
-            HbmReading(core=core, used_bytes=used, limit_bytes=limit, peak_bytes=0)
-            for core, (used, limit) in zip(self._core_ids, usage, strict=True)
-        ]
-        self._newest = MemorySampled(t=time.time(), hbm=readings)
 
 
 def _unavailable(reason: str) -> MemorySampled:

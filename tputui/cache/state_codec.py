@@ -84,11 +84,17 @@ def check(state: ProcessState) -> None:
     _check_columns(state.values.columns)
     _check_logged(state.logged)
     _check_pace(state.pace)
-    lists: list[Downsampled[Any]] = [state.epoch_starts, state.usage.samples, *state.meter_history.values()]
+    lists: list[Downsampled[Any]] = [
+        state.epoch_starts,
+        state.usage.samples,
+        state.devices.points,
+        *state.meter_history.values(),
+    ]
     for points in lists:
         _check_downsampled(points, POINTS_MAX)
     _need(_finite(start.t for start in state.epoch_starts.items), "an epoch has no start time")
     _need(_finite(sample.t for sample in state.usage.samples.items), "a memory sample has no time")
+    _need(_finite(point.t for point in state.devices.points.items), "a sample of the devices has no time")
     _check_log(state.log)
     _check_keys(state)
     if state.run_started is not None:

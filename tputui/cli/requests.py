@@ -209,6 +209,9 @@ def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[Sta
         receipt = next((each for each in snapshot.requests if each.id == request), None)
         if receipt is not None and receipt.state == "refused" and view is None:
             raise CommandError(ExitCode.USAGE, f"refused: {fmt.inert(receipt.why or 'no reason given')}")
+        if snapshot.devices is not None and view is not None and not (view.cores or view.cores_reason):
+            # The supervisor still reads what the TPU cores execute. A hung runtime answers nothing, which has a reason.
+            missing.append("the TPU runtime")
         if receipt is not None and receipt.state == "applied" and all(name.startswith("logs-") for name in missing):
             # The supervisor has read every Python process of the command; the command itself may be another program.
             return view, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from tputui.logs.wire import BYTES, VARINT, Field, WireError, fields, signed, varints
+from tputui.wire import BYTES, VARINT, Field, WireError, fields, signed, varints
 
 _DTYPE, _SHAPE, _CONTENT = 1, 2, 4
 _FLOAT_VAL, _DOUBLE_VAL, _INT_VAL, _INT64_VAL, _HALF_VAL, _UINT32_VAL, _UINT64_VAL = 5, 6, 7, 10, 13, 16, 17

@@ -20,7 +20,7 @@ from tputui.logs import tensors
 from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile, incomplete_record
 from tputui.logs.rows import TAG_CHARS_MAX
 from tputui.logs.values import LoggedValue
-from tputui.logs.wire import Field, WireError, fields, signed, varint
+from tputui.wire import Field, WireError, fields, signed, varint
 
 NAME_PART = "tfevents"
 FIRST_BYTES = 1 << 16

@@ -15,7 +15,7 @@ from typing import Any
 from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile, incomplete_record
 from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, decimal, epoch_number, step_number, unix_time_s
 from tputui.logs.values import LoggedValue
-from tputui.logs.wire import Field, WireError, fields, signed
+from tputui.wire import Field, WireError, fields, signed
 
 SUFFIX = ".wandb"
 IDENT = b":W&B"

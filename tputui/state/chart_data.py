@@ -200,6 +200,17 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of the processes of the run, over all hosts."""
 
 
+class DevicePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The duty cycle of the cores of a host at one time, or over neighbouring samples."""
+
+    t: float
+    """Unix time in seconds."""
+    duty_cycle_percent: float
+    """Mean over the cores."""
+    lowest_percent: float
+    """Of the core with the lowest one."""
+
+
 class XlaPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of the XLA runtime at one time, summed over the processes: totals since they started."""
 

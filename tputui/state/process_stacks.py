@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.state import device_views
 from tputui.state.process_state import ProcessState, lasts_s
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import RequestState, RequestView
@@ -17,16 +18,21 @@ from tputui.state.stacks_view import ProcessStacks, StacksView
 from tputui.telemetry import events as ev
 
 NAMED_THREADS_MAX = 8
+HLO_MAX = 4
+"""Operations on which cores are, that are printed in full."""
 _UNANSWERED: frozenset[RequestState] = frozenset({"requested", "seen"})
 _FOLDED = {"tputui": "tputui", "library": "libraries"}
 
 
 def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView | None:
-    """Answers to the newest request for stacks; None if none was answered."""
+    """Answers to the newest request for stacks, of processes and of the TPU runtime; None if none was answered."""
     all_stacks = [taken for process in state.in_order for taken in process.stacks.values()]
-    newest = max((taken.request for taken in all_stacks), default=None)
+    all_cores = [process.devices.core_states for process in state.supervisors if process.devices.core_states]
+    answered = [*(taken.request for taken in all_stacks), *(read.request for read in all_cores)]
+    newest = max(answered, default=None)
     if newest is None:
         return None
+    read = [one for one in all_cores if one.request == newest]
     answers: dict[str, ev.StacksTaken] = {}
     for taken in all_stacks:
         # The own report of a process counts more than stacks fetched by a signal.
@@ -38,21 +44,47 @@ def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView 
     ]
     return StacksView(
         request=newest,
-        t=max(view.t for view in processes),
+        t=max([*(view.t for view in processes), *(one.t for one in read)]),
         processes=processes,
+        cores=[core for one in read for core in one.cores or []],
+        cores_reason="; ".join(dict.fromkeys(one.reason for one in read if one.reason)) or None,
         again_t=max(again, default=None),
     )
 
 
 def page(view: StacksView) -> list[str]:
     """The stacks as lines."""
-    return [line for process in view.processes for line in [*process_lines(process), ""]][:-1]
+    blocks = [[*process_lines(process, own_cores(view, process))] for process in view.processes]
+    blocks.append([*core_lines(view)])
+    return [line for block in blocks if block for line in [*block, ""]][:-1]
 
 
-def process_lines(process: ProcessStacks) -> Iterator[str]:
-    """Lines of one process: its phase, the stacks of its training thread and of threads in the user's code, other
-    names."""
+def own_cores(view: StacksView, process: ProcessStacks) -> list[ev.CoreState]:
+    """What the cores of a process executed; those of all cores if no other process is known."""
+    if len(view.processes) == 1:
+        return view.cores
+    # Logs number their losses, not the cores of the process that wrote them.
+    return [] if process.process.startswith("logs-") else [one for one in view.cores if one.core in process.cores]
+
+
+def core_lines(view: StacksView) -> Iterator[str]:
+    """Lines of the TPU cores over all processes, the ones that differ first. Cores of a single process are in its own
+    lines already."""
+    shown = view.cores if len(view.processes) != 1 else []
+    if shown or view.cores_reason is not None:
+        yield "TPU cores"
+        yield from (f"  {line}" for line in device_views.state_lines(shown))
+    if view.cores_reason is not None:
+        yield f"  not known: {view.cores_reason}"
+
+
+def process_lines(process: ProcessStacks, cores: Sequence[ev.CoreState] = ()) -> Iterator[str]:
+    """Lines of one process: its phase, what its cores execute, the stacks of its training thread and of threads in the
+    user's code, other names."""
     yield headline(process)
+    yield from (f"  {line}" for line in device_views.state_lines(cores))
+    operations = dict.fromkeys(core.hlo for core in cores if core.hlo)
+    yield from (f"    {operation}" for operation in list(operations)[:HLO_MAX])
     shown = [thread for index, thread in enumerate(process.threads) if index == 0 or _is_users(thread)]
     for thread in shown:
         yield f"  {thread.name}"

@@ -16,6 +16,7 @@ import msgspec
 from tputui import formatting as fmt
 from tputui.state import meter_limits
 from tputui.state.chart_data import EpochStart, MeterPoint
+from tputui.state.device_history import DeviceHistory
 from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
 from tputui.state.process_history import MemoryHistory, Pace, XlaHistory, has_worker
@@ -93,7 +94,8 @@ class ProcessState(StateStruct):
     xla: ev.XlaMetricsRead | None = None
     xla_history: XlaHistory = msgspec.field(default_factory=XlaHistory)
     memory: ev.MemorySampled | None = None
-    predicted: ev.MemoryForecast | None = None
+    devices: DeviceHistory = msgspec.field(default_factory=DeviceHistory)
+    predicted: ev.MemoryPredicted | None = None
     host: ev.HostSampled | None = None
     processes: Annotated[list[ev.ProcessSample], msgspec.Meta(max_length=FEW_MAX)] = msgspec.field(default_factory=list)
     """Processes of the newest sample; after the worker has exited, of the last sample that included it."""
@@ -342,9 +344,6 @@ class ProcessState(StateStruct):
         if not self.evidence.add(event, self.steps_done, epoch):
             self.num_senseless += 1
 
-    def _memory_predicted(self, event: ev.MemoryPredicted) -> None:
-        self.predicted = event.core
-
     def _memory_sampled(self, event: ev.MemorySampled) -> None:
         self.memory = event
         self.usage.add_device(event)
@@ -408,6 +407,7 @@ _NEWEST: dict[type[ev.Event], str] = {
     ev.WorkerExited: "worker_exited",
     ev.TrainingPlanned: "plan",
     ev.PicturesKept: "pictures",
+    ev.MemoryPredicted: "predicted",
     ev.RequestHandlingDeclared: "request_handling",
     ev.FailureReported: "failure_reported",
 }
@@ -426,8 +426,9 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.EpochEnded: ProcessState._epoch_ended,
     ev.ExampleSkipped: ProcessState._example_skipped,
     ev.XlaMetricsRead: ProcessState._xla_metrics_read,
-    ev.MemoryPredicted: ProcessState._memory_predicted,
     ev.MemorySampled: ProcessState._memory_sampled,
+    ev.DeviceSampled: lambda state, event: state.devices.add(event),
+    ev.CoreStatesRead: lambda state, event: state.devices.add_core_states(event),
     ev.HostSampled: ProcessState._host_sampled,
     ev.CheckpointSaved: ProcessState._checkpoint_saved,
     ev.CheckpointDropped: ProcessState._checkpoint_dropped,

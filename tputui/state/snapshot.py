@@ -15,6 +15,7 @@ import msgspec
 from tputui.state.chart_data import (
     AlertView,
     CoreColumn,
+    DevicePoint,
     EpochStart,
     LoggedView,
     Mark,
@@ -212,6 +213,19 @@ class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[ev.ProcessSample]
     predicted: ev.MemoryForecast | None = None
     """Memory of a step on one core, predicted before the first step."""
+
+
+class DevicesView(msgspec.Struct, frozen=True, kw_only=True):
+    """The cores as the TPU runtime reports them, read from outside the training processes. Memory is in `memory`."""
+
+    t: float
+    """Unix time of the newest sample."""
+    cores: list[ev.CoreSample]
+    """In order; empty if nothing was read."""
+    reason: str | None
+    """Why nothing was read, or what was not; None if all ports answered."""
+    absent: list[str]
+    """Names of the values that the runtime does not offer."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,8 +426,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """None before the first report."""
     memory_history: list[MemoryPoint] = []
     """In order of time; at most 512 however long the run."""
+    device_history: list[DevicePoint] = []
+    """Duty cycle of the first host that reports it, in order of time; at most 512 however long the run."""
     xla_history: list[XlaPoint] = []
     """In order of time; at most 512 however long the run."""
+    devices: DevicesView | None = None
+    """None if no TPU runtime is read."""
     stacks: StacksView | None = None
     """The newest requested stacks; None if none were requested."""
     meter_history: list[MeterPoint] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.state import core_views, evidence, history, process_stacks, root_cause, timeline
+from tputui.state import core_views, device_views, evidence, history, process_stacks, root_cause, timeline
 from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
@@ -109,6 +109,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         epochs=epochs,
         xla=xla_of(state),
         memory=memory_of(state),
+        devices=device_views.devices_of(state),
         checkpoints=timeline.checkpoints(state),
         requests=requests,
         non_finite=bad,
@@ -134,6 +135,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         epoch_starts=timeline.epoch_starts(state),
         throughput=history.throughput(state, plan, epochs, now, going_on=running),
         memory_history=history.memory(state),
+        device_history=device_views.history_of(state),
         xla_history=history.xla(state),
         meter_history=history.meters(state),
         stacks=process_stacks.stacks(state, requests),
@@ -344,6 +346,9 @@ def memory_of(state: RunState) -> MemoryView:
     """Device memory of every core that reports it; host memory summed over the hosts, CPU usage averaged over them."""
     reports = [w.memory for w in state.workers if w.memory]
     readings: list[HbmReading] = [reading for one in reports for reading in one.hbm or ()]
+    from_runtime, runtime_reason = device_views.hbm_of(state)
+    reported = {reading.core for reading in readings}
+    readings += [reading for reading in from_runtime if reading.core not in reported]
     reason = None
     if not readings:
         if reports:
@@ -352,7 +357,7 @@ def memory_of(state: RunState) -> MemoryView:
             unread = "the logs of a command contain no device memory"
         else:
             unread = "device memory not reported yet"
-        reason = next((one.hbm_reason for one in reports if one.hbm_reason), unread)
+        reason = runtime_reason or next((one.hbm_reason for one in reports if one.hbm_reason), unread)
     hosts = [w.host for w in state.in_order if w.host]
     return MemoryView(
         hbm=sorted(readings, key=lambda reading: reading.core) if readings else None,
@@ -360,6 +365,6 @@ def memory_of(state: RunState) -> MemoryView:
         host_cpu_percent=sum(host.cpu_percent for host in hosts) / len(hosts) if hosts else None,
         host_used_bytes=sum(host.memory_used_bytes for host in hosts) if hosts else None,
         host_total_bytes=sum(host.memory_total_bytes for host in hosts) if hosts else None,
-        predicted=next((w.predicted for w in state.workers if w.predicted), None),
+        predicted=next((w.predicted.core for w in state.workers if w.predicted), None),
         processes=[process for writer in state.in_order for process in writer.processes],
     )

@@ -36,5 +36,9 @@ class StacksView(msgspec.Struct, frozen=True, kw_only=True):
     t: float
     """When the last of them was taken."""
     processes: list[ProcessStacks]
+    cores: list[ev.CoreState] = []
+    """What the cores executed then, as the TPU runtime reports it."""
+    cores_reason: str | None = None
+    """Why that is not known, or for which cores not; None without a TPU."""
     again_t: float | None = None
     """Time of a newer request that has no answer yet."""

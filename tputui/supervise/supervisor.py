@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tputui.cache.cache_writer import CacheWriter, Frame
+from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.exit_codes import ExitCode
 from tputui.state.conditions import InvalidCondition
 from tputui.supervise import spawn
@@ -100,6 +101,7 @@ class Supervisor:
         self._terminated = False
         """Whether SIGTERM came."""
         self._exited: ev.WorkerExited | None = None
+        self._devices: DeviceSampler | None = None
         self._disk = DiskWatch(self._run_dir, self._warn)
         self._output_space: ReservedSpace | None = None
         self._journal_failure: str | None = None
@@ -118,6 +120,7 @@ class Supervisor:
             )
             self._reporter.emit(started)
             self._worker_state.add(self._reporter.writer, started)
+            began = time.time()
             try:
                 worker = self._start()
             except OSError as error:
@@ -126,7 +129,9 @@ class Supervisor:
             self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             with contextlib.suppress(OSError):
                 self._output_space = ReservedSpace(self._log_path, OUTPUT_RESERVE_BYTES)
+            self._devices = start_sampler(self._command.environ if self._command else os.environ, began)
             self._watch(worker, pipe)
+            self._emit_devices(ends=True)
             return self._end(self._ending_of(worker, pipe))
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -192,6 +197,7 @@ class Supervisor:
                 self._script.poll(time.time(), time.monotonic())
         except OSError as error:
             self._warn_once(f"the run's files cannot be read: {error.strerror or error}")
+        self._emit_devices()
         self._check_alerts()
         due = self._escalation.due(time.monotonic())
         if due == "stop_now":
@@ -239,6 +245,15 @@ class Supervisor:
             self._alerts = None
             self._warn(f"there are no more alerts, because of a bug in tputui: {type(error).__name__}: {error}")
 
+    def _emit_devices(self, *, ends: bool = False) -> None:
+        """Writes what was read from the TPU runtime. `ends`: no process of the run is left that could answer."""
+        if self._devices is None:
+            return
+        if ends:
+            self._devices.close()
+        for event in self._devices.poll():
+            self._reporter.emit(event)
+
     def _record_stacks(self, taken: ev.Event) -> None:
         self._worker_state.add(self._reporter.writer, taken)
         self._reporter.emit(taken)
@@ -248,6 +263,8 @@ class Supervisor:
             self._requests.append(request)
             if request.kind == "stacks" and (self._script is None or "stacks" in self._worker_state.handled_kinds):
                 self._stacks.add_request(request.id, time.monotonic())
+            if request.kind == "stacks" and self._devices is not None:
+                self._devices.request_core_states(request.id)
             self._escalation.on_request(request.kind, time.monotonic())
             if self._script is not None and self._script.on_request(request, time.time()):
                 self._escalation.allow_grace(time.monotonic() + self._script.stop_grace_s)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.run_details import GitView, RunDetails
 from tputui.state.snapshot import DamageRegion, XlaView
+from tputui.telemetry.events import CoreSample
 from tputui.telemetry.journal import Damage
 
 SCALAR_READS = ".item(), float(), if tensor"
@@ -43,6 +44,36 @@ def reads_a_step(xla: XlaView) -> str:
     if reads <= 0:
         return "0 a step"
     return f"{reads:.1f} scalars a step ({SCALAR_READS})" if reads >= 0.1 else f"{reads:.1g} scalars a step"
+
+
+def device_values(core: CoreSample) -> list[str]:
+    """`duty cycle 92 %`, `2 programs queued`, ...: what the TPU runtime reports of a core."""
+    found: list[tuple[str, object]] = [
+        (f"duty cycle {fmt.percent(core.duty_cycle_percent)}", core.duty_cycle_percent),
+        (f"HBM bandwidth {fmt.percent(core.hbm_bandwidth_percent)}", core.hbm_bandwidth_percent),
+        (f"idle for {fmt.duration(core.tensorcore_idle_s)}", core.tensorcore_idle_s),
+        (f"{fmt.counted(core.queued_programs or 0, 'program')} queued", core.queued_programs),
+        (f"throttle score {core.throttle_score}", core.throttle_score),
+        (f"ICI link health {core.ici_link_health}", core.ici_link_health),
+    ]
+    return [text for text, value in found if value is not None]
+
+
+def device_problems(cores: Iterable[CoreSample]) -> list[str]:
+    """Throttled cores and bad links, in sentences."""
+    problems: list[str] = []
+    for core in cores:
+        if core.throttle_score:
+            problems.append(f"core {core.core} is throttled by {10 * core.throttle_score} %")
+        if core.ici_link_health:
+            problems.append(f"core {core.core}: {_link(core.ici_link_health)}")
+    return problems
+
+
+def _link(health: int) -> str:
+    """The meaning of the health score of the worst link to another chip, as Google documents it."""
+    meaning = "not usable" if health >= 10 else "persistent minor problem" if health > 5 else "transient problem"
+    return f"ICI link health {health} of 10, {meaning}"
 
 
 def damage(region: Damage | DamageRegion) -> str:

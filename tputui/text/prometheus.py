@@ -130,6 +130,15 @@ def _known(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
+_OF_DEVICES = {
+    "duty_cycle_percent": "Share of the time in which the chip of a core was computing.",
+    "hbm_bandwidth_percent": "Share of the memory bandwidth in use.",
+    "queued_programs": "Programs that wait for a core.",
+    "throttle_score": "0: not throttled; 10: throttled by 100 %.",
+    "ici_link_health": "Worst link of a chip to others; 0: healthy, 10: not usable.",
+}
+
+
 def _of_machine(snapshot: Snapshot) -> Iterable[_Family]:
     if (xla := snapshot.xla) is not None:
         yield _one("compiles_total", "counter", "Programs compiled.", xla.compiles)
@@ -141,6 +150,11 @@ def _of_machine(snapshot: Snapshot) -> Iterable[_Family]:
     for part, text in (("used", "Used memory of a core."), ("limit", "Memory of a core.")):
         of_cores = [_Sample(getattr(one, f"{part}_bytes"), {"core": str(one.core)}) for one in hbm]
         yield _Family(f"device_memory_{part}_bytes", "gauge", text, of_cores)
+    devices = snapshot.devices.cores[:CORES_MAX] if snapshot.devices is not None else []
+    for name, text in _OF_DEVICES.items():
+        values = ((core, getattr(core, name)) for core in devices)
+        known = [_Sample(value, {"core": str(core.core)}) for core, value in values if value is not None]
+        yield _Family(f"core_{name}", "gauge", text, known)
     yield _one("host_memory_used_bytes", "gauge", "Used memory of the hosts.", memory.host_used_bytes)
     yield _one("host_memory_total_bytes", "gauge", "Memory of the hosts.", memory.host_total_bytes)
     cpu = memory.host_cpu_percent

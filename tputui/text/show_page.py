@@ -37,7 +37,8 @@ EPOCHS_SHOWN = 5
 """Newest epochs in that table, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
-NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "memory_history", "meter_history", "xla_history", "evidence")
+_HISTORIES = ("memory_history", "device_history", "meter_history", "xla_history")
+NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", *_HISTORIES)
 """Fields for drawing, which scripts do not need."""
 
 
@@ -346,7 +347,17 @@ def _machine(snapshot: Snapshot) -> list[str]:
         lines.append(_row("hbm", f"none: {memory.hbm_reason}"))
     for reading in memory.hbm or []:
         lines.append(_row(f"hbm {reading.core}", f"{fmt.size(reading.used_bytes)} of {fmt.size(reading.limit_bytes)}"))
-    return lines
+    return [*lines, *_devices(snapshot)]
+
+
+def _devices(snapshot: Snapshot) -> list[str]:
+    """What the TPU runtime reports of each core, and why something is missing."""
+    view = snapshot.devices
+    if view is None:
+        return []
+    lines = [_row(f"core {core.core}", *phrases.device_values(core)) for core in view.cores]
+    lines += [_row("warning", text) for text in phrases.device_problems(view.cores)]
+    return [*lines, _row("tpu", view.reason)] if view.reason and view.reason != snapshot.memory.hbm_reason else lines
 
 
 def _kept(snapshot: Snapshot) -> list[str]:

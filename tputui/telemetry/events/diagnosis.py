@@ -1,5 +1,5 @@
 """Events of diagnosis: what a runtime (torch_xla, torch.compile, JAX) compiled, read and ran on the host, with the line
-of the user's code.
+of the user's code; and what the TPU runtime reports of its cores.
 
 Any adapter of a runtime can emit them. Null means not available. Counters detect trouble all the time and cost nothing;
 `SyncObserved` and `FallbackObserved` come from hooks that are armed for a few steps once counters show trouble.
@@ -216,6 +216,74 @@ class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
     """Threads that make batches."""
     waited_s: float
     """Time that the training loop waited for a batch."""
+
+
+class CoreSample(msgspec.Struct, frozen=True, kw_only=True):
+    """What the TPU runtime measured on one core. Null means not available."""
+
+    core: Int
+    """Number of the device on its host, as the runtime counts devices."""
+    duty_cycle_percent: float | None = None
+    """Share of the time in which the chip was computing, over the runtime's sampling period."""
+    hbm_bandwidth_percent: float | None = None
+    """Share of the memory bandwidth in use."""
+    tensorcore_idle_s: float | None = None
+    """Seconds since the TensorCore last computed."""
+    queued_programs: Int | None = None
+    """Programs that wait for the core."""
+    throttle_score: Int | None = None
+    """0: not throttled; 1 to 10: throttled by 10 to 100 %."""
+    ici_link_health: Int | None = None
+    """The worst of its links to other chips. 0: healthy; 1 to 5: transient problem; 6 to 9: persistent minor problem;
+    10: not usable."""
+
+
+class DeviceSampled(Event, frozen=True, kw_only=True, tag=True):
+    """The supervisor read the metric service of the TPU runtime, which runs inside the training processes. Memory is
+    in MemorySampled. If nothing can be read, the event is written once per reason."""
+
+    droppable: ClassVar[bool] = True
+
+    cores: list[CoreSample] | None
+    """The cores of this host, in order; null if nothing was read."""
+    reason: str | None = None
+    """Why nothing was read, or which ports did not answer."""
+    absent: list[str] = []
+    """Fields of `CoreSample`, and `hbm`, that the runtime does not offer."""
+
+
+class CoreState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a core was executing. Null means not available."""
+
+    core: Int
+    """Its index over all hosts, as the runtime counts cores."""
+    pc: Int | None = None
+    """Program counter."""
+    run_id: Int | None = None
+    """Id of the execution."""
+    launch_id: Int | None = None
+    """Number of the launch: cores of one program that differ have not reached the same point."""
+    program: str = ""
+    """Fingerprint of the program, in hexadecimal."""
+    queued_programs: Int = 0
+    """Programs that wait for the core."""
+    hlo_location: str = ""
+    """Where in the program it is, as the compiler names it."""
+    hlo: str = ""
+    """The operation there."""
+    error: str = ""
+    """Error that the runtime reports for the core."""
+
+
+class CoreStatesRead(Event, frozen=True, kw_only=True, tag=True):
+    """The supervisor read from the TPU runtime what its cores execute: the answer to a request for stacks."""
+
+    request: str
+    """Id of the request."""
+    cores: list[CoreState] | None
+    """The cores, in order; null if nothing was read."""
+    reason: str | None = None
+    """Why nothing was read, or which ports did not answer."""
 
 
 class TraceWritten(Event, frozen=True, kw_only=True, tag=True):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, OutlierView, SlowCoreView
-from tputui.state.snapshot import CoreView, Snapshot
+from tputui.state.snapshot import CoreView, DevicesView, Snapshot
+from tputui.telemetry.events import CoreSample
 from tputui.ui.base import status_text
 from tputui.ui.monitor.core_history import CoreHistory
 from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph
@@ -57,6 +59,23 @@ class CoresPart(NamedTuple):
     columns: list[CoreColumn]
     slow: SlowCoreView | None = None
     why_no_times: str | None = None
+    devices: DevicesView | None = None
+
+
+class _DeviceColumn(NamedTuple):
+    """A column with values of the TPU runtime."""
+
+    title: str
+    width: int
+    text: Callable[[CoreSample], str]
+
+
+_DEVICE_COLUMNS = (
+    _DeviceColumn("duty", 7, lambda core: fmt.percent(core.duty_cycle_percent)),
+    _DeviceColumn("queued", 8, lambda core: fmt.UNKNOWN if core.queued_programs is None else f"{core.queued_programs}"),
+    _DeviceColumn("idle", 9, lambda core: fmt.duration(core.tensorcore_idle_s)),
+    _DeviceColumn("HBM bw", 8, lambda core: fmt.percent(core.hbm_bandwidth_percent)),
+)
 
 
 class CoresPanel(RunPanel[CoresPart]):
@@ -65,8 +84,8 @@ class CoresPanel(RunPanel[CoresPart]):
     key = "1"
     name_shown = "cores"
     what = (
-        "loss, step and state of every core, and its compute time if that is known; an outlier and a slow core are "
-        "named; the loss so far if there is room"
+        "loss, step and state of every core; its compute time, and on a TPU its duty cycle and queue, if they are "
+        "known; an outlier and a slow core are named; the loss so far if there is room"
     )
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -83,19 +102,31 @@ class CoresPanel(RunPanel[CoresPart]):
             snapshot.core_columns,
             snapshot.slow_core,
             snapshot.compute_reason,
+            snapshot.devices,
         )
 
     def draw(self, part: CoresPart, width: int, height: int) -> Drawing:
-        """A table, a table of several columns, or a map."""
+        """A table, a table of several columns, or a map; then TPU cores whose losses are not known."""
+        devices = part.devices.cores if part.devices is not None else []
+        if not part.cores:
+            return _device_table(devices, width) if devices else Drawing(paragraph(part.why_none, width, height))
+        samples = {sample.core: sample for sample in devices}
+        if samples.keys() <= {core.core for core in part.cores}:
+            return self._draw_cores(part, width, height, samples)
+        # The script logs one loss for several cores, so the numbers of losses are not those of cores.
+        drawing = self._draw_cores(part, width, max(height - len(devices) - 2, 2), {})
+        table = _device_table(devices, width)
+        return drawing._replace(rows=[*drawing.rows, [], *table.head, *table.rows])
+
+    def _draw_cores(self, part: CoresPart, width: int, height: int, samples: Mapping[int, CoreSample]) -> Drawing:
+        """The cores whose losses are known."""
         cores = part.cores
-        if not cores:
-            return Drawing(paragraph(part.why_none, width, height))
         odd, slow = part.outlier, part.slow
         note = _note(cores, odd, slow, width - _TITLE)
         if self.has_class("-maximised") and part.why_no_times is not None:
             note += f", per-core times: {part.why_no_times}"
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
-            drawing = _table(cores, odd, slow, width, note)
+            drawing = _table(cores, odd, slow, width, note, samples)
             below = min((height - 1) // len(cores) - 1, _HISTORY_ROWS)
             return self._with_history(drawing, part, width, below) if below > 0 else drawing
         rows = strip_rows(len(cores), width, _STRIP_ROWS)
@@ -159,16 +190,46 @@ def _short(loss: float | None, room: int) -> str:
     return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
 
 
-def _table(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, width: int, note: str) -> Drawing:
+def _device_table(cores: list[CoreSample], width: int) -> Drawing:
+    """The cores of a run whose losses per core are not known."""
+    columns, _ = _device_columns(cores, width - 4)
+    head: Line = [Span("core" + "".join(f"{column.title:>{column.width}}" for column in columns), "label")]
+    rows: list[Line] = [[Span(f"{core.core:>4}", "strong"), *_device_spans(core, columns)] for core in cores]
+    return Drawing(rows, head=(head,), note=fmt.counted(len(cores), "core"))
+
+
+def _device_columns(cores: Iterable[CoreSample], room: int) -> tuple[list[_DeviceColumn], int]:
+    """The columns that some core has a value for and that fit, and the room that is left."""
+    found: list[_DeviceColumn] = []
+    for column in _DEVICE_COLUMNS:
+        if column.width <= room and any(column.text(core) != fmt.UNKNOWN for core in cores):
+            found.append(column)
+            room -= column.width
+    return found, room
+
+
+def _device_spans(core: CoreSample | None, columns: list[_DeviceColumn]) -> Line:
+    return [Span(f"{column.text(core) if core is not None else fmt.UNKNOWN:>{column.width}}") for column in columns]
+
+
+def _table(
+    cores: list[CoreView],
+    odd: OutlierView | None,
+    slow: SlowCoreView | None,
+    width: int,
+    note: str,
+    samples: Mapping[int, CoreSample],
+) -> Drawing:
     steps = max(4, *(len(f"{core.step:,}") for core in cores))
     room = width - (4 + 10 + 1 + steps + 2 + _STATE)
     times = _TIME if room > _TIME and any(core.compute_s is not None for core in cores) else 0
-    room -= times
+    columns, room = _device_columns(list(samples.values()), room - times)
     bars = _BAR if room > _BAR + 1 else 0
     hosts = len({core.host for core in cores}) > 1 and room > _BAR + 12
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
     time_head = f"{'time':>{times}}" if times else ""
-    titles = f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}{time_head}  state"
+    device_head = "".join(f"{column.title:>{column.width}}" for column in columns)
+    titles = f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}{time_head}{device_head}  state"
     head: Line = [Span(titles, "label")]
     rows: list[Line] = []
     for core in cores:
@@ -180,7 +241,7 @@ def _table(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | 
         if times:
             time_tone: Tone = "warn" if slow is not None and slow.core == core.core else "plain"
             line.append(Span(f"{fmt.duration(core.compute_s):>{times}}", time_tone))
-        line += [Span("  "), Span(f"{state:<{_STATE}}", tone)]
+        line += [*_device_spans(samples.get(core.core), columns), Span("  "), Span(f"{state:<{_STATE}}", tone)]
         rows.append([*line, Span(f" {core.host}", "dim")] if hosts else line)
     return Drawing(rows, head=(head,), note=note)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import MemoryPoint
-from tputui.state.snapshot import MemoryView, Snapshot
+from tputui.state.chart_data import DevicePoint, MemoryPoint
+from tputui.state.snapshot import DevicesView, MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
+from tputui.text import phrases
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import evenly
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
@@ -22,6 +24,8 @@ class MemoryPart(NamedTuple):
     memory: MemoryView
     history: list[MemoryPoint]
     why_none: str
+    devices: DevicesView | None = None
+    duty_history: Sequence[DevicePoint] = ()
 
 
 class MemoryPanel(RunPanel[MemoryPart]):
@@ -30,15 +34,15 @@ class MemoryPanel(RunPanel[MemoryPart]):
     key = "6"
     name_shown = "memory"
     what = (
-        "device memory of each core, or why it is not available; memory and CPU of the processes and of the host; "
-        "history"
+        "device memory of each core, or why it is not available; duty cycle of a TPU; memory and CPU of the processes "
+        "and of the host; history"
     )
 
     @staticmethod
     def pick(snapshot: Snapshot) -> MemoryPart:
         """The newest readings."""
         why = status_text.nothing_yet(snapshot, "memory reading") if _none(snapshot) else ""
-        return MemoryPart(snapshot.memory, snapshot.memory_history, why)
+        return MemoryPart(snapshot.memory, snapshot.memory_history, why, snapshot.devices, snapshot.device_history)
 
     def draw(self, part: MemoryPart, width: int, height: int) -> Drawing:
         """Prediction, device, history, host, processes, then one bar per core."""
@@ -49,6 +53,8 @@ class MemoryPanel(RunPanel[MemoryPart]):
             *_predicted(memory, width),
             *_device(memory, width, height - len(memory.processes) - 4),
             *_over_time(part.history, width),
+            *_duty_over_time(part.duty_history, width),
+            *_device_notes(part, width),
             _host(memory, width),
             *(_process(process, width) for process in memory.processes),
         ]
@@ -88,6 +94,28 @@ def _over_time(points: list[MemoryPoint], width: int) -> list[Line]:
             line = evenly([float(value) for value in values], room)
             rows.append([Span(f" {name:<10} ", "label"), *line, Span(bounds, "dim")])
     return rows
+
+
+def _duty_over_time(points: Sequence[DevicePoint], width: int) -> list[Line]:
+    """The mean duty cycle of the cores over time."""
+    if len(points) < 2:
+        return []
+    newest = f" {fmt.percent(points[-1].duty_cycle_percent)}"
+    room = width - 12 - len(newest)
+    if room < 4:
+        return []
+    line = evenly([point.duty_cycle_percent for point in points], room)
+    return [[Span(f" {'duty cycle':<10} ", "label"), *line, Span(newest, "dim")]]
+
+
+def _device_notes(part: MemoryPart, width: int) -> list[Line]:
+    """Throttled cores, bad links, and why the TPU runtime cannot be read, unless that is said already."""
+    if part.devices is None:
+        return []
+    notes: list[tuple[str, Tone]] = [(text, "warn") for text in phrases.device_problems(part.devices.cores)]
+    if part.devices.reason and part.devices.reason != part.memory.hbm_reason:
+        notes.append((f"TPU: {part.devices.reason}", "dim"))
+    return [[Span(f" {piece}", tone)] for text, tone in notes for piece in wrap(clean(text), width - 1)]
 
 
 def _share(reading: HbmReading) -> float:

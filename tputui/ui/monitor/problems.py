@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from tputui import formatting as fmt
 from tputui.state import process_stacks, root_cause
 from tputui.state.snapshot import Failure, SkippedView, Snapshot
-from tputui.state.stacks_view import ProcessStacks, StacksView
+from tputui.state.stacks_view import StacksView
 from tputui.ui.base import status_text
 from tputui.ui.render.lines import Line, Span, Tone, clean, paragraph, wrap
 from tputui.ui.widgets.panel import Drawing, RunPanel
@@ -99,9 +99,14 @@ class StacksPanel(RunPanel[StacksPart]):
             return Drawing(
                 paragraph("requested; waiting for the stacks of every process ...", width, height), note=note
             )
-        rows: list[Line] = []
+        blocks: list[list[Line]] = []
         for process in part.view.processes:
-            rows += [*([[]] if rows else []), *_process(process, width)]
+            frames = [frame for thread in process.threads for frame in thread.frames]
+            own = {process_stacks.call(frame) for frame in frames if frame.owner == "user"}
+            lines = process_stacks.process_lines(process, process_stacks.own_cores(part.view, process))
+            blocks.append(_block([*lines], own, width))
+        blocks.append(_block([*process_stacks.core_lines(part.view)], set(), width))
+        rows = [line for block in blocks if block for line in [*block, []]][:-1]
         return Drawing(rows, head=_head(part, part.view, refusal, width), note=note)
 
 
@@ -142,14 +147,14 @@ def _age_s(now: float, t: float) -> int:
     return max(int(now - t), 0) if math.isfinite(now - t) else 0
 
 
-def _process(process: ProcessStacks, width: int) -> list[Line]:
-    """A process and its threads; calls in the user's own code are highlighted."""
-    own = {process_stacks.call(frame) for thread in process.threads for frame in thread.frames if frame.owner == "user"}
-    head, *rest = process_stacks.process_lines(process)
-    rows: list[Line] = [[Span(f" {piece}", "strong")] for piece in wrap(clean(head), width - 2)]
-    for line in rest:
+def _block(lines: list[str], own: set[str], width: int) -> list[Line]:
+    """A process and its threads, or the TPU cores; calls in the user's own code are highlighted."""
+    rows: list[Line] = [[Span(f" {piece}", "strong")] for line in lines[:1] for piece in wrap(clean(line), width - 2)]
+    for line in lines[1:]:
         text = line.strip()
+        is_core = text.startswith("core") and len(line) - len(text) == 2
         tone: Tone = "accent" if text in own else "warn" if text.startswith("in your code") else "dim"
+        tone = "plain" if is_core else tone
         indent = " " * (1 + len(line) - len(line.lstrip()))
         rows += [[Span(indent + piece, tone)] for piece in wrap(clean(text), max(width - len(indent) - 1, 8))]
     return rows

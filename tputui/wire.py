@@ -1,6 +1,7 @@
 """Reads the wire format of protocol buffers: the fields of a message, without a schema. Pure.
 
-Only the few messages that logs consist of are read, so neither `protobuf` nor generated classes are needed.
+Few messages are read: those of logs, and of the service of the TPU runtime. So neither `protobuf` nor generated
+classes are needed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What the TPU runtime reports of its cores, read from outside the training processes"""

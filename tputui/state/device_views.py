@@ -1,0 +1,120 @@
+"""The cores of a run as the TPU runtime reports them: samples, memory and what they execute, over all hosts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from msgspec.structs import replace
+
+from tputui import formatting as fmt
+from tputui.state.chart_data import DevicePoint
+from tputui.state.process_state import ProcessState
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import DevicesView
+from tputui.telemetry.events import CoreState, HbmReading
+
+_HEX_DIGITS = 8
+
+
+def devices_of(state: RunState) -> DevicesView | None:
+    """The newest samples of all hosts; None if no supervisor reads a TPU runtime."""
+    hosts = [(process, process.devices.newest) for process in state.supervisors if process.devices.newest is not None]
+    if not hosts:
+        return None
+    numbers = _core_numbers(state, {process.name: _sampled(process) for process, _ in hosts})
+    cores = [
+        replace(core, core=numbers[process.name].get(core.core, core.core))
+        for process, newest in hosts
+        for core in newest.cores or []
+    ]
+    absent = [name for newest in (newest for _, newest in hosts if newest.cores) for name in newest.absent]
+    return DevicesView(
+        t=max(newest.t for _, newest in hosts),
+        cores=sorted(cores, key=lambda core: core.core),
+        reason=_joined_reasons((process, newest.reason) for process, newest in hosts),
+        absent=list(dict.fromkeys(absent)),
+    )
+
+
+def history_of(state: RunState) -> list[DevicePoint]:
+    """The duty cycle over time, of the first host that reports it."""
+    return next((one.devices.points.items for one in state.supervisors if one.devices.points.items), [])
+
+
+def hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
+    """The memory of the cores as the TPU runtime reports it, in order, and why it is not known for all of them."""
+    hosts = [(process, process.memory) for process in state.supervisors if process.memory is not None]
+    numbers = _core_numbers(state, {process.name: [one.core for one in read.hbm or []] for process, read in hosts})
+    readings = [
+        replace(one, core=numbers[process.name].get(one.core, one.core))
+        for process, read in hosts
+        for one in read.hbm or []
+    ]
+    reason = _joined_reasons((process, read.hbm_reason) for process, read in hosts)
+    return sorted(readings, key=lambda one: one.core), reason
+
+
+def state_lines(cores: Iterable[CoreState]) -> Iterator[str]:
+    """What cores execute, as lines; cores in the same state share one: `cores 0-6: at all-reduce.17, launch 812, ...`.
+
+    The fewest cores come first: they are the ones that differ.
+    """
+    groups = [list(group) for _, group in groupby(sorted(cores, key=_activity), key=_activity)]
+    for group in sorted(groups, key=lambda group: (len(group), group[0].core)):
+        yield f"{fmt.cores([core.core for core in group])}: {_words(group[0])}"
+
+
+def _activity(core: CoreState) -> tuple[object, ...]:
+    """What a core executes, without its number and the id of the execution, which may differ between cores."""
+    return (core.error, core.launch_id or 0, core.program, core.hlo_location, core.pc or 0, core.queued_programs)
+
+
+def _words(core: CoreState) -> str:
+    """`at all-reduce.17, launch 812, pc 0x1a40, program cafecafe, 2 programs queued`."""
+    parts = [
+        f"error: {core.error}" if core.error else "",
+        f"at {core.hlo_location}" if core.hlo_location else "",
+        f"launch {core.launch_id}" if core.launch_id is not None else "",
+        f"pc {core.pc:#x}" if core.pc is not None else "",
+        f"program {core.program[:_HEX_DIGITS]}" if core.program else "",
+        f"{fmt.counted(core.queued_programs, 'program')} queued",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _sampled(process: ProcessState) -> list[int]:
+    newest = process.devices.newest
+    return [core.core for core in newest.cores or []] if newest is not None else []
+
+
+def _core_numbers(state: RunState, devices: Mapping[str, Sequence[int]]) -> dict[str, dict[int, int]]:
+    """Indices of cores over all hosts by supervisor and device.
+
+    As the processes of the host declare them, if these are as many; else in the order of hosts if devices of several
+    hosts have the same number.
+    """
+    declared: dict[str, set[int]] = defaultdict(set)
+    for process in state.workers:
+        if process.topology is not None and process.opened is not None:
+            declared[process.opened.host] |= set(process.topology.cores)
+    numbers = [device for found in devices.values() for device in found]
+    are_unique = len(set(numbers)) == len(numbers)
+    found: dict[str, dict[int, int]] = {}
+    before = 0
+    for name, of_host in devices.items():
+        opened = state.processes[name].opened
+        cores = sorted(declared.get(opened.host, set())) if opened is not None else []
+        if len(cores) != len(of_host):
+            cores = list(of_host) if are_unique else list(range(before, before + len(of_host)))
+        found[name] = dict(zip(sorted(of_host), cores, strict=True))
+        before += len(of_host)
+    return found
+
+
+def _joined_reasons(reasons: Iterable[tuple[ProcessState, str | None]]) -> str | None:
+    """The reasons of the hosts, each once; the host is named if there are several."""
+    given = [(process.opened.host if process.opened else process.name, why) for process, why in reasons]
+    texts = [f"{host}: {why}" if len(given) > 1 else why for host, why in given if why]
+    return "; ".join(dict.fromkeys(texts)) or None
