@@ -41,7 +41,7 @@ def test_sources_have_folders_and_names(tmp_path: Path, monkeypatch: pytest.Monk
         ),
         ('[sources]\npath = "/"\n', 'sources: expected tables; write [[sources]] and below it path = "FOLDER"'),
         ("[[sources\n", "not valid TOML: "),
-        ("x = " + "[" * 5000, "not valid TOML: "),
+        pytest.param("x = " + "[" * 5000, "not valid TOML: ", id="nested"),
     ],
 )
 def test_each_problem_is_one_sentence_with_file_and_key(tmp_path: Path, text: str, problem: str) -> None:

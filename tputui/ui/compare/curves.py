@@ -181,7 +181,7 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
             text = "; ".join(f"{label}: {reason}" for label, reason in shown.missing) or "no room for a chart"
             return Drawing(paragraph(text, width, height), note=_note(part, None))
         has_train = any(curve.train and curve.run == view.chosen for curve in shown.curves)
-        return Drawing(self._drawn.lines, head=tuple(head), note=_note(part, self._drawn, has_train))
+        return Drawing(self._drawn.lines, head=tuple(head), note=_note(part, self._drawn, has_train, shown.missing))
 
     def figures(self) -> Figures:
         """The raw values of the visible curves over the selected axis."""
@@ -273,7 +273,9 @@ def _entry(run: int, curve: Curve | None, cursor: float | None, part: ComparedPa
     return [Span(f"{label} ", tone), Span(f"{text:<{_ENTRY - 2}}", tone if value is not None else "dim")]
 
 
-def _note(part: ComparedPart, drawn: Chart | None, has_train: bool = False) -> str:
+def _note(
+    part: ComparedPart, drawn: Chart | None, has_train: bool = False, missing: Sequence[tuple[str, str]] = ()
+) -> str:
     view = part.view
     parts = [f"{metric_text(view)} over {_AXES[view.x]}"]
     parts += ["log axis"] if view.log else []
@@ -284,4 +286,6 @@ def _note(part: ComparedPart, drawn: Chart | None, has_train: bool = False) -> s
         parts.append(f"smoothed {view.weight:g}")
     if has_train:
         parts.append(f"dim: train of {LABELS[view.chosen]}")
+    for reason in dict.fromkeys(reason for _, reason in missing):
+        parts.append(f"{' '.join(label for label, of in missing if of == reason)}: {reason}")
     return ", ".join(parts)

@@ -166,7 +166,7 @@ def _speed(part: ComparedPart) -> Line:
     """The speed verdict on the selected run."""
     run, verdict = part.comparison.runs[part.view.chosen], part.comparison.verdicts[part.view.chosen]
     if verdict is None:
-        return [Span(f" {run.label} is the base; n selects the next run, b makes it the base", "label")]
+        return [Span(f" {run.label} is the base; n selects the next run, B makes it the base", "label")]
     return [Span(f" {part.pretty(clean(verdict.sentence))}", "strong" if verdict.ratio is not None else "label")]
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from tputui import formatting as fmt
 from tputui.session.session import Session
-from tputui.state.chart_data import Segment
+from tputui.state.chart_data import LoggedView, Segment
 from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import rundir
 from tputui.telemetry.events import Phase
@@ -125,7 +125,8 @@ class RunRow(NamedTuple):
     alarms: tuple[str, ...] = ()
     """Problems besides the state: damaged journals, NaN/inf values, dropped steps."""
     metrics: Mapping[str, float] = {}
-    """Metrics of the epochs: `train.NAME` and `valid.NAME` of the newest one, `best.NAME` of the best one."""
+    """Metrics of the epochs: `train.NAME` and `valid.NAME` of the newest one, `best.NAME` of the best one.
+    Of metrics that a script logged itself the newest value."""
     labels: RunLabels = NO_LABELS
     labels_problem: str = ""
     """Why the labels cannot be read."""
@@ -213,7 +214,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         num_checkpoints=len(snapshot.checkpoints),
         curve=curve_of(snapshot.loss),
         alarms=tuple(alarm.text for alarm in status_text.alarms(snapshot)),
-        metrics=metrics_of(snapshot.epochs),
+        metrics=logged_metrics(snapshot.logged) | metrics_of(snapshot.epochs),
     )
 
 
@@ -228,6 +229,12 @@ def metrics_of(epochs: Sequence[EpochView]) -> dict[str, float]:
         names = [name for name in values if _METRIC.fullmatch(name)][:METRICS_MAX]
         found |= {f"{prefix}.{name}": values[name] for name in names}
     return found
+
+
+def logged_metrics(logged: Sequence[LoggedView]) -> dict[str, float]:
+    """The newest values of the metrics that a script logged, as `train.NAME` and `valid.NAME`."""
+    names = [one for one in logged if _METRIC.fullmatch(one.name)][: 2 * METRICS_MAX]
+    return {f"{one.split}.{one.name}": one.value for one in names}
 
 
 def _validation(epoch: EpochView | None) -> dict[str, float]:
