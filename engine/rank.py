@@ -126,6 +126,8 @@ class Rank:
         except NotFinite as error:
             # All ranks have found it at the same step, and the first one reports it.
             self._report_end("failed", str(error))
+        finally:
+            trainer.events.programs.close()
         self._progress.enter("ending")
         return ExitCode.DONE
 

@@ -163,6 +163,8 @@ class Worker:
             return Ending("done", ExitCode.DONE, trainer.train())
         except Stopped as stopped:
             return Ending("stopped", ExitCode.STOPPED, str(stopped))
+        finally:
+            trainer.events.programs.close()
 
     @property
     def _rank_prefix(self) -> str:

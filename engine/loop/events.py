@@ -57,7 +57,9 @@ class EventEmitter:
         """`warm_up_runs` are the runs of each program in which it may be compiled. Without `telemetry` no step is
         recorded, to measure what telemetry costs."""
         self.sections = SectionTimer(self._enter_section)
-        self.programs = ProgramCounters(self.sections, self.warn, warm_up_runs, leads=strategy.is_first)
+        self.programs = ProgramCounters(
+            self.sections, self.warn, warm_up_runs, leads=strategy.is_first, sink=self if telemetry else None
+        )
         self.progress = progress
         self.telemetry = telemetry
         self.served: set[str] = set()
@@ -74,6 +76,11 @@ class EventEmitter:
     def emit(self, event: ev.Event) -> None:
         """Writes an event to the journal."""
         self._reporter.emit(event)
+
+    @property
+    def step(self) -> int:
+        """Newest step."""
+        return self.progress.step
 
     def warn(self, text: str) -> None:
         """Emits a warning for the user."""

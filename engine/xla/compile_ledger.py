@@ -90,6 +90,10 @@ class CompileLedger:
         """Whether the newest run of a program was after its warm-up."""
         return self._runs[name] > self._warm_up[name]
 
+    def is_warming_up(self, name: str) -> bool:
+        """Whether the next run of a program belongs to its warm-up."""
+        return self._runs[name] < self._warm_up[name]
+
     def compiled(self, place: str, programs: int, seconds: float) -> str | None:
         """Records programs compiled in a place. Returns a warning if it is due at once; compilations of a program are
         judged after its run."""

@@ -22,11 +22,16 @@ from engine.xla.compile_ledger import (
     CompileLedger,
     TraceActivity,
 )
+from tputui.observers.sinks import Sink, is_disabled
 from tputui.observers.totals import ResettableTotal
+from tputui.observers.xla_observer import XlaObserver, follow_optimizers
 from tputui.telemetry.events import HbmReading, MemorySampled, StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
 """Runs in which a program may compile: the first step creates the optimizer's state, the second uses it."""
+
+PARTS_OF_STEPS = frozenset({"gradients", "reset", "logged"})
+"""Programs with which no step ends."""
 
 CPU_REASON = "not available on CPU devices; see worker RSS"
 SEVERAL_REASON = "not available to a process that drives several cores; the supervisor reads it from the TPU runtime"
@@ -42,10 +47,11 @@ class ProgramCounters:
         warm_up: Mapping[str, int] = WARM_UP_RUNS,
         *,
         leads: bool = True,
+        sink: Sink | None = None,
     ) -> None:
         """`warn` is called with sentences about recompiles and about steps that read the device; `warm_up` maps program
         names to their number of warm-up runs. If several processes run the same program, the one that `leads` warns for
-        all."""
+        all. Events of diagnosis go to `sink`."""
         self._sections = sections
         self._warn = warn
         self._leads = leads
@@ -62,6 +68,7 @@ class ProgramCounters:
         self._runs_in_step = self._executes_in_step = self._reads_in_step = 0
         self._task_reads = self._reads_since_run = 0
         self._fallbacks: dict[str, int] = {}
+        self._observer = _observer(sink) if sink is not None and not is_disabled() else None
         sections.compiled_s = self.seconds
 
     @property
@@ -87,12 +94,19 @@ class ProgramCounters:
     def run(self, name: str) -> None:
         """Runs the traced program `name`."""
         self.seconds()
+        observer = self._observer
+        place = None
+        if observer is not None:
+            warm_up = self._ledger.is_warming_up(name)
+            place = observer.begin_program(name, warm_up=warm_up, ends_step=name not in PARTS_OF_STEPS)
         self._syncing = True
         try:
             backend.sync()
             self.seconds()
         finally:
             self._syncing = False
+        if observer is not None:
+            observer.end(place)
         self._tick()
         for text in self._ledger.ran(name, self._meanwhile()):
             self._warn(text)
@@ -100,6 +114,11 @@ class ProgramCounters:
         if name in STEPS:
             self._ledger.stepped(name, self._executes_in_step, self._runs_in_step, self._reads_in_step)
             self._runs_in_step = self._executes_in_step = self._reads_in_step = 0
+
+    def close(self) -> None:
+        """Emits the events of diagnosis that wait. Called by the loop's thread when training ends."""
+        if self._observer is not None:
+            self._observer.flush()
 
     def compiling_since(self) -> float | None:
         """Since when (monotonic) the loop has been inside the compiler; None if it is not. For any thread."""
@@ -146,6 +165,8 @@ class ProgramCounters:
         if not programs:
             return
         place = AT_SYNC if self._syncing else self._sections.current
+        if place in ENGINE_SECTIONS and self._observer is not None:
+            self._observer.discard_compiles()
         if (text := self._ledger.compiled(place, programs, seconds)) is not None:
             self._warn(text)
 
@@ -166,6 +187,14 @@ class ProgramCounters:
         reads, self._reads_since_run = self._reads_since_run, 0
         before, self._fallbacks = self._fallbacks, backend.fallbacks()
         return TraceActivity(reads, [name for name, times in self._fallbacks.items() if times > before.get(name, 0)])
+
+
+def _observer(sink: Sink) -> XlaObserver:
+    observer = XlaObserver(
+        sink, reports_totals=False, own_reads=lambda: backend.reads().transfers, late_read_compiles=0
+    )
+    follow_optimizers(observer)
+    return observer
 
 
 class DeviceMemory:

@@ -123,3 +123,21 @@ def test_extra_reads_and_executions_warn_once(reading: Run) -> None:
 
 def test_only_the_first_rank_warns(reading: Run) -> None:
     assert "executions a step" not in (reading.dir / "rank-1.jsonl").read_text()
+
+
+def test_diagnosis_names_the_lines_of_the_task(median: Run, reading: Run) -> None:
+    source = ROOT / "tests" / "engine" / "nosy.py"
+    numbers = {line.strip(): number for number, line in enumerate(source.read_text().splitlines(), 1)}
+    of_median = next(number for line, number in numbers.items() if "torch.median(" in line)
+    fallback = median.one(ev.FallbackObserved)
+    assert fallback.user_frame == ev.CodeFrame(file=str(source), line=of_median, function="outcomes", owner="user")
+    assert (fallback.operator, fallback.count, fallback.steps) == ("aten::median", 5, 5)
+    late = [event for event in median.all(ev.CompileObserved) if not event.warm_up]
+    assert sum(event.count for event in late) == last(median).recompiles
+    assert {event.user_frame for event in late} <= {None, fallback.user_frame}
+    assert late[0].line_reason is not None
+    read = reading.one(ev.SyncObserved)
+    assert read.user_frame is not None
+    assert (read.operation, read.user_frame.line) == (".item()", numbers['found["loss"].mean().item()'])
+    assert (read.count, read.steps) == (5, 5)
+    assert [event for event in reading.all(ev.CompileObserved) if not event.warm_up] == []

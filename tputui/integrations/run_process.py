@@ -21,6 +21,7 @@ from tputui.integrations import device_values
 from tputui.integrations.pace import Pace
 from tputui.integrations.process_exit import Failure
 from tputui.integrations.run_requests import RunRequests
+from tputui.observers.sinks import process_sink
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
@@ -182,6 +183,7 @@ class RunProcess:
         if self._ended.is_set():
             return
         self.enter("ending")
+        process_sink.leave(self)
         self._ended.set()
         if threading.current_thread() is not self._heartbeat:
             self._heartbeat.join(HEARTBEAT_INTERVAL_S)

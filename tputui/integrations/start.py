@@ -21,6 +21,8 @@ from tputui.integrations.run import Run
 from tputui.integrations.run_phases import Plan
 from tputui.integrations.run_process import ROLE, RunProcess, create_run
 from tputui.integrations.step_recorder import StepRecorder
+from tputui.observers import autoload
+from tputui.observers.sinks import process_sink
 from tputui.telemetry import rundir
 from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.journal import SUFFIX, Tail
@@ -115,6 +117,8 @@ def _start(plan: Plan, what: str, config: Mapping[str, Any], runs_dir: str | Pat
         process = _joined.process = _open(what, config, runs_dir, info or _rank())
         if process is None:
             return Run(None)
+        process_sink.join(process)
+        autoload.observe_torch()
         recorder = _joined.recorder = StepRecorder(process)
         recorder.num_threads = process.requests.num_threads = num_threads
         _hook()

@@ -35,7 +35,11 @@ def torch_imported() -> None:
 
 
 def observe_torch() -> None:
-    """Observes the runtimes of torch in this process, each once it is imported."""
+    """Observes the runtimes of torch in this process, each once it is imported, unless the user disabled that."""
+    from tputui.observers.sinks import is_disabled
+
+    if is_disabled():
+        return
     after_import("torch_xla.torch_xla", _torch_xla_imported)
     after_import("torch._dynamo.utils", _torch_compile_imported)
 

@@ -57,7 +57,7 @@ DYNAMO = "torch.compile is in use; lines cannot be found without making it compi
 class Place:
     """A sync: the program that it runs, and where."""
 
-    __slots__ = ("frames", "graph", "key", "line", "program", "run", "warm_up")
+    __slots__ = ("ends_step", "frames", "graph", "key", "line", "program", "run", "warm_up")
 
     def __init__(self, key: object, program: str, line: UserLine, run: int, warm_up: bool) -> None:
         self.key = key
@@ -68,6 +68,8 @@ class Place:
         self.run = run
         """Number of runs, with this one."""
         self.warm_up = warm_up
+        self.ends_step = True
+        """Whether a step of training or evaluation ends with it."""
         self.frames: list[FrameType] = []
         """The user's calls, innermost first."""
         self.graph: xla_graph.Graph | None = None
@@ -134,11 +136,14 @@ class XlaObserver:
             self._failed(error)
             return None
 
-    def begin_program(self, name: str, *, warm_up: bool) -> Place | None:
-        """A sync of the engine begins, which runs the program `name`."""
+    def begin_program(self, name: str, *, warm_up: bool, ends_step: bool) -> Place | None:
+        """A sync of the engine begins, which runs the program `name`; `ends_step`: whether a step of training or
+        evaluation ends with it."""
         try:
             run = self._runs[name] = self._runs.get(name, 0) + 1
-            return self._before(Place(name, name, UserLine(None, IN_ENGINE), run, warm_up))
+            place = Place(name, name, UserLine(None, IN_ENGINE), run, warm_up)
+            place.ends_step = ends_step
+            return self._before(place)
         except Exception as error:  # noqa: BLE001, RUF100 - as above
             self._failed(error)
             return None
@@ -224,7 +229,8 @@ class XlaObserver:
                 if thread.window is not None:
                     self._newest_graphs[place.key] = place.graph
             thread.optimizer_steps = 0
-            self._stepped()
+            if place.ends_step:
+                self._stepped()
 
     def _stepped(self) -> None:
         """A step of the calling thread ended."""
@@ -356,7 +362,7 @@ class XlaObserver:
             return
         steady_s = median(thread.step_s) if thread.step_s else None
         self._window_reads, self._window_own = self._runtime.reads(), self._own_reads()
-        window = XlaWindow(self._runtime, reason.why, steady_s)
+        window = XlaWindow(self._runtime, reason, steady_s)
         thread.window, self._is_window_open = window, True
         if reason.in_graph:
             self._recorded_lines = self._runtime.record_lines(True)
@@ -373,7 +379,7 @@ class XlaObserver:
             self._newest_graphs.clear()
         for event in window.events():
             self._sink.emit(event)
-        self._trouble.settle()
+        self._trouble.settle(window.reason, window.operators)
         if window.error is not None:
             self._failed(window.error)
 
@@ -438,6 +444,20 @@ class XlaObserver:
             self._has_failed = True
             text = f"torch_xla could not be observed: {type(error).__name__}: {error}"
             self._sink.emit(WarningRaised(t=time.time(), text=text))
+
+
+def follow_optimizers(observer: XlaObserver) -> None:
+    """Calls the observer after every step of any optimizer, as long as it is used."""
+    optimizers: Any = sys.modules["torch.optim.optimizer"]
+    reference = weakref.ref(observer)
+
+    def stepped(optimizer: Any, *_: object) -> None:
+        if (found := reference()) is not None:
+            found.optimizer_stepped(optimizer)
+        else:
+            handle.remove()
+
+    handle = optimizers.register_optimizer_step_post_hook(stepped)
 
 
 def _uses_dynamo() -> bool:

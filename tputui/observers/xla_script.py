@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tputui.observers.sinks import process_sink
-from tputui.observers.xla_observer import XlaObserver
+from tputui.observers.xla_observer import XlaObserver, follow_optimizers
 
 _lock = threading.Lock()
 _started: list[XlaObserver] = []
@@ -27,8 +27,7 @@ def start() -> None:
     package: Any = sys.modules["torch_xla"]
     if hasattr(package, "sync"):
         package.sync = wrapped
-    optimizers: Any = sys.modules["torch.optim.optimizer"]
-    optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: observer.optimizer_stepped(optimizer))
+    follow_optimizers(observer)
     process_sink.before_close(observer.flush)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tputui.observers.totals import ResettableTotal
@@ -87,8 +87,14 @@ class Trouble:
         self._open = {kind: why for kind, why in self._open.items() if kind not in chosen}
         return Reason("; ".join(chosen.values()), bool(in_graph))
 
-    def settle(self) -> None:
-        """A window ended: transfers in it do not count as trouble again."""
+    def settle(self, reason: Reason, operators: Iterable[str]) -> None:
+        """A window ended, in which these operations ran on the host: what it showed opens no other window soon."""
+        if reason.in_graph:
+            return
+        now = self._clock()
+        for kind in (READS, READ_COMPILES, *operators):
+            self._opened[kind] = now
+            self._open.pop(kind, None)
         self._reads.read(self._runtime.reads())
         self._own.read(self._own_reads())
         self._new_fallbacks()

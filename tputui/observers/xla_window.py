@@ -13,6 +13,7 @@ from typing import Any
 
 from tputui.observers.user_frames import FRAMES_MAX, NO_USER_FRAME, UserLine, line_of, owner
 from tputui.observers.xla_runtime import SCALAR_READS, XlaRuntime
+from tputui.observers.xla_trouble import Reason
 from tputui.telemetry.events import CodeFrame, FallbackObserved, ObservationEnded, SyncObserved
 
 STEPS = 5
@@ -57,9 +58,8 @@ class _Total:
 class XlaWindow:
     """One window. Belongs to the thread that opened it."""
 
-    def __init__(self, runtime: XlaRuntime, why: str, steady_step_s: float | None) -> None:
-        """`why` is what the counters showed, in one sentence."""
-        self.why = why
+    def __init__(self, runtime: XlaRuntime, reason: Reason, steady_step_s: float | None) -> None:
+        self.reason = reason
         self.steps = 0
         self.compiled: dict[UserLine, int] = {}
         """Programs compiled by calls on a line since the observer last took them."""
@@ -166,7 +166,7 @@ class XlaWindow:
             ObservationEnded(
                 t=now,
                 runtime="torch_xla",
-                why=self.why,
+                why=self.reason.why,
                 steps=self.steps,
                 window_s=window_s,
                 steady_step_s=self._steady_step_s,
