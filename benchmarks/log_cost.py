@@ -1,5 +1,5 @@
 """Cost for the training thread of one call of `run.step` that logs 8 per-core losses, compared with torch's
-SummaryWriter and, if it is installed, wandb offline.
+SummaryWriter and, if they are installed, wandb offline and trackio.
 
 Tight: a bare loop. Paced: one call every 2 ms with other work in between, so that caches are cold as in training.
 Contenders alternate in blocks within one process; the script prints medians over the blocks.
@@ -25,7 +25,9 @@ from tputui.telemetry.reporter import Reporter
 PACE_S = 0.002
 WORK_S = 0.0015
 
-OURS, BOARD, WANDB = "run.step, 8 floats in a list", "SummaryWriter, add_scalar x 8", "wandb offline, log of 8 values"
+OURS, BOARD = "run.step, 8 floats in a list", "SummaryWriter, add_scalar x 8"
+WANDB, TRACKIO = "wandb offline, log of 8 values", "trackio, log of 8 values"
+HOW_TO = "pip install --target peers/PACKAGE PACKAGE, and PYTHONPATH=peers/PACKAGE if it needs other versions"
 
 Call = Callable[[int], None]
 
@@ -40,6 +42,20 @@ def wandb_call(folder: str, losses: list[float], stack: contextlib.ExitStack) ->
     return lambda step: logged.log(values)
 
 
+def trackio_call(folder: str, losses: list[float], stack: contextlib.ExitStack) -> Call:
+    """A call of `trackio.log` with 8 values, into its local database; without its metrics of the machine."""
+    os.environ.update(TRACKIO_DIR=f"{folder}/trackio", HF_HUB_OFFLINE="1")
+    trackio = importlib.import_module("trackio")
+    logged = trackio.init(project="benchmark", auto_log_cpu=False, auto_log_gpu=False)
+    stack.callback(logged.finish)
+    values = {f"loss/core{core}": loss for core, loss in enumerate(losses)}
+    return lambda step: logged.log(values)
+
+
+OPTIONAL = {WANDB: ("wandb", wandb_call), TRACKIO: ("trackio", trackio_call)}
+"""Package and call of the peers that may be missing."""
+
+
 def tight(call: Call, first: int, calls: int) -> float:
     """Returns the mean seconds per call in a bare loop."""
     began = time.perf_counter()
@@ -50,13 +66,12 @@ def tight(call: Call, first: int, calls: int) -> float:
 
 def paced(call: Call, first: int, calls: int) -> float:
     """Returns the mean seconds per call with one call every 2 ms and other work in between."""
-    scratch = np.random.default_rng(0).standard_normal(400_000)
+    scratch = np.zeros(1 << 20, "<f4")
     spent = 0.0
     for step in range(first, first + calls):
         due = time.perf_counter() + PACE_S
         while time.perf_counter() < due - (PACE_S - WORK_S):
-            scratch.sort()
-            scratch[::7] *= -1.0
+            scratch += 1.0
         began = time.perf_counter()
         call(step)
         spent += time.perf_counter() - began
@@ -95,8 +110,11 @@ def main() -> None:
             "StepLog, 2,048 in memory": lambda step: logs["wide"].log(step, wide),
             BOARD: board_call,
         }
-        if importlib.util.find_spec("wandb") is not None:
-            calls[WANDB] = wandb_call(folder, losses, stack)
+        for name, (package, make_call) in OPTIONAL.items():
+            if importlib.util.find_spec(package) is None:
+                print(f"{package} is left out: it is not installed; {HOW_TO.replace('PACKAGE', package)}")
+            else:
+                calls[name] = make_call(folder, losses, stack)
         for title, measure, count in (("tight", tight, args.tight_calls), ("paced", paced, args.paced_calls)):
             rows: dict[str, list[float]] = {name: [] for name in calls}
             for round_number in range(args.rounds + 1):
@@ -116,7 +134,7 @@ def report(title: str, us: dict[str, float]) -> None:
     print(f"\n{title}: microseconds per call")
     for name, value in us.items():
         print(f"  {name:42} {value:10.2f}")
-    for other in (BOARD, WANDB):
+    for other in (BOARD, *OPTIONAL):
         if other in us:
             print(f"  {other + ' / run.step':42} {us[other] / us[OURS]:10.1f}")
     wide, narrow = us["StepLog, 2,048 in memory"], us["StepLog, 8 in memory"]

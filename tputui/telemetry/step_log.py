@@ -23,7 +23,8 @@ _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 BUFFER_BYTES = 1 << 16
 """Size of the buffer of a `StepLog`; it always holds at least one step."""
 INTERVAL_S = 0.5
-"""A buffer is passed on when it is full or this old; values must be on screen within 1.5 s."""
+"""A buffer is passed on when it is full, or by the reporter's thread when it is this old; values must be on screen
+within 1.5 s."""
 
 
 class RawSteps:
@@ -82,7 +83,7 @@ class StepLog:
     """Gathers per-core values that are already on the host into one event per report.
 
     For loops of any framework: a call only copies into a preallocated buffer. One thread calls `log`; the reporter's
-    thread calls `flush_if_due`, so that the last steps before a pause are written without waiting for the next step.
+    thread calls `flush_if_due`, so that `log` needs no clock and the last steps before a pause are written, too.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class StepLog:
                 self._pack_into(self._buffer, used, *_as_row(values, self._cores))
             self._next = step + 1
             self._used = used = used + self._row_bytes
-            if used == self._size or self._clock() - self._flushed_at >= INTERVAL_S:
+            if used == self._size:
                 self._flush()
 
     def flush(self) -> None:
