@@ -5,7 +5,8 @@ JAX's arrays, which cost under a microsecond in a read that waits for the device
 memory of an array past these hooks, so `np.asarray` and `np.array` are hooked as well, for a limited time.
 
 A read is no fault by itself: how often it occurs per step decides. When a line has read several times, the loops around
-it are counted for a moment (`LoopCounter`).
+it are counted for a moment (`LoopCounter`). If it reads in most steps, all its later reads are reported too, with as
+many steps as they had in that moment.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median
 from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -37,6 +41,9 @@ NUMPY_S = 60.0
 """Time for which functions of numpy are hooked on the CPU backend."""
 RARE_STEPS = 5
 """A line that reads once in more steps than this is not reported."""
+REPORT_S = 10.0
+"""Time for which the reads of a line are combined outside of windows."""
+INTERVALS_KEPT = 16
 LINES_MAX = 1024
 _NUMPY = ("asarray", "array")
 _OPERATIONS = {
@@ -63,6 +70,30 @@ class _Line:
         self.count = 0
         self.rest_s = REST_S
         self.next_window = 0.0
+        self.times: deque[float] = deque(maxlen=INTERVALS_KEPT)
+        """Times of the newest reads outside of windows."""
+        self.in_window: _Reads | None = None
+        """Reads in the newest window, if it reads in most steps."""
+        self.later = 0
+        self.later_waited_s = 0.0
+        self.since = 0.0
+
+    def add_later(self, waited_s: float, now: float) -> None:
+        """Counts a read outside of windows."""
+        self.times.append(now)
+        if self.in_window is not None:
+            self.later += 1
+            self.later_waited_s += waited_s
+
+    def take_later(self, now: float) -> SyncObserved | None:
+        """The reads outside of windows since the last call; None if there are none."""
+        known = self.in_window
+        if known is None or not self.later:
+            return None
+        steps = round(self.later * known.steps / known.count)
+        event = known.event(self.later, self.later_waited_s, max(1, steps), now - self.since)
+        self.later, self.later_waited_s, self.since = 0, 0.0, now
+        return event
 
 
 class _Reads:
@@ -74,6 +105,19 @@ class _Reads:
         self.count = 0
         self.waited_s = 0.0
         self.steps = 0
+
+    def event(self, count: int, waited_s: float, steps: int, window_s: float) -> SyncObserved:
+        return SyncObserved(
+            t=time.time(),
+            runtime="jax",
+            operation=self.operation,
+            user_frame=self.line.frame,
+            line_reason=self.line.reason,
+            count=count,
+            waited_s=waited_s,
+            steps=steps,
+            window_s=window_s,
+        )
 
 
 class _Key(NamedTuple):
@@ -190,13 +234,14 @@ class JaxReads:
                     return
                 line = self._lines[key] = _Line()
             line.count += 1
-            window = self._window
-            if window is None:
-                if line.count >= ARMED_AFTER and perf_counter() >= line.next_window:
+            now, window = perf_counter(), self._window
+            if window is None or window.thread != threading.get_ident():
+                line.add_later(waited_s, now)
+                if now >= line.since + REPORT_S and (event := line.take_later(now)) is not None:
+                    process_sink.emit(event)
+                if window is None and line.count >= ARMED_AFTER and now >= line.next_window:
                     self._window = _Window(key, user, operation or _operation(frame, user))
-                return
-            if window.thread != threading.get_ident():
-                if perf_counter() > window.began + WINDOW_S:
+                elif window is not None and now > window.began + WINDOW_S:
                     self._end(window)
                 return
             reads = window.reads.get(key)
@@ -213,35 +258,26 @@ class JaxReads:
         """Stops counting, and reports the lines that read in a loop."""
         window.loops.stop()
         self._window = None
-        now, unix_time = perf_counter(), time.time()
+        now = perf_counter()
+        steady_step_s = _steady_step_s(self._lines[window.key].times, window.reads.get(window.key))
         for key in {window.key, *window.reads}:
-            line = self._lines[key]
-            line.next_window, line.rest_s = now + line.rest_s, 2 * line.rest_s
-        most = 0
-        for reads in window.reads.values():
-            most = max(most, reads.steps)
-            if 0 < reads.steps <= RARE_STEPS * reads.count:
-                process_sink.emit(
-                    SyncObserved(
-                        t=unix_time,
-                        runtime="jax",
-                        operation=reads.operation,
-                        user_frame=reads.line.frame,
-                        line_reason=reads.line.reason,
-                        count=reads.count,
-                        waited_s=reads.waited_s,
-                        steps=reads.steps,
-                        window_s=now - window.began,
-                    )
-                )
+            line, reads = self._lines[key], window.reads.get(key)
+            if (event := line.take_later(window.began)) is not None:
+                process_sink.emit(event)
+            line.next_window, line.rest_s, line.since = now + line.rest_s, 2 * line.rest_s, now
+            line.times.clear()
+            line.in_window = reads if reads is not None and 0 < reads.steps <= RARE_STEPS * reads.count else None
+            if line.in_window is not None:
+                found = line.in_window
+                process_sink.emit(found.event(found.count, found.waited_s, found.steps, now - window.began))
         process_sink.emit(
             ObservationEnded(
-                t=unix_time,
+                t=time.time(),
                 runtime="jax",
                 why=window.why,
-                steps=most,
+                steps=max((reads.steps for reads in window.reads.values()), default=0),
                 window_s=now - window.began,
-                steady_step_s=None,
+                steady_step_s=steady_step_s,
             )
         )
 
@@ -249,6 +285,17 @@ class JaxReads:
         with self._lock:
             if self._window is not None:
                 self._end(self._window)
+            now = perf_counter()
+            for line in self._lines.values():
+                if (event := line.take_later(now)) is not None:
+                    process_sink.emit(event)
+
+
+def _steady_step_s(times: Sequence[float], reads: _Reads | None) -> float | None:
+    """Time of a step, from the times between the reads before a window; None if there were too few."""
+    if reads is None or not reads.steps or len(times) < 3:
+        return None
+    return median(later - before for before, later in pairwise(times)) * reads.count / reads.steps
 
 
 def _operation(frame: FrameType | None, user: FrameType) -> str:
