@@ -21,7 +21,7 @@ from tputui.text.show_stream import AGES, FIRST_ONLY, NEWEST_MAX
 PAGE = Path(__file__).with_name("json.md")
 
 RENAMED = {"condition": "state", "condition_reason": "state_reason"}
-LEFT_OUT = {"LoggedView": ("points",), "ThroughputView": ("history",)}
+LEFT_OUT = {"LoggedView": ("points",), "ThroughputView": ("history",), "TimeView": ("saves",)}
 ADDED = {
     "MemoryView": [("host_rss_bytes", "int | None", "Resident memory of all processes of the run on their hosts.")],
     "MeterView": [],
@@ -74,7 +74,9 @@ added at any time, so ignore those that you do not know. Times are Unix times in
 bytes. Values that are not known are null. Floats that JSON cannot represent are the strings `"NaN"`, `"Infinity"` and
 `"-Infinity"`.
 
-`show --json` also has `labels`: what the user noted about the run (`pinned`, `archived`, `tags`, `note`).
+`show --json` also has `labels`: what the user noted about the run (`pinned`, `archived`, `tags`, `note`);
+and `goodput`: the wall time of the run and of the runs that it continues, by part (`runs`, `wall_s`, `parts_s`,
+`share`, `lost_steps`, `restarts`); null if the run does not report the sections of its time.
 
 ## A line per change
 
@@ -83,7 +85,7 @@ a second, and exits with 0 after a last line when the run has ended. `--idle-tim
 nothing changed for that long. The lines are bounded however long the run:
 
 - {LIMITS} have only so many of the newest entries;
-- {" and ".join(f"`{name}`" for name in FIRST_ONLY)} are in the first line only, and there is no `labels`;
+- {" and ".join(f"`{name}`" for name in FIRST_ONLY)} are in the first line only, and there are no `labels` and no `goodput`;
 - changes of {", ".join(f"`{name}`" for name in AGES)}, and of the ages of cores, alone print no line.
 
 ```sh

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-NAMES = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
-"""Sections of an epoch."""
+NAMES = ("data", "trace", "compile", "execute", "wait", "report", "evaluate", "save", "other")
+"""Sections of an epoch. `execute` hands programs to the device, `wait` waits for their results before a report."""
 TRACE_PARTS = ("forward", "loss", "backward", "optimizer", "compile", "other")
 """Parts of the section `trace`. Compiling inside them is charged to `compile`, which is not a part of `trace`."""
 

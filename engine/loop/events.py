@@ -166,6 +166,7 @@ class EventEmitter:
                 examples_per_s=self._plan.config.global_batch / step_s,
                 lr=lr,
                 report_steps=report_steps,
+                sections_s=self.sections.totals(),
             )
         )
 
@@ -209,6 +210,7 @@ class EventEmitter:
                 seconds=saved.seconds,
                 reason=reason,
                 best=best,
+                sections_s=self.sections.totals(),
                 sha256=saved.sha256,
             )
         )

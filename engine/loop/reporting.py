@@ -142,7 +142,7 @@ class StepReporter:
         if self._detached is None:
             return
         (at, lr, detached), self._detached = self._detached, None
-        with self._events.sections.section("execute"):
+        with self._events.sections.section("wait"):
             backend.wait()
         with self._events.sections.section("report"):
             values = self.buffer.fetch(detached)

@@ -17,6 +17,7 @@ PHASES: dict[str, Phase] = {
     "data": "data",
     "trace": "tracing",
     "execute": "executing",
+    "wait": "executing",
     "report": "reporting",
     "evaluate": "evaluating",
     "save": "saving",

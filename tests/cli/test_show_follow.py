@@ -41,7 +41,7 @@ def test_ended_run_is_one_line_with_the_documented_keys(tmp_path: Path, capsys: 
     assert all(len(shown[name]) <= most for name, most in NEWEST_MAX.items())
     assert main(["show", str(run_dir), "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)
-    assert set(whole) - set(shown) == {"labels"}
+    assert set(whole) - set(shown) == {"goodput", "labels"}
 
 
 def test_changes_of_a_live_run_print_lines_until_its_end(bench: Bench) -> None:

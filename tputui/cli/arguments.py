@@ -132,6 +132,17 @@ def span(text: str) -> float:
     raise argparse.ArgumentTypeError(f"invalid time {text!r}; write seconds, or a number with a unit: 90s, 10m, 2h")
 
 
+def positive_number(text: str) -> float:
+    """A number greater than 0, as type of an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: must be a number greater than 0, such as 12.88")
+    return number
+
+
 def unix_time(wanted: RunTime, run_dir: Path) -> float:
     """The unix time, in seconds, of a time in a run. Raises `CommandError` if it is outside the run."""
     start, end, _ = session.extent(run_dir)

@@ -23,7 +23,7 @@ import msgspec
 
 from tputui import __version__, environment
 from tputui import formatting as fmt
-from tputui.cli.arguments import parent_of
+from tputui.cli.arguments import parent_of, positive_number
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.foreign_logs import chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -34,12 +34,13 @@ from tputui.environment import version_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
+from tputui.session.family import family_goodput
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.merge import head_of
 from tputui.telemetry.rank_environment import environ_of
 from tputui.telemetry.rundir import ProcessId
-from tputui.text import verdict_lines
+from tputui.text import goodput_lines, verdict_lines
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
 DESCRIPTION = """With RUN, prints what slows that run down: the line of code, the time lost, the evidence and the fix.
@@ -80,6 +81,9 @@ def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     parser.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
     parser.add_option("--json", action="store_true", help="print one JSON object")
+    parser.add_option(
+        "--price", type=positive_number, metavar="N", help="with RUN: price of an hour, to print what the time cost"
+    )
     parser.add_option("--end-stale", action="store_true", help="end your training processes whose supervisor is gone")
 
 
@@ -105,11 +109,13 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
     """Prints why a run is slow."""
     if args.end_stale:
         raise CommandError(ExitCode.USAGE, "doctor: --end-stale checks this machine and takes no RUN")
-    snapshot = session.load(chosen_run_or_log(args))
-    verdicts = diagnose(snapshot)
+    run_dir = chosen_run_or_log(args)
+    snapshot = session.load(run_dir)
+    verdicts, goodput = diagnose(snapshot), family_goodput(run_dir, snapshot)
     findings = found(verdicts)
     if args.json:
         fields = {"run": snapshot.run, "dir": snapshot.dir, "verdicts": msgspec.to_builtins(list(verdicts))}
+        fields["goodput"] = msgspec.to_builtins(goodput)
         say_json(spell_non_finite(fields), indent=2)
     else:
         wall = fmt.duration(Facts.of(snapshot).wall_s)
@@ -118,6 +124,9 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
         say(inert(f"{snapshot.run}: {number} in {wall} and {steps}"))
         for line in verdict_lines.blocks(verdicts):
             say(inert(line))
+        if goodput is not None:
+            for line in goodput_lines.blocks(goodput, args.price):
+                say(inert(line))
     return ExitCode.DAMAGED if findings else ExitCode.DONE
 
 

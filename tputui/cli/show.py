@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from msgspec import to_builtins
+
 from tputui import formatting as fmt
 from tputui.cli.arguments import add_run_argument, chosen_run, span
 from tputui.cli.console import CommandError, say, say_json
@@ -13,9 +15,10 @@ from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
+from tputui.session.family import family_goodput
 from tputui.telemetry import code_record, layer_table, run_labels
 from tputui.telemetry.run_labels import RunLabels
-from tputui.text import phrases, show_page, show_stream
+from tputui.text import goodput_lines, phrases, show_page, show_stream
 
 DESCRIPTION = """Prints the full status of a run: state, progress, losses by core, meters, epochs with their timings,
 XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals; command, host, versions and git
@@ -67,15 +70,19 @@ def run(args: argparse.Namespace) -> ExitCode:
         return _show_code(args)
     run_dir = chosen_run_or_log(args)
     snapshot = session.load(run_dir)
+    goodput = family_goodput(run_dir, snapshot)
     try:
         labels, problem = run_labels.read(run_dir), ""
     except run_labels.InvalidLabels as error:
         labels, problem = None, str(error)
     if args.json:
-        say_json({**show_page.to_show(snapshot), "labels": labels and _all_labels(labels)}, indent=2)
+        more = {"goodput": to_builtins(goodput), "labels": labels and _all_labels(labels)}
+        say_json({**show_page.to_show(snapshot), **more}, indent=2)
     else:
         page = show_page.show_text(snapshot, num_epochs=args.epochs).rstrip("\n")
-        say("\n\n".join([page, *(["\n".join(lines)] if (lines := _label_lines(labels, problem)) else [])]))
+        kept = [f"{'goodput':<12} {goodput_lines.line(goodput)}"] if goodput is not None else []
+        parts = [kept, _label_lines(labels, problem)]
+        say("\n\n".join([page, *("\n".join(part) for part in parts if part)]))
     return ExitCode.DONE
 
 

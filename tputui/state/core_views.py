@@ -14,9 +14,10 @@ from tputui.state import core_series
 from tputui.state import outlier as outliers
 from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, SlowCoreView
 from tputui.state.liveness import Liveness
-from tputui.state.process_state import ProcessState, lasts_s
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, CoreCondition, CoreView
+from tputui.state.time_spent import TimeView, lasts_s
 from tputui.telemetry.events import Phase
 
 _COLUMNS_JUDGED = 32
@@ -31,6 +32,18 @@ def phase_of(worker: ProcessState, liveness: Liveness, now: float) -> tuple[Phas
     lives = worker.name in liveness.living and worker.training_ended is None and liveness.condition not in ENDED
     until = now if lives else worker.newest_t
     return beat.phase, lasts_s(beat, until if until is not None else beat.t)
+
+
+def time_of(state: RunState, liveness: Liveness, now: float) -> TimeView | None:
+    """Where the time of the first worker went: until `now` while it trains, else until the end of its training."""
+    if not state.workers:
+        return None
+    worker = state.workers[0]
+    phase, _ = phase_of(worker, liveness, now)
+    ended = worker.training_ended
+    lives = worker.name in liveness.living and liveness.condition not in ENDED
+    until = ended.t if ended is not None else now if lives else worker.newest_t or now
+    return worker.time.view(until, phase if ended is None else None)
 
 
 def cores_of(state: RunState, liveness: Liveness, now: float) -> list[CoreView]:

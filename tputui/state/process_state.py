@@ -23,6 +23,7 @@ from tputui.state.process_history import MemoryHistory, Pace, XlaHistory, has_wo
 from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
+from tputui.state.time_spent import TimeSpent
 from tputui.telemetry import events as ev
 from tputui.telemetry import logged_values
 from tputui.telemetry.events import T_MAX, run_time
@@ -127,6 +128,7 @@ class ProcessState(StateStruct):
     training_ended: ev.TrainingEnded | None = None
     run_ended: ev.RunEnded | None = None
     evidence: ProcessEvidence = msgspec.field(default_factory=ProcessEvidence)
+    time: TimeSpent = msgspec.field(default_factory=TimeSpent)
     unknown: Annotated[dict[str, Count], msgspec.Meta(max_length=UNKNOWN_KINDS_MAX)] = msgspec.field(
         default_factory=dict
     )
@@ -219,6 +221,7 @@ class ProcessState(StateStruct):
         """Marks a time without events. The wait for a step begins anew, since it is the same stall."""
         text = f"{self.name}: no output for {fmt.duration(until - since)}"
         self.log.marks.add("stall", since, self.steps_done, text)
+        self.time.stalled(until - max(since, self.moved_t or since))
         if self.moved_t is not None:
             self.moved_t = max(self.moved_t, until)
 
@@ -237,6 +240,7 @@ class ProcessState(StateStruct):
         ):
             text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(until - since)} without a step"
             self.log.marks.add("stall", since, self.steps_done, text)
+            self.time.stalled(until - since)
 
     def _done(self, step: int, t: float) -> None:
         if step > self.steps_done:
@@ -269,6 +273,7 @@ class ProcessState(StateStruct):
 
     def _epoch_started(self, event: ev.EpochStarted) -> None:
         self.epoch_started = event
+        self.time.epoch_started(event)
         self._moved(event.t)
         if math.isfinite(event.t):
             self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t), first_of)
@@ -287,6 +292,7 @@ class ProcessState(StateStruct):
         self.progress = event
         self.pace.add(event)
         self._done(event.step, event.t)
+        self.time.reported(event, self.xla.execute_s if self.xla is not None else None)
         if math.isfinite(event.step_s) and event.step_s > 0:
             # The first report contains one-time work; from the second on the next few have equal weights.
             before, since = self.smooth_step_s, self.pace.num_reports - 1
@@ -327,6 +333,7 @@ class ProcessState(StateStruct):
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
         self.epochs[event.epoch] = event
         self._done(event.step, event.t)
+        self.time.epoch_ended(event)
 
     def _xla_metrics_read(self, event: ev.XlaMetricsRead) -> None:
         if event.compiles > (self.xla.compiles if self.xla else 0):
@@ -361,6 +368,7 @@ class ProcessState(StateStruct):
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved) -> None:
         self.checkpoints[event.path] = event
+        self.time.saved(event)
         self.dropped_checkpoints.pop(event.path, None)
 
     def _checkpoint_dropped(self, event: ev.CheckpointDropped) -> None:
@@ -442,8 +450,3 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.RunEnded: ProcessState._run_ended,
     **dict.fromkeys(OBSERVED, ProcessState._observed),
 }
-
-
-def lasts_s(beat: ev.HeartbeatSent, until: float) -> float:
-    """Seconds that the phase of a heartbeat has lasted at the unix time `until`."""
-    return beat.phase_s + max(0.0, until - beat.t)

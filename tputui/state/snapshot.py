@@ -30,6 +30,7 @@ from tputui.state.chart_data import (
 from tputui.state.evidence import EvidenceView
 from tputui.state.run_details import RunDetails
 from tputui.state.stacks_view import StacksView
+from tputui.state.time_spent import TimeView
 from tputui.telemetry import events as ev
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
@@ -440,6 +441,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     logged: list[LoggedView] = []
     alerts: list[AlertView] = []
     """The newest ones, oldest first."""
+    time_spent: TimeView | None = None
+    """Where the wall time of training went; None if it is not measured."""
     evidence: EvidenceView = EvidenceView()
     """What was observed of compilations, reads, fallbacks and input; `tputui.diagnosis` derives verdicts from it."""
 

@@ -143,6 +143,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         logged=history.logged(state),
         alerts=timeline.alerts(state),
         evidence=evidence_of(state),
+        time_spent=core_views.time_of(state, liveness, now),
     )
 
 
@@ -165,6 +166,7 @@ def at_later_moment(snapshot: Snapshot, state: RunState, liveness: Liveness, now
         eta_s=history.eta_s(state, plan, epochs, now) if running else None,
         cores=core_views.cores_of(state, liveness, now),
         throughput=history.throughput(state, plan, epochs, now, going_on=running),
+        time_spent=core_views.time_of(state, liveness, now),
     )
 
 

@@ -62,6 +62,8 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
             del view["points"]
         if snapshot.throughput is not None:
             del fields["throughput"]["history"]
+        if snapshot.time_spent is not None:
+            del fields["time_spent"]["saves"]
     spelt: dict[str, Any] = spell_non_finite(fields)
     return {"version": JSON_VERSION, **spelt}
 

@@ -192,6 +192,8 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
     """Current learning rate."""
     report_steps: Int
     """Steps between reports, adjusted so that there is about one report per second."""
+    sections_s: dict[str, float] = {}
+    """Wall time by section since the epoch began, as in EpochEnded; empty if it is not measured."""
 
 
 class MetersReported(Event, frozen=True, kw_only=True, tag=True):
@@ -227,8 +229,8 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     valid_s: float
     """Wall time of evaluation."""
     sections_s: dict[str, float]
-    """Wall time by section: data, trace, compile, execute, report, evaluate, save, other. Sections do not overlap, and
-    their sum is the time of the epoch."""
+    """Wall time by section: data, trace, compile, execute, wait, report, evaluate, save, other. Sections do not
+    overlap, and their sum is the time of the epoch."""
     lr: float
     """Learning rate of the epoch."""
     best: bool
@@ -336,6 +338,8 @@ class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
     """`epoch`, `request`, `stop` or `non-finite`."""
     best: bool = False
     """Whether `best.pt` is this checkpoint."""
+    sections_s: dict[str, float] = {}
+    """Wall time by section since the epoch began, including this save, as in EpochEnded; empty if not measured."""
     sha256: str | None = None
     """SHA-256 of the file as read back after writing; null in journals of older versions."""
 

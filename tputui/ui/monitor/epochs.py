@@ -12,7 +12,7 @@ from tputui.ui.base import status_text
 from tputui.ui.render.lines import Cell, Line, Span, Table, Tone, align_table, clean, paragraph, stack_tables, width_of
 from tputui.ui.widgets.panel import Along, Drawing, RunPanel
 
-SECTIONS = ("data", "trace", "compile", "execute", "report", "evaluate", "save", "other")
+SECTIONS = ("data", "trace", "compile", "execute", "wait", "report", "evaluate", "save", "other")
 """In the order of a step."""
 
 COMPILED = "\u25c6"
@@ -40,6 +40,7 @@ SECTION_GLYPHS: dict[str, tuple[str, Tone]] = {
     "trace": ("\u2591", "accent"),
     "compile": ("\u2593", "info"),
     "execute": ("\u2588", "accent"),
+    "wait": ("\u2585", "info"),
     "report": ("\u259e", "label"),
     "evaluate": ("\u259a", "good"),
     "save": ("\u25aa", "label"),

@@ -1,0 +1,72 @@
+"""Where the wall time of training went: sections sum to the wall time, stalls are not part of a section."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.recorded import T0
+from tputui.state.time_spent import TimeSpent
+from tputui.telemetry import events as ev
+
+SECONDS = st.floats(0, 1e5)
+
+
+def reported(t: float, step: int, **sections_s: float) -> ev.ProgressReported:
+    return ev.ProgressReported(
+        t=t,
+        epoch=1,
+        epoch_step=step,
+        step=step,
+        step_s=0.1,
+        examples_per_s=1.0,
+        lr=0.1,
+        report_steps=1,
+        sections_s=sections_s,
+    )
+
+
+def started(t: float = T0) -> TimeSpent:
+    spent = TimeSpent()
+    spent.epoch_started(ev.EpochStarted(t=t, epoch=1, first_step=1))
+    return spent
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, st.booleans()), min_size=1, max_size=20), SECONDS)
+def test_sections_sum_to_the_wall_time_whatever_is_reported(
+    reports: list[tuple[float, float, float, bool]], after_s: float
+) -> None:
+    spent, t, sections = started(), T0, {"data": 0.0, "execute": 0.0}
+    for step, (wall_s, data_s, execute_s, stalled) in enumerate(reports, start=1):
+        t += wall_s
+        sections = {"data": sections["data"] + data_s, "execute": sections["execute"] + execute_s}
+        if stalled:
+            spent.stalled(wall_s)
+        spent.reported(reported(t, step, **sections), None)
+    view = spent.view(t + after_s, "executing")
+    if view is not None:
+        assert math.fsum(view.sections_s.values()) == pytest.approx(view.until - view.began, abs=1e-3)
+
+
+def test_a_stall_is_counted_once_and_not_in_the_section_that_contains_it() -> None:
+    spent = started()
+    spent.reported(reported(T0 + 10, 10, data=2.0, execute=8.0), None)
+    spent.stalled(300.0)
+    spent.reported(reported(T0 + 320, 20, data=4.0, execute=316.0), None)
+    spent.reported(reported(T0 + 330, 30, data=6.0, execute=324.0), None)
+    view = spent.view(T0 + 330, "executing")
+    assert view is not None
+    assert view.sections_s == pytest.approx({"data": 6.0, "execute": 24.0, "stall": 300.0, "other": 0.0})
+
+
+def test_time_since_the_newest_report_belongs_to_the_phase_of_the_process() -> None:
+    spent = started()
+    spent.reported(reported(T0 + 10, 10, data=2.0, execute=8.0), 5.0)
+    spent.reported(reported(T0 + 20, 25, data=4.0, execute=16.0), 11.0)
+    view = spent.view(T0 + 140, "compiling")
+    assert view is not None
+    assert view.sections_s == pytest.approx({"data": 4.0, "execute": 16.0, "compile": 120.0, "other": 0.0})
+    assert (view.newest_s, view.newest_steps, view.newest_execute_s) == ({"data": 2.0, "execute": 8.0}, 15, 6.0)

@@ -1,0 +1,186 @@
+"""Where the wall time of a training process went: sections of its loop, stalls, and what each checkpoint covers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from tputui.state.state_struct import StateStruct
+from tputui.telemetry import events as ev
+
+SAVES_MAX = 256
+"""Checkpoints whose time is stored, the newest ones."""
+WINDOW = 8
+"""Reports that the pace of the sections is computed over."""
+SECTIONS_MAX = 64
+
+Seconds = Annotated[dict[str, float], msgspec.Meta(max_length=SECTIONS_MAX)]
+"""Seconds by section."""
+
+SECTION_OF: Mapping[ev.Phase, str] = {
+    "data": "data",
+    "tracing": "trace",
+    "compiling": "compile",
+    "executing": "execute",
+    "reporting": "report",
+    "evaluating": "evaluate",
+    "saving": "save",
+}
+"""Section of the time since the newest measurement, by phase."""
+
+
+class TimeOfSave(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint, and the time that was spent on what it contains."""
+
+    t: float
+    """Unix time at which it was complete."""
+    step: int
+    sections_s: dict[str, float]
+    """Seconds by section since training began."""
+
+
+class Measured(msgspec.Struct, frozen=True, array_like=True):
+    """Sections at one report."""
+
+    t: float
+    step: int
+    sections_s: Seconds
+    """Seconds by section since training began."""
+    execute_s: float | None
+    """Seconds that the runtime attributes to executions since the process started."""
+
+
+class TimeView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the wall time of a run went, from its first epoch on."""
+
+    began: float
+    """Unix time at which its first epoch began."""
+    first_step: int
+    """First step of that epoch that it trains."""
+    until: float
+    """Unix time up to which it is known: the end of training, or the moment of the snapshot."""
+    sections_s: dict[str, float]
+    """Seconds by section, and `stall` and `other`; their sum is `until - began`."""
+    newest_s: dict[str, float]
+    """Seconds by section over the newest reports; empty if there are fewer than two."""
+    newest_steps: int
+    """Steps in these reports."""
+    newest_execute_s: float | None
+    """Seconds of these reports that the runtime attributes to executions; None if not known."""
+    saves: dict[str, TimeOfSave]
+    """By path of the checkpoint."""
+
+
+class TimeSpent(StateStruct):
+    """The time of one process, from events that contain seconds by section."""
+
+    began_t: float | None = None
+    first_step: int = 1
+    closed_s: Seconds = msgspec.field(default_factory=dict)
+    """Sections of the epochs that ended."""
+    running_s: Seconds = msgspec.field(default_factory=dict)
+    """Sections of the running epoch at the newest measurement."""
+    measured_t: float = 0.0
+    stalls_s: Seconds = msgspec.field(default_factory=dict)
+    """Time without progress, by the section that contains it."""
+    pending_stall_s: float = 0.0
+    """Stalled time that the next measurement contains."""
+    saves: Annotated[dict[str, TimeOfSave], msgspec.Meta(max_length=SAVES_MAX)] = msgspec.field(default_factory=dict)
+    newest: Annotated[list[Measured], msgspec.Meta(max_length=WINDOW)] = msgspec.field(default_factory=list)
+
+    def epoch_started(self, event: ev.EpochStarted) -> None:
+        """An epoch begins; the sections restart."""
+        if not math.isfinite(event.t):
+            return
+        if self.began_t is None:
+            self.began_t, self.first_step = event.t, event.first_step
+        self.measured_t = event.t
+
+    def reported(self, event: ev.ProgressReported, execute_s: float | None) -> None:
+        """A report with sections, and the newest `execute_s` of the runtime's counters."""
+        if self._measure(event.t, event.sections_s):
+            self.newest = [*self.newest, Measured(event.t, event.step, self._totals(), execute_s)][-WINDOW:]
+
+    def saved(self, event: ev.CheckpointSaved) -> None:
+        """A checkpoint is complete."""
+        if self._measure(event.t, event.sections_s):
+            self.saves.pop(event.path, None)
+            self.saves[event.path] = TimeOfSave(t=event.t, step=event.step, sections_s=self._totals())
+            if len(self.saves) > SAVES_MAX:
+                del self.saves[next(iter(self.saves))]
+
+    def epoch_ended(self, event: ev.EpochEnded) -> None:
+        """The sections of an epoch are complete."""
+        if self._measure(event.t, event.sections_s):
+            names = dict.fromkeys((*self.closed_s, *self.running_s))
+            self.closed_s = {name: self.closed_s.get(name, 0.0) + self.running_s.get(name, 0.0) for name in names}
+            self.running_s = {}
+
+    def stalled(self, seconds: float) -> None:
+        """The process made no progress for so long."""
+        if self.began_t is not None and seconds > 0:
+            self.pending_stall_s += seconds
+
+    def view(self, until: float, phase: ev.Phase | None) -> TimeView | None:
+        """The time up to a moment, if the process measures sections; `phase` is that since the newest measurement."""
+        if self.began_t is None or not (self.closed_s or self.running_s):
+            return None
+        until = max(until, self.began_t)
+        sections = self._totals()
+        tail_s = max(0.0, until - self.measured_t) - self.pending_stall_s
+        if tail_s > 0 and phase is not None and (section := SECTION_OF.get(phase)) is not None:
+            sections[section] = sections.get(section, 0.0) + tail_s
+        if stall_s := math.fsum(self.stalls_s.values()) + self.pending_stall_s:
+            sections["stall"] = stall_s
+        rest_s = until - self.began_t - math.fsum(sections.values())
+        # The clocks of events and of sections differ a little.
+        rest = "other" if rest_s + sections.get("other", 0.0) >= 0 else max(sections, key=sections.__getitem__)
+        sections[rest] = sections.get(rest, 0.0) + rest_s
+        first, last = (self.newest[0], self.newest[-1]) if len(self.newest) > 1 else (None, None)
+        return TimeView(
+            began=self.began_t,
+            first_step=self.first_step,
+            until=until,
+            sections_s=sections,
+            newest_s=_minus(last.sections_s, first.sections_s) if first and last else {},
+            newest_steps=last.step - first.step if first and last else 0,
+            newest_execute_s=(
+                last.execute_s - first.execute_s
+                if first and last and last.execute_s is not None and first.execute_s is not None
+                else None
+            ),
+            saves=dict(self.saves),
+        )
+
+    def _measure(self, t: float, sections_s: Mapping[str, float]) -> bool:
+        """Takes the sections of the running epoch; returns whether there are any."""
+        sections = {name: s for name, s in itertools.islice(sections_s.items(), SECTIONS_MAX) if 0 <= s < math.inf}
+        if not sections or self.began_t is None or not math.isfinite(t):
+            return False
+        if self.pending_stall_s:
+            # The stall happened in the section that grew most.
+            grown = _minus(sections, self.running_s)
+            name = max(grown, key=grown.__getitem__)
+            self.stalls_s = {**self.stalls_s, name: self.stalls_s.get(name, 0.0) + self.pending_stall_s}
+            self.pending_stall_s = 0.0
+        self.running_s, self.measured_t = sections, t
+        return True
+
+    def _totals(self) -> dict[str, float]:
+        """Seconds by section since training began, without stalls."""
+        names = dict.fromkeys((*self.closed_s, *self.running_s))
+        sums = {name: self.closed_s.get(name, 0.0) + self.running_s.get(name, 0.0) for name in names}
+        return {name: max(0.0, seconds - self.stalls_s.get(name, 0.0)) for name, seconds in sums.items()}
+
+
+def _minus(later: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(0.0, seconds - earlier.get(name, 0.0)) for name, seconds in later.items()}
+
+
+def lasts_s(beat: ev.HeartbeatSent, until: float) -> float:
+    """Seconds that the phase of a heartbeat has lasted at the unix time `until`."""
+    return beat.phase_s + max(0.0, until - beat.t)
