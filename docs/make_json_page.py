@@ -85,7 +85,7 @@ a second, and exits with 0 after a last line when the run has ended. `--idle-tim
 nothing changed for that long. The lines are bounded however long the run:
 
 - {LIMITS} have only so many of the newest entries;
-- {" and ".join(f"`{name}`" for name in FIRST_ONLY)} are in the first line only, and there are no `labels` and no `goodput`;
+- {" and ".join(f"`{name}`" for name in FIRST_ONLY)} are in the first line only; there are no `labels` and `goodput`;
 - changes of {", ".join(f"`{name}`" for name in AGES)}, and of the ages of cores, alone print no line.
 
 ```sh

@@ -41,8 +41,8 @@ from tputui.state.snapshot import (
     SkippedView,
     Snapshot,
     Topology,
-    XlaView,
 )
+from tputui.state.xla_view import XlaView
 from tputui.telemetry.events import HbmReading, MeterReading, ProcessSample, StepPrograms
 from tputui.ui.base.reader_thread import Player
 

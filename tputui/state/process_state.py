@@ -186,7 +186,9 @@ class ProcessState(StateStruct):
         handler, write = _HANDLERS.get(kind), LOGGED.get(kind)
         if handler is not None:
             if kind in meter_limits.BOUNDED:
-                event = self._bounded(event)
+                event, excess = meter_limits.limited(event)
+                if excess:
+                    self._warn_once(event.t, excess)
             handler(self, event)
         elif kind in _NEWEST:
             setattr(self, _NEWEST[kind], event)
@@ -298,13 +300,6 @@ class ProcessState(StateStruct):
             before, since = self.smooth_step_s, self.pace.num_reports - 1
             weight = max(_PACE_NEWEST, 1.0 / since) if since > 0 else 1.0
             self.smooth_step_s = event.step_s if before is None else before + weight * (event.step_s - before)
-
-    def _bounded(self, event: ev.Event) -> ev.Event:
-        """The event without invalid durations, and with a bounded number of meters."""
-        event, excess = meter_limits.limited(event)
-        if excess:
-            self._warn_once(event.t, excess)
-        return event
 
     def _warn_once(self, t: float, text: str) -> None:
         if text not in self.log.warnings:

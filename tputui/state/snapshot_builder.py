@@ -28,8 +28,8 @@ from tputui.state.snapshot import (
     RequestView,
     Snapshot,
     Topology,
-    XlaView,
 )
+from tputui.state.xla_view import XlaView
 from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProgressReported, Split, StepPrograms
 
 

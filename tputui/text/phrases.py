@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.run_details import GitView, RunDetails
-from tputui.state.snapshot import DamageRegion, XlaView
+from tputui.state.snapshot import DamageRegion
+from tputui.state.xla_view import XlaView
 from tputui.telemetry.events import CoreSample
 from tputui.telemetry.journal import Damage
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import Mark, XlaPoint
-from tputui.state.snapshot import Snapshot, XlaView
+from tputui.state.snapshot import Snapshot
+from tputui.state.xla_view import XlaView
 from tputui.text import phrases
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import blocks
