@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,9 +125,10 @@ def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_
     num_entries, deadline, limit = 0, time.monotonic() + bounds.seconds, ""
     while waiting and not is_stopped():
         folder, depth = waiting.popleft()
-        if _is_run(folder.path):
+        entries = _entries(folder.path, bounds.entries)
+        if rundir.has_run_files(entry.name for entry in entries):
             continue
-        for entry in _entries(folder.path):
+        for entry in entries:
             num_entries += 1
             if num_entries > bounds.entries:
                 return tree, f"only the first {bounds.entries:,} files and folders were searched for logs"
@@ -145,19 +146,13 @@ def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_
     return tree, limit
 
 
-def _is_run(folder: Path) -> bool:
-    try:
-        return rundir.is_run(folder)
-    except OSError:
-        return True  # of another user, or gone
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _entries(folder: Path, most: int) -> list[os.DirEntry[str]]:
+    """The files and folders in a folder whose names do not begin with a dot, at most one more than `most`."""
     try:
         with os.scandir(folder) as entries:
-            yield from (entry for entry in entries if not entry.name.startswith("."))
+            return list(itertools.islice((entry for entry in entries if not entry.name.startswith(".")), most + 1))
     except OSError:
-        return
+        return []
 
 
 def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:

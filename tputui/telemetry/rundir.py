@@ -23,7 +23,7 @@ import re
 import shutil
 import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ RUN_DIR_VARIABLE = "TPUTUI_RUN_DIR"
 _CHECKSUM = b',\n  "checksum": "%08x"\n}'
 """End of a manifest: the CRC-32 of every byte before it."""
 _CHECKED_END = re.compile(rb',\n  "checksum": "([0-9a-f]{8})"\n}\s*\Z')
-_JOURNAL = re.compile(r"(?:supervisor|worker|rank|logs)-\d+")
+_JOURNAL = re.compile(r"(?:supervisor|worker|rank|logs)-\d+\.jsonl(?:\.zst)?")
 """Names of journals; folders with other JSON lines are logs of other programs."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -242,7 +242,12 @@ def why_shut(run_dir: Path) -> str | None:
 
 def is_run(path: Path) -> bool:
     """Whether the directory looks like a run, damaged or not."""
-    return (path / MANIFEST).is_file() or any(_JOURNAL.fullmatch(writer) for writer, _ in journal_paths(path))
+    return (path / MANIFEST).is_file() or has_run_files(writer + SUFFIX for writer, _ in journal_paths(path))
+
+
+def has_run_files(names: Iterable[str]) -> bool:
+    """Whether files with these names make their directory look like a run."""
+    return any(name == MANIFEST or _JOURNAL.fullmatch(name) for name in names)
 
 
 def listing(parent: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from tputui.user_config import LogSource, read_user_config
 
 SCAN_S = 5.0
 """Least seconds between two searches for logs ..."""
-SCAN_TIMES = 20.0
+SCAN_TIMES = 50.0
 """... and this many times as long as a search takes."""
 _SLICE_S = 0.1
 
