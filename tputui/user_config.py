@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +62,9 @@ def read_user_config(path: Path | None) -> UserConfig:
         return UserConfig((), (f"{path}: no such file; ${CONFIG_VARIABLE} names it",) if is_named else ())
     except OSError as error:
         return UserConfig((), (f"{path}: cannot be read: {error.strerror or error}",))
+    # Imported here so that the list opens faster for users without the file.
+    import tomllib
+
     try:
         tables = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,6 @@ from tputui.cli.arguments import existing_parent, runs_in
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
-from tputui.log_import import place
 from tputui.log_import.scan import FoundLog, find_logs
 from tputui.session import session
 from tputui.telemetry import run_labels, rundir
@@ -91,6 +90,9 @@ def _logs(parent: Path, tag: str | None) -> list[FoundLog]:
 
 def _log_row(log: FoundLog) -> dict[str, Any]:
     """The values of a log in the table; steps and loss only if the log was opened before."""
+    # Imported here so that lists without logs are printed faster.
+    from tputui.log_import import place
+
     files = f"{fmt.counted(log.num_files, 'file')}, {fmt.size(log.num_bytes)}"
     row: dict[str, Any] = {"run": log.name, "dir": str(log.path), "created": log.newest_t, "state": "log"}
     row |= {**dict.fromkeys(RunLabels.__struct_fields__), "format": log.form, "step": None, "loss": None}
