@@ -90,6 +90,16 @@ def evil_run(parent: Path) -> Path:
     supervisor = run_dir / "supervisor-0.jsonl"
     printed = [with_evil_words(numbered.event) for numbered in map(decode, supervisor.read_bytes().splitlines())]
     supervisor.unlink()
+    printed[-1:-1] = [
+        ev.MemorySampled(t=t, hbm=None, hbm_reason=EVIL),
+        ev.DeviceSampled(t=t, cores=[], reason=f"{EVIL} of the TPU", absent=[EVIL]),
+        ev.CoreStatesRead(
+            t=t,
+            request="1",
+            cores=[ev.CoreState(core=0, program=EVIL, hlo_location=EVIL, hlo=EVIL, error=EVIL)],
+            reason=EVIL,
+        ),
+    ]
     recorded.write_journal(supervisor, printed)
     (run_dir / f"rank-{EVIL.replace(chr(0), '')}.jsonl").write_bytes(b"garbage")
     return run_dir

@@ -62,6 +62,23 @@ def whole_run() -> Journals:
     worker[-1:-1] = [
         ev.MemoryPredicted(t=t, core=forecast),
         ev.MemorySampled(t=t, hbm=hbm),
+        ev.DeviceSampled(
+            t=t,
+            cores=[
+                ev.CoreSample(
+                    core=0,
+                    duty_cycle_percent=91.5,
+                    hbm_bandwidth_percent=30.0,
+                    tensorcore_idle_s=0.5,
+                    queued_programs=2,
+                    throttle_score=1,
+                    ici_link_health=6,
+                )
+            ],
+        ),
+        ev.CoreStatesRead(
+            t=t, request="1", cores=[ev.CoreState(core=0, pc=64, run_id=7, launch_id=8, queued_programs=1)]
+        ),
         ev.StepsDropped(t=t, num_records=1, num_steps=3),
         ev.ExampleSkipped(t=t, split="train", where="a.csv:3", why="cut", skipped=1, limit=9),
         ev.RequestSeen(t=t, request="1", kind="checkpoint", phase="executing", step=60),

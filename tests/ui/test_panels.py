@@ -19,9 +19,9 @@ from tputui import formatting as fmt
 from tputui.compare.compare import compare
 from tputui.state.chart_data import EpochStart, OutlierView
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import NonFinite, RequestView, Snapshot
+from tputui.state.snapshot import DevicesView, NonFinite, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
-from tputui.telemetry.events import ProgressReported, StepPrograms
+from tputui.telemetry.events import CoreSample, ProgressReported, StepPrograms
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
@@ -542,6 +542,21 @@ def test_recompiles_and_fallbacks_are_highlighted() -> None:
     assert "\u25b2 7" in said
     assert "\u25b2 35" in said
     assert said.index("aten::nonzero  31") < said.index("aten::im2col  4")
+
+
+def test_values_of_tpu_cores_are_columns_of_the_cores_panel_if_they_are_known() -> None:
+    cores = [CoreSample(core=core, duty_cycle_percent=90.0 + core, queued_programs=core % 3) for core in range(8)]
+    why = "no TPU runtime answers on port 8438"
+    read = made.changed(made.running(), devices=DevicesView(t=made.NOW, cores=cores, reason=why, absent=[]))
+    said = drawn(CoresPanel, read)
+    assert "duty  queued  state" in said
+    assert re.search(r"^   7 .* 97 %       1 ", said, re.M)
+    assert "duty" not in drawn(CoresPanel, made.running())
+    assert f"TPU: {why}" in drawn(MemoryPanel, read)
+    unknown = made.changed(read, cores=[])
+    assert [line.split() for line in drawn(CoresPanel, unknown).splitlines()[:2]] == [
+        ["core", "duty", "queued"], ["0", "90", "%", "0"],
+    ]  # fmt: skip
 
 
 def test_memory_shows_hbm_or_reason() -> None:

@@ -12,6 +12,8 @@ from tputui.telemetry.events import CoreSample, HbmReading
 _SUMMED = "queued_programs"
 _FLOATS = frozenset({"duty_cycle_percent", "hbm_bandwidth_percent", "tensorcore_idle_s"})
 _HBM = ("hbm_used", "hbm_total")
+_OF_CHIPS = frozenset({"duty_cycle_percent", "throttle_score", "ici_link_health"})
+"""Measured on every chip, which has one or two cores; others are measured on every core."""
 
 
 class HostDevices(NamedTuple):
@@ -45,14 +47,13 @@ def _by_device(metrics: Metrics) -> dict[int, dict[str, float]]:
     """The values of each device of a process, by metric."""
     found = {name: _values(name, readings) for name, readings in metrics.items()}
     numbered = {name: [device for device in values if device is not None] for name, values in found.items()}
-    # Memory is measured on every core. The duty cycle is measured on every chip, which has one or two cores.
     devices = sorted(numbered.get("hbm_used") or max(numbered.values(), key=len, default=[])) or [0]
     rows: dict[int, dict[str, float]] = {device: {} for device in devices}
     for name, values in found.items():
         chips = sorted(numbered[name])
-        each = len(devices) // len(chips) if chips and len(devices) % len(chips) == 0 else 1
+        has_pairs = name in _OF_CHIPS and chips == list(range(len(devices) // 2)) and len(devices) == 2 * len(chips)
         for index, device in enumerate(devices):
-            source = chips[index // each] if each > 1 else device
+            source = chips[index // 2] if has_pairs else device
             if source in values:
                 rows[device][name] = values[source]
             elif len(devices) == 1 and None in values:

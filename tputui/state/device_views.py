@@ -20,6 +20,10 @@ _HEX_DIGITS = 8
 
 def devices_of(state: RunState) -> DevicesView | None:
     """The newest samples of all hosts; None if no supervisor reads a TPU runtime."""
+    return state.memoized("devices", _key(state), lambda: _devices_of(state))
+
+
+def _devices_of(state: RunState) -> DevicesView | None:
     hosts = [(process, process.devices.newest) for process in state.supervisors if process.devices.newest is not None]
     if not hosts:
         return None
@@ -45,6 +49,16 @@ def history_of(state: RunState) -> list[DevicePoint]:
 
 def hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
     """The memory of the cores as the TPU runtime reports it, in order, and why it is not known for all of them."""
+    return state.memoized("memory of devices", _key(state), lambda: _hbm_of(state))
+
+
+def _key(state: RunState) -> object:
+    """Everything that the views depend on; unchanged events are compared by identity."""
+    read = tuple((one.name, one.opened, one.devices.newest, one.memory) for one in state.supervisors)
+    return read, tuple((one.opened, one.topology) for one in state.workers)
+
+
+def _hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
     hosts = [(process, process.memory) for process in state.supervisors if process.memory is not None]
     numbers = _core_numbers(state, {process.name: [one.core for one in read.hbm or []] for process, read in hosts})
     readings = [
@@ -56,14 +70,16 @@ def hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
     return sorted(readings, key=lambda one: one.core), reason
 
 
-def state_lines(cores: Iterable[CoreState]) -> Iterator[str]:
+def state_lines(cores: Iterable[CoreState], *, operations: bool = True) -> Iterator[str]:
     """What cores execute, as lines; cores in the same state share one: `cores 0-6: at all-reduce.17, launch 812, ...`.
 
-    The fewest cores come first: they are the ones that differ.
+    The fewest cores come first: they are the ones that differ. `operations`: also print the operation, indented.
     """
     groups = [list(group) for _, group in groupby(sorted(cores, key=_activity), key=_activity)]
     for group in sorted(groups, key=lambda group: (len(group), group[0].core)):
         yield f"{fmt.cores([core.core for core in group])}: {_words(group[0])}"
+        if operations and group[0].hlo:
+            yield f"  {group[0].hlo}"
 
 
 def _activity(core: CoreState) -> tuple[object, ...]:

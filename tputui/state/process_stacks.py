@@ -19,8 +19,6 @@ from tputui.state.time_spent import lasts_s
 from tputui.telemetry import events as ev
 
 NAMED_THREADS_MAX = 8
-HLO_MAX = 4
-"""Operations on which cores are, that are printed in full."""
 _UNANSWERED: frozenset[RequestState] = frozenset({"requested", "seen"})
 _FOLDED = {"tputui": "tputui", "library": "libraries"}
 
@@ -74,7 +72,7 @@ def core_lines(view: StacksView) -> Iterator[str]:
     shown = view.cores if len(view.processes) != 1 else []
     if shown or view.cores_reason is not None:
         yield "TPU cores"
-        yield from (f"  {line}" for line in device_views.state_lines(shown))
+        yield from (f"  {line}" for line in device_views.state_lines(shown, operations=not view.processes))
     if view.cores_reason is not None:
         yield f"  not known: {view.cores_reason}"
 
@@ -84,8 +82,6 @@ def process_lines(process: ProcessStacks, cores: Sequence[ev.CoreState] = ()) ->
     user's code, other names."""
     yield headline(process)
     yield from (f"  {line}" for line in device_views.state_lines(cores))
-    operations = dict.fromkeys(core.hlo for core in cores if core.hlo)
-    yield from (f"    {operation}" for operation in list(operations)[:HLO_MAX])
     shown = [thread for index, thread in enumerate(process.threads) if index == 0 or _is_users(thread)]
     for thread in shown:
         yield f"  {thread.name}"
@@ -204,11 +200,11 @@ class _Then(NamedTuple):
 
 
 def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
-    process = state.processes.get(taken.process)
+    process = _reporting(state, taken)
     then = _then(process, taken) if process else _Then()
     return ProcessStacks(
         t=taken.t,
-        process=taken.process,
+        process=process.name if process else taken.process,
         pid=taken.pid,
         cores=driven(state, process) if process else [],
         phase=then.phase,
@@ -219,6 +215,16 @@ def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
         path=taken.path,
         by_signal=taken.by_signal,
     )
+
+
+def _reporting(state: RunState, taken: ev.StacksTaken) -> ProcessState | None:
+    """The state of the process; if its stacks were read from outside, that of the process that reports itself."""
+    process = state.processes.get(taken.process)
+    if process is None or process.role != "logs" or process.opened is None:
+        return process
+    host = process.opened.host
+    own = (one for one in state.workers if one.opened and (one.opened.host, one.opened.pid) == (host, taken.pid))
+    return next(own, process)
 
 
 def _then(process: ProcessState, taken: ev.StacksTaken) -> _Then:

@@ -61,14 +61,14 @@ def device_values(core: CoreSample) -> list[str]:
 
 
 def device_problems(cores: Iterable[CoreSample]) -> list[str]:
-    """Throttled cores and bad links, in sentences."""
-    problems: list[str] = []
+    """Throttled cores and bad links: `core 3: throttled by 30 %`; cores with the same problem share one text."""
+    found: dict[str, list[int]] = {}
     for core in cores:
         if core.throttle_score:
-            problems.append(f"core {core.core} is throttled by {10 * core.throttle_score} %")
+            found.setdefault(f"throttled by {10 * core.throttle_score} %", []).append(core.core)
         if core.ici_link_health:
-            problems.append(f"core {core.core}: {_link(core.ici_link_health)}")
-    return problems
+            found.setdefault(_link(core.ici_link_health), []).append(core.core)
+    return [f"{fmt.cores(indices)}: {text}" for text, indices in found.items()]
 
 
 def _link(health: int) -> str:

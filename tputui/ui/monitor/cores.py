@@ -122,7 +122,7 @@ class CoresPanel(RunPanel[CoresPart]):
         """The cores whose losses are known."""
         cores = part.cores
         odd, slow = part.outlier, part.slow
-        note = _note(cores, odd, slow, width - _TITLE)
+        note = _note(cores, odd, slow, width - _TITLE) + _mean_duty(part, is_quiet=odd is None and slow is None)
         if self.has_class("-maximised") and part.why_no_times is not None:
             note += f", per-core times: {part.why_no_times}"
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
@@ -157,6 +157,13 @@ def _note(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | N
     if odd is None:
         return fmt.counted(len(cores), "core")
     return f"core {odd.core} {'high' if odd.by > 0 else 'low'} since step {odd.first_step:,}"
+
+
+def _mean_duty(part: CoresPart, *, is_quiet: bool) -> str:
+    """`, duty 91 %`, the mean over the cores; empty if something else is to be said, or if it is not known."""
+    cores = part.devices.cores if part.devices is not None and is_quiet else []
+    duty = [core.duty_cycle_percent for core in cores if core.duty_cycle_percent is not None]
+    return f", duty {fmt.percent(math.fsum(duty) / len(duty))}" if duty and all(map(math.isfinite, duty)) else ""
 
 
 def state_of(core: CoreView, slow: SlowCoreView | None = None) -> tuple[str, Tone]:
