@@ -47,7 +47,12 @@ with SummaryWriter("torch") as writer:
     writer.add_scalar("no step", 0.5)
 with SummaryWriter("runs/a") as writer:
     writer.add_scalars("both", {"train": 0.25, "valid": 0.5}, 7)
-    writer.add_hparams({"lr": 0.1, "net": "resnet", "fused": True}, {"best": 0.75}, run_name="trial")
+    writer.add_scalar("kept", 0.5, 1)
+    writer.add_text("args", "width: 8")
+    writer.add_hparams({"lr": 0.1, "net": "resnet", "fused": True}, {"best": 0.75, "kept": 1.0}, run_name="trial")
+with SummaryWriter("sweep") as writer:
+    for trial in range(3):
+        writer.add_hparams({"lr": 0.1 * trial}, {"best": trial}, run_name=f"trial{trial}")
 writer = Writer("tensors")
 for step in STEPS:
     writer.add_scalar("train/loss", 1 / (step + 3), step)
@@ -100,14 +105,19 @@ def test_folders_of_a_logdir_prefix_their_tags(written: tuple[Path, dict[str, An
     folder, expected = written
     reader = open_log(folder / "runs" / "a")
     found = exact(all_values(reader))
-    assert [row for row in found if "/" not in row[0]] == expected["runs/a"]
+    assert [row for row in found if "/" not in row[0] and row[0] != "best"] == expected["runs/a"]
     assert [[row[0].removeprefix("both_train/"), *row[1:]] for row in found if row[0].startswith("both_train")] == (
         expected["runs/a/both_train"]
     )
-    assert {row[0] for row in found} == {"both_train/both", "both_valid/both", "trial/best"}
-    assert reader.config == {"trial/lr": 0.1, "trial/net": "resnet", "trial/fused": True}
+    assert {row[0] for row in found} == {"both_train/both", "both_valid/both", "best", "kept"}
+    # The session of hyperparameters belongs to the run, whose own values count.
+    assert [float.fromhex(row[3]) for row in found if row[0] == "kept"] == [0.5]
+    assert reader.config == {"args": "width: 8", "lr": 0.1, "net": "resnet", "fused": True}
+    sweep = open_log(folder / "sweep")
+    assert {value.tag for value in all_values(sweep)} == {"trial0/best", "trial1/best", "trial2/best"}
+    assert sweep.config == {"trial0/lr": 0.0, "trial1/lr": 0.1, "trial2/lr": 0.2}
     only = open_log(folder / "runs" / "a" / "trial")
-    assert [value.tag for value in all_values(only)] == ["best"]
+    assert [value.tag for value in all_values(only)] == ["best", "kept"]
     assert only.config == {"lr": 0.1, "net": "resnet", "fused": True}
 
 

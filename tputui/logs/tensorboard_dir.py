@@ -1,8 +1,13 @@
-"""TensorBoard log directories: event files in folders, one run per folder."""
+"""TensorBoard log directories: event files in folders, one run per folder.
+
+`SummaryWriter.add_hparams` writes hyperparameters and final metrics into a folder of its own below that of the run.
+They belong to the run: its configuration, and metrics that it has not logged by itself.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +15,11 @@ from typing import Any
 from tputui.logs.growing import DamageNotes, files_under
 from tputui.logs.tfevents import NAME_PART, EventFile
 from tputui.logs.values import LoggedValue
+
+TAGS_MAX = 65_536
+"""Tags that are remembered for each run."""
+_SESSION = re.compile(r"\d{9,11}\.\d{1,9}")
+"""Name of the folder that `add_hparams` creates: unix time."""
 
 
 def event_files(root: Path) -> Iterator[Path]:
@@ -38,8 +48,13 @@ class EventFileReader:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Hyperparameters that were logged with `add_hparams`."""
+        """Hyperparameters that were logged with `add_hparams`, and texts that are named like a configuration."""
         return self._file.config
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the file contains a session of the hparams plugin, as `add_hparams` writes it."""
+        return self._file.has_session
 
     def read(self) -> list[LoggedValue]:
         """Values of the next records. Raises `OSError`."""
@@ -57,6 +72,7 @@ class _Folder:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
+        self.tags: set[str] = set()
         self.files: list[EventFile] = []
         self.newest_t = 0.0
         """Newest time of a value, in unix seconds; 0 before the first."""
@@ -66,8 +82,18 @@ class _Folder:
         """Whether everything that was written so far was read."""
         return all(file.is_read for file in self.files)
 
+    @property
+    def has_session(self) -> bool:
+        """Whether it has a session of the hparams plugin."""
+        return any(file.has_session for file in self.files)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Hyperparameters in the files."""
+        return {name: value for file in self.files for name, value in file.config.items()}
+
     def read(self) -> list[LoggedValue] | None:
-        """The values of one chunk of the first file with new bytes; None if no file has any."""
+        """The values of one chunk of the first file with new bytes, without prefix; None if no file has any."""
         for file in list(self.files):
             try:
                 found = file.read()
@@ -77,8 +103,8 @@ class _Folder:
             if found is not None:
                 if found:
                     self.newest_t = max(self.newest_t, found[-1].t or 0.0)
-                if self.prefix:
-                    return [value._replace(tag=f"{self.prefix}/{value.tag}") for value in found]
+                    if len(self.tags) < TAGS_MAX:
+                        self.tags.update({value[0] for value in found})
                 return found
         return None
 
@@ -99,6 +125,7 @@ class LogdirReader:
         self._folders: dict[Path, _Folder] = {}
         paths = list(event_files(root))
         homes = {path.parent for path in paths}
+        homes -= {home for home in homes if home.parent in homes and _SESSION.fullmatch(home.name)}
         self._unprefixed = homes.pop() if len(homes) == 1 else root
         """The only run, or the folder itself; runs that appear later do not change its tags."""
         self._add(paths)
@@ -125,11 +152,27 @@ class LogdirReader:
     def config(self) -> dict[str, Any]:
         """Hyperparameters that were logged with `add_hparams`; of several runs, by the prefix of their tags."""
         found: dict[str, Any] = {}
-        for folder in self._folders.values():
-            for file in folder.files:
-                prefix = f"{folder.prefix}/" if folder.prefix and len(self._folders) > 1 else ""
-                found.update({f"{prefix}{name}": value for name, value in file.config.items()})
+        for home, folder in self._folders.items():
+            run = self._run_of(home, folder)
+            prefix = f"{run.prefix}/" if run.prefix and len(self._folders) > 1 else ""
+            found.update({f"{prefix}{name}": value for name, value in folder.config.items()})
         return found
+
+    def _run_of(self, home: Path, folder: _Folder) -> _Folder:
+        """The run to which a folder belongs: with a session of hyperparameters, that of the folder above, unless it has
+        several."""
+        run = self._folders.get(home.parent) if folder.has_session else None
+        beside = (other for path, other in self._folders.items() if path.parent == home.parent and other is not folder)
+        if run is None or any(other.has_session or not other.tags for other in beside):
+            return folder
+        return run
+
+    def _named(self, home: Path, folder: _Folder, values: list[LoggedValue]) -> list[LoggedValue]:
+        """The values with the prefix of their run; without final metrics that the run has logged itself."""
+        run = self._run_of(home, folder)
+        if run is not folder:
+            values = [value for value in values if value.tag not in run.tags]
+        return [value._replace(tag=f"{run.prefix}/{value.tag}") for value in values] if run.prefix else values
 
     def _files(self) -> Iterator[EventFile]:
         return (file for folder in self._folders.values() for file in folder.files)
@@ -148,12 +191,10 @@ class LogdirReader:
     def read(self) -> list[LoggedValue]:
         """Values of the next records of one run. Raises `OSError`."""
         while True:
-            for folder in sorted(self._folders.values(), key=lambda folder: folder.newest_t):
-                found = folder.read()
-                while found is not None and not found:
-                    found = folder.read()
-                if found:
-                    return found
+            for home, folder in sorted(self._folders.items(), key=lambda item: item[1].newest_t):
+                while (found := folder.read()) is not None:
+                    if named := self._named(home, folder, found):
+                        return named
             if not self._add(list(event_files(self._root))):
                 return []
 

@@ -1,4 +1,7 @@
-"""Scalars in TensorFlow's `TensorProto`: the form in which TensorFlow 2 and `tensorboard.summary` write them. Pure."""
+"""Scalars and texts in TensorFlow's `TensorProto`: the form in which TensorFlow 2 and `tensorboard.summary` write.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import NamedTuple
 from tputui.wire import BYTES, VARINT, Field, WireError, fields, signed, varints
 
 _DTYPE, _SHAPE, _CONTENT = 1, 2, 4
+_STRING, _STRING_VAL = 7, 8
 _FLOAT_VAL, _DOUBLE_VAL, _INT_VAL, _INT64_VAL, _HALF_VAL, _UINT32_VAL, _UINT64_VAL = 5, 6, 7, 10, 13, 16, 17
 
 
@@ -54,6 +58,14 @@ def scalar(tensor: bytes) -> float | None:
     if content:
         return _of_content(kind.layout, content)
     return _of_typed(kind, typed.get(kind.typed_field))
+
+
+def text(tensor: bytes) -> str | None:
+    """The first text of a tensor of strings; None for any other tensor. Raises `WireError`."""
+    found = list(fields(tensor))
+    if not any(field.number == _DTYPE and field.integer == _STRING for field in found):
+        return None
+    return next((field.text for field in found if field.number == _STRING_VAL), None)
 
 
 def _has_one_element(shape: bytes) -> bool:

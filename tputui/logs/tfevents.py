@@ -39,6 +39,13 @@ _TAG, _SIMPLE_VALUE, _TENSOR, _METADATA = 1, 2, 8, 9
 _PLUGIN_DATA = 1
 _PLUGIN_NAME, _PLUGIN_CONTENT = 1, 2
 _LATEST_S = 1e11
+_CONFIG_TEXT = re.compile(
+    r"(.{1,200}/)?(config|configuration|cfg|args|arguments|hparams|hyperparameters|hyper_parameters|params)(/text_summary)?",
+    re.IGNORECASE,
+)
+"""Tags of texts that are a configuration; `add_text` adds the last part."""
+_TEXT_CHARS_MAX = 1 << 16
+_TEXTS_MAX = 1_000
 _new_value = partial(tuple.__new__, LoggedValue)
 """`LoggedValue._make` without a call of Python code."""
 _crc32c = google_crc32c.value
@@ -59,7 +66,9 @@ class EventFile:
 
     def __init__(self, path: Path, notes: DamageNotes) -> None:
         self.config: dict[str, Any] = {}
-        """Hyperparameters of the hparams plugin."""
+        """Hyperparameters of the hparams plugin, and texts that are named like a configuration."""
+        self.has_session = False
+        """Whether there are hyperparameters of the hparams plugin."""
         self._file = GrowingFile(path)
         self._path = path
         self._notes = notes
@@ -227,8 +236,11 @@ class EventFile:
                 tensor = part.content
             elif part.number == _METADATA:
                 self._note_plugin(tag, part.content)
-        if tensor is not None and self._plugins.get(tag) == "scalars":
+        plugin = self._plugins.get(tag)
+        if tensor is not None and plugin == "scalars":
             value = tensors.scalar(tensor)
+        elif tensor is not None and plugin == "text" and _CONFIG_TEXT.fullmatch(tag):
+            self._add_text(tag.removesuffix("/text_summary"), tensors.text(tensor))
         return tag, value
 
     def _note_plugin(self, tag: str, metadata: bytes) -> None:
@@ -239,7 +251,13 @@ class EventFile:
                 if len(self._plugins) < _SHAPES_MAX:
                     self._plugins.setdefault(tag, name)
                 if name == "hparams" and _PLUGIN_CONTENT in parts:
-                    self.config.update(hyperparameters(parts[_PLUGIN_CONTENT].content))
+                    found = hyperparameters(parts[_PLUGIN_CONTENT].content)
+                    self.has_session = self.has_session or bool(found)
+                    self.config.update(found)
+
+    def _add_text(self, name: str, text: str | None) -> None:
+        if text is not None and len(text) <= _TEXT_CHARS_MAX and len(self.config) < _TEXTS_MAX:
+            self.config[name] = text
 
     def _note_record(self, buffer: bytes, position: int, problem: str) -> None:
         self._notes.add(f"{self._path}: the record at byte {self._offset(buffer, position):,} {problem}")

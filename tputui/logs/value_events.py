@@ -85,6 +85,10 @@ class ValueEvents:
         """The current epoch; 0 if unknown."""
         return self._epochs.number
 
+    def has(self, source: str, tag: str) -> bool:
+        """Whether a log has had values of a tag."""
+        return (source, tag) in self._columns
+
     def expect_cores(self, number: int) -> None:
         """Sets the number of cores that are known to exist; their loss is complete when all of them have one."""
         self._num_expected = self._rows.num_expected = number

@@ -69,11 +69,14 @@ class _Log:
         self.reader = reader
         self.is_accepted = is_accepted
         """Whether its values are known to be metrics."""
+        self.was_read = False
+        """Whether it has had values."""
         self.is_damage_reported = False
 
     def read(self) -> list[LoggedValue]:
         """The next values. Raises `OSError`."""
         values = self.reader.read()
+        self.was_read = self.was_read or bool(values)
         if not self.prefix:
             return values
         return [value._replace(tag=f"{self.prefix}/{value.tag}") for value in values]
@@ -263,6 +266,7 @@ class LogCollector:
                         log.reader.close()
                         return num_values
                 num_values += len(values)
+                values = self._without_repeated(log, values)
                 self._events.take(log.source, values, time.time(), is_late=isinstance(log.reader, TrainerStateReader))
         except OSError as error:
             self._warn(f"{log.source} can no longer be read: {error.strerror or error}")
@@ -275,6 +279,23 @@ class LogCollector:
             more = f" ({len(damage) - 1} more unreadable parts)" if len(damage) > 1 else ""
             self._warn(f"{damage[0]}{more}")
         return num_values
+
+    def _without_repeated(self, log: _Log, values: list[LoggedValue]) -> list[LoggedValue]:
+        """The values of a log; of a session of `add_hparams`, those that its run has not logged itself."""
+        run = self._event_folder
+        if run is None or log.path.parent.parent != run:
+            return values
+        if not (isinstance(log.reader, EventFileReader) and log.reader.has_session):
+            return values
+        folder, source = f"{log.prefix}/", shown_path(run, self._cwd)
+        for other in self._logs:
+            is_beside = (
+                other is not log and other.path.parent.parent == run and isinstance(other.reader, EventFileReader)
+            )
+            if is_beside and (other.reader.has_session or not other.was_read):
+                return values
+        named = [value._replace(tag=value.tag.removeprefix(folder)) for value in values]
+        return [value for value in named if not self._events.has(source, value.tag)]
 
     def _take_lines(self) -> bool:
         """Reads values from the lines that came since the last look; from the console after the files, whose values
