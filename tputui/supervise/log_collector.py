@@ -288,11 +288,9 @@ class LogCollector:
         if not (isinstance(log.reader, EventFileReader) and log.reader.has_session):
             return values
         folder, source = f"{log.prefix}/", shown_path(run, self._cwd)
-        for other in self._logs:
-            is_beside = (
-                other is not log and other.path.parent.parent == run and isinstance(other.reader, EventFileReader)
-            )
-            if is_beside and (other.reader.has_session or not other.was_read):
+        beside = (other for other in self._logs if other is not log and other.path.parent.parent == run)
+        for other in beside:
+            if isinstance(other.reader, EventFileReader) and (other.reader.has_session or not other.was_read):
                 return values
         named = [value._replace(tag=value.tag.removeprefix(folder)) for value in values]
         return [value for value in named if not self._events.has(source, value.tag)]
