@@ -97,7 +97,8 @@ def test_unreadable_values_count_by_their_summary_and_are_reported_as_damage() -
     bad = ev.ValuesLogged(**{name: getattr(good, name) for name in good.__struct_fields__} | {"values": "z!"})
     state = ProcessState("worker-0")
     state.apply(0, bad)
-    (view,) = state.logged.views()
+    ((name, split, series),) = state.logged.items()
+    view = series.view(name, split)
     assert (view.min, view.max, view.num_values) == (0.25, 0.75, 3)
     assert "the values of accuracy cannot be read" in state.values.unreadable[0]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tputui.state.chart_data import LoggedView, MemoryPoint, MeterPoint, ThroughputView, XlaPoint
+from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputView, XlaPoint
+from tputui.state.logged_series import LoggedSeries, combined_view
 from tputui.state.process_history import combined_memory, combined_xla
-from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochView, Plan
-from tputui.telemetry.events import ProgressReported
+from tputui.telemetry.events import ProgressReported, Split
 
 
 def throughput(
@@ -66,15 +66,6 @@ def newest_progress(state: RunState) -> ProgressReported | None:
     return next((w.progress for w in state.workers if w.progress), None)
 
 
-def meters(state: RunState) -> list[MeterPoint]:
-    """AverageMeters over time, by the first host that reports them."""
-    first = next((process for process in state.workers if process.meter_history), None)
-    if first is None:
-        return []
-    count = first.num_meter_reports
-    return state.memoized("meters", (first.name, count), lambda: _meter_points(first))
-
-
 def memory(state: RunState) -> list[MemoryPoint]:
     """Memory of all hosts over time."""
     processes = [process for process in state.in_order if process.usage.count]
@@ -87,11 +78,6 @@ def xla(state: RunState) -> list[XlaPoint]:
     workers = [worker for worker in state.workers if worker.xla_history.count]
     key = tuple((worker.name, worker.xla_history.count) for worker in workers)
     return state.memoized("xla", key, lambda: combined_xla([worker.xla_history for worker in workers]))
-
-
-def _meter_points(process: ProcessState) -> list[MeterPoint]:
-    points = [point for of_split in process.meter_history.values() for point in of_split.items]
-    return sorted(points, key=lambda point: (point.epoch, point.split, point.step))
 
 
 def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tuple[float, float] | None:
@@ -123,14 +109,14 @@ def _end_s(epochs: list[EpochView]) -> float:
 
 
 def logged(state: RunState) -> list[LoggedView]:
-    """The metrics that the script logged itself. Of processes that log the same one, the first host's is shown."""
+    """The metrics that the script logged itself; of a metric that several processes log, the mean."""
     key = tuple((worker.name, worker.logged.count) for worker in state.workers)
     return state.memoized("logged", key, lambda: _logged(state))
 
 
 def _logged(state: RunState) -> list[LoggedView]:
-    found: dict[tuple[str, str], LoggedView] = {}
+    found: dict[tuple[str, Split], list[LoggedSeries]] = {}
     for worker in state.workers:
-        for view in worker.logged.views():
-            found.setdefault((view.name, view.split), view)
-    return list(found.values())
+        for name, split, series in worker.logged.items():
+            found.setdefault((name, split), []).append(series)
+    return [combined_view(name, split, parts) for (name, split), parts in found.items()]

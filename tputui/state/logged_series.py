@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from tputui.state.chart_data import LoggedView, Segment
-from tputui.state.series import Piece, reduced
+from tputui.state.series import Piece, combined_pieces, reduced
 from tputui.state.state_struct import POINTS_MAX, AtLeastOne, Count, Metric, StateStruct, join_pairs
 from tputui.telemetry import logged_values
 from tputui.telemetry.events import Int, Split, ValuesLogged
@@ -132,19 +132,39 @@ class LoggedMetrics(StateStruct):
         of_splits[event.split].add(event)
         return True
 
-    def views(self) -> list[LoggedView]:
-        """All series, training before validation."""
-        return [
-            of_splits[split].view(name, split)
-            for name, of_splits in self.series.items()
-            for split in SPLITS
-            if split in of_splits
-        ]
+    def items(self) -> Iterator[tuple[str, Split, LoggedSeries]]:
+        """All series with their names and splits, training before validation."""
+        for name, of_splits in self.series.items():
+            for split in SPLITS:
+                if split in of_splits:
+                    yield name, split, of_splits[split]
 
     @property
     def count(self) -> int:
         """Events added."""
         return sum(series.count for of_splits in self.series.values() for series in of_splits.values())
+
+
+def combined_view(name: str, split: Split, parts: Sequence[LoggedSeries]) -> LoggedView:
+    """A metric that several processes log, as part of a snapshot: the mean of their newest values, and all values."""
+    views = [part.view(name, split) for part in parts]
+    if len(views) == 1:
+        return views[0]
+    finite = [view for view in views if math.isfinite(view.value)]
+    total = math.fsum(view.value for view in finite)
+    newest = max(views, key=lambda view: view.step)
+    return msgspec.structs.replace(
+        views[0],
+        value=total / len(views) if len(finite) == len(views) else math.nan,
+        step=newest.step,
+        t=newest.t,
+        epoch=newest.epoch,
+        num_values=sum(view.num_values for view in views),
+        num_bad=sum(view.num_bad for view in views),
+        min=min((view.min for view in views if not math.isnan(view.min)), default=math.nan),
+        max=max((view.max for view in views if not math.isnan(view.max)), default=math.nan),
+        points=combined_pieces([part.pieces for part in parts], POINTS_MAX),
+    )
 
 
 def _summary(event: ValuesLogged) -> Piece:

@@ -140,7 +140,12 @@ def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[S
     """
     if len(series) == 1:
         return series[0].segments
-    pieces = _aligned([one.pieces for one in series])
+    return combined_pieces([one.pieces for one in series], segments_max)
+
+
+def combined_pieces(parts: Sequence[Sequence[Piece]], segments_max: int = PIECES_MAX) -> list[Segment]:
+    """Combines the pieces of several series like `combined`."""
+    pieces = _aligned(parts)
     while len(pieces) > segments_max:
         pieces = join_pairs(pieces, Piece.join)
     return [piece.to_segment() for piece in pieces]

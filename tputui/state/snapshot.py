@@ -93,14 +93,24 @@ class CoreView(msgspec.Struct, frozen=True, kw_only=True):
     None if not known, see `Snapshot.compute_reason`."""
 
 
+class RankReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank of a script reported for a meter."""
+
+    process: str
+    rank: int
+    reading: ev.MeterReading
+
+
 class MeterView(msgspec.Struct, frozen=True, kw_only=True):
-    """An AverageMeter."""
+    """An AverageMeter; if several ranks of a script report it, their mean weighted by examples."""
 
     name: str
     split: ev.Split
     epoch: int
     reading: ev.MeterReading
     reduced: str
+    ranks: list[RankReading] = []
+    """The reading of each rank; empty if one process reports the meter for all."""
 
 
 class EpochView(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,16 @@ from typing import Any
 
 import msgspec
 
-from tputui.state import core_views, device_views, evidence, history, process_stacks, root_cause, timeline
+from tputui.state import (
+    core_views,
+    device_views,
+    evidence,
+    history,
+    process_stacks,
+    rank_meters,
+    root_cause,
+    timeline,
+)
 from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
@@ -137,7 +146,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         memory_history=history.memory(state),
         device_history=device_views.history_of(state),
         xla_history=history.xla(state),
-        meter_history=history.meters(state),
+        meter_history=rank_meters.history(state),
         stacks=process_stacks.stacks(state, requests),
         details=_details(state, context.details),
         logged=history.logged(state),
@@ -258,8 +267,8 @@ def meters_of(state: RunState, epochs: list[EpochView]) -> list[MeterView]:
 
 
 def _meters_of(state: RunState, epochs: list[EpochView], split: Split) -> list[MeterView]:
-    reports = [w.meters[split] for w in state.workers if split in w.meters]
-    newest = max(reports, key=lambda report: (report.epoch, report.step), default=None)
+    reports = [w.meters[split] for w in rank_meters.ranks(state) if split in w.meters]
+    newest = rank_meters.newest(reports)
     ended = next((view for view in reversed(epochs) if (view.train if split == "train" else view.valid)), None)
     epoch, readings = 0, dict[str, MeterReading]()
     if ended is not None:
@@ -268,19 +277,31 @@ def _meters_of(state: RunState, epochs: list[EpochView], split: Split) -> list[M
         epoch, readings = newest.epoch, newest.meters
     reduced = newest.reduced if newest is not None else ""
     return [
-        MeterView(name=name, split=split, epoch=epoch, reading=reading, reduced=reduced)
+        MeterView(
+            name=name,
+            split=split,
+            epoch=epoch,
+            reading=reading,
+            reduced=reduced,
+            ranks=rank_meters.of_ranks(state, split, name, epoch),
+        )
         for name, reading in readings.items()
     ]
 
 
 def epochs_of(state: RunState) -> list[EpochView]:
-    """The completed epochs, in order, each from the first host that reported it."""
-    found: dict[int, EpochEnded] = {}
-    for worker in state.workers:
-        found = {**worker.epochs, **found}
-    events = [found[number] for number in sorted(found)]
+    """The completed epochs, in order, with the meters of all ranks of a script."""
+    found: dict[int, list[EpochEnded]] = {}
+    for worker in rank_meters.ranks(state):
+        for number, event in worker.epochs.items():
+            found.setdefault(number, []).append(event)
+    events = [event for number in sorted(found) for event in found[number]]
     # The events are stored with their views, so that no other event gets their ids.
-    made = state.memoized("epochs", tuple(map(id, events)), lambda: (events, list(map(_epoch_view, events))))
+    made = state.memoized(
+        "epochs",
+        tuple(map(id, events)),
+        lambda: (events, [_epoch_view(rank_meters.epoch_of(found[number])) for number in sorted(found)]),
+    )
     return made[1]
 
 

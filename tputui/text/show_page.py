@@ -123,7 +123,15 @@ def _rss_bytes(snapshot: Snapshot) -> int | None:
 
 def _meter(view: MeterView) -> dict[str, Any]:
     reading: dict[str, Any] = msgspec.to_builtins(view.reading)
-    return {"name": view.name, "split": view.split, "epoch": view.epoch, **reading, "reduced": view.reduced}
+    ranks = msgspec.to_builtins(view.ranks)
+    return {
+        "name": view.name,
+        "split": view.split,
+        "epoch": view.epoch,
+        **reading,
+        "reduced": view.reduced,
+        "ranks": ranks,
+    }
 
 
 def _head(snapshot: Snapshot) -> list[str]:
