@@ -50,7 +50,7 @@ class Terminal:
         # `-f /dev/null`: ignore the user's tmux configuration.
         command = [tmux, "-f", "/dev/null", "-S", f"{self._folder.name}/tmux", "-C", "new-session"]
         size = ["-x", str(columns), "-y", str(rows), "sleep infinity"]
-        environ = _as_installed(f"{self._folder.name}/bytecode")
+        environ = _as_installed(self._folder.name)
         self._tmux = subprocess.Popen(command + size, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
         assert self._tmux.stdin is not None
         assert self._tmux.stdout is not None
@@ -136,10 +136,12 @@ class Terminal:
         return line.decode(errors="replace").rstrip("\n")
 
 
-def _as_installed(bytecode: str) -> dict[str, str]:
-    """Returns the environment with a bytecode cache, as an installed program has one."""
+def _as_installed(folder: str) -> dict[str, str]:
+    """Returns the environment with a bytecode cache, as an installed program has one, and without the view settings of
+    the user, which may choose another chart."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return environ | {"TERM": "xterm-256color", "PYTHONPYCACHEPREFIX": bytecode}
+    own = {"PYTHONPYCACHEPREFIX": f"{folder}/bytecode", "XDG_STATE_HOME": f"{folder}/state"}
+    return environ | {"TERM": "xterm-256color"} | own
 
 
 def _peak_mib(pid: int) -> float:

@@ -10,7 +10,6 @@ from tputui.cli.arguments import add_run_argument, existing_parent, parent_of, r
 from tputui.cli.console import CommandError, narrate
 from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
-from tputui.cli.runs import created
 from tputui.exit_codes import ExitCode
 from tputui.session import session
 from tputui.state.snapshot import ENDED
@@ -63,6 +62,9 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def _newest_running(parent: Path) -> Path:
+    # Imported here so that a run with a name opens faster.
+    from tputui.cli.runs import created
+
     for run_dir in sorted(runs_in(parent), key=created, reverse=True):
         if not rundir.why_shut(run_dir) and session.load(run_dir).condition not in ENDED:
             return run_dir

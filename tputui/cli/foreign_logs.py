@@ -15,7 +15,6 @@ from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.logs.values import UnknownLog
 from tputui.telemetry import rundir
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ class RunOrLog:
             return
         # Imported here so that viewers of runs start faster.
         from tputui.log_import.opening import OpenedLog
+        from tputui.logs.values import UnknownLog
 
         try:
             self._log = OpenedLog(path, follow=follow)
@@ -54,6 +54,9 @@ class RunOrLog:
     @property
     def is_log(self) -> bool:
         """Whether it is a log, or the run directory of one, to which no requests can be made."""
+        # Imported only for a directory of that name, so that viewers of runs start faster.
+        if self.run_dir.absolute().parent.name != "imports":
+            return False
         from tputui.log_import.place import is_import
 
         return is_import(self.run_dir, os.environ)

@@ -26,12 +26,11 @@ from tputui.session import session
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import AlertRaised, RequestKind
-from tputui.text.lines import LineWriter, follow
-from tputui.text.quiet_lines import QuietWriter
 from tputui.ui.terminal.notification import is_fresh, notification
 from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
 if TYPE_CHECKING:
+    from tputui.text.lines import LineWriter
     from tputui.ui.app import ViewOptions
 
 _CODES: dict[RunCondition, ExitCode] = {
@@ -71,6 +70,10 @@ def view_options(args: argparse.Namespace) -> ViewOptions:
 
 def line_writer(args: argparse.Namespace) -> LineWriter:
     """Makes the lines that the options of `add_view_options` choose. Raises `CommandError`."""
+    # Imported here, as in `watch`, so that the screen opens faster.
+    from tputui.text.lines import LineWriter
+    from tputui.text.quiet_lines import QuietWriter
+
     if not args.quiet:
         return LineWriter(timestamps=args.timestamps)
     if args.json:
@@ -97,15 +100,16 @@ def watch(
     `add_view_options`. `earlier` is how many earlier lines are printed first (None: all). If Ctrl-C requested a stop
     (`interrupts`) and also ended the reader of the output, the run is followed to its end without printing.
     """
-    writer = line_writer(args)
-    source = session.Session.live(run_dir)
     if wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
         from tputui.ui.app import run_monitor
 
-        left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args))
+        left = run_monitor(session.Session.live(run_dir), run_dir, read_only=read_only, options=view_options(args))
         snapshot = left.snapshot or session.load(run_dir)
         narrate("\n".join(parting(snapshot, run_dir)))
         return snapshot
+    writer = line_writer(args)
+    source = session.Session.live(run_dir)
+    from tputui.text.lines import follow
 
     def on_alert(alert: AlertRaised) -> None:
         if alert.bell and not args.json and is_fresh(alert.t, time.time()) and sys.stdout.isatty():
@@ -131,6 +135,8 @@ def watch(
 
 def _wait_for_end(run_dir: Path) -> Snapshot:
     """Follows a run to its end for a command whose output was closed, then prints on stderr how it ended."""
+    from tputui.text.lines import follow
+
     drop_stdout()
     source = session.Session.live(run_dir)
     try:
