@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 
+import msgspec
 import pytest
 
 from tests import recorded
 from tputui.state import core_series
+from tputui.state.chart_data import CoreColumn, CoreExtreme
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
@@ -16,6 +19,7 @@ from tputui.ui.charts import heatmap, loss, small_multiples
 from tputui.ui.charts.axis import axis_info_of
 from tputui.ui.charts.chart_view import ChartSeries, ChartView, Window, grouped
 from tputui.ui.charts.loss import LossChart
+from tputui.ui.charts.spikes import SpikeFinder
 from tputui.ui.render.lines import Line
 
 
@@ -85,3 +89,28 @@ def test_small_charts_reach_a_spike() -> None:
     spans = small_multiples.MultiplesMemory().reduced(columns, grouped(8, 8))
     assert max(span[2] for span in spans[3][len(columns) // 2 :] if span) == pytest.approx(0.9)
     assert max(span[2] for span in spans[4][len(columns) // 2 :] if span) < 0.9
+
+
+def test_a_run_that_goes_on_has_the_same_extremes_as_one_read_at_once() -> None:
+    noise = random.Random(7)
+    columns: list[CoreColumn] = []
+    following = SpikeFinder()
+    for number in range(60):
+        values = [noise.expovariate(1.0) for _ in range(4)]
+        low, high = min(values), max(values)
+        column = CoreColumn(
+            first_step=10 * number + 1,
+            last_step=10 * number + 10,
+            means=array("f", values),
+            bad_cores=(),
+            num_steps=10,
+            middle=10 * number + 5.5,
+            highest=CoreExtreme(value=high * (9 if number == 30 else 1), core=values.index(high), step=10 * number + 1),
+            lowest=CoreExtreme(value=low, core=values.index(low), step=10 * number + 2),
+        )
+        columns.append(column)
+        shown = following.find(columns, lambda each: sorted(each.means)[2], None)
+        assert shown == SpikeFinder().find(columns, lambda each: sorted(each.means)[2], None)
+        # The column before the newest one changes too, as that of steps of which only some are read.
+        columns[-1] = msgspec.structs.replace(column, lowest=None)
+    assert [spike.extreme.step for spike in shown.spikes[:1]] == [301]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputView, XlaPoint
+from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
 from tputui.state.logged_series import LoggedSeries, combined_view
 from tputui.state.process_history import combined_memory, combined_xla
 from tputui.state.reducer import RunState
@@ -19,8 +19,9 @@ def throughput(
         return None
     pace = first.pace
     p50, p95 = state.memoized("pace", (first.name, pace.num_reports), lambda: (pace.quantile(0.5), pace.quantile(0.95)))
-    # Only the newest point changes with every report.
-    closed = state.memoized("closed points", (first.name, len(pace.history), pace.stride), pace.closed_points)
+    # Until reports are joined, which changes the stride, points are only added.
+    closed = state.memoized("closed points", (first.name, pace.stride), list[ThroughputPoint])
+    closed += pace.closed_points(len(closed))
     examples_a_step = plan.global_batch if plan else first.progress.examples_per_s * first.progress.step_s
     return ThroughputView(
         examples_per_s=first.progress.examples_per_s,

@@ -139,9 +139,9 @@ class Pace(StateStruct):
             left -= report.num_steps
         return _trimmed_step_s(newer)
 
-    def closed_points(self) -> list[ThroughputPoint]:
-        """The reports in order, bounded in number, without those of `newest_points`."""
-        return [reports.to_point() for reports in self.history]
+    def closed_points(self, first: int) -> list[ThroughputPoint]:
+        """The reports in order from number `first` on, bounded in number, without those of `newest_points`."""
+        return [reports.to_point() for reports in self.history[first:]]
 
     def newest_points(self) -> list[ThroughputPoint]:
         """A point of the reports to which others may be added; empty if there are none."""
@@ -164,10 +164,10 @@ def _trimmed_step_s(reports: list[ReportPace]) -> float:
     num_steps = sum(report.num_steps for report in reports)
     low, high = _TRIMMED * num_steps, (1 - _TRIMMED) * num_steps
     total_s, done = 0.0, 0
-    for report in sorted(reports, key=lambda each: each.total_s / each.num_steps):
-        counted = max(0.0, min(done + report.num_steps, high) - max(done, low))
-        total_s += counted * report.total_s / report.num_steps
-        done += report.num_steps
+    for step_s, steps in sorted([(report.total_s / report.num_steps, report.num_steps) for report in reports]):
+        counted = max(0.0, min(done + steps, high) - max(done, low))
+        total_s += counted * step_s
+        done += steps
     return total_s / (high - low)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tputui.state.process_state import ProcessState
-from tputui.telemetry.events import Event
+from tputui.telemetry.events import Event, JournalOpened
 
 T = TypeVar("T")
 
@@ -28,6 +28,8 @@ class RunState:
     def __init__(self) -> None:
         self.processes: dict[str, ProcessState] = {}
         self._memo: dict[str, tuple[object, Any]] = {}
+        self._in_order: tuple[object, list[ProcessState]] = ((), [])
+        self._by_role: dict[str, list[ProcessState]] = {}
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
         """Applies event `seq` of the journal called `writer`.
@@ -38,6 +40,8 @@ class RunState:
         if state is None:
             state = self.processes[writer] = ProcessState(writer)
         state.apply(seq, event)
+        if isinstance(event, JournalOpened):
+            self._by_role.clear()
 
     def memoized(self, name: str, key: object, make: Callable[[], T]) -> T:
         """The result of `make`, computed again only when `key` changes; `key` covers everything that it depends on.
@@ -68,11 +72,12 @@ class RunState:
     @property
     def in_order(self) -> list[ProcessState]:
         """Every process, by host and name. Callers must not modify the list."""
-        found = self.processes.values()
         # Asked for dozens of times per snapshot. The list itself keeps the processes, so no other one gets their ids.
-        return self.memoized(
-            "in order", tuple(map(id, found)), lambda: sorted(found, key=lambda process: process.sort_key)
-        )
+        key = tuple(map(id, self.processes.values()))
+        if key != self._in_order[0]:
+            self._in_order = (key, sorted(self.processes.values(), key=lambda process: process.sort_key))
+            self._by_role.clear()
+        return self._in_order[1]
 
     @property
     def is_imported(self) -> bool:
@@ -96,4 +101,7 @@ class RunState:
         )
 
     def _of_role(self, role: str) -> list[ProcessState]:
-        return [process for process in self.in_order if process.role == role]
+        in_order = self.in_order
+        if role not in self._by_role:
+            self._by_role[role] = [process for process in in_order if process.role == role]
+        return self._by_role[role]

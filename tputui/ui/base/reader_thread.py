@@ -29,6 +29,9 @@ LONG_AGE_S = 60.0
 """The same where every age is shown in minutes or not at all: an ended run, a live one without events for a minute, a
 recording that stands still."""
 
+MIDDLE_AGE_S = 5.0
+"""The same for ages from this one up to a minute, which are therefore shown in steps of it."""
+
 _BUDGET_S = 0.04
 """Maximum seconds of reading before commands are run again."""
 
@@ -184,6 +187,8 @@ class ReaderThread(PollingThread):
         """Monotonic time of the last comparison of the fingerprint."""
         self._is_over = False
         """Whether the last frame showed a run that has ended, so that it is polled rarely."""
+        self._showed_news = False
+        """Whether the last frame showed something new, so that more is expected when the next one is due."""
         self._moves = False
         """Whether the last frame showed a player that moves through the past."""
 
@@ -221,11 +226,11 @@ class ReaderThread(PollingThread):
         if self._is_urgent:
             # An urgent frame waits only for the one before to be drawn.
             return _RETRY_S
-        if self._has_news or now < self._due:
+        if self._has_news or (self._showed_news and now < self._due):
             return max(self._due - now, _RETRY_S)
         if self._is_over:
             wait_s = self._age_s
-        elif self._moves or now < self._due + _AWAIT_S:
+        elif self._moves or (self._showed_news and now < self._due + _AWAIT_S):
             wait_s = _RETRY_S
         else:
             wait_s = next(poll_s for silent_s, poll_s in _POLLS_S if now - self._news_at <= silent_s)
@@ -257,6 +262,7 @@ class ReaderThread(PollingThread):
         self._ages_due = now + self._until_age_changes(frame)
         self._is_over = frame.caught_up and frame.newest.condition in ENDED
         self._moves = frame.player is not None and frame.player.playing and not frame.player.live
+        self._showed_news = self._has_news
         self._is_urgent = self._has_news = False
         self._drawn.clear()
         self._deliver(frame)
@@ -274,8 +280,10 @@ class ReaderThread(PollingThread):
         ages_s = [newest.now - since]
         if newest.condition not in ENDED and newest.requests:
             ages_s.append(newest.now - newest.requests[-1].t)
-        if min(ages_s) < 60:
+        if min(ages_s) < MIDDLE_AGE_S:
             return self._age_s
+        if min(ages_s) < 60:
+            return MIDDLE_AGE_S - ages_s[0] % MIDDLE_AGE_S
         return min(self._long_age_s, 60 - ages_s[0] % 60)
 
     def _run_commands(self) -> bool:

@@ -6,8 +6,10 @@ unlike outliers, without being judged: in a healthy run single losses scatter wi
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -37,24 +39,54 @@ class Extremes(NamedTuple):
     """The highest value of a column that is farthest from the median core, whether it is a spike or not."""
 
 
-class _Older(NamedTuple):
-    """The extremes of all visible columns but the newest."""
+class _End(NamedTuple):
+    """The highest or the lowest value of a column."""
 
-    steps: tuple[int, int] | None
-    highest: CoreExtreme | None
-    spikes: list[Spike]
-    farthest: Spike | None
-    above: float
-    """A higher value farther than this from the median core is a spike."""
-    below: float
+    spike: Spike
+    is_high: bool
+
+
+class _Lasting:
+    """The extremes of columns that no longer change, to which later ones can be added."""
+
+    def __init__(self, steps: tuple[int, int] | None) -> None:
+        self.steps = steps
+        self.first: CoreColumn | None = None
+        self.last: CoreColumn | None = None
+        self.num_columns = 0
+        self.ends: list[_End] = []
+        self.sizes: tuple[list[float], list[float]] = ([], [])
+        """Distances of the ends without sign, sorted: of the lowest and of the highest values."""
+        self.highest: _End | None = None
+        self.farthest: _End | None = None
+        self.complete = True
+        """Whether the medians of all columns were known."""
+
+    def begins(self, columns: Sequence[CoreColumn], steps: tuple[int, int] | None) -> bool:
+        """Whether these are the first of `columns`, within the same steps."""
+        if not self.complete or self.steps != steps or len(columns) < self.num_columns:
+            return False
+        return not self.num_columns or (columns[0] is self.first and columns[self.num_columns - 1] is self.last)
+
+    def add(self, column: CoreColumn, median: float) -> None:
+        """Adds the next column."""
+        self.first, self.last = self.first or column, column
+        self.num_columns += 1
+        self.complete = self.complete and median == median
+        for end in _ends_of(column, median, self.steps):
+            self.ends.append(end)
+            bisect.insort(self.sizes[end.is_high], abs(end.spike.distance))
+            self.highest, self.farthest = _highest([self.highest, end]), _farthest([self.farthest, end])
 
 
 class SpikeFinder:
-    """Finds the extremes of the visible columns. Of a run that goes on only the newest column changes."""
+    """Finds the extremes of the visible columns.
+
+    Of a run that goes on only the newest two columns change: one of sampled steps, and the newest step after it.
+    """
 
     def __init__(self) -> None:
-        self._columns: tuple[CoreColumn, CoreColumn, int] | None = None
-        self._older = _Older(None, None, [], None, 0.0, 0.0)
+        self._lasting = _Lasting(None)
 
     def find(
         self, columns: Sequence[CoreColumn], median_of: Callable[[CoreColumn], float], steps: tuple[int, int] | None
@@ -62,64 +94,58 @@ class SpikeFinder:
         """The extremes in the first to the last of `steps`, by default all; `median_of` is NaN if it is not known."""
         if not columns:
             return Extremes()
-        *older, newest = columns
-        known = self._columns
-        ends = (older[0], older[-1], len(older)) if older else None
-        same = (
-            known is not None
-            and ends is not None
-            and all(a is b for a, b in zip(known[:2], ends[:2], strict=True))
-            and known[2] == ends[2]
+        if not self._lasting.begins(columns[:-2], steps):
+            self._lasting = _Lasting(steps)
+        lasting = self._lasting
+        for column in columns[lasting.num_columns : -2]:
+            lasting.add(column, median_of(column))
+        before = _ends_of(columns[-2], median_of(columns[-2]), steps) if len(columns) > 1 else []
+        newest = _ends_of(columns[-1], median_of(columns[-1]), steps)
+        # The newest column is left out, so that it does not hide its own spike.
+        limits = [_limit([*lasting.sizes[side], *_sizes(before, is_high=side)]) for side in (False, True)]
+        has_spikes = any(sizes and sizes[-1] > most for sizes, most in zip(lasting.sizes, limits, strict=True))
+        older = lasting.ends if has_spikes else ()
+        found = [end.spike for end in (*older, *before, *newest) if abs(end.spike.distance) > limits[end.is_high]]
+        highest = _highest([lasting.highest, *before, *newest])
+        farthest = _farthest([lasting.farthest, *before, *newest])
+        return Extremes(
+            highest.spike.extreme if highest is not None else None,
+            sorted(found, key=lambda spike: -abs(spike.distance)),
+            farthest.spike if farthest is not None else None,
         )
-        if not same or self._older.steps != steps:
-            self._older, complete = _older(older, median_of, steps)
-            self._columns = ends if complete else None
-        _, highest, spikes, farthest, above, below = self._older
-        for spike in _ends_of(newest, median_of(newest), steps):
-            is_high = spike.extreme is newest.highest
-            if highest is None or spike.extreme.value > highest.value:
-                highest = spike.extreme
-            if is_high and (farthest is None or spike.distance > farthest.distance):
-                farthest = spike
-            if abs(spike.distance) > (above if is_high else below):
-                spikes = [*spikes, spike]
-        return Extremes(highest, sorted(spikes, key=lambda spike: -abs(spike.distance)), farthest)
 
 
-def _older(
-    columns: Sequence[CoreColumn], median_of: Callable[[CoreColumn], float], steps: tuple[int, int] | None
-) -> tuple[_Older, bool]:
-    """The extremes of columns, and whether all their medians are known."""
-    medians = [median_of(column) for column in columns]
-    found = [
-        (spike, spike.extreme is column.highest)
-        for column, median in zip(columns, medians, strict=True)
-        for spike in _ends_of(column, median, steps)
-    ]
-    limits = [_limit([spike for spike, high in found if high is side]) for side in (True, False)]
-    spikes = [spike for spike, high in found if abs(spike.distance) > limits[not high]]
-    highest = max((spike.extreme for spike, _ in found), key=lambda extreme: extreme.value, default=None)
-    farthest = max((spike for spike, high in found if high), key=lambda spike: spike.distance, default=None)
-    return _Older(steps, highest, spikes, farthest, *limits), all(median == median for median in medians)
-
-
-def _ends_of(column: CoreColumn, median: float, steps: tuple[int, int] | None) -> list[Spike]:
+def _ends_of(column: CoreColumn, median: float, steps: tuple[int, int] | None) -> list[_End]:
     """The highest and the lowest value of a column, as far as they are known and within `steps`."""
     return [
-        Spike(extreme, (extreme.value - median) / (abs(median) or 1.0))
+        _End(Spike(extreme, (extreme.value - median) / (abs(median) or 1.0)), extreme is column.highest)
         for extreme in (column.highest, column.lowest)
         if extreme is not None and median == median and (steps is None or steps[0] <= extreme.step <= steps[1])
     ]
 
 
-def _limit(ends: Sequence[Spike]) -> float:
-    sizes = sorted(abs(spike.distance) for spike in ends)
+def _sizes(ends: Sequence[_End], *, is_high: bool) -> list[float]:
+    return [abs(end.spike.distance) for end in ends if end.is_high is is_high]
+
+
+def _limit(sizes: list[float]) -> float:
+    """A value farther than this from the median core is a spike; `sizes` are the distances of all values."""
+    sizes.sort()
     return max(_FAR_FROM_MEDIAN, _FAR * sizes[len(sizes) // 2] if sizes else math.inf)
+
+
+def _highest(ends: Iterable[_End | None]) -> _End | None:
+    return max(filter(None, ends), key=lambda end: end.spike.extreme.value, default=None)
+
+
+def _farthest(ends: Iterable[_End | None]) -> _End | None:
+    """The highest value of a column that is farthest from the median core."""
+    return max((end for end in ends if end and end.is_high), key=lambda end: end.spike.distance, default=None)
 
 
 def named_extremes(extremes: Extremes, segments: Sequence[Segment]) -> list[str]:
     """`spike 0.83 core 3 step 1,204` if there is one, and `max 2.31 core 1 step 1`: the highest visible value."""
-    top = max((segment for segment in segments if segment.num_values), key=lambda segment: segment.max, default=None)
+    top = max(filter(attrgetter("num_values"), segments), key=attrgetter("max"), default=None)
     if top is None:
         return []
     # The columns of the cores and the segments of the curve have different steps, so an extreme may be known only in

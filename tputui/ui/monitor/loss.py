@@ -17,6 +17,7 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
 from tputui.ui.base.preferences import undo_of
+from tputui.ui.base.reader_thread import FRAME_S
 from tputui.ui.charts import loss, metric_page, metric_titles
 from tputui.ui.charts.axis import axis_info_of
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, Window
@@ -161,8 +162,7 @@ class LossPanel(RunPanel[LossPart]):
         if reusable is not None and reusable.holds_for(drawn_with, newest_step, now):
             self._is_reused = True
             if not self._is_redraw_due and self.is_mounted:
-                self._is_redraw_due = True
-                self.set_timer(reusable.drawn_at + REUSE_S - now, self._redraw_reused)
+                self._draw_later(reusable.drawn_at + REUSE_S - now)
             return reusable.shows_newest, reusable.data, reusable.chart
         data = self._chart.visible(whole, self.look, part.source.epochs)._replace(ramp=ramp)
         chart = self._chart.draw(data, width, height)
@@ -172,10 +172,20 @@ class LossPanel(RunPanel[LossPart]):
         self._is_reused = False
         return shows_newest, data, chart
 
+    def _draw_later(self, seconds: float) -> None:
+        self._is_redraw_due = True
+        # A frame later, since the frames of a run that goes on draw the chart too: a screen of its own costs as much.
+        self.set_timer(seconds + FRAME_S, self._redraw_reused)
+
     def _redraw_reused(self) -> None:
-        """Draw the losses that came since the chart was drawn."""
+        """Draw the losses that came since the chart was drawn, unless a frame drew it meanwhile."""
         self._is_redraw_due = False
-        if self._is_reused:
+        if not self._is_reused or self._reusable is None:
+            return
+        left_s = self._reusable.drawn_at + REUSE_S - self.clock()
+        if left_s > 0:
+            self._draw_later(left_s)
+        else:
             self.redraw()
 
     def _draw_metrics(self, part: LossPart, width: int, height: int) -> Drawing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from textual import work
 from textual.app import ComposeResult
@@ -19,15 +19,12 @@ from tputui.ui.base import keymap
 from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
 from tputui.ui.base_app import BaseApp
 from tputui.ui.charts.events_line import sign_of
-from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_lines import OlderLines, older_lines
 from tputui.ui.monitor.loss import LossPanel
-from tputui.ui.monitor.pictures import PicturesScreen, RunMoment
-from tputui.ui.monitor.problems import SkippedScreen, StacksScreen
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.notification import is_fresh
 from tputui.ui.widgets.bars import KeyBar
@@ -46,6 +43,11 @@ from tputui.ui.widgets.player_bar import (
 )
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
+if TYPE_CHECKING:
+    from tputui.ui.monitor.pictures import PicturesScreen, RunMoment
+
+# The screens above this one are imported when they are opened, so that the monitor opens faster.
+
 
 class MonitorResult(NamedTuple):
     """How the monitor was left."""
@@ -61,6 +63,8 @@ class MonitorScreen(Screen[MonitorResult]):
 
     BINDINGS = keymap.bindings(keymap.MONITOR)
     CSS_PATH = "../monitor.tcss"
+    # Textual renders every visible widget for every frame, also this one, which the others cover.
+    BLANK = True
 
     frame: var[Frame | None] = var(None, init=False)
     """The newest frame. A `var`, so that setting it repaints nothing: widgets repaint the lines that changed."""
@@ -93,6 +97,8 @@ class MonitorScreen(Screen[MonitorResult]):
         """Time of the newest alert that was shown."""
         self._overlay: PicturesScreen | RunOverlay | None = None
         """The screen above this one that is updated with every frame."""
+        self._keys_depend_on: tuple[object, ...] = ()
+        """What the keys of the footer were found from."""
         self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
         self.notices = Notices(self, self._put_notice)
         # The receipts of the run appear in the place of the notice.
@@ -133,7 +139,7 @@ class MonitorScreen(Screen[MonitorResult]):
         with self.app.batch_update():
             self.query_one(Header).show(frame.snapshot, replaying=self._replaying, behind=self._behind(frame))
             self.query_one(Body).show(frame.snapshot)
-            self.query_one(KeyBar).show(self._footer_keys())
+            self._show_keys(frame.snapshot)
             if frame.player is not None:
                 marks = self._marks(frame).marks
                 self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
@@ -212,6 +218,14 @@ class MonitorScreen(Screen[MonitorResult]):
         reason = keymap.why_unfit(key, replaying=self._replaying, timed=self._timed)
         return reason or ((self._refusal() or "") if key.action in REQUEST_ACTIONS else "")
 
+    def _show_keys(self, snapshot: Snapshot) -> None:
+        """Show the keys in force, found again only if something changed that they depend on: frames change little."""
+        is_typing, hidden = self.query_one(LogPanel).is_typing, self.query_one(Body).layout_now.hidden
+        depend_on = (is_typing, snapshot.pictures is None, self._in_past, self._is_over, hidden)
+        if depend_on != self._keys_depend_on:
+            self._keys_depend_on = depend_on
+            self.query_one(KeyBar).show(self._footer_keys())
+
     def _footer_keys(self) -> list[keymap.Key]:
         """The keys in force, without the key of the pictures if there are none; while a search is typed, its keys."""
         if self.is_mounted and self.query_one(LogPanel).is_typing:
@@ -227,6 +241,8 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_help(self) -> None:
         """Show the keys and the panels."""
+        from tputui.ui.help import HelpScreen
+
         self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG], self.panel_descriptions()))
 
     def action_restore(self) -> None:
@@ -260,6 +276,8 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_stacks(self) -> None:
         """Request the stacks of every process, and show them; in a recording, show the stacks dumped then."""
+        from tputui.ui.monitor.problems import StacksScreen
+
         snapshot = self.frame.snapshot if self.frame is not None else None
         self._request_stacks()
         if self._refusal() is None or (snapshot is not None and snapshot.stacks is not None):
@@ -283,6 +301,8 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_pictures(self) -> None:
         """Show the pictures of examples and predictions."""
+        from tputui.ui.monitor.pictures import PicturesScreen
+
         moment = self._moment(self.frame) if self.frame is not None else None
         self._push_overlay(
             PicturesScreen(self._run_dir, moment, self._reader.ask, replaying=self._replaying, timed=self._timed)
@@ -290,11 +310,12 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_skipped(self) -> None:
         """Show the examples that were skipped."""
+        from tputui.ui.monitor.problems import SkippedScreen
+
         self._push_overlay(SkippedScreen(self.frame.snapshot if self.frame is not None else None))
 
     def action_details(self) -> None:
         """Show where the run comes from, and its configuration."""
-        # Imported here so that the monitor opens faster: it reads the defaults of all keys.
         from tputui.ui.monitor.details import DetailsScreen
 
         self._push_overlay(DetailsScreen(self.frame.snapshot if self.frame is not None else None))
@@ -307,12 +328,14 @@ class MonitorScreen(Screen[MonitorResult]):
         self.app.push_screen(overlay, forget)
 
     def _show_overlay(self, overlay: PicturesScreen | RunOverlay, frame: Frame) -> None:
-        if isinstance(overlay, PicturesScreen):
-            overlay.show(self._moment(frame))
-        else:
+        if isinstance(overlay, RunOverlay):
             overlay.show(frame.snapshot)
+        else:
+            overlay.show(self._moment(frame))
 
     def _moment(self, frame: Frame) -> RunMoment:
+        from tputui.ui.monitor.pictures import RunMoment
+
         return RunMoment(frame, self._is_over, self._marks(frame).marks)
 
     # Time.

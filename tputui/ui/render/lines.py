@@ -130,8 +130,12 @@ _INVISIBLE = re.compile(
     r"\ufeff\U000e0000-\U000e01ef]"
 )
 """Control characters, and characters that reorder or hide text or whose width differs between terminals."""
-_NARROW = re.compile(r"[ -~\u2500-\u259f\u2800-\u28ff]*").fullmatch
-"""Text of characters one cell wide: ASCII, lines, blocks and dots, which is nearly everything drawn."""
+_NARROW = re.compile(
+    r"[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2190-\u2319\u2500-\u25fc\u2605\u2606\u276e\u276f\u2714\u2716"
+    r"\u2800-\u28ff]*"
+).fullmatch
+"""Text of characters one cell wide: ASCII, Latin letters, arrows, lines, blocks, signs and dots, which is nearly
+everything drawn."""
 
 
 def clean(text: str) -> str:

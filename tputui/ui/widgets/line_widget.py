@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.color import Color
 from rich.segment import Segment
@@ -21,7 +21,11 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tputui.ui.render.lines import Colours, Line, Tone, fit, safe, width_of
+from tputui.ui.render.lines import Colours, Line, Span, Tone, fit, safe, width_of
+
+_STYLES_MAX = 1 << 12
+"""Styles stored per widget; pictures have thousands."""
+_BLANK = Span("")
 
 
 class Drawn(Widget):
@@ -29,13 +33,18 @@ class Drawn(Widget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._painted: list[Line] = []
+        """The lines as `paint` returned them."""
         self._lines: list[Line] = []
+        """The same, made safe and cut to the width."""
         self._strips: dict[int, Strip] = {}
         """Rendered lines by row."""
         self._tones: dict[Tone, Style] = {}
         """Styles of the style sheet by tone."""
         self._filters: Sequence[LineFilter] = ()
-        """The filters that were applied to the strips."""
+        """The filters that were applied to the strips and styles."""
+        self._filtered_styles: dict[Tone | Colours, Style] = {}
+        """Styles with the filters applied, by tone or colours."""
 
     # Textual's metaclass is not `ABCMeta`: mypy checks that subclasses define abstract methods, Python does not.
     @abstractmethod
@@ -51,17 +60,19 @@ class Drawn(Widget):
         width, height = self.size
         if not width or not height:
             return
-        before, self._lines = self._lines, [fit(safe(line), width) for line in self.paint(width, height)[:height]]
-        rows = max(len(before), len(self._lines))
-        changed = [row for row in range(rows) if before[row : row + 1] != self._lines[row : row + 1]]
+        before, self._painted = self._painted, self.paint(width, height)[:height]
+        rows = max(len(before), len(self._painted))
+        changed = [row for row in range(rows) if before[row : row + 1] != self._painted[row : row + 1]]
+        del self._lines[len(self._painted) :]
         for row in changed:
             self._strips.pop(row, None)
+            self._lines[row : row + 1] = [fit(safe(line), width) for line in self._painted[row : row + 1]]
         if changed:
             self.refresh(*(Region(0, row, width, 1) for row in changed))
 
     def on_resize(self, _: events.Resize) -> None:
         """Draw everything for the new size."""
-        self._lines = []
+        self._painted, self._lines = [], []
         self._strips.clear()
         self.redraw()
         self.refresh()
@@ -70,6 +81,7 @@ class Drawn(Widget):
         """Drop cached styles, and repaint if a used tone changed."""
         super().notify_style_update()
         self._tones.clear()
+        self._filtered_styles.clear()
         self._strips.clear()
         before = self._component_styles.copy()
         self._component_styles.clear()
@@ -83,26 +95,46 @@ class Drawn(Widget):
         filters = self.get_line_filters()
         if filters != self._filters:
             self._filters = filters
+            self._filtered_styles.clear()
             self._strips.clear()
-        strips = [self._strips.get(y) or self._cache_strip(y) for y in crop.line_range]
-        if crop.column_span == (0, self.size.width):
+        width = self.outer_size.width
+        strips = [self._strips.get(y) or self._cache_strip(y, width) for y in crop.line_range]
+        if crop.column_span == (0, width):
             return strips
         return [strip.crop(*crop.column_span) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
-        """The strip of a line."""
-        line = self._lines[y] if y < len(self._lines) else []
-        segments = [
-            Segment(span.text, painted(span.colours) if span.colours else self._style(span.tone)) for span in line
-        ]
-        return Strip(segments, width_of(line)).adjust_cell_length(self.size.width, self._style("plain"))
+        """The strip of a line, to which Textual applies the filters."""
+        return self._strip_of(y, self.size.width, self._style_of)
 
-    def _cache_strip(self, y: int) -> Strip:
-        strip = self.render_line(y)
-        for line_filter in self._filters:
-            strip = strip.apply_filter(line_filter, self.background_colors[1])
-        self._strips[y] = strip
+    def _cache_strip(self, y: int, width: int) -> Strip:
+        strip = self._strips[y] = self._strip_of(y, width, self._filtered_style)
         return strip
+
+    def _strip_of(self, y: int, width: int, style_of: Callable[[Span], Style]) -> Strip:
+        line = self._lines[y] if y < len(self._lines) else []
+        segments = [Segment(span.text, style_of(span)) for span in line]
+        width_drawn = width_of(line)
+        if width_drawn < width:
+            segments.append(Segment(" " * (width - width_drawn), style_of(_BLANK)))
+        # A widget that became narrower is drawn anew after this.
+        return Strip(segments, max(width, width_drawn)).crop(0, width)
+
+    def _style_of(self, span: Span) -> Style:
+        return painted(span.colours) if span.colours else self._style(span.tone)
+
+    def _filtered_style(self, span: Span) -> Style:
+        """The style of a span with the filters applied: they change styles only, and there are few of them."""
+        look = span.colours or span.tone
+        style = self._filtered_styles.get(look)
+        if style is None:
+            if len(self._filtered_styles) >= _STYLES_MAX:
+                self._filtered_styles.clear()
+            segments = [Segment(" ", self._style_of(span))]
+            for line_filter in self._filters:
+                segments = line_filter.apply(segments, self.background_colors[1])
+            style = self._filtered_styles[look] = segments[0].style or Style.null()
+        return style
 
     def _style(self, tone: Tone) -> Style:
         style = self._tones.get(tone)

@@ -137,9 +137,12 @@ class Panel(Drawn, Generic[PartT]):
         left, right = Span("\u2502", self._frame_tone("left")), Span("\u2502", self._frame_tone("right"))
         lines = [self._upper_frame(drawing.note, width)]
         for row in range(height - FRAME):
-            line = fit(body[row], inner) if row < len(body) else []
-            gap = " " * (inner - width_of(line))
-            lines.append([left, *line, Span(gap), right])
+            line = body[row] if row < len(body) else []
+            gap = inner - width_of(line)
+            if gap < 0:
+                line = fit(line, inner)
+                gap = inner - width_of(line)
+            lines.append([left, *line, Span(" " * gap), right])
         return [*lines, self._lower_frame(top, shown, len(drawing.rows), width)]
 
     def as_text(self) -> str:

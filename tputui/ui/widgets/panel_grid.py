@@ -34,6 +34,9 @@ class Box(NamedTuple):
 class Panels(Widget, Generic[PanelT]):
     """Contains every panel of a screen. Subclasses define `boxes`, and call `place` when it changes."""
 
+    # Textual renders every visible widget for every frame; what the panels leave free is blank.
+    BLANK = True
+
     def __init__(self, panels: Mapping[str, PanelT], selected: str, *, id: str | None = None) -> None:
         """`panels` by name, in the order of their keys."""
         super().__init__(id=id)
