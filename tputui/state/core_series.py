@@ -17,7 +17,6 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, NamedTuple, Self
 
@@ -291,8 +290,8 @@ def rows(
 
 def _is_table(rows: Sequence[tuple[int, Sequence[float]]], num_cores: int) -> bool:
     """Whether the steps ascend and every row has a value for each core."""
-    ascend = all(first < second for (first, _), (second, _) in pairwise(rows))
-    return ascend and all(len(values) == num_cores for _, values in rows)
+    steps = [step for step, _ in rows]
+    return steps == sorted(set(steps)) and {len(values) for _, values in rows} <= {num_cores}
 
 
 def _gathered(columns: list[CoreSeries], edges: list[int]) -> dict[int, CoreSeries]:

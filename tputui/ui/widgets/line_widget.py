@@ -115,10 +115,12 @@ class Drawn(Widget):
         line = self._lines[y] if y < len(self._lines) else []
         segments = [Segment(span.text, style_of(span)) for span in line]
         width_drawn = width_of(line)
+        if width_drawn > width:
+            # The widget became narrower, and is drawn anew after this.
+            return Strip(segments, width_drawn).crop(0, width)
         if width_drawn < width:
             segments.append(Segment(" " * (width - width_drawn), style_of(_BLANK)))
-        # A widget that became narrower is drawn anew after this.
-        return Strip(segments, max(width, width_drawn)).crop(0, width)
+        return Strip(segments, width)
 
     def _style_of(self, span: Span) -> Style:
         return painted(span.colours) if span.colours else self._style(span.tone)
