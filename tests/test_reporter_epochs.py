@@ -43,7 +43,7 @@ def test_the_best_epoch_is_chosen_by_a_validation_metric(
     run_dir = the_run(tmp_path)
     events = read_events(run_dir / "worker-0.jsonl")
     assert [epoch.best for epoch in of_type(events, ev.EpochEnded)] == stars
-    assert of_type(events, ev.TrainingEnded)[0].reason == f"done at step 5; {said}"
+    assert of_type(events, ev.TrainingEnded)[0].reason == f"5 steps trained; {said}"
     page = subprocess.run(
         [sys.executable, "-m", "tputui", "show", str(run_dir)], capture_output=True, text=True, check=True
     ).stdout

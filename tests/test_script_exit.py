@@ -35,13 +35,13 @@ ENDS = {
         ("SystemExit", 6),
     ),
     "builtin": End("with open(os.devnull):\n    exit(4)", 4, "failed", "exit code 4", ("SystemExit", 6)),
-    "without a code": End("sys.exit()", 0, "done", "done at step 1"),
-    "caught": End("try:\n    sys.exit(3)\nexcept SystemExit:\n    run.step(loss=2.0)", 0, "done", "done at step 2"),
+    "without a code": End("sys.exit()", 0, "done", "1 step trained"),
+    "caught": End("try:\n    sys.exit(3)\nexcept SystemExit:\n    run.step(loss=2.0)", 0, "done", "2 steps trained"),
     "in a thread": End(
         "thread = threading.Thread(target=sys.exit, args=[3])\nthread.start()\nthread.join()",
         0,
         "done",
-        "done at step 1",
+        "1 step trained",
     ),
     "after an error": End(
         "try:\n    1 / 0\nexcept ArithmeticError:\n    sys.exit(1)",
@@ -57,7 +57,7 @@ ENDS = {
         "ended by KeyboardInterrupt at step 1",
     ),
     "with block": End("with run:\n    raise SystemExit(5)", 5, "failed", "exit code 5", ("SystemExit", 6)),
-    "with block, zero": End("with run:\n    sys.exit(0)", 0, "done", "done at step 1"),
+    "with block, zero": End("with run:\n    sys.exit(0)", 0, "done", "1 step trained"),
     "raised": End("raise SystemExit(3)", 3, "done", "ended by SystemExit with an exit code that is not known"),
     "a handler of atexit reports": End(
         "import atexit\natexit.register(run.step, 2.0)\nsys.exit(3)", 3, "failed", "exit code 3", ("SystemExit", 7)

@@ -256,7 +256,9 @@ class Run:
             self.report()
             stopped = self._process.requests.finish(self._pace.step)
             outcome = outcome or ("stopped" if stopped else "done")
-            self._process.end(outcome, (reason or f"{outcome} at step {self._pace.step}") + self._recorder.best.suffix)
+            trained = f"{self._pace.num_steps:,} step{'s' * (self._pace.num_steps != 1)} trained"
+            usual = trained if outcome == "done" else f"{outcome} at step {self._pace.step}"
+            self._process.end(outcome, (reason or usual) + self._recorder.best.suffix)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end the script
             self.warn_of(error, "run.close")
         finally:
