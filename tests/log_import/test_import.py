@@ -7,14 +7,17 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.supervise.harness import wait_for
 from tputui.cli.main import main
 from tputui.log_import import place
 from tputui.log_import.opening import OpenedLog
@@ -326,3 +329,22 @@ def test_logs_of_the_folders_of_the_user_are_listed_with_what_was_read(
             assert main([command, str(path)]) == 2
             assert f"{path}: this is a log of another program" in capsys.readouterr().err
         assert log.exists()
+
+
+@pytest.mark.parametrize("num_rows", [100, 400_000])
+def test_ctrl_c_leaves_a_followed_log_and_no_process_behind(tmp_path: Path, cache: Path, num_rows: int) -> None:
+    log = tmp_path / "long.csv"
+    log.write_text("step,loss\n" + "".join(f"{step},0.5\n" for step in range(1, num_rows + 1)))
+    words = [sys.executable, "-P", "-m", "tputui", "attach", "--follow", "--no-ui", str(log)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
+        run_dir = place.run_dir_of(log, os.environ)
+        # The journal of a long log is still being written.
+        wait_for(lambda: place.read_state(run_dir), "the first values")
+        (importer,) = psutil.Process(viewer.pid).children()
+        viewer.send_signal(signal.SIGINT)
+        _, err = viewer.communicate(timeout=WITHIN_S)
+    assert viewer.returncode == 0
+    assert err.splitlines()[-1] == "tputui: left; the log can be opened again"
+    assert not importer.is_running()
+    # The importer was not killed: it has written its end.
+    assert session.load(run_dir).condition in ("done", "stopped")

@@ -33,7 +33,7 @@ EARLIER_LINES = 20
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser, optional=True, help=f"{RUN_OR_LOG} (default the newest running run)")
-    parser.add_option("--follow", action="store_true", help="follow a log of another program until Ctrl-C")
+    parser.add_option("--follow", action="store_true", help="follow a log of another program until you leave it")
     parser.add_option("--read-only", action="store_true", help="do not allow requests to the run from the screen")
     open_run.add_view_options(parser)
     parser.add_option(
@@ -52,11 +52,14 @@ def run(args: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.USAGE, "--follow needs the path of a log")
     if name is None:
         name = str(_newest_running(existing_parent(args)))
-    found = RunOrLog(name, parent_of(args), follow=args.follow)
+    found: RunOrLog | None = None
     try:
+        found = RunOrLog(name, parent_of(args), follow=args.follow)
         snapshot = open_run.watch(found.run_dir, args, read_only=args.read_only or found.is_log, earlier=args.lines)
     except KeyboardInterrupt:
-        narrate("left; the log can be opened again" if found.is_log else "left; the run is still running")
+        narrate(
+            "left; the log can be opened again" if found is None or found.is_log else "left; the run is still running"
+        )
         return ExitCode.DONE
     return open_run.exit_code_of(snapshot)
 

@@ -41,8 +41,8 @@ READ_TO_ITS_END = "log read to its end"
 INTERRUPTED = "reading was interrupted; opening the log again continues"
 FIRST_BATCH_VALUES = 5_000
 """Values of the first batch, so that the first curve appears soon ..."""
-BATCH_VALUES = 100_000
-"""... and of every other one."""
+BATCH_VALUES = 50_000
+"""... and of every other one. After each the reader ends if its viewer has left."""
 STATE_INTERVAL_S = 1.0
 """Seconds between two stored states."""
 _DAY_S = 86_400.0
