@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import recorded
@@ -236,3 +237,17 @@ def test_running_run_is_not_repaired(bench: Bench, capsys: Capture) -> None:
     wait_for((watched.run_dir / "ready").exists, "the worker")
     assert main(["repair", str(watched.run_dir)]) == 2
     assert "still running" in capsys.readouterr().err
+
+
+def test_journals_of_another_process_or_run_are_left_out_and_named(recorded_run: Path, capsys: Capture) -> None:
+    worker = (recorded_run / "worker-0.jsonl").read_bytes()
+    (recorded_run / "worker-1.jsonl").write_bytes(worker)
+    head = msgspec.structs.replace(recorded.opened(recorded.T0, "rank", 1), run="digits-2")
+    recorded.write_journal(recorded_run / "rank-1.jsonl", [head])
+    assert main(["repair", str(recorded_run)]) == 0
+    out = capsys.readouterr().out
+    assert "left out: worker-1.jsonl: it is the journal of worker-0, not of worker-1" in out
+    assert "left out: rank-1.jsonl: it is a journal of the run digits-2" in out
+    copy = recorded_run.with_name("digits-1-repaired")
+    assert sorted(path.name for path in copy.glob("*-*.jsonl")) == ["supervisor-0.jsonl", "worker-0.jsonl"]
+    assert printed(copy, capsys)["regions"] == []

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
 
-from tputui.logs.growing import DamageNotes, LineReader
+from tputui.logs.growing import LineLog
 from tputui.logs.rows import TAG_CHARS_MAX, Context, context_of, decimal, epoch_number, step_number, unix_time_s
 from tputui.logs.values import LoggedValue
 
@@ -47,34 +46,17 @@ def _continues(old: list[bytes], new: list[bytes]) -> bool:
     return all(row_after.get(name, "") == cell for name, cell in row_before.items())
 
 
-class CsvReader:
+class CsvReader(LineLog):
     """Reads a CSV file. Empty cells, as in Lightning's `metrics.csv`, and text are left out."""
 
     form = "CSV file"
 
     def __init__(self, path: Path) -> None:
-        self._notes = DamageNotes()
-        self._path = path
-        self._lines = LineReader(path, self._notes, _continues)
+        super().__init__(path, _continues)
         self._columns: list[tuple[int, str]] = []
         self._names: list[str] = []
         self._delimiter = ","
         self._places: tuple[int | None, int | None, int | None] = (None, None, None)
-
-    @property
-    def damage(self) -> list[str]:
-        """Rows that are not rows of this table."""
-        return self._notes.sentences
-
-    @property
-    def incomplete(self) -> str:
-        """A sentence if the last row has no end."""
-        return self._lines.incomplete
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Empty: CSV has none."""
-        return {}
 
     def read(self) -> list[LoggedValue]:
         """Values of the next complete rows. Raises `OSError`."""
@@ -117,9 +99,6 @@ class CsvReader:
         for place, tag in self._columns:
             if (cell := cells[place]) and (value := decimal(cell)) is not None:
                 found.append(LoggedValue(tag, step, t, value, epoch))
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
 
 
 def _places(names: list[str], context: Context) -> tuple[int | None, int | None, int | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tputui.telemetry.safe_open import open_plain
 
@@ -177,3 +178,31 @@ class LineReader:
         known = min(self._num_known - before, len(lines))
         kept = 1 if before == 0 else 0
         return lines[:kept] + [b""] * (known - kept) + lines[known:]
+
+
+class LineLog:
+    """Base of the readers of text logs, which consist of lines and have no configuration."""
+
+    def __init__(self, path: Path, continues: Callable[[list[bytes], list[bytes]], bool]) -> None:
+        """`continues` as in `LineReader`."""
+        self._path = path
+        self._notes = DamageNotes()
+        self._lines = LineReader(path, self._notes, continues)
+
+    @property
+    def damage(self) -> list[str]:
+        """Lines that could not be read."""
+        return self._notes.sentences
+
+    @property
+    def incomplete(self) -> str:
+        """A sentence if the last line has no end."""
+        return self._lines.incomplete
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Empty: every line is metrics."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to close: the file is closed between reads."""

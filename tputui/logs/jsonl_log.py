@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.growing import DamageNotes, LineReader
+from tputui.logs.growing import LineLog
 from tputui.logs.rows import TAG_CHARS_MAX, number, step_number, unix_time_s, values_of
 from tputui.logs.values import LoggedValue
 
@@ -27,30 +27,13 @@ def _continues(old: list[bytes], new: list[bytes]) -> bool:
     return old == new
 
 
-class JsonlReader:
+class JsonlReader(LineLog):
     """Reads a file of JSON lines."""
 
     form = "JSON lines file"
 
     def __init__(self, path: Path) -> None:
-        self._notes = DamageNotes()
-        self._path = path
-        self._lines = LineReader(path, self._notes, _continues)
-
-    @property
-    def damage(self) -> list[str]:
-        """Lines that are not JSON objects."""
-        return self._notes.sentences
-
-    @property
-    def incomplete(self) -> str:
-        """A sentence if the last line has no end."""
-        return self._lines.incomplete
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Empty: the lines are metrics."""
-        return {}
+        super().__init__(path, _continues)
 
     def read(self) -> list[LoggedValue]:
         """Values of the next complete lines. Raises `OSError`."""
@@ -69,9 +52,6 @@ class JsonlReader:
             else:
                 found += _values_of(row)
         return found
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
 
 
 def _values_of(row: Mapping[str, Any]) -> list[LoggedValue]:

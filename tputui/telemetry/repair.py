@@ -55,6 +55,21 @@ class ManifestEvents:
         elif isinstance(event, ev.JournalOpened) and self.opened is None:
             self.opened = event
 
+    def add(self, later: ManifestEvents) -> None:
+        """Adds the events of another journal."""
+        self.started, self.opened = self.started or later.started, self.opened or later.opened
+
+
+def _why_foreign(path: Path, opened: ev.JournalOpened | None, manifest: Manifest | None) -> str | None:
+    """Why a journal is not that of its file name, or of another run; None if it is in its place."""
+    if opened is None:
+        return None
+    if opened.writer != (named := path.name.partition(".")[0]):
+        return f"it is the journal of {opened.writer}, not of {named}"
+    if manifest is not None and opened.run not in ("", manifest.run):
+        return f"it is a journal of the run {opened.run}"
+    return None
+
 
 def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     """Writes a repaired copy of a run to `target`, completely or not at all, together with `report`.
@@ -82,8 +97,15 @@ def _fill(run_dir: Path, into: Path) -> RepairedRun:
         (into / name).mkdir(mode=0o700)
     manifest_events, num_events, num_journals, left_out = ManifestEvents(), 0, 0, list[str]()
     journals = {path.name: path for _, path in rundir.journal_paths(run_dir)}
+    manifest = rundir.manifest_if_readable(run_dir)
     for name, path in journals.items():
-        copied, why = _copy_journal(path, into / name, manifest_events)
+        copied, why = _copy_journal(path, into / name, events := ManifestEvents())
+        if copied and (foreign := _why_foreign(path, events.opened, manifest)) is not None:
+            # In the copy it would be damage again.
+            (into / name).unlink()
+            left_out.append(f"{name}: {foreign}")
+            continue
+        manifest_events.add(events)
         num_events += copied
         num_journals += copied > 0
         if why:
