@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from engine.data.sampler import BatchShare
+from engine.data.stage_times import COLLATE, READ, StageTimes
 from engine.errors import BadExample, TooManyBad
 from engine.task import Dataset
 from tputui.telemetry.events import Split
@@ -39,11 +40,13 @@ class WrongBatch(TypeError):
 class Reader:
     """Reads batches of one dataset, for one caller at a time. Must be closed."""
 
-    def __init__(self, dataset: Dataset, workers: int = 0) -> None:
-        """`workers` is `data.workers`: the number of threads, or 0 for `default_workers(dataset)`."""
+    def __init__(self, dataset: Dataset, workers: int = 0, times: StageTimes | None = None) -> None:
+        """`workers` is `data.workers`: the number of threads, or 0 for `default_workers(dataset)`. `times` measures
+        them."""
         self.workers = workers or default_workers(dataset)
         """Number of threads."""
         self._dataset = dataset
+        self._times = times or StageTimes()
         self._pool: ThreadPoolExecutor | None = None
 
     def read(self, indices: Indices) -> dict[str, torch.Tensor]:
@@ -59,7 +62,8 @@ class Reader:
         futures = [self._pool.submit(self._fetch, part) for part in parts]
         # Wait for every part, so that no part of a failed batch is still being read beside the next batch.
         wait(futures)
-        return _joined(futures)
+        with self._times.measure(COLLATE):
+            return _joined(futures)
 
     def close(self, *, wait: bool = True) -> None:
         """Ends the threads. Without `wait`, a thread that hangs in the dataset is abandoned."""
@@ -68,7 +72,8 @@ class Reader:
             self._pool = None
 
     def _fetch(self, indices: Indices) -> dict[str, torch.Tensor]:
-        return check_batch(self._dataset.fetch(indices), len(indices))
+        with self._times.measure(READ):
+            return check_batch(self._dataset.fetch(indices), len(indices))
 
 
 def default_workers(dataset: Dataset) -> int:

@@ -16,8 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.batch_reader import BadExampleBudget, BadExamples, OnBadExample, Reader, WrongBatch, remedy
+from engine.data.batch_reader import (
+    BadExampleBudget,
+    BadExamples,
+    OnBadExample,
+    Reader,
+    WrongBatch,
+    default_workers,
+    remedy,
+)
 from engine.data.sampler import BatchShare, Indices, cut, train_shares, valid_shares
+from engine.data.stage_times import COPY, StageTimes
 from engine.errors import BadExample, text_of
 from engine.task import Dataset, Plan, Splits
 
@@ -60,11 +69,13 @@ class Feed:
         depth: int,
         bad_examples: BadExamples,
         workers: int = 0,
+        times: StageTimes | None = None,
     ) -> None:
         """`put` moves host tensors to the device; `bad_examples` are replaced; `workers` threads read, see
-        `engine.data.batch_reader`."""
+        `engine.data.batch_reader`, and `times` measures them."""
         self._dataset = dataset
-        self._reader = Reader(dataset, workers)
+        self._times = times or StageTimes()
+        self._reader = Reader(dataset, workers, self._times)
         self._shares = shares
         self._put = put
         self._bad_examples = bad_examples
@@ -131,9 +142,12 @@ class Feed:
             except BadExample as bad:
                 self._bad_examples.add(bad)
                 share = self._bad_examples.around(share)
+        self._times.batches += 1
         if share.real is None:
-            return Batch(self._put(tensors), None, share.counts, None)
-        on_device = self._put({**tensors, MASK: torch.from_numpy(share.real)})
+            with self._times.measure(COPY):
+                return Batch(self._put(tensors), None, share.counts, None)
+        with self._times.measure(COPY):
+            on_device = self._put({**tensors, MASK: torch.from_numpy(share.real)})
         return Batch(on_device, on_device.pop(MASK), share.counts, share.real > 0)
 
     def _fetch(self, indices: Indices) -> dict[str, torch.Tensor]:
@@ -191,6 +205,10 @@ class BatchFeeds:
         self._put = put
         self.remedy = remedy(splits.train, plan.config.data.workers)
         """How the training data is read, and what would make it faster."""
+        self.times = StageTimes()
+        """Where the loader of training batches spends its time."""
+        self.workers = plan.config.data.workers or default_workers(splits.train)
+        """Threads that read them."""
         self._train_bad = BadExamples("train", len(splits.train), budget)
         self._valid_bad = BadExamples("valid", len(splits.valid), budget)
 
@@ -207,7 +225,7 @@ class BatchFeeds:
             end=self._end,
         )
         depth, workers = config.data.prefetch_batches, config.data.workers
-        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_bad, workers)
+        return Feed(self._splits.train, cut(shares, self._own), self._put, depth, self._train_bad, workers, self.times)
 
     def validation(self) -> Feed:
         """Batches with every validation example once."""

@@ -22,6 +22,7 @@ from engine.data.image_decoder import Shape, Unreadable
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
+from engine.data.stage_times import DECODE, READ, stage
 from engine.errors import BadExample
 from engine.task import Splits
 
@@ -138,7 +139,10 @@ class ImageCache:
     def _decoded(self, name: str, row: int, how: Callable[[bytes], torch.Tensor]) -> torch.Tensor:
         """A file of the row, decoded by `how`. Raises `BadExample`."""
         try:
-            return how(self._read(name, row))
+            with stage(READ):
+                data = self._read(name, row)
+            with stage(DECODE):
+                return how(data)
         except Unreadable as error:
             raise self._bad(row, name, str(error)) from error
         except OSError as error:

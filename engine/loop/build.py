@@ -101,6 +101,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
         feeds = BatchFeeds(plan, splits, cores.own, cores.put, events.example_skipped)
     except TooManyBad as error:
         raise Refused([Problem("data", str(error))]) from error
+    events.stage_times, events.loader_threads = feeds.times, feeds.workers
     explain = partial(advice.out_of_memory_page, forecast=predicted)
     built = Trainer(plan, feeds, train_step, events, context.requests, store, artifacts, explain)
     for note in (*splits.notes, *_notes(plan), *unrolled_modules(train_step.model), *new_head(train_step.model)):

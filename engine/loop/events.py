@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from engine.checkpoint.checkpoint_store import Saved
 from engine.checkpoint.resume import Position
+from engine.data.stage_times import StageTimes
 from engine.errors import BadExample
 from engine.loop.step_buffer import Float32s
 from engine.parallel.base import Strategy
@@ -62,6 +63,9 @@ class EventEmitter:
         )
         self.progress = progress
         self.telemetry = telemetry
+        self.stage_times: StageTimes | None = None
+        """Times of the loader, if it is ours."""
+        self.loader_threads = 0
         self.served: set[str] = set()
         """Ids of the requests that were answered."""
         self._plan = plan
@@ -185,6 +189,16 @@ class EventEmitter:
         self.programs.warn_of_steps()
         self._report_programs()
         self._report_memory()
+        if self.stage_times is not None and (stages_s := self.stage_times.totals()):
+            self.emit(
+                ev.InputStagesMeasured(
+                    t=time.time(),
+                    stages_s=stages_s,
+                    batches=self.stage_times.batches,
+                    threads=self.loader_threads,
+                    waited_s=self.stage_times.waited_s,
+                )
+            )
 
     def pictures_written(self, at: Position, pictures: list[ev.PictureKept]) -> None:
         """Pictures of the epoch are on disk."""

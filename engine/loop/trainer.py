@@ -150,6 +150,7 @@ class Trainer:
                     self._wait_for(feed)
                     batch = next(batches)
                 waited_s = time.perf_counter() - began
+                self._feeds.times.waited_s += waited_s
                 self._coordinator.begin_step()
                 with sections.section("trace"):
                     outcomes = self._train_step.step(batch.tensors, self.position, self._reduce_gradients)

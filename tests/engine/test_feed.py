@@ -13,6 +13,7 @@ import torch
 from engine.data.batch_reader import BadExampleBudget, BadExamples
 from engine.data.feed import DatasetError, Feed
 from engine.data.sampler import train_shares, valid_shares
+from engine.data.stage_times import StageTimes, stage
 from engine.errors import BadExample, TooManyBad
 from tputui.telemetry.events import Split
 
@@ -145,3 +146,28 @@ def test_waiting_with_timeout_loses_no_batch() -> None:
         squares = torch.cat([batch.tensors["square"] for batch in feed])
     assert sorted(squares.tolist()) == [index**2 for index in range(64)]
     assert feed.wait(0)
+
+
+class Timed(Squares):
+    """Squares that take a second to read and three to decode, by a clock of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+        self.now += 1.0
+        with stage("decode"):
+            self.now += 3.0
+        return super().fetch(indices)
+
+
+def test_stages_of_the_loader_are_measured_without_the_stages_inside() -> None:
+    dataset = Timed()
+    times = StageTimes(lambda: dataset.now)
+    with Feed(dataset, valid_shares(10, 2, 3), stay, 2, skips("valid"), workers=1, times=times) as feed:
+        assert len(list(feed)) == times.batches == 2
+    assert times.totals() == {"read": 2.0, "decode": 6.0, "copy": 0.0}
+    with stage("decode"):
+        dataset.now += 5.0
+    assert times.totals()["decode"] == 6.0, "outside of a loader nothing is measured"
