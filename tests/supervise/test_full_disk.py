@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.supervise.harness import events_in
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
+from tputui.telemetry.disk_space import free_bytes
 
 SCRIPT = """
 import os, sys, time
@@ -26,10 +28,10 @@ def fill_up():
         pass
 
 time.sleep(0.6)
-for step in range(1, 61):
-    if step <= 40:
+for step in range(1, 46):
+    if step <= 30:
         fill_up()
-    elif step == 41:
+    elif step == 31:
         os.ftruncate(fill, 0)
     print(f"step {step} loss {1 / step:.4f}", "." * 1000, flush=True)
     time.sleep(0.05)
@@ -64,7 +66,24 @@ def test_a_full_disk_is_named_and_the_command_goes_on_with_its_run_undamaged(sma
     low, after = [event.text for event in events_in(run_dir, "supervisor-0", ev.WarningRaised)]
     assert f"the disk of {run_dir} has only" in low
     assert f"No space left on device); the disk of {run_dir} has" in after
-    assert (run_dir / "worker-0.log").read_text().count("\n") == 60
+    assert (run_dir / "worker-0.log").read_text().count("\n") == 45
     steps = [event for event in events_in(run_dir, "logs-0", ev.StepsRecorded)]
-    assert sum(event.n for event in steps) == 60
+    assert sum(event.n for event in steps) == 45
     assert "no damage" in tputui("check", run_dir).out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_sigterm_while_the_disk_is_full_stops_the_run(small_disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("range(1, 46)", "range(1, 2000)").replace("<= 30", "<= 2000"))
+    words = ("run", "--detach", "--name", "full", "--", sys.executable, "train.py", small_disk / "fill")
+    assert tputui("--runs-dir", small_disk, *words, cwd=tmp_path).code == 0
+    run_dir = small_disk / "full"
+    wait_for(lambda: free_bytes(small_disk) == 0, "the disk is full")
+    supervisor = events_in(run_dir, "supervisor-0", ev.JournalOpened)[0].pid
+
+    os.kill(supervisor, signal.SIGTERM)
+    # The space that was reserved for the output takes the last events.
+    (ended,) = wait_for(lambda: events_in(run_dir, "supervisor-0", ev.RunEnded), "the end event")
+    wait_for(lambda: not is_running(supervisor), "the end of the supervisor")
+
+    assert (ended.outcome, ended.exit_code) == ("stopped", 4)

@@ -150,6 +150,9 @@ class Session:
         now, liveness = self._liveness_now() if follows else self._liveness_at_moment(reader)
         manifest = self._read_manifest()
         final = liveness.condition in ENDED if follows else self._is_through()
+        full = self._full_disk(liveness) if follows else None
+        if full is not None and liveness.condition in ("stalled", "lost"):
+            liveness = liveness._replace(reason=full)
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
         context = ViewerContext(
             now=now,
@@ -160,7 +163,7 @@ class Session:
             details=viewer_parts.details(manifest) if manifest else RunDetails(),
             requests=[viewer_parts.request_view(r) for r in self._requests() if follows or r.t <= now],
             damage=[viewer_parts.region(damage) for damage in self._damage(reader, final)],
-            troubles=[text for text in (gone, reader.trouble, self._full_disk(liveness) if follows else None) if text],
+            troubles=[text for text in (gone, reader.trouble, full) if text],
         )
         if not follows:
             return build_snapshot(reader.state, context, liveness)

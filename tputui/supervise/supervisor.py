@@ -100,6 +100,8 @@ class Supervisor:
         self._killed = False
         self._terminated = False
         """Whether SIGTERM came."""
+        self._is_stop_unwritten = False
+        """Whether a request to stop was acted on that the disk refused."""
         self._exited: ev.WorkerExited | None = None
         self._devices: DeviceSampler | None = None
         self._disk = DiskWatch(self._run_dir, self._warn)
@@ -280,6 +282,7 @@ class Supervisor:
             requests.submit(self._run_dir, kind, by=by, now=time.time())
         except OSError as error:
             _log_line(f"request {kind} could not be written ({error}); sending SIGTERM to the worker instead")
+            self._is_stop_unwritten = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker_pid, signal.SIGTERM)
             self._escalation.on_request(kind, time.monotonic())
@@ -330,7 +333,8 @@ class Supervisor:
     def _is_stop_asked(self) -> bool:
         """Whether a stop was requested; for a user's command, one that was not refused."""
         refused = self._worker_state.refused | self._script.refused if self._script is not None else set()
-        return any(request.kind not in HARMLESS and request.id not in refused for request in self._requests)
+        asked = any(request.kind not in HARMLESS and request.id not in refused for request in self._requests)
+        return asked or self._is_stop_unwritten
 
     def _close_requests(self, ending: RunEnding) -> None:
         """Writes a receipt for every request that has none."""
