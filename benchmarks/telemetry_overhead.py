@@ -38,18 +38,18 @@ class Side:
         self.run_dir = rundir.create(folder, recorded.manifest(name))
         self.reporter = Reporter(self.run_dir, "worker")
         context = build.RunContext(self.run_dir, self.reporter, Progress(), RequestQueue(), telemetry=telemetry)
-        self._trainer = build.trainer(planned, cores, context)
-        self._trainer.begin()
+        self.trainer = build.trainer(planned, cores, context)
+        self.trainer.begin()
         self._kept_s = 0.0
         self.spent_s: list[tuple[float, float]] = []
-        append = self._trainer.reporter.append
+        append = self.trainer.reporter.append
 
         def timed(*step: Any) -> None:
             began = time.perf_counter()
             append(*step)
             self._kept_s += time.perf_counter() - began
 
-        self._trainer.reporter.append = timed  # type: ignore[method-assign, assignment]  # adds to a trace
+        self.trainer.reporter.append = timed  # type: ignore[method-assign, assignment]  # adds to a trace
         self.step_s: list[float] = []
         self.epoch_s: list[float] = []
         self.cpu_s: list[float] = []
@@ -62,11 +62,11 @@ class Side:
         backend.wait()
         before = backend.counters()
         began, cpu_began = time.perf_counter(), time.process_time()
-        self._trainer.train_epoch()
+        self.trainer.train_epoch()
         backend.wait()
         took = time.perf_counter() - began
         self.cpu_s.append(time.process_time() - cpu_began)
-        self.spent_s.append((self._trainer.events.sections.totals()["report"], self._kept_s))
+        self.spent_s.append((self.trainer.events.sections.totals()["report"], self._kept_s))
         self._kept_s = 0.0
         after = backend.counters()
         self.epoch_s.append(took)

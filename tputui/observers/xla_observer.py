@@ -140,8 +140,7 @@ class XlaObserver:
         """A sync of the engine begins, which runs the program `name`; `ends_step`: whether a step of training or
         evaluation ends with it."""
         try:
-            run = self._runs[name] = self._runs.get(name, 0) + 1
-            place = Place(name, name, UserLine(None, IN_ENGINE), run, warm_up)
+            place = Place(name, name, UserLine(None, IN_ENGINE), self._runs.get(name, 0) + 1, warm_up)
             place.ends_step = ends_step
             return self._before(place)
         except Exception as error:  # noqa: BLE001, RUF100 - as above
@@ -192,11 +191,9 @@ class XlaObserver:
         thread = self._threads
         frames = list(islice(user_frames(frame), CALLS_KEYED))
         # A step that only accumulates gradients differs from one that updates the weights.
-        kind, thread.optimizer_steps = min(thread.optimizer_steps, UNSYNCED_STEPS), 0
+        kind = min(thread.optimizer_steps, UNSYNCED_STEPS)
         key = (*((one.f_code.co_filename, one.f_lineno) for one in frames), kind, threading.get_ident())
         run = self._runs.get(key, 0) + 1
-        if run > 1 or len(self._runs) < PROGRAMS_MAX:
-            self._runs[key] = run
         program = frames[0].f_code.co_name if frames else ""
         place = Place(key, program, line_of(frames[0] if frames else None), run, run <= WARM_UP_RUNS)
         place.frames = frames
@@ -217,6 +214,8 @@ class XlaObserver:
             if graphs == self._graphs:
                 return
             self._graphs = graphs
+            if place.run > 1 or len(self._runs) < PROGRAMS_MAX:
+                self._runs[place.key] = place.run
             compiled, seconds = self._new_compiles()
             if compiled:
                 line, changed = self._explained(place)
