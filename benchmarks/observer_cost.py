@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.telemetry_overhead import COUNTED, SAMPLE, Side
 from engine import run_plan
@@ -24,6 +24,15 @@ from tputui import config
 from tputui.observers.xla_trouble import Reason
 
 SECTIONS = ("on", "off", "calls of torch observed", "graphs compared")
+
+
+class Epoch(NamedTuple):
+    """An epoch: figures per step, counts of the whole."""
+
+    step_s: float
+    inside_s: float
+    """Seconds inside the observer."""
+    counts: tuple[int, ...]
 
 
 class Observed:
@@ -35,7 +44,6 @@ class Observed:
         self._programs = programs
         self._observer = programs._observer
         assert self._observer is not None, "the observers are disabled in the environment"
-        self.inside_s: list[float] = []
         self._spent_s = 0.0
         for name in ("begin_program", "end"):
             setattr(self._observer, name, self._timed(getattr(self._observer, name)))
@@ -50,8 +58,8 @@ class Observed:
 
         return timed
 
-    def epoch(self, section: str, num_steps: int) -> tuple[float, tuple[int, ...], float]:
-        """Trains an epoch; returns seconds, counts of the runtime and seconds inside the observer, each per step."""
+    def epoch(self, section: str, num_steps: int) -> Epoch:
+        """Trains and measures an epoch."""
         observer = self._observer
         self._programs._observer = None if section == "off" else observer
         observer.discard_compiles()
@@ -63,7 +71,7 @@ class Observed:
         self._side.epoch(num_steps)
         if observer._threads.window is not None:
             observer._close_window(observer._threads.window)
-        return self._side.step_s[-1], self._side.counts[-1], self._spent_s / num_steps
+        return Epoch(self._side.step_s[-1], self._spent_s / num_steps, self._side.counts[-1])
 
 
 def measure(overrides: list[str], pairs: int, warm_up: int, armed: int) -> None:
@@ -76,7 +84,7 @@ def measure(overrides: list[str], pairs: int, warm_up: int, armed: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         side = Side(planned, cores, Path(name), telemetry=True)
         observed = Observed(side)
-        taken: dict[str, list[tuple[float, tuple[int, ...], float]]] = {section: [] for section in SECTIONS}
+        taken: dict[str, list[Epoch]] = {section: [] for section in SECTIONS}
         for _ in range(warm_up):
             observed.epoch("on", planned.steps_per_epoch)
         for number in range(pairs):
@@ -88,18 +96,19 @@ def measure(overrides: list[str], pairs: int, warm_up: int, armed: int) -> None:
     report(taken)
 
 
-def report(taken: dict[str, list[tuple[float, tuple[int, ...], float]]]) -> None:
+def report(taken: dict[str, list[Epoch]]) -> None:
     """Prints times and counts."""
     print(f"{len(taken['on'])} pairs of epochs; medians per step")
     print(f"  {'':26}{'ms':>9}{'in observer, ms':>17}" + "".join(f"{name:>23}" for name in COUNTED))
     for section, rows in taken.items():
-        step_ms, inside_ms = (1e3 * statistics.median(row[at] for row in rows) for at in (0, 2))
-        counts = [statistics.median(row[1][at] for row in rows) for at in range(len(COUNTED))]
+        step_ms = 1e3 * statistics.median(row.step_s for row in rows)
+        inside_ms = 1e3 * statistics.median(row.inside_s for row in rows)
+        counts = [statistics.median(row.counts[at] for row in rows) for at in range(len(COUNTED))]
         print(f"  {section:26}{step_ms:>9.3f}{inside_ms:>17.4f}" + "".join(f"{count:>23g}" for count in counts))
-    ratios = [on[0] / off[0] for on, off in zip(taken["on"], taken["off"], strict=True)]
+    ratios = [on.step_s / off.step_s for on, off in zip(taken["on"], taken["off"], strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     print(f"  wall time, on / off: median {middle:.4f}, quartiles {low:.4f} to {high:.4f}")
-    shares = [row[2] / row[0] for row in taken["on"]]
+    shares = [row.inside_s / row.step_s for row in taken["on"]]
     print(f"  time inside the observer: median {statistics.median(shares):.3%} of a step")
 
 

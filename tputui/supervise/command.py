@@ -14,6 +14,8 @@ from typing import IO, NamedTuple
 import msgspec
 
 BYTES_MAX = 16 << 20
+AUTOLOAD_VARIABLE = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+"""With any value but `1`, `import torch` does not call the entry points of other packages."""
 
 
 class UserCommand(NamedTuple):
@@ -46,6 +48,17 @@ def read_command(file: IO[bytes]) -> UserCommand:
 def environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command: `base`, then its `own` variables; its output is not buffered unless they say so."""
     return {"PYTHONUNBUFFERED": "1", **base, **own}
+
+
+def unobserved_reason(environ: Mapping[str, str]) -> str | None:
+    """Why torch does not load the observers in a command with this environment; None if it does."""
+    value = environ.get(AUTOLOAD_VARIABLE, "1")
+    if value == "1":
+        return None
+    return (
+        f"{AUTOLOAD_VARIABLE} is {value!r} in the environment of the command, so torch loads no extensions: "
+        "compilations, reads and fallbacks are observed only if the script calls tputui.start()"
+    )
 
 
 def _spelt(text: str) -> str:

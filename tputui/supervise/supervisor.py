@@ -24,7 +24,7 @@ from tputui.state.conditions import InvalidCondition
 from tputui.supervise import spawn
 from tputui.supervise.alert_targets import InvalidTarget
 from tputui.supervise.alerts import AlertRules, Alerts
-from tputui.supervise.command import UserCommand
+from tputui.supervise.command import UserCommand, unobserved_reason
 from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
@@ -140,6 +140,8 @@ class Supervisor:
         if self._command is None:
             return spawn.start_worker(self._argv, self._log_path)
         process = spawn.start_command(self._command, self._run_dir, self._log_path)
+        if (why := unobserved_reason(self._command.environ)) is not None:
+            self._reporter.emit(ev.WarningRaised(t=time.time(), text=why))
         table = self._manifest.config.get("script")
         try:
             self._script = Script(
