@@ -122,6 +122,6 @@ def _source(base: Path, table: Mapping[str, Any], where: str, problems: list[str
         problems.append(f"{where}.path: {text}: no such user")
         return None
     if not os.path.isdir(folder):
-        problem = "not a folder; name the folder that contains the log" if folder.exists() else "no such folder"
+        problem = "not a folder; name the folder that contains the log" if os.path.lexists(folder) else "no such folder"
         problems.append(f"{where}.path: {folder}: {problem}")
     return LogSource(folder, name or folder.name or str(folder))

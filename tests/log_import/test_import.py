@@ -348,3 +348,10 @@ def test_ctrl_c_leaves_a_followed_log_and_no_process_behind(tmp_path: Path, cach
     assert not importer.is_running()
     # The importer was not killed: it has written its end.
     assert session.load(run_dir).condition in ("done", "stopped")
+
+
+def test_path_that_is_not_utf8_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / os.fsdecode(b"\xff.csv")
+    write_csv(log, range(1, 3))
+    with pytest.raises(UnknownLog, match="cannot be imported: its path is not UTF-8"):
+        OpenedLog(log)

@@ -47,7 +47,7 @@ def main(words: list[str]) -> ExitCode:
             if _is_left(INTERVAL_S):
                 return ExitCode.DONE
         _read(log, run_dir, follows=follows, is_told=is_told)
-    except (UnknownLog, OSError) as error:
+    except (UnknownLog, OSError, UnicodeEncodeError) as error:
         _tell(error=_sentence(error, log))
         return ExitCode.USAGE
     return ExitCode.DONE
@@ -124,7 +124,7 @@ def _is_left(timeout_s: float = 0.0) -> bool:
 def _sentence(error: Exception, log: Path) -> str:
     if isinstance(error, OSError):
         return f"{log}: cannot be imported: {error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-    return str(error)
+    return f"{log}: cannot be imported: its path is not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error)
 
 
 if __name__ == "__main__":

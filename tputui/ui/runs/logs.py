@@ -117,6 +117,8 @@ class LogsReader(PollingThread):
             while not session.caught_up and not self.is_stopped:
                 session.poll(_SLICE_S)
             row = row_of(run_dir, session.snapshot(), complete=True)
+        except OSError:
+            return None  # it is being replaced
         finally:
             session.close()
         self._read[run_dir] = signature, row
