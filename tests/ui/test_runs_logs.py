@@ -139,6 +139,22 @@ def test_another_key_cancels_opening(place: Path) -> None:
     drive(home(place), script)
 
 
+def test_enter_on_another_log_opens_that_one_alone(place: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await go(pilot, place / "lab" / "one")
+        await pilot.press("enter")
+        table_of(pilot).choose(place / "runs" / "table.csv")
+        await pilot.press("enter")
+        await patiently(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        await patiently(pilot, lambda: "table.csv" in text(pilot.app.screen))
+        write_log(place / "runs" / "table.csv", 51, first=21)
+        await patiently(pilot, lambda: "step 5" in text(pilot.app.screen))
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+
+    drive(home(place), script)
+
+
 def test_runs_and_logs_are_compared(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         for path in (place / "runs" / "table.csv", place / "runs" / "digits-1", place / "lab" / "one"):

@@ -107,15 +107,21 @@ class RunOpener:
 
     def _closed(self, _: object) -> None:
         logs, self._shown = self._shown, []
+        self._end(logs)
+        self._on_closed()
+
+    def _end(self, logs: Sequence[OpenedLog]) -> None:
+        """Ends the processes that read logs, in a thread."""
         if logs:
             self._screen.run_worker(partial(_close, logs), thread=True, group="logs")
-        self._on_closed()
 
     def _read(self, rows: Sequence[RunRow], show: Callable[[_Opened], None]) -> None:
         """Reads the beginning of logs in a thread, then shows them."""
         paths = [row.path for row in rows]
         if self._reading is not None and self._reading.paths == paths:
             return
+        if self._reading is not None:
+            self._reading.cancelled.set()
         self._reading = reading = _Reading(paths, show)
         what = rows[0].name if len(rows) == 1 else f"{len(rows)} logs"
         self._notices.show(f"reading {what} ... (any key cancels)", _UNTIL_REPLACED_S)
@@ -146,11 +152,11 @@ class RunOpener:
         if reading is self._reading:
             self._reading = None
             self._notices.clear()
-        self._shown += opened.values()
         if is_wanted:
+            self._shown += opened.values()
             reading.show(opened)
         else:
-            self._closed(None)
+            self._end(list(opened.values()))
 
     def _failed(self, reading: _Reading, problem: str) -> None:
         if reading is self._reading:
