@@ -35,8 +35,8 @@ as they arrive: the request itself, seen (in which phase), then applied (after w
 refused (with the reason)."""
 
 STACKS_DESCRIPTION = """Prints the Python stacks of every training process of a run: your own code first, calls of
-tputui and of libraries folded. The run continues. This also works while XLA compiles or native code waits. The full
-stacks are saved in stacks/ in the run directory."""
+tputui and of libraries folded; and, where the TPU runtime reports it, what each core executes. The run continues. This
+also works while XLA compiles or native code waits. The full stacks are saved in stacks/ in the run directory."""
 
 RECEIPT_CODES = exit_codes(
     DONE="applied",

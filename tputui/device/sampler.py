@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ PAUSE_MAX_S = 30.0
 """Longest pause between two attempts at a port that does not answer; a runtime may start at any time."""
 _THREADS_MAX = 8
 _CLOSE_S = 5.0
+_PROBE_S = 1.0
 _CLOCKS_DIFFER_S = 2.0
 """Start times of processes are counted from the boot, whose time is known to the second."""
 
@@ -104,19 +106,25 @@ class DeviceSampler:
         if self._problem is not None:
             self._emit_nothing(self._problem)
         with ThreadPoolExecutor(min(len(self._ports), _THREADS_MAX) or 1, "tputui-device") as pool:
-            due = time.monotonic()
-            while True:
-                try:
-                    request = self._requests.get(timeout=max(0.0, due - time.monotonic()))
-                except queue.Empty:
-                    answered = self._problem is None and self._sample(pool)
-                    due = time.monotonic() + (self._interval_s if answered else min(SILENT_S, self._interval_s))
-                    continue
-                if request is None:
-                    break
-                self._events.put(self._core_states(request, pool))
-            for port in self._ports:
-                port.close()
+            try:
+                self._loop(pool)
+            except Exception as error:
+                self._emit_nothing(f"not read because of a bug in tputui: {type(error).__name__}: {error}")
+
+    def _loop(self, pool: ThreadPoolExecutor) -> None:
+        due = time.monotonic()
+        while True:
+            try:
+                request = self._requests.get(timeout=max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                answered = self._problem is None and self._sample(pool)
+                due = time.monotonic() + (self._interval_s if answered else min(SILENT_S, self._interval_s))
+                continue
+            if request is None:
+                break
+            self._events.put(self._core_states(request, pool))
+        for port in self._ports:
+            port.close()
 
     def _sample(self, pool: ThreadPoolExecutor) -> bool:
         """Reads all ports that are due; returns whether one answered."""
@@ -193,11 +201,22 @@ class _Port:
             self._service.close()
 
     def _connected(self) -> RuntimeService:
+        if self._service is None or not self._service.is_connected:
+            _check_listener(self.number, self._began)
         if self._service is None:
             self._service = RuntimeService(self.number, is_only=self._is_only, deadline_s=self._deadline_s)
-        if not self._service.is_connected and (pid := _older_listener(self.number, self._began)) is not None:
-            raise ServiceError(f"process {pid}, which is older than this run, answers")
         return self._service
+
+
+def _check_listener(port: int, began: float) -> None:
+    """Raises `ServiceError` if no process listens at a port, or one that is older than the run."""
+    try:
+        socket.create_connection(("localhost", port), _PROBE_S).close()
+    except OSError:
+        raise ServiceError("no TPU runtime answers") from None
+    pid = _older_listener(port, began)
+    if pid is not None:
+        raise ServiceError(f"process {pid}, which is older than this run, answers")
 
 
 def _older_listener(port: int, began: float) -> int | None:

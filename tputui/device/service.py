@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -28,11 +29,9 @@ _SERVICE = "/tpu.monitoring.runtime.RuntimeMetricService"
 
 
 def import_problem() -> str | None:
-    """Why the service cannot be called from here; None if it can."""
-    try:
-        import grpc  # noqa: F401
-    except ImportError as error:
-        return f"the TPU runtime cannot be read: {error}; `pip install grpcio`"
+    """Why the service cannot be called from here; None if it can. Does not import gRPC, which takes 10 MB."""
+    if importlib.util.find_spec("grpc") is None:
+        return "the TPU runtime cannot be read without gRPC: `pip install grpcio`"
     return None
 
 
