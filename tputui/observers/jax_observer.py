@@ -20,3 +20,8 @@ def start() -> None:
             return
         reads = JaxReads(sys.modules["jax._src.array"].ArrayImpl)
         _started.extend((reads, JaxCompiles(jax, reads.on_backend)))
+
+
+def is_started() -> bool:
+    """Whether this process is observed."""
+    return bool(_started)
