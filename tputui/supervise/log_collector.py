@@ -24,6 +24,7 @@ from tputui.logs.trainer_state import TrainerStateReader
 from tputui.logs.value_events import ValueEvents
 from tputui.logs.values import LoggedValue, LogReader, UnknownLog
 from tputui.supervise.log_files import LogFinder, is_named_log, shown_path
+from tputui.supervise.torch_traces import TorchTraces
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.logged_values import CONSOLE
@@ -108,6 +109,7 @@ class LogCollector:
         self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
         self._events = ValueEvents(_tag_rule(script_config))
         self._finder = LogFinder(pid, run_dir, self._cwd, _patterns(script_config), self._started - 1.0)
+        self._traces = TorchTraces(run_dir, pid, self._cwd, reporter.emit)
         self._logs: list[_Log] = []
         self._event_folder: Path | None = None
         """Folder of the first TensorBoard event file."""
@@ -187,6 +189,7 @@ class LogCollector:
 
     def _look(self, *, final: bool) -> bool:
         """Reads what was written since the last look; returns whether there is more."""
+        self._traces.read(final=final)
         if self.has_reporter or any(self._run_dir.glob(f"worker-*{SUFFIX}")):
             self.has_reporter = True
             self._lines.clear()

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import IO
 
 import tputui
+from tputui.supervise import torch_traces
 from tputui.supervise.command import UserCommand
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
@@ -65,7 +66,8 @@ def start_worker(argv: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 def start_command(command: UserCommand, run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
     """Starts a command of the user; its output is appended to `log`. Only in the main thread. Raises `OSError`."""
-    env = {**command.environ, RUN_DIR_VARIABLE: str(run_dir.resolve())}
+    folder = run_dir.resolve()
+    env = {**command.environ, **torch_traces.variables(command.environ, folder), RUN_DIR_VARIABLE: str(folder)}
     # A signal that this process ignores would be ignored by the command too; one that it handles is not.
     former = {number: signal.signal(number, _do_nothing) for number in (signal.SIGINT, signal.SIGHUP)}
     try:

@@ -13,7 +13,7 @@ import msgspec
 
 from tputui.telemetry.events.values import CodeFrame, Event, Int
 
-Runtime = Literal["torch_xla", "torch_compile", "jax"]
+Runtime = Literal["torch_xla", "torch_compile", "torch_tpu", "jax"]
 """The runtime that was observed."""
 
 CompileCause = Literal["sync", "step_end", "value_read", "call", "unknown"]
