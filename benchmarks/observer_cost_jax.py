@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -73,9 +74,7 @@ def measure(num_blocks: int, num_steps: int) -> None:
 
     for read_every in (20, 1):
         block(read_every)
-        _compare(
-            f"read every {read_every} steps", lambda every=read_every: block(every), use(plain), use(hooked), num_blocks
-        )
+        _compare(f"read every {read_every} steps", partial(block, read_every), use(plain), use(hooked), num_blocks)
 
     def counted() -> float:
         counter = LoopCounter(sys._getframe(), 60)
