@@ -1,7 +1,8 @@
 """How much `run.step` slows a training loop: a step of some ms on an XLA device and one of less than 1 ms on the CPU.
 
 Blocks of steps with and without reporting alternate in one process, so that both see the same machine. Prints the
-median of the block times, and the slow-down with its quartiles over pairs of blocks.
+median of the block times, and the slow-down with its quartiles over pairs of blocks: in wall time, and in CPU time of
+all threads of the process, which other programs on the machine disturb less, but which contains no waiting.
 """
 
 from __future__ import annotations
@@ -12,10 +13,18 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tputui
 from tputui.integrations.run import Run
+
+
+class Block(NamedTuple):
+    """Mean seconds per step of a block."""
+
+    wall_s: float
+    cpu_s: float
+
 
 Loop = Callable[[Run | None, int], None]
 
@@ -84,22 +93,25 @@ def measure(title: str, train: Loop, run: Run, args: Any) -> None:
     """Measures pairs of blocks; which of the two is first alternates."""
     train(None, 20)
     train(run, 20)
-    steps = max(20, int(args.block_s / timed(train, None, 50)))
-    blocks: dict[bool, list[float]] = {False: [], True: []}
+    steps = max(20, int(args.block_s / timed(train, None, 50).wall_s))
+    blocks: dict[bool, list[Block]] = {False: [], True: []}
     for pair in range(args.pairs):
         for reported in (pair % 2 == 0, pair % 2 == 1):
             blocks[reported].append(timed(train, run if reported else None, steps))
-    slower = [100 * (on / off - 1) for off, on in zip(blocks[False], blocks[True], strict=True)]
-    first, middle, third = statistics.quantiles(slower, n=4)
-    off, on = (statistics.median(blocks[reported]) * 1e3 for reported in (False, True))
-    print(f"{title}: {off:.3f} ms per step, {on:.3f} reported: {middle:+.2f} % ({first:+.2f} to {third:+.2f})")
+    print(f"{title}: {args.pairs} pairs of blocks of {steps} steps")
+    for name, times in (("wall", "wall_s"), ("CPU", "cpu_s")):
+        off, on = ([getattr(block, times) for block in blocks[reported]] for reported in (False, True))
+        slower = [100 * (with_run / without - 1) for without, with_run in zip(off, on, strict=True)]
+        first, middle, third = statistics.quantiles(slower, n=4)
+        medians = f"{statistics.median(off) * 1e3:.3f} ms per step, {statistics.median(on) * 1e3:.3f} reported"
+        print(f"  {name:4} {medians}: {middle:+.2f} % ({first:+.2f} to {third:+.2f})")
 
 
-def timed(train: Loop, run: Run | None, steps: int) -> float:
-    """Mean seconds per step."""
-    began = time.perf_counter()
+def timed(train: Loop, run: Run | None, steps: int) -> Block:
+    """Runs a block of steps."""
+    wall, cpu = time.perf_counter(), time.process_time()
     train(run, steps)
-    return (time.perf_counter() - began) / steps
+    return Block((time.perf_counter() - wall) / steps, (time.process_time() - cpu) / steps)
 
 
 if __name__ == "__main__":
