@@ -14,10 +14,12 @@ from tests.diagnosis.runs import (
     counters,
     fell_back,
     frame,
+    snapshot_of,
     synced,
     verdicts,
     window,
 )
+from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import RuleName, Verdict, found
 from tputui.telemetry import events as ev
 
@@ -156,3 +158,24 @@ def test_the_greatest_loss_comes_first() -> None:
     losses = [verdict.lost_s or 0.0 for verdict in ordered]
     assert losses == sorted(losses, reverse=True)
     assert len(losses) == 3
+
+
+def test_a_window_with_a_compilation_is_not_extrapolated() -> None:
+    slow = one("fallback", fell_back(seconds=2.0), fell_back(seconds=0.1), counters(fallbacks={"nonzero": 120}))
+    assert slow.lost_s == pytest.approx(2.1 + 100 * 0.01)
+    usual, beside = one("sync", synced(waited_s=0.6), window()), synced(waited_s=9.0)
+    assert one("sync", synced(waited_s=0.6), beside, window(20)).lost_s == usual.lost_s
+
+
+def test_compiled_functions_that_fall_apart() -> None:
+    given = {"t": 1.0, "runtime": "torch_compile", "program": "step", "user_frame": frame(5)}
+    verdict = one("graph_break", ev.GraphBroken(reason="Tensor.item", **given))
+    assert (verdict.where, verdict.evidence) == ("train.py:5", ["Tensor.item", "in 1 compilation"])
+    limit = ev.CompileLimitReached(limit=8, changed_inputs=change("f32[8]", "f32[9]"), **given)
+    assert "compiled to 8 programs already" in one("compile_limit", limit).text
+
+
+def test_a_script_without_steps_is_measured_by_its_transfers() -> None:
+    read = counters(transfers_from_device=50, steps=None)
+    (verdict,) = by_rule(diagnose(snapshot_of({"observer-0": [synced(waited_s=0.6), window(), read]})), "sync")
+    assert verdict.lost_s == pytest.approx(50 * 0.04)

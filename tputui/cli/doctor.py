@@ -119,9 +119,9 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
         say_json(spell_non_finite(fields), indent=2)
     else:
         wall = fmt.duration(Facts.of(snapshot).wall_s)
-        steps = fmt.counted(snapshot.steps, "step")
+        steps = f" and {fmt.counted(snapshot.steps, 'step')}" if snapshot.steps else ""
         number = fmt.counted(len(findings), "finding") if findings else "no findings"
-        say(inert(f"{snapshot.run}: {number} in {wall} and {steps}"))
+        say(inert(f"{snapshot.run}: {number} in {wall}{steps}"))
         for line in verdict_lines.blocks(verdicts):
             say(inert(line))
         if goodput is not None:

@@ -44,7 +44,7 @@ def recompiles(facts: Facts) -> Iterator[Verdict]:
         return
     for group in late:
         lost_s = _seconds(group)
-        program = f"`{group.program}`" if group.program else "a program"
+        program = _name(group.program, "the program")
         times = "once" if group.count == 1 else f"{fmt.count(group.count)} times"
         kind = _kind(group)
         change = f": {_change(group.changes[0])}" if group.changes else ""
@@ -57,6 +57,11 @@ def recompiles(facts: Facts) -> Iterator[Verdict]:
             fix=_fix(group, facts.evidence.programs),
             speedup=speedup_of(lost_s, facts.wall_s) if lost_s is not None else None,
         )
+
+
+def _name(program: str, otherwise: str) -> str:
+    """The name of a program as code. That of a program at the top level of a file says nothing."""
+    return f"`{program}`" if program and program != "<module>" else otherwise
 
 
 def _counted_only(facts: Facts) -> Iterator[Verdict]:
@@ -151,6 +156,29 @@ def _grows(programs: Sequence[ProgramObserved]) -> bool:
     sizes = [program.num_operations for program in sorted(programs, key=lambda one: one.t)]
     known = [size for size in sizes if size is not None][-GROWING_MIN - 1 :]
     return len(known) > GROWING_MIN and all(left < right for left, right in pairwise(known))
+
+
+def graph_breaks(facts: Facts) -> Iterator[Verdict]:
+    """Lines at which `torch.compile` makes several programs of a function, or gives up."""
+    for group in facts.evidence.breaks:
+        function = _name(group.program, "a function")
+        if group.reason:
+            yield facts.verdict(
+                "graph_break",
+                f"{function} is compiled in parts, because of this line",
+                line=group.line,
+                evidence=[group.reason, f"in {fmt.counted(group.count, 'compilation')}"],
+                fix="move it out of the compiled function, or keep the value on the device: torch.where, not if",
+            )
+            continue
+        most = f" {fmt.counted(group.limit, 'program')}" if group.limit is not None else " the maximum of programs"
+        yield facts.verdict(
+            "compile_limit",
+            f"{function} runs as Python for new inputs: it was compiled to{most} already",
+            line=group.line,
+            evidence=[_change(change) for change in group.changes or []] or ["the inputs were not compared"],
+            fix="keep the shapes and types of its inputs constant, and pass changing numbers as tensors",
+        )
 
 
 def extra_executions(facts: Facts) -> Iterator[Verdict]:

@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = (
     memory_rules.memory_trend,
     compile_rules.recompiles,
     compile_rules.extra_executions,
+    compile_rules.graph_breaks,
     host_rules.syncs,
     host_rules.fallbacks,
     input_rules.input_bound,

@@ -15,7 +15,7 @@ WINDOW_STEPS_MIN = 4
 SYNC_EVERY_STEPS = 2
 """A line that reads at least once in so many steps is a finding even if it costs little ..."""
 SYNC_SHARE_MIN = 0.01
-"""... but at least this share of the wall time; ..."""
+"""... but at least this share of the time of all steps; ..."""
 SYNC_SHARE = 0.05
 """... and a rarer read from this share on: XProf's advice names debug printing from 5 % of a step."""
 READS_A_STEP_MIN = 0.5
@@ -40,32 +40,33 @@ def syncs(facts: Facts) -> Iterator[Verdict]:
         text = f"{steps} of the {WINDOW_STEPS_MIN} observed steps that it needs"
         yield Verdict(rule="sync", status="not enough data yet", text=text)
         return
-    waited_a_step = sum(group.waited_s for group in groups) / steps
+    waited_a_step = sum(group.each_s * group.count for group in groups) / steps
     # A step that waits takes host time plus waiting time; one that does not takes the longer of both.
-    host_s = max(0.0, _steady_step_s(facts, steps) - waited_a_step)
-    lost_a_step = min(host_s, waited_a_step)
+    step_s = _steady_step_s(facts, steps)
+    lost_a_step = min(max(0.0, step_s - waited_a_step), waited_a_step)
     scale = _scale(facts, groups, steps)
     one_a_report = _reports(facts) * waited_a_step * steps / sum(group.count for group in groups)
-    all_lost_s = max(0.0, lost_a_step * facts.steps * scale - one_a_report)
+    run_steps = _steps_of_run(facts, groups, steps)
+    all_lost_s = max(0.0, lost_a_step * run_steps * scale - one_a_report)
     for group in groups:
-        part = group.waited_s / (waited_a_step * steps) if waited_a_step > 0 else 1 / len(groups)
-        verdict = _sync(facts, group, steps, all_lost_s * part)
+        part = group.each_s * group.count / (waited_a_step * steps) if waited_a_step > 0 else 1 / len(groups)
+        verdict = _sync(facts, group, steps, all_lost_s * part, run_steps * step_s)
         if verdict is not None:
             yield verdict
 
 
-def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float) -> Verdict | None:
-    lost_s = min(lost_s, facts.wall_s)
-    share = lost_s / facts.wall_s if facts.wall_s > 0 else 0.0
+def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, of_s: float) -> Verdict | None:
+    """The verdict on one line; `of_s` is the time of all steps."""
+    share = lost_s / of_s if of_s > 0 else 0.0
     per_step = group.count / steps
     is_frequent = per_step * SYNC_EVERY_STEPS >= 1 and share >= SYNC_SHARE_MIN
     if not is_frequent and share < SYNC_SHARE:
         return None
     often = f"{per_step:.3g} times per step" if per_step >= 1 else f"every {1 / per_step:.3g} steps"
     often = "in every step" if abs(per_step - 1) < 0.05 else often
-    each_s = group.waited_s / group.count
     evidence = [
-        f"{fmt.count(group.count)} reads in {fmt.count(steps)} observed steps, {fmt.duration(each_s)} waited in each",
+        f"{fmt.count(group.count)} reads in {fmt.count(steps)} observed steps, "
+        f"{fmt.duration(group.each_s)} waited in each",
         "the loss is the host time that the waiting keeps from overlapping with the device, "
         "without one read per report",
     ]
@@ -79,7 +80,7 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float) -> Verdict 
         lost_s=lost_s,
         evidence=evidence,
         fix="keep the values on the device and read them once per report, after the next step was dispatched",
-        speedup=speedup_of(lost_s, facts.steady_s),
+        speedup=speedup_of(lost_s, of_s),
         overlap="the recompiles at the same line" if same else None,
     )
 
@@ -124,6 +125,15 @@ def _steady_step_s(facts: Facts, steps: int) -> float:
     return max((group.window_s / group.steps for group in facts.evidence.syncs if group.steps), default=0.0)
 
 
+def _steps_of_run(facts: Facts, groups: list[SyncGroup], steps: int) -> float:
+    """Steps of the run. A script that reports no steps has as many as its transfers allow, by those in the windows."""
+    xla, step_s = facts.snapshot.xla, _steady_step_s(facts, steps)
+    if facts.steps or xla is None or step_s <= 0:
+        return facts.steps or steps
+    reads = max(0, xla.transfers_from_device - xla.engine_reads) * steps / sum(group.count for group in groups)
+    return max(float(steps), min(reads, facts.wall_s / step_s))
+
+
 def _scale(facts: Facts, groups: list[SyncGroup], steps: int) -> float:
     """Reads per step over the whole run by the counters, divided by those in the windows; 1 without counters."""
     xla, in_windows = facts.snapshot.xla, sum(group.count for group in groups) / steps
@@ -150,7 +160,9 @@ def fallbacks(facts: Facts) -> Iterator[Verdict]:
         in_windows = sum(one.count for one in same)
         rate = group.count / steps if steps else 0.0
         total = max(totals.get(_bare(group.operator), 0) * group.count / in_windows, rate * facts.steps, group.count)
-        lost_s = group.seconds / group.count * total if group.seconds is not None else None
+        lost_s = None
+        if group.seconds is not None and group.each_s is not None:
+            lost_s = group.seconds + group.each_s * max(0.0, total - group.count)
         yield from _fallback(facts, group, round(total), lost_s, steps)
     for name, count in totals.items():
         if name in with_line or name in NOT_FALLBACKS or not _is_frequent(facts, count):
@@ -173,7 +185,7 @@ def _fallback(facts: Facts, group: FallbackGroup, total: int, lost_s: float | No
     if group.transfers is not None:
         evidence.append(f"{fmt.count(group.transfers)} transfers between device and host")
     if group.seconds is not None:
-        evidence.append(f"{fmt.duration(group.seconds / group.count)} each, including the transfers")
+        evidence.append(f"{fmt.duration(group.seconds / group.count)} each there, including the transfers")
     yield facts.verdict(
         "fallback",
         f"{_bare(group.operator) or 'an operation'} runs on the host CPU (about {fmt.count(total)} times)",

@@ -13,6 +13,8 @@ RuleName = Literal[
     "recompile",
     "sync",
     "fallback",
+    "graph_break",
+    "compile_limit",
     "input",
     "tracing",
     "extra_execution",

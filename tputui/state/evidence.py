@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tputui.state.evidence_groups import (
     CHANGES_MAX,
     PATH_MAX,
+    BreakGroup,
     CompileGroup,
     FallbackGroup,
     Line,
@@ -43,6 +44,8 @@ Observed = (
     | ev.SyncObserved
     | ev.FallbackObserved
     | ev.ObservationEnded
+    | ev.GraphBroken
+    | ev.CompileLimitReached
     | ev.ProgramObserved
     | ev.InputStagesMeasured
 )
@@ -65,6 +68,7 @@ class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
     compiles: list[CompileGroup] = []
     syncs: list[SyncGroup] = []
     fallbacks: list[FallbackGroup] = []
+    breaks: list[BreakGroup] = []
     windows: list[Windows] = []
     programs: list[ev.ProgramObserved] = []
     input: InputStages | None = None
@@ -77,7 +81,7 @@ class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the compilations after warm-up by the runtime's counters, at most."""
 
 
-GroupT = TypeVar("GroupT", CompileGroup, SyncGroup, FallbackGroup, Windows)
+GroupT = TypeVar("GroupT", CompileGroup, SyncGroup, FallbackGroup, BreakGroup, Windows)
 _Groups = Annotated[list[GroupT], msgspec.Meta(max_length=_STORED_MAX)]
 
 
@@ -87,6 +91,7 @@ class ProcessEvidence(StateStruct):
     compiles: _Groups[CompileGroup] = msgspec.field(default_factory=list)
     syncs: _Groups[SyncGroup] = msgspec.field(default_factory=list)
     fallbacks: _Groups[FallbackGroup] = msgspec.field(default_factory=list)
+    breaks: _Groups[BreakGroup] = msgspec.field(default_factory=list)
     windows: _Groups[Windows] = msgspec.field(default_factory=list)
     programs: Annotated[dict[str, ev.ProgramObserved], msgspec.Meta(max_length=PROGRAMS_MAX)] = msgspec.field(
         default_factory=dict
@@ -110,6 +115,8 @@ class ProcessEvidence(StateStruct):
                 return self._add_fallback(event)
             case ev.ObservationEnded():
                 return self._add_window(event)
+            case ev.GraphBroken() | ev.CompileLimitReached():
+                return self._add_break(event)
             case ev.ProgramObserved():
                 return self._add_program(event)
             case ev.InputStagesMeasured():
@@ -149,6 +156,7 @@ class ProcessEvidence(StateStruct):
             line=Line.of(event.user_frame, event.line_reason),
             count=event.count,
             waited_s=event.waited_s,
+            each_s=event.waited_s / event.count,
             compiled=event.compiled,
             steps=event.steps,
             window_s=event.window_s,
@@ -167,10 +175,28 @@ class ProcessEvidence(StateStruct):
             count=event.count,
             transfers=event.transfers,
             seconds=event.seconds,
+            each_s=None if event.seconds is None else event.seconds / event.count,
             steps=event.steps,
             window_s=event.window_s,
         )
         return self._add(self.fallbacks, group)
+
+    def _add_break(self, event: ev.GraphBroken | ev.CompileLimitReached) -> bool:
+        limit = event.limit if isinstance(event, ev.CompileLimitReached) else None
+        count = event.count if isinstance(event, ev.GraphBroken) else 1
+        changes = event.changed_inputs if isinstance(event, ev.CompileLimitReached) else None
+        if count < 1 or (limit or 0) < 0:
+            return False
+        group = BreakGroup(
+            runtime=event.runtime,
+            program=short(event.program),
+            line=Line.of(event.user_frame, event.line_reason),
+            reason=short(event.reason or "no reason given") if isinstance(event, ev.GraphBroken) else "",
+            limit=limit,
+            count=count,
+            changes=None if changes is None else [_bounded_change(change) for change in changes[:CHANGES_MAX]],
+        )
+        return self._add(self.breaks, group)
 
     def _add_window(self, event: ev.ObservationEnded) -> bool:
         if event.steps < 0 or not (is_duration(event.window_s) and is_duration(event.steady_step_s)):
@@ -244,6 +270,7 @@ def combined(processes: Iterable[ProcessEvidence]) -> EvidenceView:
         compiles=_worst(found, lambda one: one.compiles),
         syncs=_worst(found, lambda one: one.syncs),
         fallbacks=_worst(found, lambda one: one.fallbacks),
+        breaks=_worst(found, lambda one: one.breaks),
         windows=_worst(found, lambda one: one.windows),
         programs=[programs[name] for name in sorted(programs)],
         input=max(waiting, key=lambda one: one.waited_s, default=None),

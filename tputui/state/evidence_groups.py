@@ -100,6 +100,8 @@ class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
     line: Line
     count: Count
     waited_s: Seconds
+    each_s: Seconds
+    """Time of a read in the window in which they were fastest: others may contain compilations."""
     compiled: Count
     """Reads that made the runtime compile or run a part of the step by itself."""
     steps: Count
@@ -119,6 +121,7 @@ class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
             later,
             count=add(self.count, later.count),
             waited_s=total(self.waited_s, later.waited_s),
+            each_s=min(self.each_s, later.each_s),
             compiled=add(self.compiled, later.compiled),
             steps=add(self.steps, later.steps),
             window_s=total(self.window_s, later.window_s),
@@ -137,6 +140,8 @@ class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
     count: Count
     transfers: Count | None
     seconds: Seconds | None
+    each_s: Seconds | None
+    """Time of one in the window in which they were fastest: others may contain compilations."""
     steps: Count
     window_s: Seconds
 
@@ -157,12 +162,43 @@ class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
             count=add(self.count, later.count),
             transfers=add(self.transfers or 0, later.transfers or 0) if known else None,
             seconds=total(self.seconds or 0.0, later.seconds or 0.0) if timed else None,
+            each_s=min(self.each_s or 0.0, later.each_s or 0.0) if timed else None,
             steps=add(self.steps, later.steps),
             window_s=total(self.window_s, later.window_s),
         )
 
     def without_line(self) -> Self:
         return replace(self, operator="", line=no_line(TOO_MANY))
+
+
+class BreakGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A line at which a compiled function falls apart into several programs, or runs as Python."""
+
+    runtime: ev.Runtime
+    program: str
+    line: Line
+    reason: str
+    """Why, as the runtime states it; empty if it gave up compiling the function."""
+    limit: Count | None
+    """Maximum number of programs of the function, if it gave up because of that."""
+    count: Count
+    """Number of compilations that broke there."""
+    changes: list[ev.ChangedInput] | None
+    """Inputs that differ from the most similar program."""
+
+    @property
+    def key(self) -> object:
+        return self.runtime, self.program, self.line, self.reason
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        return 0.0, self.count
+
+    def join(self, later: Self) -> Self:
+        return replace(later, count=add(self.count, later.count))
+
+    def without_line(self) -> Self:
+        return replace(self, program="", reason=TOO_MANY if self.reason else "", line=no_line(TOO_MANY))
 
 
 class Windows(msgspec.Struct, frozen=True, kw_only=True):

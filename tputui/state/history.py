@@ -76,7 +76,7 @@ def memory(state: RunState) -> list[MemoryPoint]:
 
 def xla(state: RunState) -> list[XlaPoint]:
     """Counters of the XLA runtime of all processes over time."""
-    workers = [worker for worker in state.workers if worker.xla_history.count]
+    workers = [worker for worker in (*state.workers, *state.observers) if worker.xla_history.count]
     key = tuple((worker.name, worker.xla_history.count) for worker in workers)
     return state.memoized("xla", key, lambda: combined_xla([worker.xla_history for worker in workers]))
 

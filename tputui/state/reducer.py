@@ -65,6 +65,11 @@ class RunState:
         return self._of_role("rank")
 
     @property
+    def observers(self) -> list[ProcessState]:
+        """The processes of a user's command that are only observed: they do not report by themselves."""
+        return self._of_role("observer")
+
+    @property
     def supervisors(self) -> list[ProcessState]:
         """The supervisors, by host."""
         return self._of_role("supervisor")

@@ -324,7 +324,7 @@ def _epoch_view(event: EpochEnded) -> EpochView:
 
 def xla_of(state: RunState) -> XlaView | None:
     """The runtime's counters, summed over the processes."""
-    counters = [w.xla for w in state.workers if w.xla]
+    counters = [w.xla for w in (*state.workers, *state.observers) if w.xla]
     if not counters:
         return None
     fallbacks: Counter[str] = Counter()
@@ -360,7 +360,7 @@ def _steps(counters: list[StepPrograms]) -> StepPrograms:
 
 def evidence_of(state: RunState) -> evidence.EvidenceView:
     """The evidence of all training processes."""
-    trainers = [*state.workers, *state.ranks]
+    trainers = [*state.workers, *state.ranks, *state.observers]
     key = tuple((one.name, one.evidence.revision, one.evidence.num_beats) for one in trainers)
     return state.memoized("evidence", key, lambda: evidence.combined(one.evidence for one in trainers))
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from tputui import formatting as fmt
+from tputui.diagnosis.diagnose import diagnose
 from tputui.session.session import Session
 from tputui.state import root_cause, snapshot_builder
 from tputui.state.history import eta_s
@@ -29,7 +30,7 @@ from tputui.state.snapshot import LogLine, Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import to_json
 from tputui.telemetry.merge import JournalEvent
-from tputui.text import phrases
+from tputui.text import phrases, verdict_lines
 from tputui.text.logged_line import LoggedLine
 
 LOGS = "logs"
@@ -272,7 +273,7 @@ class LineWriter:
 
 
 def last_lines(snapshot: Snapshot) -> list[str]:
-    """The last lines of a run: troubles, damage, and its state if it has no end event."""
+    """The last lines of a run: troubles, damage, its state if it has no end event, and what slowed it down most."""
     lines = [f"warning: {trouble}" for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
         lines.append(f"warning: {snapshot.topology.device_warning}")
@@ -281,6 +282,7 @@ def last_lines(snapshot: Snapshot) -> list[str]:
         lines.append(f"warning: {snapshot.newer_format}")
     if snapshot.exit_code is None:
         lines.append(f"state: {snapshot.condition}: {snapshot.condition_reason}")
+    lines += verdict_lines.worst(diagnose(snapshot))
     return [fmt.inert(line) for line in lines]
 
 

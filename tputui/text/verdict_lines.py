@@ -13,6 +13,8 @@ TITLES: dict[RuleName, str] = {
     "recompile": "recompile",
     "sync": "sync",
     "fallback": "fallback",
+    "graph_break": "graph break",
+    "compile_limit": "compile limit",
     "input": "input-bound",
     "tracing": "tracing-bound",
     "extra_execution": "extra programs",
@@ -73,7 +75,7 @@ def blocks(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def _block(verdict: Verdict) -> Iterator[str]:
     place = verdict.where or (f"line unknown: {verdict.line_reason}" if verdict.line_reason else "")
-    inside = f"in {verdict.function}" if verdict.where and verdict.function else ""
+    inside = f"in {verdict.function}" if verdict.where and verdict.function not in (None, "", "<module>") else ""
     head = "  ".join(filter(None, (f"{place} {inside}".strip(), cost(verdict))))
     if verdict.status == "hint":
         head = "  ".join(filter(None, ("hint", head)))
