@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.diagnosis.runs import (
@@ -168,7 +170,7 @@ def test_a_window_with_a_compilation_is_not_extrapolated() -> None:
 
 
 def test_compiled_functions_that_fall_apart() -> None:
-    given = {"t": 1.0, "runtime": "torch_compile", "program": "step", "user_frame": frame(5)}
+    given: dict[str, Any] = {"t": 1.0, "runtime": "torch_compile", "program": "step", "user_frame": frame(5)}
     verdict = one("graph_break", ev.GraphBroken(reason="Tensor.item", **given))
     assert (verdict.where, verdict.evidence) == ("train.py:5", ["Tensor.item", "in 1 compilation"])
     limit = ev.CompileLimitReached(limit=8, changed_inputs=change("f32[8]", "f32[9]"), **given)
