@@ -12,6 +12,10 @@ import pytest
 from tests import forked
 from tests.observers import __name__ as package
 from tests.test_reporter_api import of_type, read_events
+from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.verdict import Verdict, found
+from tputui.state.reducer import RunState
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 
 PROGRAMS = Path(__file__).with_name("programs.py")
@@ -124,6 +128,34 @@ def test_healthy_programs_give_no_alarm(journals: dict[str, list[ev.Event]]) -> 
     totals = of_type(events, ev.XlaMetricsRead)[-1]
     assert (totals.recompiles, totals.fallbacks) == (0, {})
     assert totals.compiles == sum(one.count for one in of_type(events, ev.CompileObserved))
+
+
+@pytest.mark.parametrize(
+    ("program", "rule"),
+    [
+        ("faulty_ragged", "recompile"),
+        ("faulty_constant", "recompile"),
+        ("faulty_no_sync", "recompile"),
+        ("faulty_reads", "sync"),
+        ("faulty_reads_before_sync", "sync"),
+        ("faulty_fallbacks", "fallback"),
+    ],
+)
+def test_verdicts_name_the_marked_lines(journals: dict[str, list[ev.Event]], program: str, rule: str) -> None:
+    verdicts = found(diagnosed(journals[program]))
+    assert {one.line for one in verdicts if one.rule == rule} == set(faults(program).values())
+    assert all(one.file == str(PROGRAMS) and (one.lost_s or 0.0) > 0 and one.fix for one in verdicts)
+
+
+def test_healthy_programs_have_no_verdict(journals: dict[str, list[ev.Event]]) -> None:
+    assert found(diagnosed(journals["healthy_all"])) == ()
+
+
+def diagnosed(events: list[ev.Event]) -> tuple[Verdict, ...]:
+    state = RunState()
+    for seq, event in enumerate(events):
+        state.apply("observer-0", seq, event)
+    return diagnose(build_snapshot(state, ViewerContext(now=events[-1].t, run="run", dir="/runs/run")))
 
 
 def test_programs_are_described_once(journals: dict[str, list[ev.Event]]) -> None:

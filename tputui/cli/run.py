@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tputui import config
-from tputui.cli import alert_options, launch, metrics_server, open_run, script
+from tputui.cli import alert_options, launch, metrics_server, open_run, script, strict_option
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, port
@@ -30,7 +30,7 @@ and stop; pressed again, stop at once. --set values use TOML syntax: --set epoch
 EXIT_CODES = exit_codes(
     DONE="every epoch was trained, the command succeeded, or the viewer left and the run continues",
     USAGE="the command line or the configuration is not valid; nothing was created",
-    FAILED="training or the command failed",
+    FAILED="training or the command failed, or the run has findings that --strict names",
     STOPPED="the run was stopped on request",
     LOST="the processes of the run are gone without an end event",
     ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use",
@@ -56,6 +56,7 @@ def add_arguments(parser: Parser) -> None:
         help="serve the newest values to Prometheus on this port of 127.0.0.1 (0: any), as `tputui serve --metrics`",
     )
     alert_options.add_alert_options(parser)
+    strict_option.add_strict_option(parser)
     open_run.add_view_options(parser)
     parser.suggest_set(config.keys_by_name())
 
@@ -146,8 +147,16 @@ def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
         tables = config.load_tables(Path(args.config), args.set)
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
-    alerts = alert_options.with_options(tables.get("alerts"), args)
-    return tables if alerts is None else {**tables, "alerts": alerts}
+    return tables | _option_tables(args, tables)
+
+
+def _option_tables(args: argparse.Namespace, tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a file that options change."""
+    changed = {
+        "alerts": alert_options.with_options(tables.get("alerts"), args),
+        "diagnosis": strict_option.with_option(tables.get("diagnosis"), args),
+    }
+    return {name: table for name, table in changed.items() if table is not None}
 
 
 def _create_script_run(
@@ -155,7 +164,7 @@ def _create_script_run(
 ) -> tuple[UserCommand, Path]:
     """Checks a command and creates the directory of its run. Raises `CommandError`."""
     if tables is None:
-        loaded, source = script.from_words(args.command, alert_options.with_options(None, args)), "run"
+        loaded, source = script.from_words(args.command, _option_tables(args, {})), "run"
     else:
         _refuse_resume(args)
         source = args.config

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,14 +20,19 @@ from tputui.logs.tags import BadPattern, TagRule
 from tputui.supervise.command import UserCommand, environment
 from tputui.telemetry import redaction
 
+_NONE: Mapping[str, object] = MappingProxyType({})
 
-def from_words(words: Sequence[str], alerts: object = None) -> config.ScriptRun:
-    """The configuration of the command after `tputui run --`, with a table of alerts. Raises `CommandError`."""
+
+def from_words(words: Sequence[str], tables: Mapping[str, object] = _NONE) -> config.ScriptRun:
+    """The configuration of the command after `tputui run --`, with further tables. Raises `CommandError`."""
     if not words or not words[0]:
         words_missing = "there is no command after --, such as `tputui run -- python train.py`"
         raise CommandError(ExitCode.USAGE, f"run: {words_missing}")
-    table = msgspec.convert(alerts, config.AlertsConfig) if alerts is not None else config.AlertsConfig()
-    return config.ScriptRun(script=config.ScriptConfig(command=list(words)), alerts=table)
+    return config.ScriptRun(
+        script=config.ScriptConfig(command=list(words)),
+        alerts=msgspec.convert(tables.get("alerts", {}), config.AlertsConfig),
+        diagnosis=msgspec.convert(tables.get("diagnosis", {}), config.DiagnosisConfig),
+    )
 
 
 def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | None = None) -> UserCommand:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tputui.compare.causes import cause
 from tputui.compare.verdict import (
     METHOD,
     PaceVerdict,
@@ -114,6 +115,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Differences of the code: commit, uncommitted changes, packages, environment variables."""
     method: str
     """How speed is compared, in one line."""
+    causes: list[str | None] = []
+    """One per run: which verdict explains most of the difference in wall time to the base; None if none does."""
 
 
 def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mapping[str, Any] | None] = ()) -> Comparison:
@@ -135,6 +138,10 @@ def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mappin
         plan=diff([_resolved(snapshot) for snapshot in snapshots], base),
         code=_code_diff(snapshots, codes or [None] * len(snapshots), base),
         method=METHOD,
+        causes=[
+            None if index == base else cause(LABELS[index], snapshot, LABELS[base], snapshots[base])
+            for index, snapshot in enumerate(snapshots)
+        ],
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.config.tables import AlertsConfig, Table
+from tputui.config.tables import AlertsConfig, DiagnosisConfig, Table
 
 SCRIPT = "script"
 """Name of the table."""
@@ -80,6 +80,8 @@ class ScriptRun(Table, frozen=True, kw_only=True):
     """A command of your own."""
     alerts: AlertsConfig = msgspec.field(default_factory=AlertsConfig)
     """Alerts: conditions on the run, and where a message goes when one begins to hold."""
+    diagnosis: DiagnosisConfig = msgspec.field(default_factory=DiagnosisConfig)
+    """Diagnosis: which findings make a run fail."""
 
 
 SCRIPT_TABLES: dict[str, type[Table]] = {
@@ -88,6 +90,7 @@ SCRIPT_TABLES: dict[str, type[Table]] = {
     f"{SCRIPT}.tags": TagsConfig,
     f"{SCRIPT}.console": ConsoleConfig,
     "alerts": AlertsConfig,
+    "diagnosis": DiagnosisConfig,
 }
 """The tables of such a file; the top of the file under an empty name."""
 

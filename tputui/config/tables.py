@@ -192,6 +192,14 @@ class AlertsConfig(Table, frozen=True, kw_only=True):
     `"apprise:env:NAME"`."""
 
 
+class DiagnosisConfig(Table, frozen=True, kw_only=True):
+    """Diagnosis: which findings make a run fail."""
+
+    strict: tuple[Literal["recompile", "fallback", "sync"], ...] = ()
+    """Findings that make a run end `failed`, with exit code 3, although training succeeded: compilations after warm-up,
+    operations on the host CPU, lines that wait for the device. For continuous integration."""
+
+
 class RunConfig(Table, frozen=True, kw_only=True):
     """The configuration of a run."""
 
@@ -220,6 +228,8 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """When the run counts as stalled, and what to do then."""
     alerts: AlertsConfig = msgspec.field(default_factory=AlertsConfig)
     """Alerts: conditions on the run, and where a message goes when one begins to hold."""
+    diagnosis: DiagnosisConfig = msgspec.field(default_factory=DiagnosisConfig)
+    """Diagnosis: which findings make a run fail."""
 
     def on_cores(self, num_cores: int) -> RunConfig:
         """A copy with `num_cores` in place of `device.cores = "all"`; itself if the cores are set."""
@@ -302,6 +312,7 @@ TABLES: dict[str, type[Table]] = {
     "non_finite": NonFiniteConfig,
     "stall": StallConfig,
     "alerts": AlertsConfig,
+    "diagnosis": DiagnosisConfig,
 }
 """Tables that are checked here; `[model]` belongs to the task."""
 

@@ -42,7 +42,7 @@ def recompiles(facts: Facts) -> Iterator[Verdict]:
     if not late:
         yield from _counted_only(facts)
         return
-    for group in late:
+    for group in _attributed(late):
         lost_s = _seconds(group)
         program = _name(group.program, "the program")
         times = "once" if group.count == 1 else f"{fmt.count(group.count)} times"
@@ -59,6 +59,25 @@ def recompiles(facts: Facts) -> Iterator[Verdict]:
         )
 
 
+def _attributed(groups: Sequence[CompileGroup]) -> list[CompileGroup]:
+    """The groups; those from before their cause was found are joined to the one whose cause was, if there is just one.
+
+    The line of a read, and the input that changed, are found once something has compiled again.
+    """
+    made = list(groups)
+    for explains in (lambda group: bool(group.line.file), lambda group: bool(group.changes)):
+        for group in [one for one in made if not explains(one)]:
+            found = [one for one in made if explains(one) and _may_explain(one, group)]
+            if len(found) == 1:
+                made = [group.join(one) if one is found[0] else one for one in made if one is not group]
+    return made
+
+
+def _may_explain(later: CompileGroup, group: CompileGroup) -> bool:
+    same = (later.runtime, later.program, later.cause) == (group.runtime, group.program, group.cause)
+    return same and group.last_step <= later.first_step
+
+
 def _name(program: str, otherwise: str) -> str:
     """The name of a program as code. That of a program at the top level of a file says nothing."""
     return f"`{program}`" if program and program != "<module>" else otherwise
@@ -69,7 +88,7 @@ def _counted_only(facts: Facts) -> Iterator[Verdict]:
     xla, evidence = facts.snapshot.xla, facts.evidence
     count = max(evidence.late_compiles, xla.recompiles if xla is not None else 0)
     if count == 0:
-        if xla is None and not evidence.compiles:
+        if xla is None and not facts.is_observed:
             text = "this run records no compilations"
             yield Verdict(rule="recompile", status="not available", text=text)
         return

@@ -47,6 +47,11 @@ class Facts(NamedTuple):
         return cls(snapshot, snapshot.evidence, wall_s, steps, step_s, steady_s, is_on_tpu)
 
     @property
+    def is_observed(self) -> bool:
+        """Whether an observer watched a process of the run: it then reports reads and fallbacks if there are any."""
+        return bool(self.evidence.compiles or self.evidence.programs or self.evidence.windows)
+
+    @property
     def is_early(self) -> bool:
         """Whether more steps are needed, and may come."""
         return self.steps < STEPS_MIN

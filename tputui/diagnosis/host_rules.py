@@ -15,7 +15,7 @@ WINDOW_STEPS_MIN = 4
 SYNC_EVERY_STEPS = 2
 """A line that reads at least once in so many steps is a finding even if it costs little ..."""
 SYNC_SHARE_MIN = 0.01
-"""... but at least this share of the time of all steps; ..."""
+"""... but all lines together at least this share of the time of all steps; ..."""
 SYNC_SHARE = 0.05
 """... and a rarer read from this share on: XProf's advice names debug printing from 5 % of a step."""
 READS_A_STEP_MIN = 0.5
@@ -50,16 +50,17 @@ def syncs(facts: Facts) -> Iterator[Verdict]:
     all_lost_s = max(0.0, lost_a_step * run_steps * scale - one_a_report)
     for group in groups:
         part = group.each_s * group.count / (waited_a_step * steps) if waited_a_step > 0 else 1 / len(groups)
-        verdict = _sync(facts, group, steps, all_lost_s * part, run_steps * step_s)
+        verdict = _sync(facts, group, steps, all_lost_s * part, all_lost_s, run_steps * step_s)
         if verdict is not None:
             yield verdict
 
 
-def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, of_s: float) -> Verdict | None:
-    """The verdict on one line; `of_s` is the time of all steps."""
-    share = lost_s / of_s if of_s > 0 else 0.0
+def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s: float, of_s: float) -> Verdict | None:
+    """The verdict on one line; `all_lost_s` is the loss by all lines, `of_s` the time of all steps."""
+    share, all_share = (lost_s / of_s, all_lost_s / of_s) if of_s > 0 else (0.0, 0.0)
     per_step = group.count / steps
-    is_frequent = per_step * SYNC_EVERY_STEPS >= 1 and share >= SYNC_SHARE_MIN
+    # Of several reads in a step only the first one waits; without it, the next one would.
+    is_frequent = per_step * SYNC_EVERY_STEPS >= 1 and all_share >= SYNC_SHARE_MIN
     if not is_frequent and share < SYNC_SHARE:
         return None
     often = f"{per_step:.3g} times per step" if per_step >= 1 else f"every {1 / per_step:.3g} steps"
@@ -89,7 +90,7 @@ def _reads_counted_only(facts: Facts) -> Iterator[Verdict]:
     """The verdict of a run whose counters show reads, but that has no event about their lines."""
     xla = facts.snapshot.xla
     if xla is None or xla.steps is None:
-        if not facts.evidence.windows:
+        if not facts.is_observed:
             text = "this run does not record which values were read"
             yield Verdict(rule="sync", status="not available", text=text)
         return
@@ -151,6 +152,10 @@ def _reports(facts: Facts) -> int:
 def fallbacks(facts: Facts) -> Iterator[Verdict]:
     """Operations that ran on the host CPU, by seconds lost."""
     xla = facts.snapshot.xla
+    if xla is None and not facts.is_observed:
+        text = "this run does not record which operations ran on the host CPU"
+        yield Verdict(rule="fallback", status="not available", text=text)
+        return
     totals = {_bare(name): count for name, count in xla.fallbacks.items()} if xla is not None else {}
     groups = [group for group in facts.evidence.fallbacks if _bare(group.operator) not in NOT_FALLBACKS]
     with_line = {_bare(group.operator) for group in groups}

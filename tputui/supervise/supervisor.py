@@ -32,6 +32,8 @@ from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, signal_name
 from tputui.supervise.script import STOPS, Script
 from tputui.supervise.stack_signal import StackSignal
+from tputui.supervise.strict import check as check_strict
+from tputui.supervise.strict import strict_rules
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
@@ -79,7 +81,11 @@ class Supervisor:
         self._log = LogTail(self._log_path)
         rules = self._alert_rules()
         self._worker_state = WorkerState(
-            self._run_dir, writer, of_command=command is not None, measured=rules is not None
+            self._run_dir,
+            writer,
+            of_command=command is not None,
+            measured=rules is not None,
+            diagnosed=bool(strict_rules(self._manifest.config)),
         )
         self._alerts = self._alerts_by(rules) if rules is not None else None
         self._cache_writer = CacheWriter(self._run_dir, journals_of(host_index))
@@ -321,7 +327,7 @@ class Supervisor:
             # The machine may be switched off soon after SIGTERM.
             until = time.monotonic() + TERMINATED_S if self._terminated else math.inf
             self._script.finish(ending.outcome, ending.reason, lambda: self._must_finish(pipe, until))
-        return ending
+        return self._strictly(ending)
 
     def _must_finish(self, pipe: SignalPipe, until: float) -> bool:
         """Whether SIGTERM or a request to stop came after the command had ended, or the time `until` has come."""
@@ -331,6 +337,15 @@ class Supervisor:
         self._take_requests()
         is_asked = any(request.kind in STOPS for request in self._requests[num_before:])
         return is_terminated or is_asked or time.monotonic() >= until
+
+    def _strictly(self, ending: RunEnding) -> RunEnding:
+        """The ending, or a failure if training succeeded but the run has findings of `[diagnosis] strict`."""
+        if ending.outcome != "done" or not strict_rules(self._manifest.config):
+            return ending
+        violation, unanswered = check_strict(self._worker_state.state, self._manifest, str(self._run_dir), time.time())
+        for text in unanswered:
+            self._warn(text)
+        return RunEnding("failed", ExitCode.FAILED, violation) if violation is not None else ending
 
     def _is_stop_asked(self) -> bool:
         """Whether a stop was requested; for a user's command, one that was not refused."""

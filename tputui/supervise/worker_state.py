@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tputui.state.evidence import OBSERVED
 from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -40,10 +41,18 @@ series that a viewer has."""
 class WorkerState:
     """Follows the journals of the worker and its ranks, or of every process of a user's command that reports itself."""
 
-    def __init__(self, run_dir: Path, writer: str, *, of_command: bool = False, measured: bool = False) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        writer: str,
+        *,
+        of_command: bool = False,
+        measured: bool = False,
+        diagnosed: bool = False,
+    ) -> None:
         """`writer` is the name of the worker. `of_command`: any process of a user's command may have a journal.
-        `measured`: reduce also the events of `MEASURED`."""
-        self._kept = KEPT + MEASURED if measured else KEPT
+        `measured`: reduce also the events of `MEASURED`; `diagnosed`: also those of diagnosis."""
+        self._kept = KEPT + (MEASURED if measured else ()) + (OBSERVED if diagnosed else ())
         self._run_dir = run_dir
         self._worker = writer
         self._of_command = of_command
@@ -96,7 +105,7 @@ class WorkerState:
 
     def _follows(self, writer: str) -> bool:
         if self._of_command:
-            return writer.startswith(("worker-", "logs-", "rank-"))
+            return writer.startswith(("worker-", "logs-", "rank-", "observer-"))
         return writer == self._worker or writer.startswith("rank-")
 
     def _reduce(self, writer: str, event: ev.Event) -> None:

@@ -1,0 +1,74 @@
+"""`[diagnosis] strict`: findings that make a run fail although training succeeded, for continuous integration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.verdict import Strict, Verdict, found
+from tputui.state.liveness import assess
+from tputui.state.reducer import RunState
+from tputui.state.run_details import RunDetails
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.telemetry.rundir import Manifest
+
+TABLE = "diagnosis"
+
+
+class StrictResult(NamedTuple):
+    """The answer of the strict rules."""
+
+    violation: str | None
+    """Why the run fails; None if it does not."""
+    unanswered: list[str]
+    """Rules that could not be checked, each with the reason."""
+
+
+def strict_rules(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The rules in a recorded configuration."""
+    table = config.get(TABLE)
+    given = table.get("strict") if isinstance(table, Mapping) else None
+    return tuple(name for name in get_args(Strict) if isinstance(given, list | tuple) and name in given)
+
+
+def check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> StrictResult:
+    """Evaluates the strict rules on a run that is about to end. Never raises: that would lose the end of the run."""
+    try:
+        return _check(state, manifest, run_dir, now)
+    except Exception as error:
+        text = f"strict rules were not checked, because of a bug in tputui: {type(error).__name__}: {error}"
+        return StrictResult(None, [text])
+
+
+def _check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> StrictResult:
+    rules = strict_rules(manifest.config)
+    context = ViewerContext(
+        now=now,
+        run=manifest.run,
+        dir=run_dir,
+        created=manifest.created,
+        config=manifest.config,
+        details=RunDetails(cwd=manifest.cwd),
+    )
+    liveness = assess(state, dict.fromkeys(state.processes, True), now)
+    verdicts = diagnose(build_snapshot(state, context, liveness))
+    return StrictResult(_violation(verdicts, rules), _unanswered(verdicts, rules))
+
+
+def _violation(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> str | None:
+    broken = [verdict for verdict in found(verdicts) if verdict.rule in rules]
+    if not broken:
+        return None
+    first = broken[0]
+    at = f" at {first.where}" if first.where else ""
+    more = f" (and {len(broken) - 1} more; see `tputui doctor`)" if len(broken) > 1 else ""
+    return f"strict: {first.rule}{at}: {first.text}{more}"
+
+
+def _unanswered(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> list[str]:
+    return [
+        f"strict: {verdict.rule} was not checked: {verdict.text}"
+        for verdict in verdicts
+        if verdict.rule in rules and verdict.status == "not available"
+    ]
