@@ -65,12 +65,20 @@ def _attributed(groups: Sequence[CompileGroup]) -> list[CompileGroup]:
     The line of a read, and the input that changed, are found once something has compiled again.
     """
     made = list(groups)
-    for explains in (lambda group: bool(group.line.file), lambda group: bool(group.changes)):
+    for explains in (_has_line, _has_changes):
         for group in [one for one in made if not explains(one)]:
             found = [one for one in made if explains(one) and _may_explain(one, group)]
             if len(found) == 1:
                 made = [group.join(one) if one is found[0] else one for one in made if one is not group]
     return made
+
+
+def _has_line(group: CompileGroup) -> bool:
+    return bool(group.line.file)
+
+
+def _has_changes(group: CompileGroup) -> bool:
+    return bool(group.changes)
 
 
 def _may_explain(later: CompileGroup, group: CompileGroup) -> bool:
