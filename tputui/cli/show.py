@@ -16,7 +16,7 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.session.family import family_goodput
-from tputui.telemetry import code_record, layer_table, run_labels
+from tputui.telemetry import run_labels
 from tputui.telemetry.run_labels import RunLabels
 from tputui.text import goodput_lines, phrases, show_page, show_stream
 
@@ -121,6 +121,8 @@ def _label_lines(labels: RunLabels | None, problem: str) -> list[str]:
 
 def _show_model(args: argparse.Namespace) -> ExitCode:
     """Prints the table of layers."""
+    from tputui.telemetry import layer_table
+
     try:
         table = layer_table.read(chosen_run(args))
     except layer_table.NoTable as error:
@@ -134,6 +136,8 @@ def _show_model(args: argparse.Namespace) -> ExitCode:
 
 def _show_code(args: argparse.Namespace) -> ExitCode:
     """Prints the record of the code, after the command and the commit."""
+    from tputui.telemetry import code_record  # The packages of this environment are only read for it.
+
     run_dir = chosen_run(args)
     try:
         record = code_record.read(run_dir)
