@@ -413,6 +413,7 @@ def as_then(snapshot: Snapshot) -> Snapshot:
         phase_s=0.0,
         eta_s=None,
         throughput=None,
+        time_spent=None,
         marks=[],
         num_marks=0,
     )
