@@ -69,6 +69,7 @@ def test_a_short_run_has_not_enough_data() -> None:
 
 
 def test_tracing_bound_needs_nine_tenths() -> None:
+    assert found(verdicts(epoch_ended(1), epoch_ended(2, trace=9.2, execute=0.4, wait=2.0))) == ()
     assert one("tracing", epoch_ended(1), epoch_ended(2, trace=9.2, execute=0.8)).lost_s is None
     assert found(verdicts(epoch_ended(1), epoch_ended(2, trace=8.8, execute=1.2))) == ()
 

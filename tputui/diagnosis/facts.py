@@ -12,7 +12,7 @@ from tputui.state.snapshot import ENDED, Snapshot
 
 STEPS_MIN = 20
 """Steps that a rule about the pace needs: the first ones contain one-time work."""
-TRAINING_SECTIONS = ("data", "trace", "execute", "other")
+TRAINING_SECTIONS = ("data", "trace", "execute", "wait", "other")
 """Sections of an epoch that a training step consists of in the steady state."""
 
 
