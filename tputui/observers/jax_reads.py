@@ -1,8 +1,8 @@
 """Reads of values from the device in JAX, by line of code.
 
 JAX has no counter of them, so the places through which values leave the device are hooked: a property and a method of
-JAX's arrays, which cost under a microsecond in a read that waits for the device. On the CPU backend numpy reads the
-memory of an array past these hooks, so `np.asarray` and `np.array` are hooked as well, for a limited time.
+JAX's arrays, which adds a few microseconds to a read. On the CPU backend numpy reads the memory of an array past these
+hooks, so `np.asarray` and `np.array` are hooked as well, for a limited time.
 
 A read is no fault by itself: how often it occurs per step decides. When a line has read several times, the loops around
 it are counted for a moment (`LoopCounter`). If it reads in most steps, all its later reads are reported too, with as
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from tputui.observers.loop_counter import LoopCounter
 from tputui.observers.sinks import process_sink
-from tputui.observers.user_frames import line_of, user_frames
+from tputui.observers.user_frames import is_user_file, line_of
 from tputui.telemetry.events import ObservationEnded, SyncObserved
 
 ARMED_AFTER = 6
@@ -223,7 +223,9 @@ class JaxReads:
             self._count(waited_s, frame, operation)
 
     def _count(self, waited_s: float, frame: FrameType, operation: str | None) -> None:
-        user = next(user_frames(frame), None)
+        user: FrameType | None = frame
+        while user is not None and not is_user_file(user.f_code.co_filename):
+            user = user.f_back
         if user is None:
             return
         key = _Key(user.f_code, user.f_lineno)
