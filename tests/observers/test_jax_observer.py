@@ -27,6 +27,17 @@ def _assert_found(files: list[Path], events: list[ev.Event]) -> None:
         assert {line for _, line in observed.findings_in(file, events)} == lines, file.name
 
 
+def test_a_late_compilation_is_found_at_its_line_with_the_input_that_changed(tmp_path: Path) -> None:
+    file = JAX / "dtype_flip.py"
+    events = observed.observe([file], tmp_path, **EIGHT)
+    _assert_found([file], events)
+    [late] = _compiles(events, file)
+    assert late.changed_inputs == [
+        ev.ChangedInput(name="rate", before="f32[]{weak_type=True}", now="f32[]{weak_type=False}")
+    ]
+
+
+@pytest.mark.slow
 def test_a_function_defined_anew_and_reads_in_each_step_are_found_at_their_lines(tmp_path: Path) -> None:
     files = [JAX / "new_lambda.py", JAX / "float_each_step.py"]
     events = observed.observe(files, tmp_path, **EIGHT)

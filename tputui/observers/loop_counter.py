@@ -49,14 +49,14 @@ class LoopCounter:
         self._steps: dict[tuple[CodeType, int], bool] = {}
         """Whether a loop, or a function outside of its loops, calls a compiled function."""
         self._frames: list[FrameType] = []
-        self._codes: set[CodeType] = set()
+        self._libraries: set[str] = set()
+        """Files that contain no code of the user."""
         self._deadline = perf_counter() + max_s
         self._thread = threading.get_ident()
         self.is_counting = sys.gettrace() is None
         if not self.is_counting:
             return
         for caller in _callers(frame):
-            self._codes.add(caller.f_code)
             self._frames.append(caller)
             caller.f_trace = self._on_event
         sys.settrace(self._on_call)
@@ -91,11 +91,14 @@ class LoopCounter:
         return max([around, *(self._counts[place] for place in known or self._counts if known or place[1] != _CALL)])
 
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        code = frame.f_code
-        if code in self._codes or is_user_file(code.co_filename):
-            self._count(frame, _CALL)
-            return self._on_event
-        return None
+        file = frame.f_code.co_filename
+        if file in self._libraries:
+            return None
+        if not is_user_file(file):
+            self._libraries.add(file)
+            return None
+        self._count(frame, _CALL)
+        return self._on_event
 
     def _on_event(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line" and frame.f_lineno in _headers_of(frame.f_code):
