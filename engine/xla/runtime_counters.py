@@ -127,10 +127,15 @@ class ProgramCounters:
 
     def warn_of_steps(self) -> None:
         """Warns, once, if the steps execute too many programs or read single values."""
+        observer = self._observer
+        if observer is not None and observer.is_looking:
+            # The warning has the lines once they are known.
+            return
         counters, own = backend.counters(), backend.reads()
         waited_s = max(0.0, self._total("read_s", counters.read_s) - own.seconds)
         if (text := self._ledger.excess(counters.fallbacks, waited_s)) is not None and self._leads:
-            self._warn(text)
+            found = observer.lines_found if observer is not None else ""
+            self._warn(f"{text}; {found}" if found else text)
 
     def totals(self) -> XlaMetricsRead:
         """The event with the counters: totals since the start of the process, even if the runtime's own are reset."""

@@ -21,6 +21,10 @@ from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 ROLE = "observer"
+RANKS = 10_000
+"""The second process of a rank writes the journal with this number plus its rank, and so on."""
+PROCESSES_MAX = 16
+"""Processes of a rank that are observed, one after another or at once."""
 DISABLED_VARIABLES = ("TPUTUI_DISABLED", "TPUTUI_OBSERVE_OFF")
 """Environment variables that disable the observers, unless they are empty or `0`."""
 
@@ -37,10 +41,11 @@ class Sink(Protocol):
 
 
 class ObserverJournal:
-    """The journal of a process that does not report by itself. Does nothing if its rank has a journal already."""
+    """The journal of a process that does not report by itself."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._reporter: Reporter | None = None
         self._is_closed = False
@@ -61,6 +66,8 @@ class ObserverJournal:
 
     def close(self) -> None:
         """Writes what is queued."""
+        if self._pid != os.getpid():
+            return
         with self._lock:
             self._is_closed = True
             reporter, self._reporter = self._reporter, None
@@ -70,11 +77,16 @@ class ObserverJournal:
     def _open(self) -> None:
         # The environment may name the rank only after the frameworks were imported.
         rank = rank_info(os.environ).rank or 0
-        try:
-            self._reporter = Reporter(self._run_dir, ROLE, rank)
-        except OSError:
-            self._is_closed = True
-            return
+        for number in range(rank, rank + PROCESSES_MAX * RANKS, RANKS):
+            try:
+                self._reporter = Reporter(self._run_dir, ROLE, number)
+                return
+            except FileExistsError:
+                # Of a process before a restart, or of another program that the command started.
+                continue
+            except OSError:
+                break
+        self._is_closed = True
 
 
 def at_exit(act: Callable[[], None]) -> None:

@@ -17,12 +17,12 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
-from tputui.observers import variables, xla_graph
 from tputui.observers.compile_reports import INTERVAL_S, CompileReports
 from tputui.observers.sinks import Sink
 from tputui.observers.totals import ResettableTotal
 from tputui.observers.user_frames import UserLine, line_of, user_frames
 from tputui.observers.xla_metrics import MetricTotals
+from tputui.observers.xla_programs import Place, ProgramInspector
 from tputui.observers.xla_runtime import XlaRuntime
 from tputui.observers.xla_trouble import READ_COMPILES, RECOMPILES, Reason, Trouble
 from tputui.observers.xla_window import OTHER_THREAD, STEPS, XlaWindow
@@ -31,7 +31,6 @@ from tputui.telemetry.events import (
     CompileCause,
     CompileObserved,
     FallbackObserved,
-    ProgramObserved,
     SyncObserved,
     WarningRaised,
 )
@@ -41,38 +40,12 @@ WARM_UP_RUNS = 2
 CALLS_KEYED = 3
 """Calls of the user's code that tell programs apart: a helper that syncs may serve training and validation."""
 PROGRAMS_MAX = 1_000
-VARIANTS_MAX = 4
-"""Earlier compilations of a program whose variables are compared with a new one."""
-GRAPH_MAX = 5_000
-"""Larger graphs are not inspected: it takes about 0.1 ms per operation."""
-WEIGHTS_MAX = 2_000
 UNSYNCED_STEPS = 5
 """So many steps of the optimizer without a sync count as steps themselves."""
 FROM_READ = "compiled before the sync, when a value was read; the line is found if that happens again"
 IN_ENGINE = "compiled after the task's code had returned; the line is found if that happens again"
 NOT_IN_WINDOW = "it did not run in the steps that were observed"
 DYNAMO = "torch.compile is in use; lines cannot be found without making it compile again"
-
-
-class Place:
-    """A sync: the program that it runs, and where."""
-
-    __slots__ = ("ends_step", "frames", "graph", "key", "line", "program", "run", "warm_up")
-
-    def __init__(self, key: object, program: str, line: UserLine, run: int, warm_up: bool) -> None:
-        self.key = key
-        """Tells programs apart."""
-        self.program = program
-        """Its name: the one that the engine gives it, or the function that syncs."""
-        self.line = line
-        self.run = run
-        """Number of runs, with this one."""
-        self.warm_up = warm_up
-        self.ends_step = True
-        """Whether a step of training or evaluation ends with it."""
-        self.frames: list[FrameType] = []
-        """The user's calls, innermost first."""
-        self.graph: xla_graph.Graph | None = None
 
 
 class _Thread(threading.local):
@@ -115,15 +88,14 @@ class XlaObserver:
         self._trouble = Trouble(runtime, own_reads)
         self._own_reads = own_reads
         self._runs: dict[object, int] = {}
-        self._variants: dict[object, deque[variables.Specs]] = {}
-        self._lines: dict[object, UserLine] = {}
-        """The lines that made programs compile again, by key, as far as a window found them; later compilations without
-        another explanation count for them."""
-        self._newest_graphs: dict[object, xla_graph.Graph] = {}
-        """The program of the newest run, by key, while a window is open."""
-        self._optimizers: dict[int, Any] = {}
-        """Weak references to the optimizers of the program."""
-        self._is_window_open = self._recorded_lines = self._has_failed = False
+        self._programs = ProgramInspector(runtime)
+        self._read_line: UserLine | None = None
+        """The line whose reads compiled in the newest window; later such compilations count for it."""
+        self._window: XlaWindow | None = None
+        """The window that is open in any thread."""
+        self.lines_found = ""
+        """What the newest window found, as `.item() at train.py:41`."""
+        self._is_used = self._recorded_lines = self._has_failed = False
         self._window_reads = self._window_own = 0
         self._recompiles = self._num_late_reads = 0
         self._due = time.monotonic() + INTERVAL_S
@@ -165,8 +137,7 @@ class XlaObserver:
         try:
             thread = self._threads
             thread.optimizer_steps += 1
-            if id(optimizer) not in self._optimizers and len(self._optimizers) < CALLS_KEYED:
-                self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+            self._programs.follow(optimizer)
             if thread.optimizer_steps > UNSYNCED_STEPS:
                 place = Place("", "", UserLine(None, FROM_READ), WARM_UP_RUNS + 1, False)
                 with self._lock:
@@ -180,7 +151,16 @@ class XlaObserver:
         with self._lock:
             if self._threads.window is not None:
                 self._close_window(self._threads.window)
-            self._report()
+            elif self._window is not None:
+                # Only the thread that opened it can remove its hook.
+                self._emit_found(self._window)
+            if self._is_used:
+                self._report()
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a window is open."""
+        return self._window is not None
 
     @property
     def step(self) -> int:
@@ -204,7 +184,7 @@ class XlaObserver:
             self._take_read_compiles(place)
             window = self._threads.window
             if place.run == WARM_UP_RUNS or (window is not None and not window.is_hooked):
-                place.graph = self._graph_of(place)
+                place.graph = self._programs.graph_of(place)
         return place
 
     def _after(self, place: Place) -> None:
@@ -213,20 +193,20 @@ class XlaObserver:
             graphs = runtime.graphs()
             if graphs == self._graphs:
                 return
-            self._graphs = graphs
+            self._graphs, self._is_used = graphs, True
             if place.run > 1 or len(self._runs) < PROGRAMS_MAX:
                 self._runs[place.key] = place.run
             compiled, seconds = self._new_compiles()
             if compiled:
-                line, changed = self._explained(place)
+                line, changed = self._programs.explain(place)
                 self._add(place, "sync", line, changed, count=compiled, seconds=seconds)
                 if not place.warm_up and not changed:
                     self._trouble.compiled(RECOMPILES, f"{place.program or 'a sync'} compiled again after warm-up")
             if place.graph is not None:
                 if place.run == WARM_UP_RUNS:
-                    self._describe(place, place.graph)
+                    self._sink.emit(self._programs.describe(place, place.graph))
                 if thread.window is not None:
-                    self._newest_graphs[place.key] = place.graph
+                    self._programs.remember(place)
             thread.optimizer_steps = 0
             if place.ends_step:
                 self._stepped()
@@ -243,7 +223,7 @@ class XlaObserver:
         else:
             if thread.ended:
                 thread.step_s.append(now - thread.ended)
-            if not self._is_window_open:
+            if self._window is None:
                 self._trouble.check(thread.steps)
                 if (reason := self._trouble.take()) is not None:
                     self._open_window(reason)
@@ -266,11 +246,11 @@ class XlaObserver:
             for line, count in lines.items():
                 count = min(count, compiled)
                 compiled -= count
-                self._lines[READ_COMPILES] = line
+                self._read_line = line
                 self._add_read(line, warm_up, count, count * each_s)
         if compiled:
             unknown = UserLine(None, FROM_READ)
-            line = self._lines.get(READ_COMPILES, unknown) if not warm_up else unknown
+            line = unknown if warm_up else self._read_line or unknown
             self._add_read(line, warm_up, compiled, compiled * each_s)
             if not warm_up:
                 self._trouble.compiled(READ_COMPILES, "programs compiled before the sync, when values were read")
@@ -283,51 +263,6 @@ class XlaObserver:
         compiled = int(self._compiled.read(self._runtime.compiled()))
         return (compiled, self._compile_s.read(self._runtime.compile_s())) if compiled else (0, 0.0)
 
-    def _explained(self, place: Place) -> tuple[UserLine, list[ChangedInput] | None]:
-        """The line of a compilation, and the inputs that changed; None if they were not compared."""
-        now = variables.specs_of(place.frames)
-        before = self._variants.setdefault(place.key, deque(maxlen=VARIANTS_MAX))
-        changes = [variables.changed(specs, now) for specs in before]
-        before.append(now)
-        changed = min(filter(None, changes), key=len, default=None)
-        earlier = self._newest_graphs.get(place.key)
-        if place.graph is None or earlier is None:
-            return place.line if changed else self._lines.get(place.key, place.line), changed
-        names = {(one.before, one.now): one.name for one in changed or []}
-        found = xla_graph.difference(earlier, place.graph, names)
-        if found.frame is not None:
-            self._lines[place.key] = UserLine(found.frame, None)
-        return self._lines.get(place.key, place.line), changed or found.inputs or None
-
-    def _graph_of(self, place: Place) -> xla_graph.Graph | None:
-        """The program that the sync will run, from the variables of the user and the weights."""
-        if self._runtime.graph_size() > GRAPH_MAX:
-            return None
-        roots = [*variables.xla_tensors(place.frames), *self._weights()]
-        return xla_graph.parse(self._runtime.program_text(roots)) if roots else None
-
-    def _weights(self) -> list[Any]:
-        found: list[Any] = []
-        for reference in self._optimizers.values():
-            optimizer = reference()
-            groups = optimizer.param_groups if optimizer is not None else []
-            found += [weight for group in groups for weight in group["params"] if weight.device.type == "xla"]
-        return found[:WEIGHTS_MAX]
-
-    def _describe(self, place: Place, graph: xla_graph.Graph) -> None:
-        """Reports what a program consists of."""
-        weights = {variables.spec_of(weight) for weight in self._weights()}
-        event = ProgramObserved(
-            t=time.time(),
-            runtime="torch_xla",
-            program=place.program,
-            inputs=xla_graph.inputs(graph, weights),
-            matmuls=xla_graph.matmuls(graph),
-            num_operations=len(graph.operations),
-            flops=None,
-        )
-        self._sink.emit(event)
-
     def _add(
         self,
         place: Place,
@@ -338,6 +273,7 @@ class XlaObserver:
         count: int,
         seconds: float,
     ) -> None:
+        self._is_used = True
         self._recompiles += 0 if place.warm_up else count
         event = CompileObserved(
             t=time.time(),
@@ -362,25 +298,29 @@ class XlaObserver:
         steady_s = median(thread.step_s) if thread.step_s else None
         self._window_reads, self._window_own = self._runtime.reads(), self._own_reads()
         window = XlaWindow(self._runtime, reason, steady_s)
-        thread.window, self._is_window_open = window, True
+        thread.window = self._window = window
         if reason.in_graph:
             self._recorded_lines = self._runtime.record_lines(True)
         else:
             window.open()
 
     def _close_window(self, window: XlaWindow) -> None:
-        self._threads.window, self._is_window_open = None, False
+        self._threads.window = self._window = None
         if window.is_hooked:
             window.close()
             self._report_unseen(window)
         else:
             self._runtime.record_lines(self._recorded_lines)
-            self._newest_graphs.clear()
-        for event in window.events():
-            self._sink.emit(event)
+            self._programs.forget()
+        self._emit_found(window)
         self._trouble.settle(window.reason, window.operators)
         if window.error is not None:
             self._failed(window.error)
+
+    def _emit_found(self, window: XlaWindow) -> None:
+        for event in window.events():
+            self._sink.emit(event)
+        self.lines_found = window.lines_found or self.lines_found
 
     def _report_unseen(self, window: XlaWindow) -> None:
         """Reports what the counters showed but the window did not see."""

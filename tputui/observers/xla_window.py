@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ WINDOW_MAX_S = 60.0
 """The hook does nothing any more after this time."""
 LINES_MAX = 200
 """Lines of the user of which a window reports reads; later ones are counted without their line."""
+LINES_NAMED = 3
 TOO_MANY_LINES = f"more than {LINES_MAX} lines read values"
 OTHER_THREAD = "the values were read in another thread, or by code that calls no function of torch"
 _READS = {
@@ -188,6 +190,14 @@ class XlaWindow:
     def operators(self) -> set[str]:
         """Operations that ran on the host."""
         return {operator for operator, _ in self._fallbacks}
+
+    @property
+    def lines_found(self) -> str:
+        """The lines that read values or fell back, most frequent first, as `.item() at train.py:41`."""
+        totals = [*self._reads.items(), *self._fallbacks.items()]
+        totals.sort(key=lambda item: -item[1].count)
+        known = [(what, frame) for (what, frame), _ in totals if frame is not None]
+        return ", ".join(f"{what} at {Path(frame.file).name}:{frame.line}" for what, frame in known[:LINES_NAMED])
 
     def _record(
         self,
