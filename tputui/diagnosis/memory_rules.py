@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -162,4 +161,5 @@ def _slope(samples: Sequence[tuple[float, float]]) -> float:
         for right in samples[place + 1 :]
         if right[0] > left[0]
     ]
-    return statistics.median(slopes) if slopes else 0.0
+    slopes.sort()
+    return slopes[len(slopes) // 2] if slopes else 0.0
