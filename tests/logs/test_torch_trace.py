@@ -114,6 +114,10 @@ def test_compilations_of_a_trace_count_unless_the_process_is_observed(tmp_path: 
     environ = {**os.environ, "TORCH_TRACE": str(traces)}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environ) as command:
         both = [torch_traces.TorchTraces(run_dir, command.pid, tmp_path, taken.append) for _ in range(2)]
+        while not Path(f"/proc/{command.pid}/environ").read_bytes():
+            pass
+        for one in both:
+            one.read(final=False)
         assert command.stdin is not None
         command.stdin.close()
     batch = {"torch_tpu_batch": {"op_name": "aten::add", "cache_hit": False}}

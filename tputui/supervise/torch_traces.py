@@ -51,13 +51,15 @@ class TorchTraces:
         self._since = time.time() - 1.0
         self._readers: dict[Path, TorchTraceReader] = {}
         self._held: list[tuple[float, Event]] = []
-        folder = ""
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-            folder = environ_of(file.read(_ENVIRON_BYTES_MAX)).get(VARIABLE, "")
-        self._folder = cwd / folder if folder else None
+        self._environ: Path | None = Path(f"/proc/{pid}/environ")
+        """The environment of the command; None once it is known."""
+        self._cwd = cwd
+        self._folder: Path | None = None
 
     def read(self, *, final: bool) -> None:
         """Reads what was written since the last call; `final`: nothing follows."""
+        if self._environ is not None:
+            self._find_folder(self._environ)
         if self._folder is None:
             return
         self._find(self._folder)
@@ -78,6 +80,16 @@ class TorchTraces:
             for event in due:
                 if not (is_observed and _is_of_compile(event)):
                     self._emit(event)
+
+    def _find_folder(self, environ: Path) -> None:
+        """Looks up where torch writes traces. The environment of a process that has just started may be empty yet."""
+        content = b""
+        with contextlib.suppress(OSError), environ.open("rb") as file:
+            content = file.read(_ENVIRON_BYTES_MAX)
+        if content:
+            self._environ = None
+            folder = environ_of(content).get(VARIABLE, "")
+            self._folder = self._cwd / folder if folder else None
 
     def _find(self, folder: Path) -> None:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
