@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.diagnosis.runs import (
@@ -56,6 +57,8 @@ def test_programs_of_the_compile_cache_are_not_recompiles() -> None:
         ("f32[8]", "bf16[8]", "one type"),
         ("0.1", "0.05", "as a tensor"),
         ("", "f32[8]", "the same inputs"),
+        ("size 8 in dimension 0", "size 9 in dimension 0", "drop_last"),
+        ("size 8 in dimension 1", "size 9 in dimension 1", "buckets"),
     ],
 )
 def test_the_fix_follows_from_what_changed(before: str, now: str, advice: str) -> None:
@@ -181,3 +184,15 @@ def test_a_script_without_steps_is_measured_by_its_transfers() -> None:
     read = counters(transfers_from_device=50, steps=None)
     (verdict,) = by_rule(diagnose(snapshot_of({"observer-0": [synced(waited_s=0.6), window(), read]})), "sync")
     assert verdict.lost_s == pytest.approx(50 * 0.04)
+
+
+def test_a_process_without_steps_names_none() -> None:
+    late = [msgspec.structs.replace(compiled(30), step=None) for _ in range(5)]
+    (verdict,) = by_rule(diagnose(snapshot_of({"observer-0": late})), "recompile")
+    assert verdict.text == "`step` compiles again 5 times after warm-up, a storm"
+    assert not any("step " in line for line in verdict.evidence)
+
+
+def test_observed_steps_count_if_the_output_names_fewer() -> None:
+    few = by_rule(diagnose(snapshot_of({"observer-0": [synced(waited_s=0.6), window()], "logs-0": []})), "sync")
+    assert [one.lost_s for one in few] == [pytest.approx(0.04 * 10)]

@@ -27,6 +27,10 @@ SGD has about 40."""
 TINY_EXECUTES = 3
 """Programs per step that are worth joining, if most of them are tiny."""
 _SPEC = re.compile(r"([a-z]+[0-9a-z]*)\[([0-9,]*)\]")
+_SIZE = re.compile(r"size [0-9]+ in dimension ([0-9]+)")
+"""How `torch.compile` reports a shape that changed."""
+_BATCHES = "use batches of one size: drop_last=True in training, padding and a mask in evaluation"
+_LENGTHS = "pad to a few fixed lengths (buckets), so that each shape compiles once"
 _CAUSES = {
     "sync": "at an explicit sync",
     "step_end": "at the end of a step, in the loader",
@@ -126,15 +130,17 @@ def _kind(group: CompileGroup) -> str:
         return "once per epoch" if group.count == group.num_epochs else "in every epoch"
     if group.count < STORM_MIN:
         return ""
+    if group.first_step == 0:
+        return "a storm"
     every = (group.last_step - group.first_step + 1) / group.count
     return f"a storm (every {every:.0f} steps)" if every >= 1.5 else "a storm (in every step)"
 
 
 def _evidence(group: CompileGroup) -> Iterator[str]:
     yield f"compiled {_CAUSES[group.cause]}"
-    if group.first_step == group.last_step:
+    if group.first_step == group.last_step > 0:
         yield f"in step {fmt.count(group.first_step)}"
-    else:
+    elif group.first_step > 0:
         epochs = f", in {group.num_epochs} epochs" if group.num_epochs > 1 else ""
         yield f"in steps {fmt.count(group.first_step)} to {fmt.count(group.last_step)}{epochs}"
     if group.num_timed:
@@ -168,6 +174,8 @@ def _fix(group: CompileGroup, programs: Sequence[ProgramObserved]) -> str:
         return "keep the shapes and types of all inputs constant, and pass changing numbers as tensors"
     if not change.before or not change.now:
         return "give the step the same inputs every time: create optimizer state and optional inputs before warm-up"
+    if size := _SIZE.fullmatch(change.now):
+        return _BATCHES if int(size[1]) == 0 else _LENGTHS
     before, now = _SPEC.fullmatch(change.before), _SPEC.fullmatch(change.now)
     if before is None or now is None:
         return "pass the changing number as a tensor on the device: as a constant it is part of the program"
@@ -175,8 +183,8 @@ def _fix(group: CompileGroup, programs: Sequence[ProgramObserved]) -> str:
         return f"use one type for {change.name or 'the input'}: cast it before the step"
     old, new = before[2].split(","), now[2].split(",")
     if len(old) == len(new) and old[1:] == new[1:]:
-        return "use batches of one size: drop_last=True in training, padding and a mask in evaluation"
-    return "pad to a few fixed lengths (buckets), so that each shape compiles once"
+        return _BATCHES
+    return _LENGTHS
 
 
 def _grows(programs: Sequence[ProgramObserved]) -> bool:

@@ -127,10 +127,11 @@ def _steady_step_s(facts: Facts, steps: int) -> float:
 
 
 def _steps_of_run(facts: Facts, groups: list[SyncGroup], steps: int) -> float:
-    """Steps of the run. A script that reports no steps has as many as its transfers allow, by those in the windows."""
+    """Steps of the run, at least those that were observed: steps read from a script's output may be far fewer. A script
+    that reports none has as many as its transfers allow, by those in the windows."""
     xla, step_s = facts.snapshot.xla, _steady_step_s(facts, steps)
-    if facts.steps or xla is None or step_s <= 0:
-        return facts.steps or steps
+    if facts.steps >= steps or xla is None or step_s <= 0:
+        return max(facts.steps, steps)
     reads = max(0, xla.transfers_from_device - xla.engine_reads) * steps / sum(group.count for group in groups)
     return max(float(steps), min(reads, facts.wall_s / step_s))
 

@@ -125,7 +125,7 @@ class ProcessEvidence(StateStruct):
     def _add_compile(self, event: ev.CompileObserved, steps_done: int, epoch: int) -> bool:
         if event.count < 1 or not is_duration(event.seconds):
             return False
-        step = event.step if event.step is not None and event.step > 0 else steps_done + 1
+        step = event.step if event.step is not None and event.step > 0 else steps_done + 1 if steps_done else 0
         group = CompileGroup(
             runtime=event.runtime,
             program=short(event.program),

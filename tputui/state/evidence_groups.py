@@ -57,6 +57,7 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
     num_cached: Count
     """Compilations that a persistent cache answered."""
     first_step: Count
+    """Step of the first one; 0 if the process reports no steps."""
     last_step: Count
     num_epochs: Count
     """Epochs in which it was compiled."""
