@@ -18,15 +18,17 @@ from typing import Any
 
 from tputui.logs import torch_guards
 from tputui.observers.compile_reports import CompileReports
-from tputui.observers.sinks import process_sink
+from tputui.observers.sinks import observes_all, process_sink
 from tputui.observers.user_frames import user_line
-from tputui.telemetry.events import CodeFrame, CompileLimitReached, CompileObserved, GraphBroken
+from tputui.telemetry.events import CodeFrame, CompileLimitReached, CompileObserved, GraphBroken, ObservationEnded
 from tputui.telemetry.stack_frames import owner_of
 
 REASON_CHARS_MAX = 300
 BREAKS_MAX = 512
 """Graph breaks that are reported per process."""
 LIMITS_MAX = 512
+STEPS_REPORTED = 5
+"""Steps of optimizers after which a process that is observed in all steps reports them."""
 NO_USER_CODE = "the graph breaks in code of a library"
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _FRAMES_MAX = 60
@@ -54,6 +56,7 @@ class TorchCompile:
         self._breaks_read = 0
         self._num_breaks = 0
         self._num_limits = 0
+        self._counter = StepCounter() if observes_all() else None
         self._names: dict[str, str] = {}
         context = utils._METRICS_CONTEXT
         context._on_exit = self._after(context._on_exit)
@@ -70,6 +73,8 @@ class TorchCompile:
         return recorded
 
     def _on_compiled(self, seconds: float, metrics: dict[str, Any], error: str, frame: FrameType) -> None:
+        if self._counter is not None:
+            self._counter.start()
         code, values = _call_at(frame)
         name = _plain_name(str(metrics.get("co_name") or ""), values)
         compile_id = str(metrics.get("compile_id") or "")
@@ -139,6 +144,38 @@ class TorchCompile:
                     line_reason=None if line is not None else NO_USER_CODE,
                 )
             )
+
+
+class StepCounter:
+    """Reports steps of optimizers: without them a rehearsal does not know how many steps it has observed."""
+
+    def __init__(self) -> None:
+        self._is_started = False
+        self._steps = 0
+        self._since = 0.0
+
+    def start(self) -> None:
+        """Counts the steps of all optimizers from now on; later calls do nothing."""
+        optimizers: Any = sys.modules.get("torch.optim.optimizer")
+        if not self._is_started and optimizers is not None:
+            self._is_started, self._since = True, time.perf_counter()
+            optimizers.register_optimizer_step_post_hook(self._stepped)
+
+    def _stepped(self, *_: object) -> None:
+        self._steps += 1
+        if self._steps % STEPS_REPORTED == 0:
+            now = time.perf_counter()
+            process_sink.emit(
+                ObservationEnded(
+                    t=time.time(),
+                    runtime="torch_compile",
+                    why="every step is observed",
+                    steps=STEPS_REPORTED,
+                    window_s=now - self._since,
+                    steady_step_s=None,
+                )
+            )
+            self._since = now
 
 
 def _line_in(stack: Any) -> CodeFrame | None:

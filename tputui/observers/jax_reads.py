@@ -25,7 +25,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers.loop_counter import LoopCounter
-from tputui.observers.sinks import process_sink
+from tputui.observers.sinks import observes_all, process_sink
 from tputui.observers.user_frames import is_user_file, line_of
 from tputui.telemetry.events import ObservationEnded, SyncObserved
 
@@ -43,6 +43,8 @@ RARE_STEPS = 5
 """A line that reads once in more steps than this is not reported."""
 REPORT_S = 10.0
 """Time for which the reads of a line are combined outside of windows."""
+REPORT_ALL_S = 1.0
+"""The same in a process that is observed in all steps."""
 INTERVALS_KEPT = 16
 LINES_MAX = 1024
 _NUMPY = ("asarray", "array")
@@ -147,6 +149,7 @@ class JaxReads:
         self._lines: dict[_Key, _Line] = {}
         self._window: _Window | None = None
         self._array = array
+        self._report_s = REPORT_ALL_S if observes_all() else REPORT_S
         self._hook_value()
         self._hook_item()
         self._numpy_until = 0.0
@@ -239,7 +242,7 @@ class JaxReads:
             now, window = perf_counter(), self._window
             if window is None or window.thread != threading.get_ident():
                 line.add_later(waited_s, now)
-                if now >= line.since + REPORT_S and (event := line.take_later(now)) is not None:
+                if now >= line.since + self._report_s and (event := line.take_later(now)) is not None:
                     process_sink.emit(event)
                 if window is None and line.count >= ARMED_AFTER and now >= line.next_window:
                     self._window = _Window(key, user, operation or _operation(frame, user))

@@ -28,6 +28,9 @@ PROCESSES_MAX = 16
 DISABLED_VARIABLES = ("TPUTUI_DISABLED", "TPUTUI_OBSERVE_OFF")
 """Environment variables that disable the observers, unless they are empty or `0`."""
 
+OBSERVE_VARIABLE = "TPUTUI_OBSERVE"
+"""With the value `all`, hooks that find lines of code are armed in all steps after warm-up: in a rehearsal."""
+
 
 class Sink(Protocol):
     """Takes the events of observers. Thread-safe."""
@@ -157,6 +160,11 @@ class _ProcessSink:
 
 process_sink = _ProcessSink()
 """The sink of this process."""
+
+
+def observes_all() -> bool:
+    """Whether hooks are armed in all steps, not only when counters show trouble."""
+    return os.environ.get(OBSERVE_VARIABLE, "") == "all"
 
 
 def is_disabled() -> bool:

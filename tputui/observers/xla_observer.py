@@ -18,13 +18,13 @@ from types import FrameType
 from typing import Any
 
 from tputui.observers.compile_reports import INTERVAL_S, CompileReports
-from tputui.observers.sinks import Sink
+from tputui.observers.sinks import Sink, observes_all
 from tputui.observers.totals import ResettableTotal
 from tputui.observers.user_frames import UserLine, line_of, user_frames
 from tputui.observers.xla_metrics import MetricTotals
 from tputui.observers.xla_programs import Place, ProgramInspector
 from tputui.observers.xla_runtime import XlaRuntime
-from tputui.observers.xla_trouble import READ_COMPILES, RECOMPILES, Reason, Trouble
+from tputui.observers.xla_trouble import EVERY_STEP, READ_COMPILES, RECOMPILES, Reason, Trouble
 from tputui.observers.xla_window import OTHER_THREAD, STEPS, XlaWindow
 from tputui.telemetry.events import (
     ChangedInput,
@@ -87,6 +87,7 @@ class XlaObserver:
         self._metrics = MetricTotals(runtime)
         self._trouble = Trouble(runtime, own_reads)
         self._own_reads = own_reads
+        self._observes_all = observes_all()
         self._runs: dict[object, int] = {}
         self._programs = ProgramInspector(runtime)
         self._read_line: UserLine | None = None
@@ -225,7 +226,8 @@ class XlaObserver:
                 thread.step_s.append(now - thread.ended)
             if self._window is None:
                 self._trouble.check(thread.steps)
-                if (reason := self._trouble.take()) is not None:
+                is_due = self._observes_all and thread.steps > WARM_UP_RUNS and not _uses_dynamo()
+                if (reason := self._trouble.take() or (EVERY_STEP if is_due else None)) is not None:
                     self._open_window(reason)
         thread.ended = time.perf_counter()
         if time.monotonic() >= self._due:

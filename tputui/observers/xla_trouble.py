@@ -30,6 +30,10 @@ class Reason(NamedTuple):
     innermost call of Python code as the line of an operation, which would be the hook's."""
 
 
+EVERY_STEP = Reason("every step is observed", in_graph=False)
+"""Why a window opens without trouble."""
+
+
 class Trouble:
     """What the counters showed that has not been explained yet."""
 
