@@ -21,7 +21,7 @@ from tputui.cache.cache_writer import CacheWriter, Frame
 from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.exit_codes import ExitCode
 from tputui.state.conditions import InvalidCondition
-from tputui.supervise import spawn
+from tputui.supervise import spawn, strict
 from tputui.supervise.alert_targets import InvalidTarget
 from tputui.supervise.alerts import AlertRules, Alerts
 from tputui.supervise.command import UserCommand, unobserved_reason
@@ -32,8 +32,6 @@ from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, signal_name
 from tputui.supervise.script import STOPS, Script
 from tputui.supervise.stack_signal import StackSignal
-from tputui.supervise.strict import check as check_strict
-from tputui.supervise.strict import strict_rules
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
@@ -85,7 +83,7 @@ class Supervisor:
             writer,
             of_command=command is not None,
             measured=rules is not None,
-            diagnosed=bool(strict_rules(self._manifest.config)),
+            diagnosed=bool(strict.strict_rules(self._manifest.config)),
         )
         self._alerts = self._alerts_by(rules) if rules is not None else None
         self._cache_writer = CacheWriter(self._run_dir, journals_of(host_index))
@@ -340,9 +338,9 @@ class Supervisor:
 
     def _strictly(self, ending: RunEnding) -> RunEnding:
         """The ending, or a failure if training succeeded but the run has findings of `[diagnosis] strict`."""
-        if ending.outcome != "done" or not strict_rules(self._manifest.config):
+        if ending.outcome != "done" or not strict.strict_rules(self._manifest.config):
             return ending
-        violation, unanswered = check_strict(self._worker_state.state, self._manifest, str(self._run_dir), time.time())
+        violation, unanswered = strict.check(self._worker_state.state, self._manifest, str(self._run_dir), time.time())
         for text in unanswered:
             self._warn(text)
         return RunEnding("failed", ExitCode.FAILED, violation) if violation is not None else ending
