@@ -60,6 +60,11 @@ class TrainStep:
         right after an update."""
 
     @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer, whose state is on the device."""
+        return self._optimizer
+
+    @property
     def num_parameters(self) -> int:
         """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)

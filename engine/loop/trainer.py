@@ -55,6 +55,7 @@ class Trainer:
         self._strategy = strategy
         self._feeds = feeds
         self._train_step = train_step
+        events.programs.follow(train_step.optimizer)
         self._coordinator = Coordinator(strategy, events.sections, events.programs.run)
         self.reporter = StepReporter(
             plan, strategy, events, self._coordinator, self._lr, meters=plan.task.meters, with_norm=plan.keeps_norms

@@ -115,6 +115,11 @@ class ProgramCounters:
             self._ledger.stepped(name, self._executes_in_step, self._runs_in_step, self._reads_in_step)
             self._runs_in_step = self._executes_in_step = self._reads_in_step = 0
 
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Includes the weights of an optimizer in the graphs that are compared after a recompile."""
+        if self._observer is not None:
+            self._observer.follow(optimizer)
+
     def close(self) -> None:
         """Emits the events of diagnosis that wait. Called by the loop's thread when training ends."""
         if self._observer is not None:

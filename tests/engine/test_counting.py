@@ -141,3 +141,21 @@ def test_diagnosis_names_the_lines_of_the_task(median: Run, reading: Run) -> Non
     assert (read.operation, read.user_frame.line) == (".item()", numbers['found["loss"].mean().item()'])
     assert (read.count, read.steps) == (5, 5)
     assert [event for event in reading.all(ev.CompileObserved) if not event.warm_up] == []
+
+
+def test_a_constant_of_the_task_that_changes_is_found_by_line(runs_dir: Path) -> None:
+    options = ["task=tests.engine.nosy:Shifting", "epochs=1"]
+    run = runs_to_end(make(runs_dir, "shifting", options, text=NOSY, cwd=ROOT))
+    source = ROOT / "tests" / "engine" / "nosy.py"
+    numbers = {line.strip(): number for number, line in enumerate(source.read_text().splitlines(), 1)}
+    late = [event for event in run.all(ev.CompileObserved) if not event.warm_up]
+    explained = [event for event in late if event.changed_inputs]
+    assert {event.cause for event in late} == {"sync"}
+    assert late[0].line_reason is not None
+    assert len(explained) >= 3
+    assert {event.user_frame.file for event in explained if event.user_frame is not None} == {str(source)}
+    lines = {event.user_frame.line for event in explained if event.user_frame is not None}
+    assert lines <= {number for text, number in numbers.items() if "torch.roll(" in text}
+    assert {change.name for event in explained for change in event.changed_inputs or []} >= {"constant of aten::roll"}
+    assert {one.program for one in run.all(ev.ProgramObserved)} == {"step"}
+    assert sum(event.count for event in late) == last(run).recompiles

@@ -24,13 +24,27 @@ STEPS = 20
 pytestmark = pytest.mark.xla
 
 
+FEW = ("faulty_reads", "faulty_ragged")
+"""Programs of the default suite; the others take as long again each."""
+
+
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ev.Event]]:
-    """The events of every program. The programs themselves check that no hook is left when they end."""
+    """The events of a few programs."""
+    return observe(tmp_path_factory.mktemp("observed"), *FEW)
+
+
+@pytest.fixture(scope="module")
+def all_journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ev.Event]]:
+    """The events of every program."""
+    return observe(tmp_path_factory.mktemp("all_observed"))
+
+
+def observe(folder: Path, *programs: str) -> dict[str, list[ev.Event]]:
+    """Runs programs, which check themselves that no hook is left when they end."""
     pytest.importorskip("torch_xla")
-    folder = tmp_path_factory.mktemp("observed")
     env = {"PJRT_DEVICE": "CPU", "PYTHONPATH": os.fspath(PROGRAMS.parents[2]), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = forked.run(f"{package}.programs", str(folder), env=env, timeout=300)
+    done = forked.run(f"{package}.programs", str(folder), *programs, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
     return {path.name: read_events(path / "observer-0.jsonl") for path in sorted(folder.iterdir())}
 
@@ -70,16 +84,18 @@ def test_every_kind_of_read_is_found_by_line(journals: dict[str, list[ev.Event]]
     assert recompiles(events) == []
 
 
-def test_reads_before_the_sync_compile_in_warm_up_only(journals: dict[str, list[ev.Event]]) -> None:
-    events = journals["faulty_reads_before_sync"]
+@pytest.mark.slow
+def test_reads_before_the_sync_compile_in_warm_up_only(all_journals: dict[str, list[ev.Event]]) -> None:
+    events = all_journals["faulty_reads_before_sync"]
     [read] = of_type(events, ev.SyncObserved)
     assert {read.operation: line(read)} == faults("faulty_reads_before_sync")
     assert {one.cause for one in of_type(events, ev.CompileObserved)} == {"sync", "value_read"}
     assert recompiles(events) == []
 
 
-def test_fallbacks_are_found_by_operator_and_line(journals: dict[str, list[ev.Event]]) -> None:
-    events = journals["faulty_fallbacks"]
+@pytest.mark.slow
+def test_fallbacks_are_found_by_operator_and_line(all_journals: dict[str, list[ev.Event]]) -> None:
+    events = all_journals["faulty_fallbacks"]
     found = of_type(events, ev.FallbackObserved)
     assert {fallback.operator: line(fallback) for fallback in found} == faults("faulty_fallbacks")
     assert all((one.count, one.transfers) == (5, 10) and 0 < one.seconds < one.window_s for one in found)
@@ -98,8 +114,9 @@ def test_a_ragged_batch_is_explained_when_it_first_compiles(journals: dict[str, 
     assert of_type(events, ev.ObservationEnded) == [], "nothing is left to be explained"
 
 
-def test_a_constant_that_changes_is_found_in_the_graph(journals: dict[str, list[ev.Event]]) -> None:
-    events = journals["faulty_constant"]
+@pytest.mark.slow
+def test_a_constant_that_changes_is_found_in_the_graph(all_journals: dict[str, list[ev.Event]]) -> None:
+    events = all_journals["faulty_constant"]
     late = recompiles(events)
     [(name, number)] = faults("faulty_constant").items()
     explained = [one for one in late if one.changed_inputs]
@@ -110,8 +127,9 @@ def test_a_constant_that_changes_is_found_in_the_graph(journals: dict[str, list[
     assert [int(change.before) - int(change.now) for one in explained for change in one.changed_inputs or []] == [1] * 4
 
 
-def test_reads_without_any_sync_compile_in_every_step(journals: dict[str, list[ev.Event]]) -> None:
-    events = journals["faulty_no_sync"]
+@pytest.mark.slow
+def test_reads_without_any_sync_compile_in_every_step(all_journals: dict[str, list[ev.Event]]) -> None:
+    events = all_journals["faulty_no_sync"]
     late = recompiles(events)
     [number] = faults("faulty_no_sync").values()
     assert {one.cause for one in late} == {"value_read"}
@@ -120,8 +138,9 @@ def test_reads_without_any_sync_compile_in_every_step(journals: dict[str, list[e
     assert (line(read), read.count, read.compiled) == (number, 5, 5)
 
 
-def test_healthy_programs_give_no_alarm(journals: dict[str, list[ev.Event]]) -> None:
-    events = journals["healthy_all"]
+@pytest.mark.slow
+def test_healthy_programs_give_no_alarm(all_journals: dict[str, list[ev.Event]]) -> None:
+    events = all_journals["healthy_all"]
     kinds = {type(event) for event in events}
     assert kinds == {ev.JournalOpened, ev.CompileObserved, ev.ProgramObserved, ev.XlaMetricsRead}
     assert recompiles(events) == []
@@ -130,6 +149,7 @@ def test_healthy_programs_give_no_alarm(journals: dict[str, list[ev.Event]]) -> 
     assert totals.compiles == sum(one.count for one in of_type(events, ev.CompileObserved))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "rule"),
     [
@@ -141,14 +161,15 @@ def test_healthy_programs_give_no_alarm(journals: dict[str, list[ev.Event]]) -> 
         ("faulty_fallbacks", "fallback"),
     ],
 )
-def test_verdicts_name_the_marked_lines(journals: dict[str, list[ev.Event]], program: str, rule: str) -> None:
-    verdicts = found(diagnosed(journals[program]))
+def test_verdicts_name_the_marked_lines(all_journals: dict[str, list[ev.Event]], program: str, rule: str) -> None:
+    verdicts = found(diagnosed(all_journals[program]))
     assert {one.line for one in verdicts if one.rule == rule} == set(faults(program).values())
     assert all(one.file == str(PROGRAMS) and (one.lost_s or 0.0) > 0 and one.fix for one in verdicts)
 
 
-def test_healthy_programs_have_no_verdict(journals: dict[str, list[ev.Event]]) -> None:
-    assert found(diagnosed(journals["healthy_all"])) == ()
+@pytest.mark.slow
+def test_healthy_programs_have_no_verdict(all_journals: dict[str, list[ev.Event]]) -> None:
+    assert found(diagnosed(all_journals["healthy_all"])) == ()
 
 
 def diagnosed(events: list[ev.Event]) -> tuple[Verdict, ...]:

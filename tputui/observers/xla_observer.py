@@ -128,6 +128,10 @@ class XlaObserver:
         except Exception as error:  # noqa: BLE001, RUF100 - as above
             self._failed(error)
 
+    def follow(self, optimizer: Any) -> None:
+        """Includes the weights of an optimizer in the programs that are inspected."""
+        self._programs.follow(optimizer)
+
     def discard_compiles(self) -> None:
         """What was compiled since the last sync is no matter of the user."""
         with self._lock:
@@ -204,7 +208,7 @@ class XlaObserver:
                 if not place.warm_up and not changed:
                     self._trouble.compiled(RECOMPILES, f"{place.program or 'a sync'} compiled again after warm-up")
             if place.graph is not None:
-                if place.run == WARM_UP_RUNS:
+                if place.run == WARM_UP_RUNS and self._programs.is_whole(place.graph):
                     self._sink.emit(self._programs.describe(place, place.graph))
                 if thread.window is not None:
                     self._programs.remember(place)

@@ -90,7 +90,9 @@ class ProgramInspector:
         """The program that the sync will run, from the variables of the user and the weights."""
         if self._runtime.graph_size() > GRAPH_MAX:
             return None
-        roots = [*variables.xla_tensors(place.frames), *self._weights()]
+        weights = self._weights()
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        roots = [*variables.xla_tensors(place.frames), *weights, *gradients]
         return xla_graph.parse(self._runtime.program_text(roots)) if roots else None
 
     def _weights(self) -> list[Any]:
@@ -100,6 +102,10 @@ class ProgramInspector:
             groups = optimizer.param_groups if optimizer is not None else []
             found += [weight for group in groups for weight in group["params"] if weight.device.type == "xla"]
         return found[:WEIGHTS_MAX]
+
+    def is_whole(self, graph: xla_graph.Graph) -> bool:
+        """Whether a program contains most of the graph that ran last: the tensors that are known may lack a part."""
+        return 2 * len(graph.operations) + len(graph.parameters) >= self._runtime.graph_size()
 
     def describe(self, place: Place, graph: xla_graph.Graph) -> ProgramObserved:
         """What a program consists of."""
