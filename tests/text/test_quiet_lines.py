@@ -108,8 +108,8 @@ def test_output_off_a_terminal_is_lines_without_escapes(tmp_path: Path) -> None:
     lines = result.out.splitlines()
     assert [line for line in lines if "red" in line] == []
     assert [re.sub(r"  [\d.]+ m?s\b", "", line) for line in lines if line.startswith("epoch")] == [
-        "epoch 1/2  step 3/6  loss 1.0000; validation loss 0.5000",
-        "epoch 2/2  step 6/6  loss 0.5000; validation loss 0.2500",
+        "epoch 1/2  step 3/6  loss 1.0000; validation loss 0.5000  best",
+        "epoch 2/2  step 6/6  loss 0.5000; validation loss 0.2500  best",
     ]
     again = run("replay", "a", "--quiet")
     assert again.out == result.out
