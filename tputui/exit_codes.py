@@ -11,8 +11,8 @@ class ExitCode(IntEnum):
     DONE = 0
     """Success; for `run`: every epoch was trained, or the command succeeded."""
     DAMAGED = 1
-    """`check`: the run is damaged. `doctor`: this machine cannot train, or the run has findings. `data`: the
-    download is not as expected."""
+    """`check`: the run is damaged. `doctor`: this machine cannot train, or the run has findings.
+    `rehearse`: the program has findings. `data`: the download is not as expected."""
     USAGE = 2
     """The command line or the configuration is not valid; nothing was started."""
     FAILED = 3

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.observers.observed import installed
 from tputui.config import ScriptConfig, script_from_builtins
 from tputui.state import conditions
 from tputui.supervise.alert_targets import AlertMessage
@@ -34,12 +35,23 @@ def in_path(folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["own-script", "alerts", "metrics-from-logs", "open-existing-logs"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "own-script",
+        "alerts",
+        "metrics-from-logs",
+        "open-existing-logs",
+        pytest.param("rehearse", marks=pytest.mark.xla),
+    ],
+)
 def test_examples_run_as_printed(page: str, tmp_path: Path) -> None:
     place, tools = tmp_path / "place", tmp_path / "bin"
     place.mkdir()
     tools.mkdir()
-    env = {**os.environ, "PATH": in_path(tools)}
+    # The entry points of this tree, as an installation has them.
+    paths = os.pathsep.join([str(installed(tmp_path)), str(GUIDE.parents[1])])
+    env = {**os.environ, "PATH": in_path(tools), "PYTHONPATH": paths}
     num_run = 0
     for language, code in _BLOCK.findall((GUIDE / f"{page}.md").read_text()):
         name = _FILE_NAME.match(code)

@@ -26,7 +26,7 @@ def observe(files: list[Path], folder: Path, **variables: str) -> list[ev.Event]
     run_dir = folder / "run"
     run_dir.mkdir(exist_ok=True)
     environ = {**os.environ, "TPUTUI_RUN_DIR": str(run_dir), "JAX_PLATFORMS": "cpu", **variables}
-    environ["PYTHONPATH"] = os.pathsep.join([str(_installed(folder)), str(PROGRAMS.parents[1])])
+    environ["PYTHONPATH"] = os.pathsep.join([str(installed(folder)), str(PROGRAMS.parents[1])])
     command = [sys.executable, "-c", _RUN_ALL, *map(str, files)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ def _rule_of(event: ev.Event) -> str:
     return ""
 
 
-def _installed(folder: Path) -> Path:
+def installed(folder: Path) -> Path:
     """A directory with the entry points of this tree, if the installed tputui has others."""
     site = folder / "site"
     if not any(entry.name == "tputui" for entry in entry_points(group="jax_plugins")):

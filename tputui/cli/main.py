@@ -28,6 +28,7 @@ from tputui.exit_codes import ExitCode
 
 COMMANDS: dict[str, str] = {
     "run": "train a configuration file and show it live",
+    "rehearse": "find what would be slow on a TPU, on virtual CPU cores",
     "folds": "train every fold in turn and compare the results",
     "attach": "show a running run; leaving does not end it",
     "replay": "play back a recorded run on the same screen",

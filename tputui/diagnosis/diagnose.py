@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from msgspec.structs import replace
+
 from tputui.diagnosis import compile_rules, host_rules, input_rules, memory_rules, shape_rules
 from tputui.diagnosis.facts import Facts
 from tputui.diagnosis.verdict import Verdict, in_order
@@ -32,11 +34,30 @@ VERDICTS_MAX = 40
 """The worst ones; more lines than that are rather one problem with many lines."""
 
 
+TIMED: tuple[Rule, ...] = (
+    memory_rules.memory_trend,
+    input_rules.input_bound,
+    input_rules.tracing_bound,
+    input_rules.padding,
+)
+"""Rules about shares of the time, which CPU cores cannot answer for a TPU."""
+
+
 def diagnose(snapshot: Snapshot) -> tuple[Verdict, ...]:
     """The verdicts on a run, worst first. A healthy run has none with status `found`."""
-    return in_order(_all(Facts.of(snapshot)))[:VERDICTS_MAX]
+    return in_order(_all(Facts.of(snapshot), RULES))[:VERDICTS_MAX]
 
 
-def _all(facts: Facts) -> Iterator[Verdict]:
-    for rule in RULES:
+def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:
+    """The verdicts on a rehearsal, worst first and without costs: the times of CPU cores are not those of a TPU."""
+    facts = Facts.of(snapshot, is_rehearsal=True)
+    rules = (rule for rule in RULES if rule not in TIMED)
+    return tuple(
+        replace(verdict, lost_s=None, share=None, speedup=None, overlap=None)
+        for verdict in in_order(_all(facts, rules))[:VERDICTS_MAX]
+    )
+
+
+def _all(facts: Facts, rules: Iterable[Rule]) -> Iterator[Verdict]:
+    for rule in rules:
         yield from rule(facts)

@@ -30,9 +30,11 @@ class Facts(NamedTuple):
     steady_s: float | None
     """Wall time of all steps at the reported pace, without compiling; None before the first report."""
     is_on_tpu: bool
+    is_rehearsal: bool = False
+    """Whether the run is a rehearsal on CPU cores: what matters is how often something happens, not its time."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Facts:
+    def of(cls, snapshot: Snapshot, *, is_rehearsal: bool = False) -> Facts:
         """The facts of a snapshot."""
         until = snapshot.now
         if snapshot.condition in ENDED:
@@ -44,7 +46,7 @@ class Facts(NamedTuple):
         steady_s = min(steps * step_s, wall_s) if step_s is not None else None
         topology = snapshot.topology
         is_on_tpu = topology is not None and topology.device.upper().startswith("TPU")
-        return cls(snapshot, snapshot.evidence, wall_s, steps, step_s, steady_s, is_on_tpu)
+        return cls(snapshot, snapshot.evidence, wall_s, steps, step_s, steady_s, is_on_tpu, is_rehearsal)
 
     @property
     def is_observed(self) -> bool:

@@ -60,17 +60,20 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s:
     share, all_share = (lost_s / of_s, all_lost_s / of_s) if of_s > 0 else (0.0, 0.0)
     per_step = group.count / steps
     # Of several reads in a step only the first one waits; without it, the next one would.
-    is_frequent = per_step * SYNC_EVERY_STEPS >= 1 and all_share >= SYNC_SHARE_MIN
-    if not is_frequent and share < SYNC_SHARE:
+    is_frequent = per_step * SYNC_EVERY_STEPS >= 1 and (facts.is_rehearsal or all_share >= SYNC_SHARE_MIN)
+    if not is_frequent and (facts.is_rehearsal or share < SYNC_SHARE):
         return None
     often = f"{per_step:.3g} times per step" if per_step >= 1 else f"every {1 / per_step:.3g} steps"
     often = "in every step" if abs(per_step - 1) < 0.05 else often
     evidence = [
         f"{fmt.count(group.count)} reads in {fmt.count(steps)} observed steps, "
         f"{fmt.duration(group.each_s)} waited in each",
-        "the loss is the host time that the waiting keeps from overlapping with the device, "
-        "without one read per report",
     ]
+    if not facts.is_rehearsal:
+        evidence.append(
+            "the loss is the host time that the waiting keeps from overlapping with the device, "
+            "without one read per report"
+        )
     if group.compiled:
         evidence.append(f"{fmt.count(group.compiled)} of them made the runtime run a part of the step by itself")
     same = any(one.line == group.line and not one.warm_up for one in facts.evidence.compiles)
@@ -185,7 +188,7 @@ def fallbacks(facts: Facts) -> Iterator[Verdict]:
 def _fallback(facts: Facts, group: FallbackGroup, total: int, lost_s: float | None, steps: int) -> Iterator[Verdict]:
     lost_s = None if lost_s is None else min(lost_s, facts.wall_s)
     is_costly = lost_s is not None and facts.wall_s > 0 and lost_s / facts.wall_s >= FALLBACK_SHARE
-    if not is_costly and not _is_frequent(facts, total):
+    if (facts.is_rehearsal or not is_costly) and not _is_frequent(facts, total):
         return
     evidence = [f"{fmt.count(group.count)} times in {fmt.count(steps)} observed steps"]
     if group.transfers is not None:

@@ -62,6 +62,13 @@ def feature_multiple(facts: Facts) -> Iterator[Verdict]:
     )
 
 
+def padding_share(facts: Facts) -> float | None:
+    """Share of the matrix multiplications that is padding on a TPU; None if none were observed."""
+    wastes = [_waste(matmul) for program in facts.evidence.programs for matmul in program.matmuls or ()]
+    padded = sum(one.padded for one in wastes)
+    return 1 - sum(one.flops for one in wastes) / padded if padded else None
+
+
 def _waste(matmul: MatmulObserved) -> _Waste:
     times = 2.0 * max(0, matmul.batch) * max(0, matmul.count)
     m, k, n = (max(0, size) for size in (matmul.m, matmul.k, matmul.n))

@@ -1,0 +1,259 @@
+"""`tputui rehearse`: a short run on virtual CPU cores that finds the problems of a program before it uses a TPU."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tputui import config
+from tputui import formatting as fmt
+from tputui.cli import launch, script
+from tputui.cli.arguments import parent_of, span
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.parser import Command, Parser, exit_codes, positive_int
+from tputui.cli.rehearsal_run import (
+    CORES,
+    Rehearsed,
+    Setup,
+    run_to_end,
+    shortened,
+    sizes_file,
+    virtual_cores,
+)
+from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed, runtimes_of
+from tputui.environment import environment_problem, installed
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.logs import xla_programs
+from tputui.observers.sinks import DISABLED_VARIABLES, OBSERVE_VARIABLE, is_disabled
+from tputui.state.snapshot import Snapshot
+from tputui.telemetry import redaction
+from tputui.telemetry.codec import spell_non_finite
+from tputui.text import rehearsal_lines, verdict_lines
+
+DESCRIPTION = """Runs some steps of a configuration, or of any command of your own after --, on virtual CPU cores with
+all observers armed, and reports what would cost time on a TPU: compilations after warm-up, lines that wait for the
+device, operations that run on the host, shapes and padding, and the memory that training takes against that of each
+kind of TPU. Every finding has its line of code. A configuration trains two short epochs, with their evaluations; a
+command is stopped by SIGINT after its steps. The run is deleted afterwards, unless --keep or --runs-dir is given."""
+EXIT_CODES = exit_codes(
+    DONE="nothing was found",
+    DAMAGED="something was found",
+    USAGE="the command line or the configuration is not valid; nothing was run",
+    FAILED="the program itself failed, or no step of it was observed",
+    ENVIRONMENT="this machine cannot train: no torch_xla, or wrong versions",
+)
+STEPS = 30
+STOP_GRACE_S = 15.0
+"""Seconds from SIGINT to SIGTERM for a command."""
+TIMEOUT_S = 600.0
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.usage = "tputui rehearse [OPTION ...] CONFIG\n       tputui rehearse [OPTION ...] -- COMMAND ..."
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="TOML file, such as those in sample_configs/")
+    parser.take_command()
+    parser.add_option(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
+    )
+    parser.add_option("--steps", type=positive_int, default=STEPS, metavar="K", help=f"steps to run (default {STEPS})")
+    parser.add_option("--cores", type=positive_int, metavar="N", help=f"virtual CPU cores (default {CORES})")
+    parser.add_option(
+        "--timeout", type=span, default=TIMEOUT_S, metavar="TIME", help="give up after so long without a step (10m)"
+    )
+    parser.add_option("--keep", action="store_true", help="keep the run among the other runs")
+    parser.add_option("--json", action="store_true", help="print one JSON object")
+    parser.suggest_set(config.keys_by_name())
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Runs the program and prints the report."""
+    _check_words(args)
+    began = time.monotonic()
+    with _folder(args) as parent:
+        setup, run_dir = _created(args, parent)
+        narrate(f"rehearsing {setup.program} on {_cores(setup)}: {fmt.counted(args.steps, 'step')}")
+        done = run_to_end(setup, run_dir, args.steps, args.timeout)
+        memory = _memory(done.snapshot, setup.sizes)
+        report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped and setup.command is not None)
+        code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if report.findings else ExitCode.DONE
+        kept = run_dir if _is_kept(args) else None
+    seconds = time.monotonic() - began
+    if args.json:
+        say_json(spell_non_finite(_as_json(setup, done, report, code, kept, seconds)), indent=2)
+    else:
+        _print(setup, done, report, kept, seconds)
+    return code
+
+
+def _check_words(args: argparse.Namespace) -> None:
+    if (args.command is None) == (args.config is None):
+        words = "rehearse: give a configuration file, or a command after --, such as tputui rehearse -- python train.py"
+        raise CommandError(ExitCode.USAGE, words)
+    if args.command is not None and args.set:
+        words = "rehearse: --set changes a configuration file; pass options of a command of your own after --"
+        raise CommandError(ExitCode.USAGE, words)
+    if args.config is not None and Path(args.config).suffix in (".py", ".sh"):
+        program = "python" if args.config.endswith(".py") else "sh"
+        words = f"rehearse: {args.config} is a script; write tputui rehearse -- {program} {args.config}"
+        raise CommandError(ExitCode.USAGE, inert(words))
+    if is_disabled():
+        name = next(name for name in DISABLED_VARIABLES if os.environ.get(name, "") not in ("", "0"))
+        raise CommandError(ExitCode.USAGE, f"rehearse: {name} disables the observers that find lines; unset it")
+
+
+def _is_kept(args: argparse.Namespace) -> bool:
+    return bool(args.keep or args.runs_dir)
+
+
+@contextlib.contextmanager
+def _folder(args: argparse.Namespace) -> Iterator[Path]:
+    """The directory of the run: that of the other runs if it is kept, else a temporary one."""
+    if _is_kept(args):
+        yield parent_of(args)
+        return
+    with tempfile.TemporaryDirectory(prefix="tputui-rehearsal-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _created(args: argparse.Namespace, parent: Path) -> tuple[Setup, Path]:
+    """Checks the program and creates its run. Raises `CommandError`."""
+    argv = ["tputui", *sys.argv[1:]]
+    if args.config is None:
+        return _script_run(args, parent, script.from_words(args.command), "rehearse", argv)
+    try:
+        tables = config.load_tables(Path(args.config), args.set)
+        if config.is_script(tables):
+            loaded = config.script_from_builtins(tables, args.config, args.set)
+            return _script_run(args, parent, loaded, args.config, argv)
+        trained = shortened(config.from_builtins(tables, args.config, args.set), args.steps, args.cores)
+    except config.ConfigError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+    os.environ |= {"PJRT_DEVICE": "CPU", OBSERVE_VARIABLE: "all"}
+    if (problem := environment_problem(os.environ)) is not None:
+        raise CommandError(ExitCode.ENVIRONMENT, problem)
+    launch.check_with_engine(trained, args.config, None, args.set)
+    run_dir = launch.create_run(parent, trained, config_path=args.config, name=None, resume=None, argv=argv)
+    sizes = sizes_file(os.environ, run_dir)
+    os.environ |= xla_programs.variables(sizes)
+    cores = trained.device.virtual_cores if trained.device.cores == "all" else trained.num_cores
+    chosen = "--cores" if args.cores else "the configuration" if cores != CORES else ""
+    return Setup(inert(args.config), cores, chosen, None, sizes), run_dir
+
+
+def _script_run(
+    args: argparse.Namespace, parent: Path, loaded: config.ScriptRun, source: str, argv: list[str]
+) -> tuple[Setup, Path]:
+    loaded = config.ScriptRun(script=replace(loaded.script, stop_grace_s=STOP_GRACE_S))
+    command = script.prepared(loaded, source)
+    environ, cores, chosen = virtual_cores(command.environ, args.cores)
+    command = command._replace(environ=environ)
+    path = args.config or shlex.join(loaded.script.command)
+    run_dir = script.create_run(parent, loaded, command, config_path=path, name=None, argv=argv)
+    sizes = sizes_file(environ, run_dir)
+    command = command._replace(environ=environ | xla_programs.variables(sizes))
+    program = shlex.join(redaction.masked_argv(loaded.script.command))
+    return Setup(inert(program), cores, chosen, command, sizes), run_dir
+
+
+def _cores(setup: Setup) -> str:
+    chosen = f" (by {setup.cores_from})" if setup.cores_from else ""
+    return f"{fmt.counted(setup.cores, 'virtual CPU core')}{chosen}"
+
+
+def _memory(snapshot: Snapshot, sizes: Path | None) -> PredictedMemory:
+    """The memory of training: as the engine predicts it, else by the compiler's sizes of the largest program."""
+    predicted = snapshot.memory.predicted
+    if predicted is not None:
+        source = f"predicted from the network for {fmt.counted(predicted.batch_per_core, 'example')} per core"
+        return PredictedMemory(
+            core_bytes=predicted.total_bytes,
+            source=f"{source} in {predicted.precision}, without the compiler's working space",
+            tpus=fits(predicted.total_bytes),
+        )
+    if sizes is None:
+        return PredictedMemory(
+            core_bytes=None, source="your PT_XLA_DEBUG variables send the sizes of programs elsewhere"
+        )
+    largest = None
+    with contextlib.suppress(OSError):
+        largest = xla_programs.largest_program(sizes)
+    if largest is not None:
+        source = "the largest program by the compiler of the CPU; that of a TPU pads shapes and fuses more"
+        return PredictedMemory(core_bytes=largest, source=source, tpus=fits(largest))
+    runtimes = [name for name in runtimes_of(snapshot) if name != "torch_xla"]
+    who = " and ".join(runtimes) if runtimes else "the program"
+    return PredictedMemory(core_bytes=None, source=f"{who} reports no sizes of compiled programs")
+
+
+def _versions(setup: Setup, report: Rehearsal) -> dict[str, str]:
+    """Versions of the observed frameworks, if the command uses the environment of this process."""
+    if setup.command is not None:
+        found = shutil.which(setup.command.words[0], path=setup.command.environ.get("PATH"))
+        if found is None or Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
+            return {}
+    names = {"torch_xla": ("torch", "torch_xla"), "jax": ("jax",), "torch_compile": ("torch",)}
+    wanted = dict.fromkeys(name for runtime in report.runtimes for name in names.get(runtime, ()))
+    return {name: version for name in wanted if (version := installed(name)) is not None}
+
+
+def _print(setup: Setup, done: Rehearsed, report: Rehearsal, kept: Path | None, seconds: float) -> None:
+    if done.problem is not None:
+        _print_problem(setup, done, report)
+    else:
+        number = fmt.counted(len(report.findings), "finding") if report.findings else "no findings"
+        steps = fmt.counted(report.steps, "step") if report.steps else "steps that cannot be counted"
+        versions = "".join(f", {name} {version}" for name, version in _versions(setup, report).items())
+        say(f"{setup.program}: {number} in {steps} on {_cores(setup)}{versions}, {fmt.duration(seconds)}")
+        for line in rehearsal_lines.lines(report):
+            say(line)
+    if kept is not None:
+        say(f"{'run':<16}{inert(str(kept))}")
+
+
+def _print_problem(setup: Setup, done: Rehearsed, report: Rehearsal) -> None:
+    """Prints why there is no answer, with the program's own traceback, and what was found before."""
+    say(f"{setup.program}: {done.problem}")
+    failure = done.snapshot.failure
+    for line in failure.traceback.rstrip().splitlines() if failure is not None else ():
+        say(f"  {line}")
+    if report.findings:
+        say(f"{fmt.counted(len(report.findings), 'finding')} before that")
+    for line in verdict_lines.blocks(report.findings):
+        say(line)
+
+
+def _as_json(
+    setup: Setup, done: Rehearsed, report: Rehearsal, code: ExitCode, kept: Path | None, seconds: float
+) -> dict[str, Any]:
+    failure = done.snapshot.failure if done.problem is not None else None
+    return {
+        "program": setup.program,
+        "exit_code": int(code),
+        "problem": done.problem,
+        "failure": {"error": failure.error, "message": failure.message, "traceback": failure.traceback}
+        if failure is not None
+        else None,
+        "stopped": done.is_stopped,
+        "cores": setup.cores,
+        "seconds": round(seconds, 3),
+        "versions": _versions(setup, report),
+        "run": str(kept) if kept is not None else None,
+        **msgspec.to_builtins(report),
+    }
+
+
+COMMANDS = {"rehearse": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -1,0 +1,197 @@
+"""`Rehearsal`: what a short run on virtual CPU cores shows about the same program on a TPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tputui.diagnosis import shape_rules
+from tputui.diagnosis.diagnose import diagnose_rehearsal
+from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.verdict import Verdict
+from tputui.state.snapshot import Snapshot
+
+GIB = 1 << 30
+TPUS: Mapping[str, tuple[int, int]] = {
+    "v2-8": (8, 8 * GIB),
+    "v3-8": (8, 16 * GIB),
+    "v4-8": (4, 32 * GIB),
+    "v5e-8": (8, 16 * GIB),
+    "v5p-8": (4, 95 * GIB),
+    "v6e-8": (8, 32 * GIB),
+}
+"""Number of devices that a program sees, and the memory of each. The two TensorCores of a v4 or v5p chip are one."""
+HEADROOM = 0.9
+"""A program fits if it takes at most so much of the memory; the rest is working space of the compiler."""
+INPUTS_SHOWN = 4
+ONLY_ON_TPU = {
+    "memory in use": "CPU cores have no HBM: the compiler of a TPU pads, fuses and reuses buffers in its own way",
+    "collectives": "virtual cores share the memory of one host",
+    "speed of steps": "CPU cores have no matrix units, so nothing here is compared with the time of a step",
+    "speed of the loader": "virtual cores take the CPUs of the host from the loader",
+}
+"""What a rehearsal cannot judge, and why."""
+
+
+class TpuFit(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a program fits into the memory of a kind of TPU."""
+
+    tpu: str
+    devices: int
+    device_bytes: int
+    share: float
+    """Predicted memory as a share of a device's memory."""
+    fits: bool
+
+
+class PredictedMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that training takes on one core of a TPU."""
+
+    core_bytes: int | None
+    source: str
+    """How it was predicted, or why it is not available."""
+    tpus: list[TpuFit] = []
+
+
+class ProgramShapes(msgspec.Struct, frozen=True, kw_only=True):
+    """The inputs of a compiled program on one core."""
+
+    program: str
+    inputs: list[str]
+    operations: int | None
+
+
+class Shapes(msgspec.Struct, frozen=True, kw_only=True):
+    """Shapes, and how much of them is padding on a TPU. Null means not known."""
+
+    batch_per_core: int | None = None
+    global_batch: int | None = None
+    programs: list[ProgramShapes] = []
+    matmul_padding: float | None = None
+    """Share of the matrix multiplications."""
+    evaluation_padding: float | None = None
+    """Share of the evaluated examples."""
+
+
+class Tracing(msgspec.Struct, frozen=True, kw_only=True):
+    """Time in which the host traces a step, and does not depend on the device."""
+
+    step_s: float | None = None
+    """Seconds per step on this host, at most: every call of torch is observed."""
+    reason: str | None = None
+    """Why it is not available."""
+
+
+class NotJudged(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the rehearsal cannot answer."""
+
+    what: str
+    why: str
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of a rehearsal."""
+
+    runtimes: list[str]
+    """What was observed: `torch_xla`, `jax`, `torch_compile`."""
+    steps: int
+    """Steps that were observed, at least; 0 if they cannot be counted."""
+    findings: list[Verdict]
+    hints: list[Verdict]
+    shapes: Shapes
+    tracing: Tracing
+    memory: PredictedMemory
+    not_judged: list[NotJudged]
+
+
+LATER_CODE = NotJudged(
+    what="later code",
+    why="the program was stopped after its steps; what follows, such as an evaluation, needs more: --steps K",
+)
+
+
+def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> Rehearsal:
+    """The report of a run that has ended. `is_cut`: it was stopped before its end, wherever it was."""
+    facts = Facts.of(snapshot, is_rehearsal=True)
+    verdicts = diagnose_rehearsal(snapshot)
+    unanswered = [
+        NotJudged(what=verdict.rule.replace("_", " "), why=verdict.text)
+        for verdict in verdicts
+        if verdict.status in ("not enough data yet", "not available")
+    ]
+    return Rehearsal(
+        runtimes=runtimes_of(snapshot),
+        steps=steps_of(snapshot),
+        findings=[verdict for verdict in verdicts if verdict.status == "found"],
+        hints=[verdict for verdict in verdicts if verdict.status == "hint"],
+        shapes=_shapes(facts),
+        tracing=_tracing(facts),
+        memory=memory,
+        not_judged=[LATER_CODE] * is_cut
+        + unanswered
+        + [NotJudged(what=what, why=why) for what, why in ONLY_ON_TPU.items()],
+    )
+
+
+def runtimes_of(snapshot: Snapshot) -> list[str]:
+    """The runtimes that were observed."""
+    evidence = snapshot.evidence
+    seen: set[str] = {one.runtime for one in evidence.compiles}
+    seen |= {one.runtime for one in evidence.programs}
+    seen |= {one.runtime for one in evidence.windows}
+    return sorted(seen | {one.runtime for one in evidence.breaks})
+
+
+def steps_of(snapshot: Snapshot) -> int:
+    """Steps of a run: those that it reported, or those that its observers counted."""
+    evidence = snapshot.evidence
+    return max([snapshot.steps, *(one.steps for one in evidence.windows), *(one.steps for one in evidence.syncs)])
+
+
+def fits(core_bytes: int) -> list[TpuFit]:
+    """Every kind of TPU, and whether its memory suffices."""
+    return [
+        TpuFit(
+            tpu=name,
+            devices=devices,
+            device_bytes=device_bytes,
+            share=core_bytes / device_bytes,
+            fits=core_bytes <= HEADROOM * device_bytes,
+        )
+        for name, (devices, device_bytes) in TPUS.items()
+    ]
+
+
+def _shapes(facts: Facts) -> Shapes:
+    plan, evidence = facts.snapshot.plan, facts.evidence
+    programs = [
+        ProgramShapes(
+            program=program.program,
+            inputs=[
+                f"{spec.dtype}[{','.join(map(str, spec.shape))}]" for spec in (program.inputs or [])[:INPUTS_SHOWN]
+            ],
+            operations=program.num_operations,
+        )
+        for program in evidence.programs
+    ]
+    waste = None
+    if plan is not None and plan.global_batch > 0 and plan.valid_examples > 0:
+        padded = -(-plan.valid_examples // plan.global_batch) * plan.global_batch
+        waste = 1 - plan.valid_examples / padded
+    return Shapes(
+        batch_per_core=plan.batch_per_core if plan is not None else None,
+        global_batch=plan.global_batch if plan is not None else None,
+        programs=programs,
+        matmul_padding=shape_rules.padding_share(facts),
+        evaluation_padding=waste,
+    )
+
+
+def _tracing(facts: Facts) -> Tracing:
+    epochs = facts.snapshot.epochs
+    traced_s = epochs[-1].sections_s.get("trace") if epochs else None
+    steps = epochs[-1].step - (epochs[-2].step if len(epochs) > 1 else 0) if epochs else 0
+    if traced_s is None or steps <= 0:
+        return Tracing(reason="only training by the engine measures the time of tracing")
+    return Tracing(step_s=traced_s / steps)
