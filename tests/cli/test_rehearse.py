@@ -164,12 +164,12 @@ def test_memory_is_compared_with_every_kind_of_tpu(tmp_path: Path) -> None:
     assert xla_programs.largest_program(tmp_path / "sizes") is None
 
 
-def rehearse(tmp_path: Path, *words: str, **env: str) -> CommandResult:
+def rehearse(tmp_path: Path, *words: str) -> CommandResult:
     """Runs the command as a package with entry points would; its temporary files must be gone afterwards."""
     temporary = tmp_path / "temporary"
     temporary.mkdir(exist_ok=True)
     paths = os.pathsep.join([str(installed(tmp_path)), str(ROOT)])
-    result = tputui("rehearse", *words, cwd=tmp_path, PYTHONPATH=paths, TMPDIR=str(temporary), **env)
+    result = tputui("rehearse", *words, cwd=tmp_path, PYTHONPATH=paths, TMPDIR=str(temporary))
     assert not list(temporary.glob("tputui-rehearsal-*"))
     return result
 
@@ -263,6 +263,21 @@ def test_torch_xla_programs(name: str, code: int, found: list[tuple[str, str]], 
     assert made["shapes"]["programs"][0]["inputs"][0] == "f32[16,64]"
     assert made["memory"]["core_bytes"] > 0
     assert [one["fits"] for one in made["memory"]["tpus"]] == [True] * 6
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_a_launched_program_is_rehearsed_on_one_core(tmp_path: Path) -> None:
+    pytest.importorskip("torch_xla")
+    loop = XLA_PROGRAMS["healthy.py"].partition("device = ")
+    body = "".join(f"    {line}\n" for line in (loop[1] + loop[2]).splitlines())
+    body = body.replace("optimizer.step()", "xm.optimizer_step(optimizer)").replace("torch_xla.sync()", "")
+    code = f"{loop[0]}import torch_xla.core.xla_model as xm\ndef train(index):\n{body}"
+    (tmp_path / "train.py").write_text(f"{code}\nif __name__ == '__main__':\n    torch_xla.launch(train)\n")
+    result = rehearse(tmp_path, "--", sys.executable, "train.py")
+    assert result.code == 0, result.out
+    assert "starting again on one core" in result.err
+    assert "on 1 virtual CPU core (because of torch_xla.launch)" in result.out
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ class Setup(NamedTuple):
     """The configuration file, or the command line."""
     cores: int
     cores_from: str
-    """Who chose the number of cores; empty for the default."""
+    """Why there are so many, such as `by --cores`; empty for the default."""
     command: UserCommand | None
     """None for a configuration."""
     sizes: Path | None
@@ -221,14 +221,18 @@ def _are_steps_counted(snapshot: Snapshot) -> bool:
     return "torch_xla" in runtimes_of(snapshot) or "torch_compile" in windows
 
 
+def has_lost_threads(snapshot: Snapshot, cores: int) -> bool:
+    """Whether a program was aborted by the runtime because threads of `torch_xla.launch` did not meet."""
+    failure = snapshot.failure
+    if cores == 1 or failure is None or not failure.error.endswith(("BrokenProcessPool", "SIGABRT")):
+        return False
+    return "torch_xla" in "\n".join([failure.traceback, failure.stack, *failure.log])
+
+
 def _problem(snapshot: Snapshot, setup: Setup, is_stopped: bool) -> str | None:
     """Why nothing can be concluded from a run; None if it can."""
     if snapshot.condition in ("failed", "lost"):
-        failure = snapshot.failure
-        why = f"the program failed: {snapshot.condition_reason}"
-        if failure is not None and failure.error == "SIGABRT" and setup.cores > 1:
-            why += "; threads of torch_xla.launch cannot exchange values between virtual cores: try --cores 1"
-        return why
+        return f"the program failed: {snapshot.condition_reason}"
     if not runtimes_of(snapshot):
         reason = unobserved_reason(setup.command.environ) if setup.command is not None else None
         did = "was stopped" if is_stopped else "ended"

@@ -27,6 +27,7 @@ from tputui.cli.rehearsal_run import (
     CORES,
     Rehearsed,
     Setup,
+    has_lost_threads,
     run_to_end,
     shortened,
     sizes_file,
@@ -59,6 +60,7 @@ STEPS = 30
 STOP_GRACE_S = 15.0
 """Seconds from SIGINT to SIGTERM for a command."""
 TIMEOUT_S = 600.0
+ONE_CORE = "threads of torch_xla.launch cannot exchange values between virtual cores; starting again on one core"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -84,9 +86,11 @@ def run(args: argparse.Namespace) -> ExitCode:
     _check_words(args)
     began = time.monotonic()
     with _folder(args) as parent:
-        setup, run_dir = _created(args, parent)
-        narrate(f"rehearsing {setup.program} on {_cores(setup)}: {fmt.counted(args.steps, 'step')}")
-        done = run_to_end(setup, run_dir, args.steps, args.timeout)
+        setup, run_dir, done = _run(args, parent, args.cores)
+        if setup.command is not None and args.cores is None and has_lost_threads(done.snapshot, setup.cores):
+            narrate(ONE_CORE)
+            setup, run_dir, done = _run(args, parent, 1)
+            setup = setup._replace(cores_from="because of torch_xla.launch")
         memory = _memory(done.snapshot, setup.sizes)
         report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped and setup.command is not None)
         code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if report.findings else ExitCode.DONE
@@ -97,6 +101,12 @@ def run(args: argparse.Namespace) -> ExitCode:
     else:
         _print(setup, done, report, kept, seconds)
     return code
+
+
+def _run(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple[Setup, Path, Rehearsed]:
+    setup, run_dir = _created(args, parent, cores)
+    narrate(f"rehearsing {setup.program} on {_cores(setup)}: {fmt.counted(args.steps, 'step')}")
+    return setup, run_dir, run_to_end(setup, run_dir, args.steps, args.timeout)
 
 
 def _check_words(args: argparse.Namespace) -> None:
@@ -129,17 +139,17 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _created(args: argparse.Namespace, parent: Path) -> tuple[Setup, Path]:
+def _created(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple[Setup, Path]:
     """Checks the program and creates its run. Raises `CommandError`."""
     argv = ["tputui", *sys.argv[1:]]
     if args.config is None:
-        return _script_run(args, parent, script.from_words(args.command), "rehearse", argv)
+        return _script_run(script.from_words(args.command), "rehearse", parent, cores, argv)
     try:
         tables = config.load_tables(Path(args.config), args.set)
         if config.is_script(tables):
             loaded = config.script_from_builtins(tables, args.config, args.set)
-            return _script_run(args, parent, loaded, args.config, argv)
-        trained = shortened(config.from_builtins(tables, args.config, args.set), args.steps, args.cores)
+            return _script_run(loaded, args.config, parent, cores, argv)
+        trained = shortened(config.from_builtins(tables, args.config, args.set), args.steps, cores)
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
     os.environ |= {"PJRT_DEVICE": "CPU", OBSERVE_VARIABLE: "all"}
@@ -149,28 +159,28 @@ def _created(args: argparse.Namespace, parent: Path) -> tuple[Setup, Path]:
     run_dir = launch.create_run(parent, trained, config_path=args.config, name=None, resume=None, argv=argv)
     sizes = sizes_file(os.environ, run_dir)
     os.environ |= xla_programs.variables(sizes)
-    cores = trained.device.virtual_cores if trained.device.cores == "all" else trained.num_cores
-    chosen = "--cores" if args.cores else "the configuration" if cores != CORES else ""
-    return Setup(inert(args.config), cores, chosen, None, sizes), run_dir
+    used = trained.device.virtual_cores if trained.device.cores == "all" else trained.num_cores
+    chosen = "by --cores" if cores else "by the configuration" if used != CORES else ""
+    return Setup(inert(args.config), used, chosen, None, sizes), run_dir
 
 
 def _script_run(
-    args: argparse.Namespace, parent: Path, loaded: config.ScriptRun, source: str, argv: list[str]
+    loaded: config.ScriptRun, source: str, parent: Path, cores: int | None, argv: list[str]
 ) -> tuple[Setup, Path]:
     loaded = config.ScriptRun(script=replace(loaded.script, stop_grace_s=STOP_GRACE_S))
     command = script.prepared(loaded, source)
-    environ, cores, chosen = virtual_cores(command.environ, args.cores)
+    environ, used, chosen = virtual_cores(command.environ, cores)
     command = command._replace(environ=environ)
-    path = args.config or shlex.join(loaded.script.command)
+    path = shlex.join(loaded.script.command)
     run_dir = script.create_run(parent, loaded, command, config_path=path, name=None, argv=argv)
     sizes = sizes_file(environ, run_dir)
     command = command._replace(environ=environ | xla_programs.variables(sizes))
     program = shlex.join(redaction.masked_argv(loaded.script.command))
-    return Setup(inert(program), cores, chosen, command, sizes), run_dir
+    return Setup(inert(program), used, f"by {chosen}" if chosen else "", command, sizes), run_dir
 
 
 def _cores(setup: Setup) -> str:
-    chosen = f" (by {setup.cores_from})" if setup.cores_from else ""
+    chosen = f" ({setup.cores_from})" if setup.cores_from else ""
     return f"{fmt.counted(setup.cores, 'virtual CPU core')}{chosen}"
 
 
