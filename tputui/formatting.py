@@ -18,6 +18,7 @@ REQUESTS: dict[RequestKind, str] = {
     "stop_after_epoch": "stop after the epoch",
     "stop_now": "stop at once",
     "stacks": "collect the stacks",
+    "trace": "profile steps",
 }
 """What a request asks for, after "request to"."""
 

@@ -21,7 +21,7 @@ from engine.data.batch_reader import DataWait
 from engine.data.feed import Batch
 from engine.loop import network
 from engine.loop.artifacts import RunArtifacts
-from engine.loop.checkpoint_manager import CheckpointManager
+from engine.loop.checkpoint_manager import CheckpointManager, Stopped
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.loop.reporting import StepReporter
 from engine.memory.layer_table import Recorder
@@ -90,6 +90,7 @@ class LoopCallback(Callback):
 
     def conclude(self, trained: str) -> str:
         """As `CheckpointManager.conclude`."""
+        self._events.tracer.close(self.position.step)
         return self._manager.conclude(trained)
 
     @property
@@ -135,6 +136,7 @@ class LoopCallback(Callback):
         self._reporter.lr = _lr(trainer)
         self._reporter.steps.run("step", self.position)
         self._warn_of_waiting(trainer)
+        self._events.trace_steps(self.position)
         if self.position.batch < self.facts.steps_per_epoch:
             self._check_finite()
             self._serve_requests()
@@ -183,7 +185,7 @@ class LoopCallback(Callback):
         is_best = value is not None and best.update(value, ended.epoch)
         self._losses = (*self._losses, (_average_loss(train), _average_loss(self._valid)))
         self.position = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
-        requests = self._requests.take(epoch_end=True)
+        requests = self._events.take_traces(self._requests.take(epoch_end=True))
         saved = self._manager.end_epoch(ended.epoch, requests, is_best=is_best)
         self._events.end_epoch(
             ended,
@@ -202,6 +204,8 @@ class LoopCallback(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Reports the steps before a failure."""
         self._reporter.steps.report_before_failure(self.position)
+        if isinstance(exception, Stopped):
+            self._events.tracer.close(self.position.step)
 
     def _begin_epoch(self) -> None:
         if self._in_epoch:
@@ -266,9 +270,10 @@ class LoopCallback(Callback):
         """Serves pending requests, all with one save."""
         if not self._requests.is_pending:
             return
-        requests = self._requests.take()
-        self._reporter.steps.report_pending(self.position)
-        self._manager.serve_requests(requests, self.position)
+        requests = self._events.take_traces(self._requests.take())
+        if requests:
+            self._reporter.steps.report_pending(self.position)
+            self._manager.serve_requests(requests, self.position)
 
     def _check_finite(self) -> None:
         """Ends training if the loss is not finite and the configuration says so. Raises `NotFinite`."""

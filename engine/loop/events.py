@@ -20,6 +20,7 @@ from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
 from engine.xla.runtime_counters import WARM_UP_RUNS, DeviceMemory, ProgramCounters
+from tputui.observers.step_trace import StepTracer
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.requests import Request
@@ -68,6 +69,8 @@ class EventEmitter:
         self.loader_threads = 0
         self.served: set[str] = set()
         """Ids of the requests that were answered."""
+        self.tracer = StepTracer(reporter.run_dir, self.emit, answered=self.served.add)
+        """Writes profiles of steps on request; only in the first process."""
         self._plan = plan
         self._strategy = strategy
         self._reporter = reporter
@@ -89,6 +92,19 @@ class EventEmitter:
     def warn(self, text: str) -> None:
         """Emits a warning for the user."""
         self.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def take_traces(self, requests: list[Request]) -> list[Request]:
+        """Takes the requests for a profile, which the first process writes; returns the others."""
+        for request in requests:
+            if request.kind == "trace" and self._strategy.is_first:
+                self.tracer.submit(request)
+        return [request for request in requests if request.kind != "trace"]
+
+    def trace_steps(self, at: Position) -> None:
+        """Starts or ends a profile between two steps, if one was requested."""
+        if self.tracer.is_busy:
+            with self.sections.section("report"):
+                self.tracer.at_boundary(at.step)
 
     def begin_training(self, at: Position, facts: TrainingFacts) -> None:
         """Training begins at the position: emits topology, plan and device memory."""

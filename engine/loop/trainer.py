@@ -18,7 +18,7 @@ from engine.data.batch_reader import DataWait
 from engine.data.feed import BatchFeeds, Feed
 from engine.errors import OutOfMemory
 from engine.loop.artifacts import RunArtifacts
-from engine.loop.checkpoint_manager import CheckpointManager
+from engine.loop.checkpoint_manager import CheckpointManager, Stopped
 from engine.loop.evaluation import EvalReporter, EvalResult
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.loop.optimizer import learning_rate
@@ -28,6 +28,7 @@ from engine.memory.layer_table import Recorder
 from engine.parallel.coordinator import Coordinator, ReportSchedule
 from engine.process.requests import RequestQueue
 from engine.task import Plan
+from tputui.telemetry.requests import Request
 
 POLL_S = 0.2
 """Interval at which requests are polled while the loop waits for a batch."""
@@ -113,7 +114,10 @@ class Trainer:
             if page is not None:
                 raise OutOfMemory(page) from error
             self.reporter.report_before_failure(self.position)
+            if isinstance(error, Stopped):
+                self.events.tracer.close(self.position.step)
             raise
+        self.events.tracer.close(self.position.step)
         epochs = self._plan.config.epochs
         return self._manager.conclude(f"{epochs} epoch{'s' if epochs != 1 else ''} trained")
 
@@ -144,6 +148,7 @@ class Trainer:
             batches = iter(feed)
             for _ in range(self.position.batch, self._plan.steps_per_epoch):
                 self._serve_requests(self.reporter.buffer)
+                self.events.trace_steps(self.position)
                 if not feed.ready:
                     self.reporter.flush()
                 began = time.perf_counter()
@@ -189,7 +194,7 @@ class Trainer:
         is_best = best.update(value, ended.epoch)
         self._losses.append((self.reporter.mean_loss, result.meters["loss"].avg))
         self.position = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
-        requests = self._coordinator.share_requests(self._requests.take(epoch_end=True))
+        requests = self._shared(self._requests.take(epoch_end=True))
         saved = self._manager.end_epoch(ended.epoch, requests, is_best=is_best)
         self.events.end_epoch(
             ended,
@@ -256,9 +261,14 @@ class Trainer:
         """Serves pending requests, all with one save, if the weights contain the gradients of every batch."""
         if not self._coordinator.should_serve(schedule, requested=self._requests.is_pending and self._is_complete):
             return
-        requests = self._coordinator.share_requests(self._requests.take())
-        self.reporter.report_pending(self.position)
-        self._manager.serve_requests(requests, self.position)
+        requests = self._shared(self._requests.take())
+        if requests:
+            self.reporter.report_pending(self.position)
+            self._manager.serve_requests(requests, self.position)
+
+    def _shared(self, requests: list[Request]) -> list[Request]:
+        """The requests to all processes that ask for a save. Collective."""
+        return self.events.take_traces(self._coordinator.share_requests(requests))
 
     def _check_finite(self) -> None:
         """Ends training if a loss or gradient is not finite and the configuration says so. Raises `NotFinite`."""

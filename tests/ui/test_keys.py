@@ -55,6 +55,15 @@ def test_c_writes_a_request_and_reports_it(run_dir: Path) -> None:
     assert [(request.kind, request.by) for request in requests.read_all(run_dir)] == [("checkpoint", "screen")]
 
 
+def test_shift_t_requests_a_profile(run_dir: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("T")
+        await until(pilot, lambda: "profile: requested" in text(pilot.app.screen))
+
+    drive(monitor(made.running(), run_dir=run_dir), script)
+    assert [(request.kind, request.by) for request in requests.read_all(run_dir)] == [("trace", "screen")]
+
+
 def test_s_asks_how_to_stop_and_writes_the_request(run_dir: Path) -> None:
     ways = {
         ("s", "s"): "stop",
@@ -91,7 +100,7 @@ def refuses(app: ScreenApp, run_dir: Path, why: str) -> None:
     """Both requests are refused with the reason, and nothing is written."""
 
     async def script(pilot: AppPilot) -> None:
-        for key, what in (("c", "checkpoint"), ("s", "stop")):
+        for key, what in (("c", "checkpoint"), ("s", "stop"), ("T", "profile")):
             await pilot.press(key)
             await until(pilot, lambda what=what: f"{what}: {why}" in text(pilot.app.screen))  # type: ignore[misc]
 

@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "stop": "save a checkpoint and end a run",
     "checkpoint": "save a checkpoint of a running run now",
     "stacks": "show Python stacks of all processes of a run",
+    "trace": "profile the next steps of a run, for XProf and TensorBoard",
     "predict": "predict on the CPU with the weights of a run",
     "export": "write a run as tables or for TensorBoard, or its weights",
     "check": "check the journals of a run for damage",

@@ -82,15 +82,18 @@ def _add_wait_option(parser: Parser, wait_s: float, what: str) -> None:
 
 def _stop(args: argparse.Namespace) -> ExitCode:
     kind: RequestKind = "stop_now" if args.now else "stop_after_epoch" if args.after_epoch else "stop"
-    return request_and_wait(chosen_run(args), kind, by="tputui stop", wait_s=args.wait)
+    return request_and_wait(chosen_run(args), kind, by="tputui stop", wait_s=args.wait)[0]
 
 
 def _checkpoint(args: argparse.Namespace) -> ExitCode:
-    return request_and_wait(chosen_run(args), "checkpoint", by="tputui checkpoint", wait_s=args.wait)
+    return request_and_wait(chosen_run(args), "checkpoint", by="tputui checkpoint", wait_s=args.wait)[0]
 
 
-def request_and_wait(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float) -> ExitCode:
-    """Writes a request, then prints its receipts until it is applied or refused, or `wait_s` is over.
+def request_and_wait(
+    run_dir: Path, kind: RequestKind, *, by: str, wait_s: float, steps: int | None = None
+) -> tuple[ExitCode, ev.RequestApplied | None]:
+    """Writes a request, then prints its receipts until it is applied or refused, or `wait_s` is over. Returns the exit
+    code, and the receipt if it was applied. `steps` of a profile.
 
     Raises `CommandError` if the run has ended, or ends before it answers.
     """
@@ -100,7 +103,7 @@ def request_and_wait(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float
         if snapshot.condition in ENDED:
             words = f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})"
             raise CommandError(ExitCode.USAGE, words)
-        request = submit(run_dir, kind, by)
+        request = submit(run_dir, kind, by, steps)
         say(f"requested: {kind} ({request.id})")
         try:
             return _print_receipts(session, run_dir, request, wait_s)
@@ -111,16 +114,18 @@ def request_and_wait(run_dir: Path, kind: RequestKind, *, by: str, wait_s: float
         session.close()
 
 
-def submit(run_dir: Path, kind: RequestKind, by: str) -> requests.Request:
+def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) -> requests.Request:
     """Writes a request. Raises `CommandError`."""
     try:
-        return requests.submit(run_dir, kind, by=by, now=time.time())
+        return requests.submit(run_dir, kind, by=by, now=time.time(), steps=steps)
     except OSError as error:
         words = f"{_name(run_dir)}: the request could not be written: {error.strerror or error}"
         raise CommandError(ExitCode.USAGE, words) from None
 
 
-def _print_receipts(session: Session, run_dir: Path, request: requests.Request, wait_s: float) -> ExitCode:
+def _print_receipts(
+    session: Session, run_dir: Path, request: requests.Request, wait_s: float
+) -> tuple[ExitCode, ev.RequestApplied | None]:
     deadline = time.monotonic() + wait_s
     pause = Pause()
     while True:
@@ -130,13 +135,15 @@ def _print_receipts(session: Session, run_dir: Path, request: requests.Request, 
             receipt = _receipt(entry.event, request.id)
             if receipt is not None:
                 say(receipt)
-                if not isinstance(entry.event, ev.RequestSeen):
-                    return ExitCode.DONE if isinstance(entry.event, ev.RequestApplied) else ExitCode.USAGE
+                if isinstance(entry.event, ev.RequestApplied):
+                    return ExitCode.DONE, entry.event
+                if isinstance(entry.event, ev.RequestRefused):
+                    return ExitCode.USAGE, None
         if settled:
             words = f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})"
             raise CommandError(ExitCode.USAGE, words)
         if time.monotonic() >= deadline:
-            return _narrate_unanswered(session.snapshot(), run_dir, wait_s)
+            return _narrate_unanswered(session.snapshot(), run_dir, wait_s), None
         pause.wait(_RECEIPT_POLL_S)
 
 

@@ -75,6 +75,7 @@ class Run:
             self._phases = Phases(process, self._pace)
             self._pictures = artifacts.Pictures(process.run_dir, process.rank)
             self._saves = Saves(process, self._pace, self._phases)
+            self._tracer = process.requests.tracer
             process.join(self._pace, self.report if column == 0 else None)
 
     @property
@@ -130,6 +131,8 @@ class Run:
                 self._record_plain(step, loss)
             else:
                 self._record(step, loss)
+            if self._tracer.is_busy and not self._column:
+                self._tracer.at_boundary(step)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
             self.warn_of(error, "run.step")
 
@@ -393,6 +396,7 @@ class Run:
             self._pace.begin_first()
             if self._process.phase == "starting":
                 self._process.enter("executing")
+            self._process.requests.accept_traces()
             # A script that names no epochs trains for one.
             self._process.epoch = self._process.epoch or 1
         if loss is None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tputui.observers.step_trace import StepTracer
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.safe_open import read_small
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 STOPS: tuple[ev.RequestKind, ...] = ("stop", "stop_after_epoch", "stop_now")
 SAVES: tuple[ev.RequestKind, ...] = ("checkpoint",)
+TRACES: tuple[ev.RequestKind, ...] = ("trace",)
 AHEAD_S = 4.0
 """Time from the choice of the step to that step, if several processes must serve a request at the same one."""
 AHEAD_STEPS_MIN = 8
@@ -35,6 +37,7 @@ _NUMBER_BYTES_MAX = 32
 _WHY_NOT: dict[ev.RequestKind, str] = {
     **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),
     **dict.fromkeys(SAVES, "the script does not call run.save_if_asked(...); add it to the loop"),
+    "trace": "the script has not reported a step yet; a profile starts after a call of run.step()",
     "stacks": "a script without a supervisor does not answer this; py-spy dump --pid PID prints its stacks",
 }
 
@@ -60,10 +63,17 @@ class RunRequests:
         self._lock = threading.Lock()
         self._accepted: set[ev.RequestKind] = set()
         self._open: list[_Open] = []
+        self.tracer = StepTracer(process.run_dir, process.emit)
+        """Writes profiles of the first rank; the thread that trains its first core calls it after every step."""
         self.num_threads = 1
         """Threads of this process that train a core each."""
         self.step_s = 0.0
         """Newest step time."""
+
+    def accept_traces(self) -> None:
+        """Declares that the first rank writes profiles, since the script reports its steps."""
+        if self._answers:
+            self._accept(TRACES)
 
     def _accept(self, kinds: Sequence[ev.RequestKind]) -> None:
         """Declares that the script serves requests of these kinds from now on."""
@@ -120,6 +130,7 @@ class RunRequests:
     def finish(self, step: int) -> bool:
         """Answers the open requests at the end of training; returns whether the script stopped for one of them."""
         stopped = False
+        self.tracer.close(step)
         for waiting in list(self._open):
             self._close(waiting)
             if waiting.was_returned:
@@ -142,6 +153,9 @@ class RunRequests:
                 process.emit(
                     ev.RequestSeen(t=now, request=request.id, kind=kind, phase=process.phase, step=process.step)
                 )
+            if kind == "trace":
+                self.tracer.submit(request)
+                return
             with self._lock:
                 self._open.append(_Open(request))
         elif self._answers and not process.supervised:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import AlertView, Mark, MarkKind
+from tputui.state.chart_data import AlertView, Mark, MarkKind, TraceView
 from tputui.state.snapshot import LogLine
 from tputui.state.state_struct import METRICS_MAX, Count, Metric, Recent, StateStruct
 from tputui.telemetry import events as ev
@@ -24,6 +24,8 @@ LOG_CHARS_MAX = 4_000
 WARNINGS_MAX = 256
 ALERTS_MAX = 64
 """Newest alerts that are stored."""
+TRACES_MAX = 64
+"""Newest profiles that are stored."""
 _TARGETS_MAX = 32
 TOOL = "tputui"
 """Source of lines that tputui itself writes."""
@@ -107,6 +109,7 @@ class ProcessLog(StateStruct, dict=True):
     alerts: Annotated[list[AlertView], msgspec.Meta(max_length=ALERTS_MAX)] = msgspec.field(default_factory=list)
     num_alerts: Count = 0
     """Alerts ever added."""
+    traces: Annotated[list[TraceView], msgspec.Meta(max_length=TRACES_MAX)] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.name = ""
@@ -220,6 +223,21 @@ class ProcessLog(StateStruct, dict=True):
         where = f": {event.path}" if event.path else ""
         self.add_line(event.t, f"stacks of {event.process} (pid {event.pid}) taken{where}")
 
+    def _trace_written(self, event: ev.TraceWritten, _: int) -> None:
+        what, size = fmt.counted(event.steps, "step"), fmt.size(event.bytes)
+        self.add_line(event.t, f"profile of {what} up to step {event.step:,} written: {event.path} ({size})")
+        if len(self.traces) >= TRACES_MAX:
+            del self.traces[0]
+        view = TraceView(
+            t=self.logs[-1].t,
+            path=event.path[:LOG_CHARS_MAX],
+            step=event.step,
+            steps=event.steps,
+            seconds=event.seconds,
+            bytes=event.bytes,
+        )
+        self.traces.append(view)
+
     def _stall_found(self, event: ev.StallFound, step: int) -> None:
         self.add_line(event.t, f"stalled: {event.text}", "warning")
         self.marks.add("stall", event.t, event.step, event.text)
@@ -287,6 +305,7 @@ LOGGED: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
     ev.RankExited: ProcessLog._rank_exited,
     ev.FailureReported: ProcessLog._failure_reported,
     ev.StacksTaken: ProcessLog._stacks_taken,
+    ev.TraceWritten: ProcessLog._trace_written,
     ev.StallFound: ProcessLog._stall_found,
     ev.NonFiniteFound: ProcessLog._non_finite_found,
     ev.AlertRaised: ProcessLog._alert_raised,

@@ -25,6 +25,7 @@ from tputui.state.chart_data import (
     Segment,
     SlowCoreView,
     ThroughputView,
+    TraceView,
     XlaPoint,
 )
 from tputui.state.evidence import EvidenceView
@@ -399,6 +400,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     logged: list[LoggedView] = []
     alerts: list[AlertView] = []
     """The newest ones, oldest first."""
+    traces: list[TraceView] = []
+    """The newest profiles of steps, oldest first."""
     time_spent: TimeView | None = None
     """Where the wall time of training went; None if it is not measured."""
     evidence: EvidenceView = EvidenceView()

@@ -151,6 +151,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         details=_details(state, context.details),
         logged=history.logged(state),
         alerts=timeline.alerts(state),
+        traces=timeline.traces(state),
         evidence=evidence_of(state),
         time_spent=core_views.time_of(state, liveness, now),
     )

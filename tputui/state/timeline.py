@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment
+from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment, TraceView
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import ProcessState, Receipts
@@ -53,6 +53,11 @@ def marks(
 def alerts(state: RunState) -> list[AlertView]:
     """The newest alerts, oldest first."""
     return sorted((alert for process in state.in_order for alert in process.log.alerts), key=lambda alert: alert.t)
+
+
+def traces(state: RunState) -> list[TraceView]:
+    """The newest profiles of steps, oldest first."""
+    return sorted((trace for process in state.in_order for trace in process.log.traces), key=lambda trace: trace.t)
 
 
 def epoch_starts(state: RunState) -> list[EpochStart]:

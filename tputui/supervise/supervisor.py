@@ -40,7 +40,7 @@ from tputui.telemetry.disk_space import ReservedSpace
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.reporter import Reporter
 
-HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks"})
+HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks", "trace"})
 """Requests after which training goes on."""
 SURVIVORS_SHOWN = 8
 """At most this many processes that outlive training are named in the warning."""

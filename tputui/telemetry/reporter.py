@@ -75,6 +75,7 @@ class Reporter:
         """
         self.writer = f"{role}-{host_index}"
         self.clock = clock
+        self.run_dir = run_dir
         self._journal = JournalWriter(run_dir / f"{self.writer}{SUFFIX}")
         self._queue: deque[Event | RawSteps] = deque()
         self._queue_bytes = 0

@@ -17,8 +17,20 @@ from tputui.telemetry.safe_open import read_small
 
 REQUEST_BYTES_MAX = 64 << 10
 """Maximum size of a request file."""
-STRENGTH: dict[RequestKind, int] = {"stacks": 0, "checkpoint": 0, "stop_after_epoch": 1, "stop": 2, "stop_now": 3}
+STRENGTH: dict[RequestKind, int] = {
+    "stacks": 0,
+    "trace": 0,
+    "checkpoint": 0,
+    "stop_after_epoch": 1,
+    "stop": 2,
+    "stop_now": 3,
+}
 """Of several requests to stop, the strongest one counts."""
+TRACE_STEPS_DEFAULT = 20
+TRACE_STEPS_MAX = 1_000
+"""Maximum number of steps in a profile."""
+TRACE_SECONDS_MAX = 120.0
+"""A profile ends with the step in which it reaches this time."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +44,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time in seconds."""
     by: str
     """Origin of the request: a command, the screen, a signal."""
+    steps: int | None = None
+    """Number of steps of a profile."""
 
 
-def submit(run_dir: Path, kind: RequestKind, *, by: str, now: float) -> Request:
+def submit(run_dir: Path, kind: RequestKind, *, by: str, now: float, steps: int | None = None) -> Request:
     """Writes a request. Raises `OSError`, for example if the directory belongs to another user."""
-    request = Request(id=f"{int(now * 1e6):016d}-{os.getpid()}", kind=kind, t=now, by=by)
+    request = Request(id=f"{int(now * 1e6):016d}-{os.getpid()}", kind=kind, t=now, by=by, steps=steps)
     write_atomically(run_dir / REQUESTS / f"{request.id}.json", msgspec.json.encode(request))
     return request
 

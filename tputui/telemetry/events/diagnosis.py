@@ -291,6 +291,8 @@ class TraceWritten(Event, frozen=True, kw_only=True, tag=True):
 
     path: str
     """Its folder, relative to the run directory."""
+    step: Int
+    """The last step that it covers."""
     steps: Int
     """Steps that it covers."""
     seconds: float

@@ -170,11 +170,11 @@ class RequestApplied(Event, frozen=True, kw_only=True, tag=True):
     step: Int
     """Step after which it was carried out."""
     path: str | None = None
-    """Checkpoint that was saved for it, relative to the run directory."""
+    """What was written for it, relative to the run directory: a checkpoint, or the folder of a profile."""
     bytes: Int | None = None
-    """Size of the checkpoint."""
+    """Size of the checkpoint or profile."""
     seconds: float | None = None
-    """Wall time of the save."""
+    """Wall time of the save, or of the steps in the profile."""
 
 
 class RequestRefused(Event, frozen=True, kw_only=True, tag=True):

@@ -44,7 +44,7 @@ Phase = Literal[
 graph; compiling; running or waiting for the device; fetching and writing a report; evaluating; writing a checkpoint;
 shutting down; running a command of the user that does not report its phase."""
 
-RequestKind = Literal["checkpoint", "stop", "stop_after_epoch", "stop_now", "stacks"]
+RequestKind = Literal["checkpoint", "stop", "stop_after_epoch", "stop_now", "stacks", "trace"]
 """What a user may request: save now; finish the step, save and stop; the same after the running epoch; stop without
 saving; collect the Python stacks of every process while training continues."""
 

@@ -183,6 +183,8 @@ MONITOR: tuple[Key, ...] = (
         also="images predictions"),
     Key("X,shift+x", "X", "stacks", "", "Python stacks of all processes; nothing is stopped",
         "run", also="traceback hang xray"),
+    Key("T,shift+t", "T", "trace", "", "profile the next 20 steps, for XProf and TensorBoard; training continues",
+        "run", "live", title="profile the next 20 steps", also="xprof tensorboard xla trace slow"),
     Key("d", "d", "skipped", "", "examples left out; the header shows how many", "panels",
         also="bad examples"),
     Key("r", "r", "details", "",

@@ -45,6 +45,7 @@ REQUEST_NAMES: dict[RequestKind, str] = {
     "stop_after_epoch": "stop after the epoch",
     "stop_now": "stop at once",
     "stacks": "stacks",
+    "trace": "profile",
 }
 
 

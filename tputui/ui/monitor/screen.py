@@ -274,6 +274,10 @@ class MonitorScreen(Screen[MonitorResult]):
         """Ask how to stop, then request it."""
         self._requests.confirm_stop(self._run_dir)
 
+    def action_trace(self) -> None:
+        """Request a profile of the next steps."""
+        self._requests.submit(self._run_dir, "trace")
+
     def action_stacks(self) -> None:
         """Request the stacks of every process, and show them; in a recording, show the stacks dumped then."""
         from tputui.ui.monitor.problems import StacksScreen

@@ -16,7 +16,7 @@ from tputui.telemetry.journal import SUFFIX
 from tputui.ui.base.status_text import REQUEST_NAMES
 from tputui.ui.widgets.dialogs import ConfirmStop, Notices
 
-REQUEST_ACTIONS: dict[str, RequestKind] = {"checkpoint": "checkpoint", "stop": "stop"}
+REQUEST_ACTIONS: dict[str, RequestKind] = {"checkpoint": "checkpoint", "stop": "stop", "trace": "trace"}
 """The request that each action of the key map makes."""
 
 
