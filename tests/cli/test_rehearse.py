@@ -135,7 +135,7 @@ def test_every_finding_has_its_line_and_no_cost_of_the_cpu() -> None:
     assert "input x f32[8] -> f32[7]" in text
     assert "8 examples per core and step, 64 in all" in text
     assert "at most 20.0 ms per step on this host" in text
-    assert "not judged      memory in use: CPU cores have no HBM" in text
+    assert "only a TPU shows: memory in use, collectives, speed of steps, speed of the loader" in text
 
 
 def test_effects_of_cpu_cores_are_no_findings() -> None:
@@ -153,7 +153,10 @@ def test_memory_is_compared_with_every_kind_of_tpu(tmp_path: Path) -> None:
     memory = PredictedMemory(core_bytes=4 * gib, source="predicted", tpus=fits(4 * gib))
     text = text_of(rehearsed(snapshot_of({"worker-0": [topology()]}), memory, is_cut=True))
     assert "memory          4.0 GiB per core, predicted\n" in text
-    assert "v2-8   8 x 8.0 GiB     50 %  fits\n" in text
+    assert "fits: v2-8 (50 % of 8 GiB), v3-8 (25 % of 16 GiB), v4-8 (12 % of 32 GiB)" in text
+    too_large = PredictedMemory(core_bytes=15 * gib, source="predicted", tpus=fits(15 * gib))
+    text += text_of(rehearsed(snapshot_of({"worker-0": [topology()]}), too_large, is_cut=False))
+    assert "does not fit: v2-8 (188 % of 8 GiB), v3-8 (94 % of 16 GiB), v5e-8 (94 % of 16 GiB)\n" in text
     assert "not judged      later code: the program was stopped" in text
     sizes = "Graph input size: 2.000000\nGraph output size: 2.500000\nAliased Input size: 2.000000\n"
     sizes += "Intermediate tensor size: 1.000000\nCompiled program size: 0.500000\n"
@@ -271,7 +274,7 @@ def test_a_launched_program_is_rehearsed_on_one_core(tmp_path: Path) -> None:
     pytest.importorskip("torch_xla")
     loop = XLA_PROGRAMS["healthy.py"].partition("device = ")
     body = "".join(f"    {line}\n" for line in (loop[1] + loop[2]).splitlines())
-    body = body.replace("optimizer.step()", "xm.optimizer_step(optimizer)").replace("torch_xla.sync()", "")
+    body = body.replace("optimizer.step()", "xm.optimizer_step(optimizer)")
     code = f"{loop[0]}import torch_xla.core.xla_model as xm\ndef train(index):\n{body}"
     (tmp_path / "train.py").write_text(f"{code}\nif __name__ == '__main__':\n    torch_xla.launch(train)\n")
     result = rehearse(tmp_path, "--", sys.executable, "train.py")

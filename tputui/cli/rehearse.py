@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         memory = _memory(done.snapshot, setup.sizes)
         report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped and setup.command is not None)
         code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if report.findings else ExitCode.DONE
-        kept = run_dir if _is_kept(args) else None
+        kept = run_dir.absolute() if _is_kept(args) else None
     seconds = time.monotonic() - began
     if args.json:
         say_json(spell_non_finite(_as_json(setup, done, report, code, kept, seconds)), indent=2)

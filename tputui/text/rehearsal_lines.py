@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tputui import formatting as fmt
-from tputui.diagnosis.rehearsal import PredictedMemory, ProgramShapes, Rehearsal, Shapes, TpuFit, Tracing
+from tputui.diagnosis.rehearsal import (
+    GIB,
+    ONLY_ON_TPU,
+    PredictedMemory,
+    ProgramShapes,
+    Rehearsal,
+    Shapes,
+    TpuFit,
+    Tracing,
+)
 from tputui.text import verdict_lines
 
 PROGRAMS_SHOWN = 4
@@ -19,7 +28,7 @@ def lines(report: Rehearsal) -> Iterator[str]:
     yield from _rows("padding", _padding(report.shapes))
     yield from _rows("tracing", [_tracing(report.tracing)])
     yield from _rows("memory", _memory(report.memory))
-    yield from _rows("not judged", (f"{one.what}: {one.why}" for one in report.not_judged))
+    yield from _rows("not judged", _not_judged(report))
 
 
 def _rows(title: str, rows: Iterator[str] | list[str]) -> Iterator[str]:
@@ -70,13 +79,19 @@ def _memory(memory: PredictedMemory) -> Iterator[str]:
         yield f"not available: {memory.source}"
         return
     yield f"{fmt.size(memory.core_bytes)} per core, {memory.source}"
-    for one in memory.tpus:
-        yield _fit(one)
+    for title, are_fitting in (("fits", True), ("does not fit", False)):
+        if tpus := [one for one in memory.tpus if one.fits is are_fitting]:
+            yield f"{title}: {', '.join(map(_fit, tpus))}"
 
 
 def _fit(one: TpuFit) -> str:
-    there = f"{one.devices} x {fmt.size(one.device_bytes)}"
-    return f"{one.tpu:<6} {there:<13} {_percent(one.share):>6}  {'fits' if one.fits else 'does not fit'}"
+    return f"{one.tpu} ({_percent(one.share)} of {one.device_bytes / GIB:g} GiB)"
+
+
+def _not_judged(report: Rehearsal) -> Iterator[str]:
+    """What is particular to this program, with the reason; what always needs a TPU, in one row."""
+    yield from (f"{one.what}: {one.why}" for one in report.not_judged if one.what not in ONLY_ON_TPU)
+    yield f"only a TPU shows: {', '.join(ONLY_ON_TPU)}"
 
 
 def _percent(share: float) -> str:
