@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,12 @@ def test_the_run_is_kept_on_request(tmp_path: Path) -> None:
     assert one_sentence(result).endswith("train.py faulty on 8 virtual CPU cores: 30 steps")
 
 
+def needs(package: str) -> None:
+    """Skips the test if a package is missing; imports nothing, which would change the environment of this process."""
+    if find_spec(package) is None:
+        pytest.skip(f"needs {package}")
+
+
 TORCH_XLA = """
 import torch
 import torch_xla
@@ -250,7 +257,7 @@ XLA_PROGRAMS = {
     ],
 )
 def test_torch_xla_programs(name: str, code: int, found: list[tuple[str, str]], tmp_path: Path) -> None:
-    pytest.importorskip("torch_xla")
+    needs("torch_xla")
     (tmp_path / name).write_text(XLA_PROGRAMS[name])
     result = rehearse(tmp_path, "--json", "--", sys.executable, name)
     made: dict[str, Any] = json.loads(result.out)
@@ -271,7 +278,7 @@ def test_torch_xla_programs(name: str, code: int, found: list[tuple[str, str]], 
 @pytest.mark.slow
 @pytest.mark.xla
 def test_a_launched_program_is_rehearsed_on_one_core(tmp_path: Path) -> None:
-    pytest.importorskip("torch_xla")
+    needs("torch_xla")
     loop = XLA_PROGRAMS["healthy.py"].partition("device = ")
     body = "".join(f"    {line}\n" for line in (loop[1] + loop[2]).splitlines())
     body = body.replace("optimizer.step()", "xm.optimizer_step(optimizer)")
@@ -286,7 +293,7 @@ def test_a_launched_program_is_rehearsed_on_one_core(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.xla
 def test_the_sample_has_no_findings(tmp_path: Path) -> None:
-    pytest.importorskip("torch_xla")
+    needs("torch_xla")
     result = rehearse(tmp_path, str(DIGITS), "--steps", "20", "--json")
     made: dict[str, Any] = json.loads(result.out)
     assert (result.code, made["findings"], made["steps"]) == (0, [], 20), result.out
@@ -302,7 +309,7 @@ def test_the_sample_has_no_findings(tmp_path: Path) -> None:
     ["float_each_step", "shape_change", "healthy_log_interval", "healthy_sharded"],
 )
 def test_jax_programs(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("jax")
+    needs("jax")
     file = PROGRAMS / "jax" / f"{name}.py"
     result = rehearse(tmp_path, "--json", "--", sys.executable, str(file))
     made: dict[str, Any] = json.loads(result.out)
@@ -314,7 +321,7 @@ def test_jax_programs(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["healthy_training", "shape_change"])
 def test_torch_compile_programs(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     file = PROGRAMS / "torch_compile" / f"{name}.py"
     result = rehearse(tmp_path, "--json", "--", sys.executable, str(file))
     made: dict[str, Any] = json.loads(result.out)

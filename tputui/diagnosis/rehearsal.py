@@ -144,8 +144,10 @@ def runtimes_of(snapshot: Snapshot) -> list[str]:
 
 
 def steps_of(snapshot: Snapshot) -> int:
-    """Steps of a run: those that it reported, or those that its observers counted."""
+    """Steps of a run: those that it reported, or those that its observers counted, which include evaluation."""
     evidence = snapshot.evidence
+    if snapshot.plan is not None and snapshot.steps:
+        return snapshot.steps
     return max([snapshot.steps, *(one.steps for one in evidence.windows), *(one.steps for one in evidence.syncs)])
 
 
