@@ -143,12 +143,13 @@ def test_tab_cycles_panels() -> None:
     async def script(pilot: AppPilot) -> None:
         body = pilot.app.screen.query_one(Body)
         seen = [body.selected]
-        for _ in range(9):
+        for _ in range(10):
             await pilot.press("tab")
             seen.append(body.selected)
-        assert seen == ["cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace", "cores"]
+        names = ["cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace", "diagnosis"]
+        assert seen == [*names, "cores"]
         await pilot.press("shift+tab")
-        assert body.selected == "pace"
+        assert body.selected == "diagnosis"
 
     drive(monitor(made.running()), script, size=(80, 24))
 

@@ -25,7 +25,7 @@ from tputui.telemetry.events import CoreSample, ProgressReported, StepPrograms
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
-from tputui.ui.monitor.arrangement import PANELS, arrange
+from tputui.ui.monitor.arrangement import DIAGNOSIS, PANELS, arrange
 from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.core_history import CoreHistory
 from tputui.ui.monitor.cores import CoresPanel
@@ -631,13 +631,13 @@ def test_strip_of_cores_shows_every_loss_and_state() -> None:
 
 def test_all_panels_are_visible_at_120x36() -> None:
     boxes = arrange(120, 31, "cores", num_cores=8).boxes
-    assert set(boxes) == set(PANELS) - {"events"}
+    assert set(boxes) == set(PANELS) - {"events", DIAGNOSIS}
     boxes = arrange(120, 31, "events", num_cores=8).boxes
-    assert set(boxes) == set(PANELS) - {"log"}
+    assert set(boxes) == set(PANELS) - {"log", DIAGNOSIS}
 
 
 def test_log_and_events_are_side_by_side_at_160x45() -> None:
-    assert set(arrange(160, 39, "cores", num_cores=8).boxes) == set(PANELS)
+    assert set(arrange(160, 39, "cores", num_cores=8).boxes) == set(PANELS) - {DIAGNOSIS}
 
 
 def test_clean_removes_control_characters() -> None:

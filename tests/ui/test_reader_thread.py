@@ -14,6 +14,7 @@ import pytest
 
 from tests import recorded
 from tests.ui import made
+from tputui.diagnosis.diagnose import diagnose
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import requests, rundir
@@ -63,7 +64,7 @@ def test_reader_closes_the_source() -> None:
     source = made.HandSource(made.empty())
     frames = pumped(source, lambda _, frames: len(frames) >= 2)
     assert source.closed
-    assert frames[0] == Frame(made.empty(), None, True, made.empty())
+    assert frames[0] == Frame(made.empty(), None, True, made.empty(), diagnose(made.empty()))
 
 
 def test_undrawn_frame_does_not_stop_reading() -> None:

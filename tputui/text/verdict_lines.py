@@ -29,7 +29,8 @@ WORST = 3
 SHARE_MIN = 0.01
 """Share of the wall time from which the end of `--no-ui` shows a verdict."""
 _INDENT = 16
-_UNANSWERED: tuple[VerdictStatus, ...] = ("not enough data yet", "not available")
+UNANSWERED: tuple[VerdictStatus, ...] = ("not enough data yet", "not available")
+"""Of rules without an answer."""
 
 
 def cost(verdict: Verdict) -> str:
@@ -65,9 +66,9 @@ def worst(verdicts: Sequence[Verdict]) -> list[str]:
 def blocks(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """All verdicts with evidence and fix; rules without an answer in a line each."""
     for verdict in verdicts:
-        if verdict.status not in _UNANSWERED:
+        if verdict.status not in UNANSWERED:
             yield from _block(verdict)
-    for status in _UNANSWERED:
+    for status in UNANSWERED:
         for verdict in verdicts:
             if verdict.status == status:
                 yield f"{TITLES[verdict.rule]:<{_INDENT}}{status}: {verdict.text}"

@@ -225,6 +225,20 @@ def _log(snapshot: Snapshot) -> Figures:
     return of_lines(snapshot.logs)
 
 
+def _diagnosis(snapshot: Snapshot) -> Figures:
+    # Imported here so that the monitor opens faster.
+    from tputui.diagnosis.diagnose import diagnose
+
+    head = ("rule", "status", "where", "function", "lost_s", "share", "speedup", "text", "evidence", "fix")
+    return Figures(
+        head,
+        [
+            (v.rule, v.status, v.where, v.function, v.lost_s, v.share, v.speedup, v.text, "; ".join(v.evidence), v.fix)
+            for v in diagnose(snapshot)
+        ],
+    )
+
+
 def _failure(snapshot: Snapshot) -> Figures:
     broken = snapshot.failure
     head = ("writer", "error", "message", "phase", "step", "traceback")
@@ -244,6 +258,7 @@ BY_PANEL: dict[str, Callable[[Snapshot], Figures]] = {
     "log": _log,
     "events": _events,
     "pace": _pace,
+    "diagnosis": _diagnosis,
     "failure": _failure,
 }
 """By the name of the panel."""

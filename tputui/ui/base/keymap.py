@@ -149,6 +149,8 @@ MONITOR: tuple[Key, ...] = (
         Key(str(number), str(number), _body(f"select({number})"), "", "select this panel; again: full screen", "panels")
         for number in (*range(1, 10), 0)
     ),
+    Key("W,shift+w", "W", _body("select('W')"), "", "diagnosis: why the run is slow; again: full screen", "panels",
+        title="diagnosis: why the run is slow", also="verdicts recompile sync fallback bottleneck performance"),
     Key("tab", "tab", _body("cycle(1)"), "", "select the next panel", "panels"),
     Key("shift+tab", "shift+tab", _body("cycle(-1)"), "", "select the previous panel", "panels"),
     Key("enter", "enter", _body("open"), "full", "full screen and back; in the events: go to the chosen one",

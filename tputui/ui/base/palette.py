@@ -95,10 +95,12 @@ def commands(screen: object, theme: str) -> Iterator[Command]:
     """The entries for a screen, in the order of its key map; `theme` is the name of the current theme."""
     panels = screen.panel_descriptions() if isinstance(screen, Keyed) else ()
     for key, why_not in _keys_of(screen):
-        # Panels have entries below; the palette does not offer itself.
+        # Panels with a number have entries below; the palette does not offer itself.
         if not key.shown.isdigit() and key.action != "app.command_palette":
             yield _command(key, why_not)
     for number, description in panels:
+        if not number.isdigit():
+            continue  # the entry of its key is above
         name = description.partition(":")[0]
         action = on_widget("body", f"select({number})")
         yield Command(f"Panel {description}", f"{number}  panels", action, name, "panel", description)

@@ -14,9 +14,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from tputui.diagnosis.recent import RecentVerdicts
 from tputui.state.snapshot import ENDED, Snapshot
+
+if TYPE_CHECKING:
+    from tputui.diagnosis.verdict import Verdict
 
 FRAME_S = 0.1
 """Seconds between frames, independent of the number of events."""
@@ -105,6 +109,8 @@ class Frame(NamedTuple):
     """Whether the snapshot contains all events of the journals."""
     newest: Snapshot
     """The newest state: the same as `snapshot`, unless a live run shows its past."""
+    verdicts: tuple[Verdict, ...] = ()
+    """What slows the run down at the moment of `snapshot`, worst first; at most a second old."""
 
 
 class PollingThread(ABC):
@@ -180,6 +186,7 @@ class ReaderThread(PollingThread):
         """Whether something changed since the last frame."""
         self._news_at = -math.inf
         """Monotonic time of the newest event."""
+        self._recent = RecentVerdicts()
         self._must_refresh = False
         """Whether `refresh` was called since the last poll."""
         self._fingerprint: object = None
@@ -258,7 +265,7 @@ class ReaderThread(PollingThread):
         # Counted from when this frame was due, so that reading times do not add up.
         is_late = not self._due <= now < self._due + self._frame_s
         self._due = now + self._frame_s if is_late else self._due + self._frame_s
-        frame = take_frame(self._source)
+        frame = take_frame(self._source, self._recent)
         self._ages_due = now + self._until_age_changes(frame)
         self._is_over = frame.caught_up and frame.newest.condition in ENDED
         self._moves = frame.player is not None and frame.player.playing and not frame.player.live
@@ -296,11 +303,12 @@ class ReaderThread(PollingThread):
         return has_run
 
 
-def take_frame(source: Source) -> Frame:
+def take_frame(source: Source, recent: RecentVerdicts) -> Frame:
     """The current state of a source."""
     snapshot, player = source.snapshot(), source.player
     state = None
     if player is not None:
         state = PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
     looks_back = player is not None and player.follows and not player.live
-    return Frame(snapshot, state, source.caught_up, source.newest() if looks_back else snapshot)
+    newest = source.newest() if looks_back else snapshot
+    return Frame(snapshot, state, source.caught_up, newest, recent.of(snapshot))

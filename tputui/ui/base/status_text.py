@@ -6,11 +6,15 @@ A condition has a word and a sign besides its colour, so that no meaning rests o
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.diagnosis.verdict import Verdict
+from tputui.diagnosis.verdict import found as found_in
 from tputui.state.snapshot import ENDED, CheckpointView, RequestView, RunCondition, SkippedView, Snapshot
 from tputui.telemetry.events import Phase, RequestKind
+from tputui.text import verdict_lines
 from tputui.ui.render.lines import Tone, clean
 
 
@@ -134,8 +138,8 @@ class Alarm(NamedTuple):
     text: str
 
 
-def alarms(snapshot: Snapshot) -> list[Alarm]:
-    """The problems of a run besides its condition."""
+def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
+    """The problems of a run besides its condition. `verdicts` are those on the snapshot."""
     found = [Alarm(trouble, clean(trouble)) for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
         # The log has the full message.
@@ -149,6 +153,9 @@ def alarms(snapshot: Snapshot) -> list[Alarm]:
     if (slow := snapshot.slow_core) is not None:
         text = f"core {slow.core} {fmt.slower(slow.share)} since step {slow.first_step:,}"
         found.append(Alarm(f"slow core {slow.core}", text))
+    costly = _slow(verdicts)
+    if costly is not None:
+        found.append(costly[1])
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} events lost" if snapshot.damage.lost_records else ""
@@ -158,12 +165,28 @@ def alarms(snapshot: Snapshot) -> list[Alarm]:
     if snapshot.dropped_steps:
         steps = "step" if snapshot.dropped_steps == 1 else "steps"
         found.append(Alarm("dropped", f"{fmt.count(snapshot.dropped_steps)} {steps} dropped"))
-    if snapshot.xla is not None and snapshot.xla.recompiles:
+    if snapshot.xla is not None and snapshot.xla.recompiles and (costly is None or costly[0].rule != "recompile"):
         count = snapshot.xla.recompiles
         found.append(Alarm(f"recompiles {count}", f"{fmt.counted(count, 'recompile')}"))
     if snapshot.newer_format:
         found.append(Alarm("format", clean(snapshot.newer_format)))
     return found
+
+
+SLOW = "diagnosis"
+"""Begins the key of the alarm about what slows a run down."""
+SLOW_FROM = 0.10
+"""Share of the wall time from which the header shows what slows a run down."""
+
+
+def _slow(verdicts: Iterable[Verdict]) -> tuple[Verdict, Alarm] | None:
+    """The worst verdict if it costs much: `slow: recompile at train.py:41, 8.3 s lost (12 %); W: why`."""
+    worst = next((one for one in found_in(verdicts) if (one.share or 0.0) > SLOW_FROM), None)
+    if worst is None:
+        return None
+    at = f" at {clean(worst.where)}" if worst.where else ""
+    text = f"slow: {verdict_lines.TITLES[worst.rule]}{at}, {verdict_lines.cost(worst)}; W: why"
+    return worst, Alarm(f"{SLOW} {worst.rule} {worst.where}", text)
 
 
 def _first_bad(snapshot: Snapshot) -> str:

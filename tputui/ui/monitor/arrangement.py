@@ -14,8 +14,10 @@ from tputui.ui.monitor.cores import strip_rows
 from tputui.ui.widgets.panel import FRAME
 from tputui.ui.widgets.panel_grid import Box
 
-PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace")
-"""In the order of their keys, from 1 to 9."""
+DIAGNOSIS = "diagnosis"
+"""Visible on a wide terminal only if something was found, or if it is selected."""
+PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace", DIAGNOSIS)
+"""In the order of their keys, from 1 to 9, and W."""
 
 FAILURE = "failure"
 """Shown above the others if the run failed."""
@@ -34,7 +36,7 @@ _BOTH_FROM = 74
 """Cells beside the other panels of the last row from which log and events are both visible."""
 _TALL = 56
 """Rows of the body from which cores and loss take half of them."""
-_LAST = ("log", "events", "meters", "epochs", "xla", "memory", "pace", "loss", "cores")
+_LAST = ("log", "events", "meters", "epochs", "xla", "memory", "pace", "loss", "cores", DIAGNOSIS)
 """Panels for the last row of a narrow terminal, the first visible one if none of them was selected."""
 
 Axis = Literal["x", "y"]
@@ -158,17 +160,20 @@ def arrange(
     *,
     num_cores: int,
     failed: bool = False,
+    diagnosed: bool = False,
     maximised: bool = False,
     layout: Layout = DEFAULT,
 ) -> Arrangement:
     """The visible panels, which tile `width` by `height` cells. `wanted` is the panel that the user selected: it is
-    visible even if there is no room for all of them."""
+    visible even if there is no room for all of them. `diagnosed`: there is something to show in the diagnosis."""
     if width < 1 or height < 1:
         return Arrangement({})
     if maximised or width < _TINY_WIDTH or height < _TINY_HEIGHT:
         return Arrangement({wanted: Box(0, 0, width, height)})
     visible = [name for name in PANELS if layout.shows(name)]
     panel = wanted if wanted in visible else "cores" if "cores" in visible else visible[0]
+    if not diagnosed and panel != DIAGNOSIS and DIAGNOSIS in visible:
+        visible.remove(DIAGNOSIS)
     boxes: dict[str, Box] = {}
     splits: list[Split] = []
     top = 0
@@ -262,7 +267,9 @@ def _narrow(width: int, height: int, wanted: str, visible: Sequence[str], num_co
 
 
 def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int) -> list[_Row]:
-    """Everything, in three rows."""
+    """Everything, in three rows, and the diagnosis in a row between them."""
+    diagnosis = LEAST_HEIGHT if DIAGNOSIS in visible else 0
+    height -= diagnosis
     upper = _upper_height(height, num_cores)
     middle = max(9, (height - upper) * 45 // 100)
     share = 31 if num_cores <= _FEW_CORES else 38
@@ -275,6 +282,7 @@ def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_core
     below = [("log", last[0])] if len(last) == 1 else [(name, name) for name in last]
     rows = (
         ("upper", upper, (("cores", "cores"), ("loss", "loss")), (left,)),
+        ("diagnosis", diagnosis, ((DIAGNOSIS, DIAGNOSIS),), ()),
         (
             "middle",
             middle,

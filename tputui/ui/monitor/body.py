@@ -10,12 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 from textual import events
 from textual.message import Message
 
+from tputui.diagnosis.verdict import Verdict, found
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import ShowsNotices
-from tputui.ui.monitor.arrangement import FAILURE, PANELS, Arrangement, Axis, Border, Layout, arrange
+from tputui.ui.monitor.arrangement import DIAGNOSIS, FAILURE, PANELS, Arrangement, Axis, Border, Layout, arrange
 from tputui.ui.monitor.cores import CoresPanel
+from tputui.ui.monitor.diagnosis import DiagnosisPanel, part_of
 from tputui.ui.monitor.epochs import EpochsPanel
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.layouts import DEFAULT_NAME, Chosen, InvalidLayout, SavedLayouts
@@ -40,6 +42,7 @@ PANEL_TYPES: tuple[type[RunPanel[Any]], ...] = (
     LogPanel,
     EventsPanel,
     PacePanel,
+    DiagnosisPanel,
     FailurePanel,
 )
 """In the order of their keys; the failure, with key 0, is the last."""
@@ -72,6 +75,8 @@ class Body(Panels[RunPanel[Any]]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__({name: panel(id=name) for name, panel in zip(NAMES, PANEL_TYPES, strict=True)}, "cores", id=id)
         self._failed = False
+        self._diagnosed = False
+        """Whether something was found that slows the run down. Stays, so that the panels move at most once."""
         self._num_cores = 0
         self.chosen = Chosen()
         self._wanted = "cores"
@@ -117,6 +122,7 @@ class Body(Panels[RunPanel[Any]]):
             wanted,
             num_cores=self._num_cores,
             failed=self._failed,
+            diagnosed=self._diagnosed,
             maximised=self.maximised,
             layout=self.layout_now,
         )
@@ -125,15 +131,17 @@ class Body(Panels[RunPanel[Any]]):
         """The panels that can be selected: those that are not hidden, and the failure only if there is one."""
         return [name for name in NAMES if self.layout_now.shows(name) and (name != FAILURE or self._failed)]
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: Snapshot, verdicts: tuple[Verdict, ...] = ()) -> None:
         """Give each panel its part."""
         failed = snapshot.failure is not None
         num_cores = len(snapshot.cores) or (snapshot.topology.num_cores if snapshot.topology is not None else 0)
-        if (failed, num_cores) != (self._failed, self._num_cores):
-            self._failed, self._num_cores = failed, num_cores
+        diagnosed = self._diagnosed or bool(found(verdicts))
+        if (failed, num_cores, diagnosed) != (self._failed, self._num_cores, self._diagnosed):
+            self._failed, self._num_cores, self._diagnosed = failed, num_cores, diagnosed
             self.place()
         for panel in self.panels():
-            panel.show(panel.pick(snapshot))
+            is_diagnosis = isinstance(panel, DiagnosisPanel)
+            panel.show(part_of(snapshot, verdicts) if is_diagnosis else panel.pick(snapshot))
 
     def get(self, panel: type[PanelT]) -> PanelT:
         """The panel of a type."""
@@ -279,9 +287,10 @@ class Body(Panels[RunPanel[Any]]):
         names = self.names()
         if self.selected not in names and self.selected in PANELS:
             self.maximised = False
-            # The panel of the next key, or else the last one.
-            behind = (name for name in names if NAMES.index(name) > NAMES.index(self.selected) and name != FAILURE)
-            self.select(next(behind, names[-1]))
+            # The panel of the next key, or else the last one: of those that are visible without being selected.
+            lasting = [name for name in names if name != FAILURE and (name != DIAGNOSIS or self._diagnosed)] or names
+            behind = (name for name in lasting if NAMES.index(name) > NAMES.index(self.selected))
+            self.select(next(behind, lasting[-1]))
         self.place()
         self.post_message(self.LayoutChanged())
 

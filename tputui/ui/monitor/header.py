@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.diagnosis.verdict import Verdict
 from tputui.state.snapshot import (
     ENDED,
     Plan,
@@ -57,15 +58,24 @@ class Header(Drawn):
         self._behind: Behind | None = None
         self._acknowledged: frozenset[str] = frozenset()
         """Keys of the alarms that the user hid."""
+        self._verdicts: tuple[Verdict, ...] = ()
 
-    def show(self, snapshot: Snapshot, *, replaying: bool, behind: Behind | None = None) -> None:
-        """Draw a newer snapshot; `behind` is given if a live view shows the past."""
+    def show(
+        self,
+        snapshot: Snapshot,
+        *,
+        replaying: bool,
+        behind: Behind | None = None,
+        verdicts: tuple[Verdict, ...] = (),
+    ) -> None:
+        """Draw a newer snapshot, and what slows the run down; `behind` is given if a live view shows the past."""
+        self._verdicts = verdicts
         self._snapshot, self._replaying, self._behind = snapshot, replaying, behind
         self.redraw()
 
     def acknowledge(self) -> bool:
         """Hide the alarms until there are new ones; returns whether any were shown."""
-        shown = _alarms_of(self._snapshot) if self._snapshot is not None else []
+        shown = _alarms_of(self._snapshot, self._verdicts) if self._snapshot is not None else []
         found = {alarm.key for alarm in shown if alarm.key}
         fresh = found - self._acknowledged
         self._acknowledged |= found
@@ -86,12 +96,15 @@ class Header(Drawn):
         if self._notice or self._behind is not None:
             last = self._last_line(snapshot, width)
             return [state, _progress_line(snapshot, width), _pace_line(snapshot, width), last]
-        return [state, *_progress_and_message(snapshot, width, self._acknowledged)]
+        return [state, *_progress_and_message(snapshot, width, self._acknowledged, self._unhidden(snapshot))]
 
     def _role(self) -> Span:
         if self._behind is not None:
             return Span("looking back ", "alert")
         return Span("replay " if self._replaying else "read-only " if self._read_only else "", "info")
+
+    def _unhidden(self, snapshot: Snapshot) -> list[Alarm]:
+        return [alarm for alarm in status_text.alarms(snapshot, self._verdicts) if alarm.key not in self._acknowledged]
 
     def _last_line(self, snapshot: Snapshot, width: int) -> Line:
         """A notice, or which moment is shown; the alarms stay beside it, in short if there is no room."""
@@ -99,7 +112,7 @@ class Header(Drawn):
             left: Line = [Span(f" \u276f {self._notice}", "info")]
         else:
             left = _banner(self._behind, snapshot) if self._behind is not None else []
-        found = _unhidden(snapshot, self._acknowledged)
+        found = self._unhidden(snapshot)
         if not found:
             return left
         right: Line = [Span(f"  \u25b2 {alarm.text}", "warn") for alarm in found]
@@ -108,15 +121,21 @@ class Header(Drawn):
         return spread(left, [*right, Span(" ")], width) if width_of([*left, *right]) < width else left
 
 
-def _progress_and_message(snapshot: Snapshot, width: int, acknowledged: frozenset[str]) -> list[Line]:
+def _progress_and_message(
+    snapshot: Snapshot, width: int, acknowledged: frozenset[str], found: list[Alarm]
+) -> list[Line]:
     """Progress, pace and message. A long reason why a run ended replaces the pace, so that it is shown whole."""
     progress, pace = _progress_line(snapshot, width), _pace_line(snapshot, width)
-    message = _message_line(snapshot, acknowledged, width)
+    message = _message_line(snapshot, acknowledged, found, width)
+    if snapshot.condition in ENDED and width_of(message) > width:
+        # The diagnosis panel has what slowed the run down; the pace has no other place.
+        found = [alarm for alarm in found if not alarm.key.startswith(status_text.SLOW)]
+        message = _message_line(snapshot, acknowledged, found, width)
     if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
         return [progress, pace, message]
     tone = status_text.sign_of(snapshot.condition, snapshot.num_non_finite).tone
     first, rest = _halved(clean(snapshot.condition_reason), width - 2)
-    reason, alarms = [Span(f" {first}", tone)], _alarms(snapshot, acknowledged)
+    reason, alarms = [Span(f" {first}", tone)], _alarms(snapshot, found)
     return (
         [reason, [Span(f" {rest}", tone)], alarms]
         if snapshot.plan is None
@@ -268,13 +287,13 @@ def _batch(plan: Plan, topology: Topology | None) -> Line:
     return [Span(f"batch {plan.batch_per_core}/core x {cores:,} = {plan.global_batch:,}", "dim")]
 
 
-def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], width: int) -> Line:
+def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], found: list[Alarm], width: int) -> Line:
     """A recent receipt, then the alarms, then the condition or the newest event.
 
     Alarms stay until they are hidden, so the newest checkpoint has a place of its own at the right if they take the
     room of its line.
     """
-    alarms = _alarms(snapshot, acknowledged)
+    alarms = _alarms(snapshot, found)
     if snapshot.condition in ENDED:
         sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
         return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
@@ -290,19 +309,14 @@ def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], width: int) 
     return spread(alarms if news == saved else line, right, width)
 
 
-def _alarms(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
-    found = _unhidden(snapshot, acknowledged)
+def _alarms(snapshot: Snapshot, found: list[Alarm]) -> Line:
     hint = [Span("esc hides  ", "dim")] if any(alarm.key for alarm in found) and snapshot.condition not in ENDED else []
     return [Span(" "), *(Span(f"\u25b2 {alarm.text}  ", "warn") for alarm in found), *hint]
 
 
-def _unhidden(snapshot: Snapshot, acknowledged: frozenset[str]) -> list[Alarm]:
-    return [alarm for alarm in status_text.alarms(snapshot) if alarm.key not in acknowledged]
-
-
-def _alarms_of(snapshot: Snapshot) -> list[Alarm]:
+def _alarms_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> list[Alarm]:
     """All messages that can be hidden: alarms, the newest warning, the receipt of a completed request."""
-    found = status_text.alarms(snapshot)
+    found = status_text.alarms(snapshot, verdicts)
     if snapshot.warnings:
         found.append(_newest_warning(snapshot))
     found += [Alarm(f"request {r.id}", "") for r in snapshot.requests[-1:] if r.state in ("applied", "refused")]

@@ -154,8 +154,8 @@ class LayoutsScreen(ModalScreen[None]):
             known.move(_MOVES[pressed])
         elif pressed in ("space", "enter"):
             known.act()
-        elif pressed in "123456789":
-            self._body.toggle(self._panel_name(pressed))
+        elif pressed in "123456789" or pressed in ("W", "shift+w"):
+            self._body.toggle(self._panel_name(pressed[-1].upper()))
         elif pressed == "s":
             self._ask_name()
         elif pressed in ("D", "shift+d", "delete"):

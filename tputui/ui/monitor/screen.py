@@ -137,8 +137,11 @@ class MonitorScreen(Screen[MonitorResult]):
         if frame is None:
             return
         with self.app.batch_update():
-            self.query_one(Header).show(frame.snapshot, replaying=self._replaying, behind=self._behind(frame))
-            self.query_one(Body).show(frame.snapshot)
+            behind = self._behind(frame)
+            self.query_one(Header).show(
+                frame.snapshot, replaying=self._replaying, behind=behind, verdicts=frame.verdicts
+            )
+            self.query_one(Body).show(frame.snapshot, frame.verdicts)
             self._show_keys(frame.snapshot)
             if frame.player is not None:
                 marks = self._marks(frame).marks

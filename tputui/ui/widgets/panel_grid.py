@@ -78,9 +78,9 @@ class Panels(Widget, Generic[PanelT]):
         """The key of each panel, and its name with what it shows."""
         return [(panel.key, f"{panel.name_shown}: {panel.what}") for panel in self.panels()]
 
-    def action_select(self, number: int) -> None:
-        """Select the panel of a key, 0 for the last one; the selected one again fills the screen."""
-        name = list(self._panels)[number - 1]
+    def action_select(self, key: int | str) -> None:
+        """Select the panel of a key; the selected one again fills the screen."""
+        name = next(name for name, panel in self._panels.items() if panel.key == str(key))
         if self.selected == name:
             self.maximise(not self.maximised)
         else:

@@ -1,0 +1,47 @@
+"""Runs with something that slows them down, as events of observers show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from tests.diagnosis.runs import change, compiled, fell_back, synced
+from tests.ui import made
+from tputui.state.evidence import EvidenceView, Observed, ProcessEvidence, combined
+from tputui.state.snapshot import Snapshot
+
+
+def evidence_of(events: Iterable[Observed]) -> EvidenceView:
+    """What the events add up to."""
+    process = ProcessEvidence()
+    for event in events:
+        assert process.add(event, steps_done=30, epoch=1)
+    return combined([process])
+
+
+def slowed() -> Snapshot:
+    """A minute of which recompiles took 8.3 s, a sync and a fallback less; the batch of 6 per core is a hint."""
+    events: list[Observed] = [
+        *(
+            compiled(step, 8.3 / 5, changed_inputs=change("f32[64,3,28,28]", f"f32[{step},3,28,28]", "batch"))
+            for step in range(41, 46)
+        ),
+        synced(count=10, waited_s=0.08, steps=10, window_s=0.131),
+        fell_back(count=10, seconds=0.02, steps=10, window_s=0.131),
+    ]
+    run = made.running()
+    assert run.plan is not None
+    assert run.xla is not None
+    return made.changed(
+        run,
+        evidence=evidence_of(events),
+        plan=replace(run.plan, batch_per_core=6, global_batch=48),
+        xla=replace(run.xla, recompiles=5),
+        details=replace(run.details, cwd="/work/me"),
+    )
+
+
+def early() -> Snapshot:
+    """A run after its 12th step."""
+    return made.changed(made.running(), steps=12, step_s=None, throughput=None)

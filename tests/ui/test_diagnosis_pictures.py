@@ -1,0 +1,24 @@
+"""Pictures of the diagnosis panel and the header line, compared where Textual is what drew them."""
+
+from __future__ import annotations
+
+import pytest
+import textual
+
+from tests.ui import diagnosed
+from tests.ui.driving import monitor
+from tests.ui.test_base_app_pictures import DRAWN_BY, SIZES, Compare, pressing
+
+pytestmark = pytest.mark.skipif(
+    textual.__version__ != DRAWN_BY, reason=f"the pictures were drawn by Textual {DRAWN_BY}; another may draw otherwise"
+)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_diagnosis(snap_compare: Compare, size: tuple[int, int]) -> None:
+    assert snap_compare(monitor(diagnosed.slowed()), terminal_size=size, run_before=pressing("W"))
+
+
+@pytest.mark.parametrize("size", SIZES[:2], ids=str)
+def test_diagnosis_in_full_screen(snap_compare: Compare, size: tuple[int, int]) -> None:
+    assert snap_compare(monitor(diagnosed.slowed()), terminal_size=size, run_before=pressing("W", "down", "enter"))

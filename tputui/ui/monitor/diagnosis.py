@@ -1,0 +1,251 @@
+"""The diagnosis panel: what slows the run down, worst first; in full screen with the evidence and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from textual import events
+
+from tputui import formatting as fmt
+from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.verdict import Verdict, found
+from tputui.state.snapshot import ENDED, Snapshot
+from tputui.text import verdict_lines
+from tputui.ui.render.lines import Line, Span, Tone, clean, crop, paragraph, width_of, wrap
+from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
+
+NOTE, NOTE_FULL = "enter: evidence and fix", "j k: next"
+_TITLE = max(len(title) for title in verdict_lines.TITLES.values())
+_PLACE_SHARE = 3
+"""The lines of code take at most this part of the width of the list."""
+_INDENT = 3
+_LABEL = 10
+"""Cells of the labels in full screen."""
+
+
+class DiagnosisPart(NamedTuple):
+    """The content of the panel."""
+
+    verdicts: tuple[Verdict, ...]
+    steps: int
+    """Steps of the run, up to those that the rules need."""
+    has_ended: bool
+
+
+class DiagnosisPanel(RunPanel[DiagnosisPart]):
+    """The list of verdicts, one of them chosen."""
+
+    key = "W"
+    name_shown = "diagnosis"
+    what = (
+        "what slows the run down, worst first: the line of code, the seconds lost and their share of the wall time; "
+        "evidence, fix and predicted gain in full screen"
+    )
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chosen: object = None
+        """Identifies the chosen verdict also if its figures change."""
+        self._rows: list[int | None] = []
+        """The verdict of each row that is drawn."""
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> DiagnosisPart:
+        # Imported here so that the monitor opens faster: its reading thread finds the verdicts.
+        from tputui.diagnosis.diagnose import diagnose
+
+        return part_of(snapshot, diagnose(snapshot))
+
+    def draw(self, part: DiagnosisPart, width: int, height: int) -> Drawing:
+        """A row for each verdict; in full screen a block."""
+        self._rows = []
+        rows: list[Line] = []
+        is_full = self.has_class("-maximised")
+        answered = [one for one in part.verdicts if one.status in ("found", "hint")]
+        at = self._index(part.verdicts)
+        places = max((len(_place(one)) for one in answered), default=0)
+        costs = max((len(_cost(one)) for one in answered), default=0)
+        for index, verdict in enumerate(answered):
+            if is_full:
+                lines = list(_block(verdict, width, chosen=index == at))
+                if index + 1 < len(part.verdicts):
+                    lines.append([])
+            else:
+                lines = [_row(verdict, min(places, width // _PLACE_SHARE), costs, width, chosen=index == at)]
+            rows += lines
+            self._rows += [index] * len(lines)
+        for verdict in part.verdicts[len(answered) :]:
+            unanswered = _unanswered(verdict, width) if is_full else _unanswered(verdict, width)[:1]
+            rows += unanswered
+            self._rows += [None] * len(unanswered)
+        if found(part.verdicts):
+            return Drawing(rows, note=NOTE_FULL if is_full else NOTE)
+        head = tuple(paragraph(f" {nothing_found(part)}", width, 2, _tone_of_nothing(part)))
+        return Drawing(rows, head=head, note=(NOTE_FULL if is_full else NOTE) if answered else "")
+
+    def scroll_rows(self, rows: int) -> None:
+        """Choose the verdict so many rows away; scroll if none can be chosen."""
+        part = self._part
+        num_answered = sum(one.status in ("found", "hint") for one in part.verdicts) if part is not None else 0
+        if part is None or not num_answered:
+            super().scroll_rows(rows)
+            return
+        before = self._index(part.verdicts)
+        wanted = (num_answered - 1 if rows < 0 else 0) if before is None else before + rows
+        if before is not None and rows > 0 and before == num_answered - 1:
+            # Behind the last one are only the rules without an answer.
+            super().scroll_rows(rows)
+            return
+        self._choose(min(max(wanted, 0), num_answered - 1))
+
+    def page(self, pages: int) -> None:
+        """Scroll by nearly the height of the panel; the chosen verdict stays."""
+        super().scroll_rows(pages * max(self.size.height - FRAME - 2, 1))
+
+    def follow(self) -> None:
+        """Choose no verdict, and return to the worst one."""
+        self._chosen = None
+        super().follow()
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the verdict that is clicked; a double click toggles full screen."""
+        row = event.y - FRAME // 2 + self._first_row() - self._num_head_rows()
+        if self.is_inside(event.x, event.y) and 0 <= row < len(self._rows) and self._rows[row] is not None:
+            self._choose(self._rows[row] or 0, scroll=False)
+        super().on_click(event)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll; the chosen verdict stays."""
+        event.stop()
+        super().scroll_rows(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll; the chosen verdict stays."""
+        event.stop()
+        super().scroll_rows(-3)
+
+    def _num_head_rows(self) -> int:
+        part = self._part
+        if part is None or found(part.verdicts):
+            return 0
+        return len(paragraph(f" {nothing_found(part)}", self.size.width - FRAME, 2))
+
+    def _index(self, verdicts: Sequence[Verdict]) -> int | None:
+        return next((index for index, key in enumerate(_keys(verdicts)) if key == self._chosen), None)
+
+    def _choose(self, index: int, *, scroll: bool = True) -> None:
+        """Choose a verdict, and scroll so that its first row is visible, in full screen at the top."""
+        verdicts = self._part.verdicts if self._part is not None else ()
+        self._chosen = list(_keys(verdicts))[index]
+        if scroll and index in self._rows:
+            row, room = self._rows.index(index), max(self.size.height - FRAME - self._num_head_rows(), 1)
+            first = self._first_row()
+            if self.has_class("-maximised") or not first <= row < first + room:
+                self._top = min(row, self._hidden_rows) or None
+        self.redraw()
+
+
+def part_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> DiagnosisPart:
+    """The content of the panel, from verdicts on the snapshot."""
+    return DiagnosisPart(verdicts, min(Facts.of(snapshot).steps, STEPS_MIN), snapshot.condition in ENDED)
+
+
+def nothing_found(part: DiagnosisPart) -> str:
+    """Why there are no verdicts: nothing slows the run down, or the run is too short."""
+    if part.steps < STEPS_MIN:
+        if part.has_ended:
+            return f"not enough data: the run ended after {part.steps} of the {STEPS_MIN} steps that a diagnosis needs"
+        return f"not enough data yet: {part.steps} of {STEPS_MIN} steps"
+    return "nothing slows this run down" + (", as far as it is recorded" if _has_gaps(part) else "")
+
+
+def _tone_of_nothing(part: DiagnosisPart) -> Tone:
+    return "dim" if part.steps < STEPS_MIN or _has_gaps(part) else "good"
+
+
+def _has_gaps(part: DiagnosisPart) -> bool:
+    return any(one.status in verdict_lines.UNANSWERED for one in part.verdicts)
+
+
+def _keys(verdicts: Sequence[Verdict]) -> Iterator[object]:
+    """What identifies each verdict: its rule and line, and its number among several of these."""
+    counts: dict[object, int] = {}
+    for one in verdicts:
+        same = (one.rule, one.file, one.line, one.function)
+        counts[same] = counts.get(same, 0) + 1
+        yield same, counts[same]
+
+
+def _place(verdict: Verdict) -> str:
+    return clean(verdict.where) if verdict.where else "line unknown" if verdict.line_reason else ""
+
+
+def _cost(verdict: Verdict) -> str:
+    """`8.3 s   12 %`."""
+    if verdict.status == "hint":
+        return "hint"
+    if verdict.lost_s is None:
+        return "fatal" if verdict.fatal else "cost unknown"
+    share = f"{verdict_lines.percent(verdict.share):>7}" if verdict.share is not None else ""
+    return f"{fmt.duration(verdict.lost_s)}{share}"
+
+
+def _row(verdict: Verdict, places: int, costs: int, width: int, *, chosen: bool) -> Line:
+    """Title, line of code, cost with its share, and what happens."""
+    mark: Tone = "bad" if verdict.fatal else "warn"
+    tones: tuple[Tone, ...] = (mark, "strong", "strong", "plain")
+    if verdict.status == "hint":
+        tones = ("dim",) * 4
+    if chosen:
+        tones = ("chosen",) * 4
+    sign = "\u2716" if verdict.fatal else "\u25b2" if verdict.status == "found" else " "
+    line: Line = [Span(f" {sign} {verdict_lines.TITLES[verdict.rule]:<{_TITLE}} ", tones[0])]
+    if places:
+        line.append(Span(f" {crop(_place(verdict), places):<{places}} ", tones[1]))
+    line.append(Span(f" {_cost(verdict):>{costs}}  ", tones[2]))
+    room = width - width_of(line)
+    return [*line, Span(crop(clean(verdict.text), room), tones[3])] if room > 1 else line
+
+
+def _block(verdict: Verdict, width: int, *, chosen: bool) -> Iterator[Line]:
+    """The verdict with its evidence and fix, in several lines."""
+    is_hint = verdict.status == "hint"
+    tone: Tone = "chosen" if chosen else "bad" if verdict.fatal else "dim" if is_hint else "warn"
+    sign = "\u2716" if verdict.fatal else " " if is_hint else "\u25b2"
+    place = _place(verdict)
+    if verdict.line_reason and not verdict.where:
+        place = f"{place}: {clean(verdict.line_reason)}"
+    elif verdict.where and verdict.function:
+        place = f"{place} in {clean(verdict.function)}"
+    cost = "hint" if is_hint else verdict_lines.cost(verdict) or _cost(verdict)
+    head = "  ".join(filter(None, (verdict_lines.TITLES[verdict.rule], place, cost)))
+    for number, piece in enumerate(wrap(head, max(width - _INDENT - 1, 8))):
+        yield [Span(f" {sign if number == 0 else ' '} {piece}", tone)]
+    parts: list[tuple[str, Sequence[str], Tone]] = [
+        ("", [verdict.text], "plain"),
+        ("evidence", verdict.evidence, "label"),
+        ("overlaps", [f"with {verdict.overlap}"] if verdict.overlap else [], "label"),
+        ("fix", [verdict.fix] if verdict.fix else [], "strong"),
+        ("gain", [verdict_lines.gain(verdict)] if verdict_lines.gain(verdict) else [], "good"),
+    ]
+    for label, sentences, own in parts:
+        for sentence in sentences:
+            yield from _labelled(label, clean(sentence), width, "dim" if is_hint else own)
+            label = ""
+
+
+def _labelled(label: str, text: str, width: int, tone: Tone) -> Iterator[Line]:
+    indent = _INDENT + (_LABEL if width >= 40 else 0)
+    if indent == _INDENT:
+        text, label = f"{label}: {text}" if label else text, ""
+    for piece in wrap(text, max(width - indent - 1, 8)):
+        yield [Span(f"{'':<{_INDENT}}{label:<{indent - _INDENT}}", "label"), Span(piece, tone)]
+        label = ""
+
+
+def _unanswered(verdict: Verdict, width: int) -> list[Line]:
+    head = f"   {verdict_lines.TITLES[verdict.rule]:<{_TITLE}}  "
+    pieces = wrap(f"{verdict.status}: {clean(verdict.text)}", max(width - len(head) - 1, 8))
+    indent = " " * len(head)
+    return [[Span(f"{head if number == 0 else indent}{piece}", "dim")] for number, piece in enumerate(pieces)]
