@@ -60,6 +60,8 @@ def test_a_stall_is_counted_once_and_not_in_the_section_that_contains_it() -> No
     view = spent.view(T0 + 330, "executing")
     assert view is not None
     assert view.sections_s == pytest.approx({"data": 6.0, "execute": 24.0, "stall": 300.0, "other": 0.0})
+    assert view.newest_s == pytest.approx({"data": 4.0, "execute": 16.0, "stall": 300.0})
+    assert view.newest_wall_s == 320.0
 
 
 def test_time_since_the_newest_report_belongs_to_the_phase_of_the_process() -> None:

@@ -10,6 +10,7 @@ from tests.diagnosis.runs import change, compiled, fell_back, synced
 from tests.ui import made
 from tputui.state.evidence import EvidenceView, Observed, ProcessEvidence, combined
 from tputui.state.snapshot import Snapshot
+from tputui.state.time_spent import TimeView
 
 
 def evidence_of(events: Iterable[Observed]) -> EvidenceView:
@@ -39,6 +40,22 @@ def slowed() -> Snapshot:
         plan=replace(run.plan, batch_per_core=6, global_batch=48),
         xla=replace(run.xla, recompiles=5),
         details=replace(run.details, cwd="/work/me"),
+    )
+
+
+def time_spent() -> TimeView:
+    """A minute of training, of which the newest 80 steps took 1.2 s."""
+    began = made.NOW - 50
+    return TimeView(
+        began=began,
+        first_step=1,
+        until=made.NOW,
+        sections_s={"data": 5.0, "trace": 10.0, "compile": 12.0, "execute": 15.0, "evaluate": 3.0, "stall": 2.0},
+        newest_s={"data": 0.3, "trace": 0.24, "execute": 0.3, "wait": 0.12, "report": 0.06, "evaluate": 0.06},
+        newest_wall_s=1.2,
+        newest_steps=80,
+        newest_execute_s=0.72,
+        saves={},
     )
 
 

@@ -66,7 +66,9 @@ class TimeView(msgspec.Struct, frozen=True, kw_only=True):
     sections_s: dict[str, float]
     """Seconds by section, and `stall` and `other`; their sum is `until - began`."""
     newest_s: dict[str, float]
-    """Seconds by section over the newest reports; empty if there are fewer than two."""
+    """Seconds by section over the newest reports, and `stall` if there was one; empty if there are fewer than two."""
+    newest_wall_s: float
+    """Wall time of these reports."""
     newest_steps: int
     """Steps in these reports."""
     newest_execute_s: float | None
@@ -103,7 +105,10 @@ class TimeSpent(StateStruct):
     def reported(self, event: ev.ProgressReported, execute_s: float | None) -> None:
         """A report with sections, and the newest `execute_s` of the runtime's counters."""
         if self._measure(event.t, event.sections_s):
-            self.newest = [*self.newest, Measured(event.t, event.step, self._totals(), execute_s)][-WINDOW:]
+            sections = self._totals()
+            if stall_s := math.fsum(self.stalls_s.values()):
+                sections["stall"] = stall_s
+            self.newest = [*self.newest, Measured(event.t, event.step, sections, execute_s)][-WINDOW:]
 
     def saved(self, event: ev.CheckpointSaved) -> None:
         """A checkpoint is complete."""
@@ -147,6 +152,7 @@ class TimeSpent(StateStruct):
             until=until,
             sections_s=sections,
             newest_s=_minus(last.sections_s, first.sections_s) if first and last else {},
+            newest_wall_s=max(0.0, last.t - first.t) if first and last else 0.0,
             newest_steps=last.step - first.step if first and last else 0,
             newest_execute_s=(
                 last.execute_s - first.execute_s

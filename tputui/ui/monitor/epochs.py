@@ -12,7 +12,7 @@ from tputui.ui.base import status_text
 from tputui.ui.render.lines import Cell, Line, Span, Table, Tone, align_table, clean, paragraph, stack_tables, width_of
 from tputui.ui.widgets.panel import Along, Drawing, RunPanel
 
-SECTIONS = ("data", "trace", "compile", "execute", "wait", "report", "evaluate", "save", "other")
+SECTIONS = ("data", "trace", "compile", "execute", "wait", "report", "evaluate", "save", "stall", "other")
 """In the order of a step."""
 
 COMPILED = "\u25c6"
@@ -44,6 +44,7 @@ SECTION_GLYPHS: dict[str, tuple[str, Tone]] = {
     "report": ("\u259e", "label"),
     "evaluate": ("\u259a", "good"),
     "save": ("\u25aa", "label"),
+    "stall": ("\u25b2", "warn"),
     "other": ("\u00b7", "label"),
 }
 """Glyph and tone of a section in the bar."""

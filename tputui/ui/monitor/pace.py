@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.diagnosis.step_budget import StepBudget, step_budget
 from tputui.state.chart_data import Mark, ThroughputView
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import status_text
@@ -13,6 +14,7 @@ from tputui.ui.base.export import Figures
 from tputui.ui.charts.axis import AxisInfo, axis_info_of
 from tputui.ui.charts.chart_view import ChartSeries, ChartView
 from tputui.ui.charts.series_chart import LEAST_CHART, as_segments, chart_of_view, evenly
+from tputui.ui.monitor.budget import budget_rows
 from tputui.ui.render.lines import Line, Span, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
@@ -31,6 +33,8 @@ class PacePart(NamedTuple):
     marks: list[Mark]
     axis_info: AxisInfo
     why_none: str
+    budget: StepBudget | None = None
+    """None if the process does not measure sections."""
 
 
 class PacePanel(RunPanel[PacePart]):
@@ -39,7 +43,9 @@ class PacePanel(RunPanel[PacePart]):
     key = "9"
     name_shown = "pace"
     what = (
-        "examples per second, now and steady; step time (median, 95th percentile); when the epoch and the run will end"
+        "examples per second, now and steady; step time (median, 95th percentile); when epoch and run will end; "
+        "the step budget: shares of the wall time by section of the host, and how busy the device is, over the newest "
+        "reports and over the whole run"
     )
 
     look = ChartView(x="time")
@@ -57,7 +63,14 @@ class PacePanel(RunPanel[PacePart]):
             why_no_end = "not known before the second report"
         now = 0.0 if why_no_end else float(int(snapshot.now))
         return PacePart(
-            snapshot.throughput, snapshot.eta_s, why_no_end, now, snapshot.marks, axis_info_of(snapshot), why
+            snapshot.throughput,
+            snapshot.eta_s,
+            why_no_end,
+            now,
+            snapshot.marks,
+            axis_info_of(snapshot),
+            why,
+            step_budget(snapshot),
         )
 
     def draw(self, part: PacePart, width: int, height: int) -> Drawing:
@@ -66,6 +79,10 @@ class PacePanel(RunPanel[PacePart]):
         if pace is None:
             return Drawing(paragraph(part.why_none, width, height))
         rows = [*_speed(pace, width), *_step(pace, width), *_ends(part, pace, width)]
+        is_full = self.has_class("-maximised")
+        rows += budget_rows(part.budget, width, height - len(rows), is_full=is_full)
+        if len(rows) >= height:
+            return Drawing(rows)
         is_known = math.isfinite(pace.examples_per_s)
         points = [(point.t, point.step, point.examples_per_s if is_known else point.step_s) for point in pace.history]
         unit = "examples/s" if is_known else "s/step"
