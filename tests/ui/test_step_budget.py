@@ -66,6 +66,14 @@ def test_shares_add_up_to_the_whole_in_any_width(width: int) -> None:
     assert all(len(line) <= width for line in lines)
 
 
+def test_the_host_has_room_in_the_panel_at_120x36() -> None:
+    lines = drawn(run(), 32, 7, is_full=False)
+    assert len(lines) == 7
+    assert lines[5].startswith(" newest")
+    assert "data 25 %" in lines[6]
+    assert "rest" in lines[6]
+
+
 def test_the_device_lane_names_its_source_or_why_it_is_not_known() -> None:
     def lanes(snapshot: Snapshot) -> list[DeviceLane]:
         found = step_budget(snapshot)
@@ -78,8 +86,8 @@ def test_the_device_lane_names_its_source_or_why_it_is_not_known() -> None:
     history = [DevicePoint(t=made.NOW - 1, duty_cycle_percent=40.0, lowest_percent=30.0)]
     assert lanes(run(devices=devices, device_history=history)) == [DeviceLane(0.71, DUTY), DeviceLane(0.4, DUTY)]
     newest, whole = lanes(run())
-    assert newest == DeviceLane(pytest.approx(0.6), EXECUTIONS)
-    assert whole == DeviceLane(pytest.approx(4.1 / 50), EXECUTIONS)
+    assert (newest.busy, newest.by) == (pytest.approx(0.6), EXECUTIONS)
+    assert (whole.busy, whole.by) == (pytest.approx(4.1 / 50), EXECUTIONS)
     overlapping = replace(diagnosed.time_spent(), newest_execute_s=3.0)
     assert lanes(made.changed(run(), time_spent=overlapping))[0].busy is None
     unread = replace(diagnosed.time_spent(), newest_execute_s=None)

@@ -28,14 +28,16 @@ def budget_rows(budget: StepBudget | None, width: int, room: int, *, is_full: bo
     for label, lane, of in [*lanes, ("run", budget.whole, "")]:
         if lane is None or not lane.sections_s:
             continue
-        for lines in (_host(label, lane, of, width, is_full), _device(lane.device, width)):
+        host = _host(label, lane, of, width, is_full, room - len(rows))
+        device = _device(lane.device, width)
+        for lines in (host, device):
             if len(rows) + len(lines) > room:
                 return rows
             rows += lines
     return rows
 
 
-def _host(label: str, lane: Lane, of: str, width: int, is_full: bool) -> list[Line]:
+def _host(label: str, lane: Lane, of: str, width: int, is_full: bool, room: int) -> list[Line]:
     """A bar divided into sections, and the shares of the longest ones."""
     names = [*(name for name in SECTIONS if name in lane.sections_s), *sorted(set(lane.sections_s) - set(SECTIONS))]
     total = sum(lane.sections_s.values())
@@ -54,7 +56,7 @@ def _host(label: str, lane: Lane, of: str, width: int, is_full: bool) -> list[Li
         bar.append(Span(glyph * (end - filled), tone))
         filled = end
     shares = {name: lane.sections_s[name] / total for name in names}
-    return [[*bar, taken], *_legend(shares, width, len(names) if is_full else _LEGEND_MOST)]
+    return [[*bar, taken], *_legend(shares, width, min(len(names) if is_full else _LEGEND_MOST, max(room - 1, 1)))]
 
 
 def _legend(shares: dict[str, float], width: int, most: int) -> list[Line]:
