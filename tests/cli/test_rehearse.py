@@ -142,7 +142,8 @@ def test_every_finding_has_its_line_and_no_cost_of_the_cpu() -> None:
 def test_effects_of_cpu_cores_are_no_findings() -> None:
     waiting = ev.InputStagesMeasured(t=1.7e9, stages_s={"decode": 90.0}, batches=100, threads=1, waited_s=9.0)
     seldom, once = synced(10, 9.0, 100), fell_back(1, 5.0, 100)
-    report = report_of(waiting, seldom, once, epoch_ended(1, trace=0.1, data=8.0), counters())
+    checkpoint = synced(500, 1.0, 5, operation=".cpu()")
+    report = report_of(waiting, seldom, checkpoint, once, epoch_ended(1, trace=0.1, data=8.0), counters())
     assert report.findings == []
 
 
@@ -296,7 +297,7 @@ def test_the_sample_has_no_findings(tmp_path: Path) -> None:
     needs("torch_xla")
     result = rehearse(tmp_path, str(DIGITS), "--steps", "20", "--json")
     made: dict[str, Any] = json.loads(result.out)
-    assert (result.code, made["findings"], made["steps"]) == (0, [], 20), result.out
+    assert (result.code, made["findings"], made["steps"], made["stopped"]) == (0, [], 20, False), result.out
     assert made["shapes"]["batch_per_core"] == 8
     assert 0 < made["shapes"]["evaluation_padding"] < 0.1
     assert made["tracing"]["step_s"] > 0

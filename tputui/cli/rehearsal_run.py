@@ -185,8 +185,8 @@ class _Watch:
         self._evaluating = (self._evaluating or tick) if phase == "evaluating" else None
         is_done = steps >= self._steps
         if self._has_epochs:
-            is_done = is_done and bool(snapshot.epochs)
-            is_done = is_done or (self._evaluating is not None and tick - self._evaluating >= EVALUATION_S)
+            # It ends by itself after its second epoch.
+            is_done = self._evaluating is not None and tick - self._evaluating >= EVALUATION_S
         elif compiled and not _are_steps_counted(snapshot):
             is_done = is_done or tick - self._since >= UNCOUNTED_S
         if is_done:

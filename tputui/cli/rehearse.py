@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> ExitCode:
             setup, run_dir, done = _run(args, parent, 1)
             setup = setup._replace(cores_from="because of torch_xla.launch")
         memory = _memory(done.snapshot, setup.sizes)
-        report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped and setup.command is not None)
+        report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped)
         code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if report.findings else ExitCode.DONE
         kept = run_dir.absolute() if _is_kept(args) else None
     seconds = time.monotonic() - began

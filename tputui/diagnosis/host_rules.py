@@ -12,6 +12,8 @@ from tputui.state.evidence_groups import FallbackGroup, SyncGroup
 
 WINDOW_STEPS_MIN = 4
 """Observed steps that rates per step need."""
+REHEARSED_STEPS_MIN = 8
+"""The same in a rehearsal, which tells reads in most steps from a burst of them."""
 SYNC_EVERY_STEPS = 2
 """A line that reads at least once in so many steps is a finding even if it costs little ..."""
 SYNC_SHARE_MIN = 0.01
@@ -36,8 +38,9 @@ def syncs(facts: Facts) -> Iterator[Verdict]:
     if not groups:
         yield from _reads_counted_only(facts)
         return
-    if steps < WINDOW_STEPS_MIN:
-        text = f"{steps} of the {WINDOW_STEPS_MIN} observed steps that it needs"
+    needed = REHEARSED_STEPS_MIN if facts.is_rehearsal else WINDOW_STEPS_MIN
+    if steps < needed:
+        text = f"{steps} of the {needed} observed steps that it needs"
         yield Verdict(rule="sync", status="not enough data yet", text=text)
         return
     waited_a_step = sum(group.each_s * group.count for group in groups) / steps
@@ -60,8 +63,12 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s:
     share, all_share = (lost_s / of_s, all_lost_s / of_s) if of_s > 0 else (0.0, 0.0)
     per_step = group.count / steps
     # Of several reads in a step only the first one waits; without it, the next one would.
-    is_frequent = per_step * SYNC_EVERY_STEPS >= 1 and (facts.is_rehearsal or all_share >= SYNC_SHARE_MIN)
-    if not is_frequent and (facts.is_rehearsal or share < SYNC_SHARE):
+    is_frequent = per_step * SYNC_EVERY_STEPS >= 1
+    if facts.is_rehearsal:
+        # Every step is in a window: a checkpoint that reads all weights does so in one window of many.
+        if not is_frequent or group.steps * 2 <= steps:
+            return None
+    elif not (is_frequent and all_share >= SYNC_SHARE_MIN) and share < SYNC_SHARE:
         return None
     often = f"{per_step:.3g} times per step" if per_step >= 1 else f"every {1 / per_step:.3g} steps"
     often = "in every step" if abs(per_step - 1) < 0.05 else often
