@@ -127,7 +127,7 @@ def test_the_chosen_verdict_stays_chosen_when_its_figures_change() -> None:
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(80, 24))
 
 
-def test_the_panel_appears_at_120x36_once_something_is_found_and_then_stays() -> None:
+def test_the_panel_appears_at_120x36_once_something_is_found_and_goes_when_it_no_longer_holds() -> None:
     source = made.HandSource(made.running())
 
     async def script(pilot: AppPilot) -> None:
@@ -139,6 +139,9 @@ def test_the_panel_appears_at_120x36_once_something_is_found_and_then_stays() ->
         assert pilot.app.screen.query_one(Body).selected == "cores"
         source.served = made.running()
         await until(pilot, lambda: "nothing slows this run down" in text(pilot.app.screen))
+        assert panel.display, "panels do not move to and fro"
+        source.served = made.changed(made.running(), now=made.NOW + 11)
+        await until(pilot, lambda: not panel.display)
 
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(120, 36))
 

@@ -71,7 +71,7 @@ def test_the_host_has_room_in_the_panel_at_120x36() -> None:
     assert len(lines) == 7
     assert lines[5].startswith(" newest")
     assert "data 25 %" in lines[6]
-    assert "rest" in lines[6]
+    assert "execute 25 %" in lines[6]
 
 
 def test_the_device_lane_names_its_source_or_why_it_is_not_known() -> None:

@@ -53,6 +53,8 @@ NAMES = (*PANELS, FAILURE)
 
 _STEP_WIDTH, _STEP_HEIGHT = 2, 1
 """Cells by which a key resizes the selected panel."""
+_DIAGNOSED_S = 10.0
+"""Seconds without a verdict after which the diagnosis gives its room back, so that panels do not move to and fro."""
 _BURST_S = 1.0
 """Seconds within which several sizes set by key are undone as one change."""
 
@@ -76,7 +78,9 @@ class Body(Panels[RunPanel[Any]]):
         super().__init__({name: panel(id=name) for name, panel in zip(NAMES, PANEL_TYPES, strict=True)}, "cores", id=id)
         self._failed = False
         self._diagnosed = False
-        """Whether something was found that slows the run down. Stays, so that the panels move at most once."""
+        """Whether something that slows the run down was found, up to `_DIAGNOSED_S` ago."""
+        self._found_at = -math.inf
+        """Unix time of the newest snapshot with a verdict."""
         self._num_cores = 0
         self.chosen = Chosen()
         self._wanted = "cores"
@@ -135,7 +139,9 @@ class Body(Panels[RunPanel[Any]]):
         """Give each panel its part."""
         failed = snapshot.failure is not None
         num_cores = len(snapshot.cores) or (snapshot.topology.num_cores if snapshot.topology is not None else 0)
-        diagnosed = self._diagnosed or bool(found(verdicts))
+        if found(verdicts):
+            self._found_at = snapshot.now
+        diagnosed = abs(snapshot.now - self._found_at) < _DIAGNOSED_S
         if (failed, num_cores, diagnosed) != (self._failed, self._num_cores, self._diagnosed):
             self._failed, self._num_cores, self._diagnosed = failed, num_cores, diagnosed
             self.place()

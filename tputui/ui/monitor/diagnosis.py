@@ -76,7 +76,7 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
             rows += lines
             self._rows += [index] * len(lines)
         for verdict in part.verdicts[len(answered) :]:
-            unanswered = _unanswered(verdict, width) if is_full else _unanswered(verdict, width)[:1]
+            unanswered = _unanswered(verdict, width, is_cut=not is_full)
             rows += unanswered
             self._rows += [None] * len(unanswered)
         if found(part.verdicts):
@@ -244,8 +244,9 @@ def _labelled(label: str, text: str, width: int, tone: Tone) -> Iterator[Line]:
         label = ""
 
 
-def _unanswered(verdict: Verdict, width: int) -> list[Line]:
+def _unanswered(verdict: Verdict, width: int, *, is_cut: bool) -> list[Line]:
     head = f"   {verdict_lines.TITLES[verdict.rule]:<{_TITLE}}  "
-    pieces = wrap(f"{verdict.status}: {clean(verdict.text)}", max(width - len(head) - 1, 8))
+    text, room = f"{verdict.status}: {clean(verdict.text)}", max(width - len(head) - 1, 8)
+    pieces = [crop(text, room)] if is_cut else wrap(text, room)
     indent = " " * len(head)
     return [[Span(f"{head if number == 0 else indent}{piece}", "dim")] for number, piece in enumerate(pieces)]
