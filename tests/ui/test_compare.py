@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import recorded
-from tests.ui import made, paces
+from tests.ui import diagnosed, made, paces
 from tests.ui.compared import Bench, FakeSource, first_reading
 from tests.ui.driving import AppPilot, until
 from tests.ui.test_panels import joined
@@ -37,7 +38,7 @@ from tputui.ui.compare.curves import (
     position_text,
 )
 from tputui.ui.compare.reader import CompareReader, Reading
-from tputui.ui.compare.runs import ComparedRunsPanel
+from tputui.ui.compare.runs import ComparedRunsPanel, CompareHeader
 from tputui.ui.compare.screen import PANEL_TYPES, PANELS, CompareBody, CompareScreen, arrange
 from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel, GridRow, grid
 from tputui.ui.help import HelpScreen
@@ -753,3 +754,16 @@ def test_pictures_after_keys(snap_compare: Compare, pressed: list[str]) -> None:
 
     bench = Bench(paces.eight())
     assert snap_compare(bench.app, terminal_size=(120, 36), run_before=script)
+
+
+def test_the_header_shows_which_verdict_explains_that_a_run_is_slower() -> None:
+    slow = diagnosed.slowed()
+    slow = made.changed(slow, plan=made.running().plan, run="slow")
+    fast = made.changed(made.running(), run="fast", now=made.NOW - 20, epoch_starts=slow.epoch_starts)
+    compared = part([fast, slow], chosen=1)
+    header = CompareHeader()
+    header.show(compared)
+    wide = "".join(span.text for span in header.paint(220, 4)[2])
+    assert re.search(r"B: 1\.\dx slower than A in wall time, \d+ % of it recompile at train\.py:41", wide)
+    narrow = "".join(span.text for span in header.paint(80, 4)[2])
+    assert narrow.startswith(" B: 1."), "the ratio is in the list of runs too"

@@ -52,7 +52,7 @@ def test_bars_and_shares_of_the_newest_reports_and_of_the_run() -> None:
     assert "\u2592 data 25 %" in lines[newest + 1]
     device = next(index for index, line in enumerate(lines) if line.startswith(" device"))
     assert lines[device + 1].strip() == "busy 60 %, idle 40 % by time of executions"
-    whole = next(line for line in lines if line.startswith(" run  ") and "\u2593" in line)
+    whole = next(line for line in lines if line.startswith(" total "))
     assert whole.endswith("50 s")
 
 

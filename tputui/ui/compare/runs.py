@@ -14,7 +14,7 @@ from tputui.compare.compare import ComparedRun
 from tputui.state.snapshot import ENDED
 from tputui.ui.base import status_text
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView
-from tputui.ui.render.lines import Cell, Line, Span, Tone, align_table, clean, crop, fit, spread
+from tputui.ui.render.lines import Cell, Line, Span, Tone, align_table, clean, crop, fit, spread, width_of
 from tputui.ui.widgets.line_widget import Drawn
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -53,7 +53,7 @@ class CompareHeader(Drawn):
         left: Line = [Span(" compare ", "strong"), Span(f"{len(runs)} runs, base ", "label"), *_base(runs, part.view)]
         first = spread(left, [Span(f"{reading}{running} running ", "dim")], width)
         last: Line = [Span(f" \u276f {self._notice}", "info")] if self._notice else _state(part, width)
-        return [first, _quality(part, width), _speed(part), last]
+        return [first, _quality(part, width), _speed(part, width), last]
 
 
 class ComparedRunsPanel(Panel[ComparedPart]):
@@ -162,12 +162,20 @@ def _quality(part: ComparedPart, width: int) -> Line:
     return fit([Span(f" {clean(quality.sentence)}", "strong" if quality.best is not None else "label")], width)
 
 
-def _speed(part: ComparedPart) -> Line:
-    """The speed verdict on the selected run."""
+def _speed(part: ComparedPart, width: int) -> Line:
+    """The speed verdict on the selected run, and what explains the difference; that alone if both do not fit, since the
+    list of runs has the ratio."""
     run, verdict = part.comparison.runs[part.view.chosen], part.comparison.verdicts[part.view.chosen]
     if verdict is None:
         return [Span(f" {run.label} is the base; n selects the next run, B makes it the base", "label")]
-    return [Span(f" {part.pretty(clean(verdict.sentence))}", "strong" if verdict.ratio is not None else "label")]
+    sentence = Span(f" {part.pretty(clean(verdict.sentence))}", "strong" if verdict.ratio is not None else "label")
+    causes = part.comparison.causes
+    cause = causes[part.view.chosen] if part.view.chosen < len(causes) else None
+    if cause is None:
+        return [sentence]
+    explained = Span(f" {clean(cause)}", "warn")
+    both = [sentence, Span(" \u00b7", "dim"), explained]
+    return both if width_of(both) <= width else [explained]
 
 
 def _state(part: ComparedPart, width: int) -> Line:

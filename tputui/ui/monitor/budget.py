@@ -25,7 +25,7 @@ def budget_rows(budget: StepBudget | None, width: int, room: int, *, is_full: bo
     rows: list[Line] = []
     newest = budget.newest
     lanes = [("newest", newest, f"{fmt.counted(budget.newest_steps, 'step')}, ")] if newest is not None else []
-    for label, lane, of in [*lanes, ("run", budget.whole, "")]:
+    for label, lane, of in [*lanes, ("total", budget.whole, "")]:
         if lane is None or not lane.sections_s:
             continue
         host = _host(label, lane, of, width, is_full, room - len(rows))
