@@ -36,7 +36,7 @@ def main() -> None:
             name = ""
     faulty = [one for one in results if one.faults]
     healthy = [one for one in results if not one.faults]
-    alarms = suite.false_alarms(results)
+    alarms = suite.alarms(results)
     share = f"recall {suite.recall(faulty):.3f}" if faulty else ""
     print(f"{len(faulty)} faulty programs: {share}; {len(healthy)} healthy ones: {len(alarms)} with an alarm")
     print(f"{time.monotonic() - began:.0f} s")

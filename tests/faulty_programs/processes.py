@@ -25,7 +25,7 @@ from tputui.observers import autoload
 AT_ONCE = 2
 LIMIT_S = 120.0
 """A program that runs longer is killed."""
-VARIABLES = {"jax": {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}}
+EIGHT_DEVICES = "--xla_force_host_platform_device_count=8"
 
 
 def _copy(folder: Path, file: Path) -> int:
@@ -43,7 +43,9 @@ def _run(run_dir: Path, file: Path) -> int:
     output = os.open(run_dir / "output.txt", os.O_WRONLY | os.O_CREAT)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
-    os.environ.update(VARIABLES.get(file.parent.name, {}), TPUTUI_RUN_DIR=str(run_dir))
+    os.environ["TPUTUI_RUN_DIR"] = str(run_dir)
+    if file.parent.name == "jax":
+        os.environ.update(JAX_PLATFORMS="cpu", XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {EIGHT_DEVICES}")
     sys.path.insert(0, str(file.parent))
     sys.argv[:] = [str(file)]
     torch.set_num_threads(1)

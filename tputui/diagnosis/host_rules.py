@@ -45,7 +45,10 @@ def syncs(facts: Facts) -> Iterator[Verdict]:
         return
     waited_a_step = sum(group.each_s * group.count for group in groups) / steps
     # A step that waits takes host time plus waiting time; one that does not takes the longer of both.
-    step_s = _steady_step_s(facts, steps)
+    step_s = _steady_step_s(facts)
+    if step_s <= waited_a_step:
+        # The window ran on a busier machine than the steps before it: only its own times fit together.
+        step_s = _window_step_s(groups)
     lost_a_step = min(max(0.0, step_s - waited_a_step), waited_a_step)
     scale = _scale(facts, groups, steps)
     one_a_report = _reports(facts) * waited_a_step * steps / sum(group.count for group in groups)
@@ -126,20 +129,27 @@ def _window_steps(facts: Facts, groups: list[SyncGroup] | list[FallbackGroup]) -
     return max([windows, *(group.steps for group in groups)])
 
 
-def _steady_step_s(facts: Facts, steps: int) -> float:
-    """Wall time of a step without the hooks; with them if that is all that is known."""
-    steady = [window.steady_step_s for window in facts.evidence.windows if window.steady_step_s]
+def _steady_step_s(facts: Facts) -> float:
+    """Wall time of a step without the hooks; with them if that is all that is known, or if the steps before the first
+    window, which may contain one-time work, took longer."""
+    steady = [
+        min(window.steady_step_s, window.window_s / window.steps if window.steps else window.steady_step_s)
+        for window in facts.evidence.windows
+        if window.steady_step_s
+    ]
     if steady:
         return max(steady)
-    if facts.step_s is not None:
-        return facts.step_s
-    return max((group.window_s / group.steps for group in facts.evidence.syncs if group.steps), default=0.0)
+    return facts.step_s if facts.step_s is not None else _window_step_s(facts.evidence.syncs)
+
+
+def _window_step_s(groups: list[SyncGroup]) -> float:
+    return max((group.window_s / group.steps for group in groups if group.steps), default=0.0)
 
 
 def _steps_of_run(facts: Facts, groups: list[SyncGroup], steps: int) -> float:
     """Steps of the run, at least those that were observed: steps read from a script's output may be far fewer. A script
     that reports none has as many as its transfers allow, by those in the windows."""
-    xla, step_s = facts.snapshot.xla, _steady_step_s(facts, steps)
+    xla, step_s = facts.snapshot.xla, _steady_step_s(facts)
     if facts.steps >= steps or xla is None or step_s <= 0:
         return max(facts.steps, steps)
     reads = max(0, xla.transfers_from_device - xla.engine_reads) * steps / sum(group.count for group in groups)

@@ -6,7 +6,7 @@ import time
 
 from tputui.observers.totals import ResettableTotal
 from tputui.observers.xla_runtime import NANOSECONDS, SCALAR_READS, XlaRuntime
-from tputui.telemetry.events import XlaMetricsRead
+from tputui.telemetry.events import StepPrograms, XlaMetricsRead
 
 
 class MetricTotals:
@@ -16,8 +16,8 @@ class MetricTotals:
         self._runtime = runtime
         self._totals: dict[str, ResettableTotal] = {}
 
-    def read(self, recompiles: int) -> XlaMetricsRead:
-        """The event, with the number of compilations after warm-up."""
+    def read(self, recompiles: int, steps: StepPrograms | None) -> XlaMetricsRead:
+        """The event, with the number of compilations after warm-up and what the steps after it ran."""
         runtime, total = self._runtime, self._total
         executes = [runtime.metric(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
         fallbacks = {
@@ -36,6 +36,7 @@ class MetricTotals:
             bytes_from_device=int(total("bytes from", runtime.metric("InboundData")[1])),
             fallbacks=fallbacks,
             scalar_reads=int(total("scalar reads", runtime.count(SCALAR_READS))),
+            steps=steps,
         )
 
     def _total(self, name: str, now: float) -> float:

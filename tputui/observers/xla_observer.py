@@ -24,6 +24,7 @@ from tputui.observers.user_frames import UserLine, line_of, user_frames
 from tputui.observers.xla_metrics import MetricTotals
 from tputui.observers.xla_programs import Place, ProgramInspector
 from tputui.observers.xla_runtime import XlaRuntime
+from tputui.observers.xla_steps import StepSyncs
 from tputui.observers.xla_trouble import EVERY_STEP, READ_COMPILES, RECOMPILES, Reason, Trouble
 from tputui.observers.xla_window import OTHER_THREAD, STEPS, XlaWindow
 from tputui.telemetry.events import (
@@ -84,7 +85,7 @@ class XlaObserver:
         self._compile_s = ResettableTotal(runtime.compile_s())
         self._graphs = runtime.graphs()
         self._compiles = CompileReports(sink.emit)
-        self._metrics = MetricTotals(runtime)
+        self._metrics, self._step_syncs = MetricTotals(runtime), StepSyncs(runtime)
         self._trouble = Trouble(runtime, own_reads)
         self._own_reads = own_reads
         self._observes_all = observes_all()
@@ -142,6 +143,7 @@ class XlaObserver:
         try:
             thread = self._threads
             thread.optimizer_steps += 1
+            self._step_syncs.optimizer_stepped()
             self._programs.follow(optimizer)
             if thread.optimizer_steps > UNSYNCED_STEPS:
                 place = Place("", "", UserLine(None, FROM_READ), WARM_UP_RUNS + 1, False)
@@ -213,6 +215,7 @@ class XlaObserver:
                 if thread.window is not None:
                     self._programs.remember(place)
             thread.optimizer_steps = 0
+            self._step_syncs.synced(place.line)
             if place.ends_step:
                 self._stepped()
 
@@ -381,7 +384,7 @@ class XlaObserver:
         self._due = time.monotonic() + INTERVAL_S
         self._compiles.flush()
         if self._reports_totals:
-            self._sink.emit(self._metrics.read(self._recompiles))
+            self._sink.emit(self._metrics.read(self._recompiles, self._step_syncs.read()))
 
     def _failed(self, error: Exception) -> None:
         """Reports an error of the observer, once."""

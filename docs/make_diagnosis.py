@@ -1,0 +1,388 @@
+"""Writes docs/diagnosis.md: each rule of the diagnosis with a program that shows it, what tputui prints, and the fix.
+
+`PYTHONPATH=. python docs/make_diagnosis.py` writes the page from the programs in `tests/faulty_programs` and the stored
+results. With `--measure RULE...` it first runs the programs of these rules (`all`: of every rule), under `tputui run`
+and with the fix, and stores what was printed and measured in `docs/diagnosis_results.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import difflib
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from tputui.diagnosis.verdict import RuleName
+from tputui.text.verdict_lines import TITLES
+
+ROOT = Path(__file__).parents[1]
+PAGE = Path(__file__).with_name("diagnosis.md")
+RESULTS = Path(__file__).with_name("diagnosis_results.json")
+PROGRAMS = ROOT / "tests" / "faulty_programs"
+REPEATS = 3
+"""Runs of each version, alternating; the page shows the median."""
+
+Edits = tuple[tuple[str, str], ...]
+
+
+class Entry(NamedTuple):
+    """A rule on the page."""
+
+    meaning: str
+    program: str
+    """Below `tests/faulty_programs`."""
+    edits: Edits = ()
+    """The fix: texts of the program with their replacements."""
+    steps: int = 1
+    """Factor on the number of steps while the pace is measured; 0 if it is not."""
+    note: str = ""
+    """What the measurement leaves open."""
+    live_s: float = 0.0
+    """Diagnosed after so many seconds, while it runs."""
+
+
+_ON_TPU = "Only a TPU can show the gain: a CPU does not pad."
+ENTRIES: dict[RuleName, Entry] = {
+    "recompile": Entry(
+        "A program was compiled again after warm-up. A TPU program takes from seconds to minutes to compile, and the "
+        "device is idle meanwhile. The verdict names the sync that compiled and the input whose shape or type differs; "
+        "if no input does, a few steps are compared operation by operation, and the line is that of the constant. "
+        "Compilations of the first two runs of a program are warm-up.",
+        "torch_xla/roll_by_step.py",
+        (
+            (
+                "    x = torch.roll(x, step, dims=1)  # fault: recompile\n",
+                "    places = (torch.arange(x.shape[1]) - step) % x.shape[1]\n"
+                "    x = x.index_select(1, places.to(net.device))\n",
+            ),
+        ),
+        steps=2,
+    ),
+    "sync": Entry(
+        "The host reads a value of the device: `.item()`, `float()`, `int()`, `bool()` and `if`, `print`, an f-string, "
+        "`.cpu()`, `.numpy()`, `.tolist()`. It waits until the device has computed the value, and the device then waits "
+        "until the host has traced the next step. The seconds lost are the host time that no longer overlaps with the "
+        "device; one read per report is not counted.",
+        "torch_xla/item_each_step.py",
+        (
+            ("import torch_xla\n", "import torch\nimport torch_xla\n"),
+            ("total = 0.0\n", "total = torch.zeros((), device=net.device)\n"),
+            ("    total += loss.item()  # fault: sync\n", "    total += loss.detach()\n"),
+            ("total / 60", "total.item() / 60"),
+        ),
+        steps=40,
+    ),
+    "fallback": Entry(
+        "torch_xla has no implementation of an operation for the device, so it runs on the host: the device computes "
+        "its inputs, they are copied to the host, and the result is copied back.",
+        "torch_xla/histogram.py",
+        (
+            (
+                "    counts = torch.histc(logits.detach(), bins=10, min=-3, max=3)  # fault: fallback\n",
+                "    bins = ((logits.detach() + 3) / 0.6).long().clamp(0, 9)\n"
+                "    counts = torch.nn.functional.one_hot(bins.flatten(), 10).sum(0)\n",
+            ),
+        ),
+        steps=40,
+    ),
+    "graph_break": Entry(
+        "A line inside a function that `torch.compile` compiles cannot be part of its program, so that the function "
+        "becomes several programs with Python in between.",
+        "torch_compile/item_breaks_graph.py",
+        (
+            (
+                "    if loss.item() > 100:  # fault: graph_break\n        loss = loss / 2\n",
+                "    loss = torch.where(loss > 100, loss / 2, loss)\n",
+            ),
+        ),
+        steps=0,
+        note="The program uses the backend `eager`, which has nothing to gain; with a real one each part is a program.",
+    ),
+    "compile_limit": Entry(
+        "`torch.compile` gave up: a function was compiled for so many different inputs that it now runs as Python.",
+        "torch_compile/recompile_limit.py",
+        (
+            ("torch.ones(16 + step, 8))  # fault: compile_limit", "padded(torch.ones(16 + step, 8)))"),
+            (
+                "weights = torch.ones(8, 4)\n",
+                "def padded(batch):\n    return torch.nn.functional.pad(batch, (0, 0, 0, 32 - len(batch)))\n\n\n"
+                "weights = torch.ones(8, 4)\n",
+            ),
+        ),
+        steps=0,
+        note="The program uses the backend `eager`, which has nothing to gain. A real loss needs a mask for the padding.",
+    ),
+    "input": Entry(
+        "The steps wait for their batch. In a script this is the time in `run.phase(\"data\")`; in runs of "
+        "configurations it is measured, with the stage of the loader that takes longest. Shown from 10 % of the step on a "
+        "TPU and from 20 % on virtual cores, which share the host's CPUs with the loader.",
+        "torch_xla/slow_dataset.py",
+        (
+            ("class Recordings(Dataset):\n    def __len__", "class Recordings(Dataset):\n    def __init__(self):\n"
+             "        self.parsed = [self.parse(index) for index in range(len(self))]\n\n"
+             "    def __getitem__(self, index):\n        return self.parsed[index]\n\n    def __len__"),
+            ("    def __getitem__(self, index):\n        text", "    def parse(self, index):\n        text"),
+            ("net = Net()\n", "net = Net()\ndata = Recordings()\n"),
+            ("DataLoader(Recordings(), ", "DataLoader(data, "),
+        ),
+    ),
+    "tracing": Entry(
+        "The host takes as long to trace a step as the step takes, so the device waits for the host. Shown if tracing "
+        "takes 90 % of the steps: in runs of configurations, and in scripts that report `run.phase(\"trace\")` and "
+        "`run.phase(\"execute\")`.",
+        "torch_xla/many_layers.py",
+        steps=0,
+        note="On a CPU the device is the host, which is busy for longer than it traces: this program is tracing-bound "
+        "on a TPU only. The fix is to trace less Python per step: `torch_xla.compile` for the step, "
+        "`torch_xla.experimental.scan` over equal layers, or a larger batch.",
+    ),
+    "extra_execution": Entry(
+        "A step runs more programs than it needs: it calls `torch_xla.sync()` more than once, or reads a value before "
+        "the sync, so that the runtime computes a part of the step by itself. Each program costs a dispatch, and values "
+        "between them are written to memory.",
+        "torch_xla/sync_after_backward.py",
+        (("    net.loss(x, y).backward()\n    torch_xla.sync()\n", "    net.loss(x, y).backward()\n"),),
+        steps=40,
+    ),
+    "padding": Entry(
+        "Evaluation pads its last batch to the size of the others, so that it needs one program. With few examples most "
+        "of it is padding. Shown if a quarter or more of it is, and if that costs 2 % of the wall time.",
+        "configs/padding.toml",
+        (("batch_per_core = 8\nvalid_fraction = 0.02", "batch_per_core = 8\nvalid_fraction = 0.035"),),
+        steps=0,
+        note="The evaluation of this program takes the same time for 62 examples as for 36.",
+    ),
+    "batch_multiple": Entry(
+        "A TPU processes 8 rows at a time, so that a batch per core is padded to a multiple of 8.",
+        "configs/batch_of_12.toml",
+        (("batch_per_core = 12", "batch_per_core = 16"),),
+        steps=0,
+        note=_ON_TPU,
+    ),
+    "feature_multiple": Entry(
+        "The matrix unit of a TPU multiplies tiles of 128 columns, so that other sizes are padded. Off a TPU this is a "
+        "hint.",
+        "torch_xla/odd_features.py",
+        (("129", "128"),),
+        steps=0,
+        note=_ON_TPU,
+    ),
+    "precision": Entry(
+        "The matrix unit of a TPU multiplies bfloat16. Training in float32 moves twice the bytes. Always a hint, since "
+        "it may change what the model learns.",
+        "torch_xla/odd_features.py",
+        (("    net.update(net.loss(x, y))\n", '    with torch.autocast("xla", dtype=torch.bfloat16):\n'
+          "        loss = net.loss(x, y)\n    net.update(loss)\n"),),
+        steps=0,
+        note="Only a TPU can show the gain: on a CPU, bfloat16 is converted to float32.",
+    ),
+    "out_of_memory": Entry(
+        "The run ended because a program, or one of its buffers, did not fit into the memory of the device. Both texts of "
+        "XLA are read: that of a program at compile time, with its largest buffers, and that of an allocation.",
+        "torch_xla/large_batch.py",
+        (("1 << 38", "1 << 18"),),
+        steps=0,
+        note="On a TPU the error lists the largest buffers with their lines.",
+    ),
+    "memory_trend": Entry(
+        "The memory of the device or of the host has grown steadily for a minute or more, and would be exhausted before "
+        "the end of the run. Shown while the run lasts.",
+        "long/kept_outputs.py",
+        (("        kept.append(torch.ones(8_000_000 // 4))\n", "        kept[:] = [torch.ones(8_000_000 // 4)]\n"),),
+        steps=0,
+        live_s=150.0,
+    ),
+}
+
+
+def page() -> str:
+    """The page, from the programs and the stored results."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    parts = [_HEAD.format(machine=results.get("machine", "not measured"))]
+    parts += [_section(rule, ENTRIES[rule], results.get("rules", {}).get(rule, {})) for rule in get_args(RuleName)]
+    parts.append(_programs())
+    return "\n".join(parts)
+
+
+_HEAD = """# Diagnosis
+
+Why a run is slow, rule by rule: what it means, a small program that shows it, what `tputui doctor RUN` prints about that
+program, and the fix with the pace before and after. Generated by `PYTHONPATH=. python docs/make_diagnosis.py`.
+
+The same verdicts are in the monitor, in `tputui show`, at the end of `tputui run --no-ui` and in comparisons. A verdict
+is *found* if it costs time or ended the run; a *hint* is worth a try, but its cost cannot be measured where the program ran.
+
+Measured on: {machine}. The programs are tiny, so the factors are those of a step of a few milliseconds. All share
+`tests/faulty_programs/torch_xla/small.py`: a network of two layers and random batches.
+"""
+
+
+def _section(rule: RuleName, entry: Entry, result: dict[str, Any]) -> str:
+    path = PROGRAMS / entry.program
+    text = path.read_text()
+    language = "toml" if path.suffix == ".toml" else "python"
+    lines = [f"## {TITLES[rule]} (`{rule}`)\n", f"{entry.meaning}\n"]
+    lines.append(f"`tests/faulty_programs/{entry.program}`:\n\n```{language}\n{text.rstrip()}\n```\n")
+    if printed := result.get("printed"):
+        lines.append(f"`tputui doctor` prints:\n\n```text\n{printed}\n```\n")
+    if entry.edits:
+        lines.append(f"The fix:\n\n```diff\n{_diff(text, fixed(entry))}\n```\n")
+    if pace := result.get("examples_per_s"):
+        before, after = pace
+        lines.append(f"Examples per second: {before:,.0f} before, {after:,.0f} after ({after / before:.1f}x).\n")
+    if entry.note:
+        lines.append(f"{entry.note}\n")
+    return "\n".join(lines)
+
+
+def fixed(entry: Entry) -> str:
+    """The program of an entry with the fix."""
+    text = (PROGRAMS / entry.program).read_text()
+    for old, new in entry.edits:
+        if old not in text:
+            sys.exit(f"docs/make_diagnosis.py: the fix of {entry.program} does not apply: {old!r} is not in it")
+        text = text.replace(old, new)
+    return text
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
+
+
+def _programs() -> str:
+    """The table of all programs of the suite."""
+    rows = ["## All programs\n", "`python -m tests.faulty_programs` runs them and compares the verdicts with the marks.\n"]
+    rows += ["| program | fault | lines |", "| --- | --- | --- |"]
+    for file in sorted(PROGRAMS.rglob("*.py")):
+        if file.parent == PROGRAMS or file.name == "small.py":
+            continue
+        text = file.read_text()
+        about = text.split('"""')[1].removeprefix("Healthy: ").split("\n")[0]
+        marks = [
+            f"{rule} {number}"
+            for number, line in enumerate(text.splitlines(), start=1)
+            for rule in re.findall(r"# fault: (\w+)", line)
+        ]
+        rows.append(f"| `{file.parent.name}/{file.stem}` | {about} | {', '.join(marks) or 'none'} |")
+    return "\n".join(rows) + "\n"
+
+
+def measure(rule: RuleName, entry: Entry) -> dict[str, Any]:
+    """Runs the program of a rule under `tputui run`, and both versions to measure their pace."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        result: dict[str, Any] = {"printed": _printed(rule, entry, folder)}
+        if entry.steps and entry.edits:
+            versions = [folder / "before.py", folder / "after.py"]
+            versions[0].write_text((PROGRAMS / entry.program).read_text())
+            versions[1].write_text(fixed(entry))
+            paces = [[_pace(file, entry) for file in versions] for _ in range(REPEATS)]
+            result["examples_per_s"] = [statistics.median(pace) for pace in zip(*paces, strict=True)]
+    return result
+
+
+def _printed(rule: RuleName, entry: Entry, folder: Path) -> str:
+    """What `tputui doctor` prints about the rule."""
+    path = PROGRAMS / entry.program
+    words = [str(path)] if path.suffix == ".toml" else ["--", sys.executable, path.name]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PJRT_DEVICE": "CPU", "TPUTUI_RUNS": str(folder), "COLUMNS": "100"}
+    tputui = [sys.executable, "-m", "tputui"]
+    start = [*tputui, "run", "--no-ui", "--name", "example", *words]
+    process = subprocess.Popen(start, cwd=path.parent, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        if entry.live_s:
+            time.sleep(entry.live_s)
+        else:
+            process.wait(timeout=600)
+        [run_dir] = [one for one in folder.iterdir() if (one / "run.json").exists()]
+        done = subprocess.run([*tputui, "doctor", str(run_dir)], env=env, capture_output=True, text=True, check=False)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+    return _block_of(TITLES[rule], done.stdout)
+
+
+def _block_of(title: str, printed: str) -> str:
+    """The lines about one rule: from its title to the next title."""
+    lines = printed.splitlines()
+    begins = [number for number, line in enumerate(lines) if line and not line.startswith(" ")]
+    for number, begin in enumerate(begins):
+        if lines[begin].startswith(title):
+            return "\n".join(lines[begin : begins[number + 1] if number + 1 < len(begins) else None]).rstrip()
+    return ""
+
+
+_MEASURED = """
+import runpy, sys, time
+file, folder, factor = sys.argv[1], sys.argv[2], int(sys.argv[3])
+sys.path.insert(0, folder)
+import small
+WARM_UP = 5
+seen = []
+class Measured(small.Net):
+    def batches(self, count, size=16):
+        for batch in super().batches(count * factor, size):
+            seen.append((time.perf_counter(), size))
+            yield batch
+        seen.append((time.perf_counter(), 0))
+small.Net = Measured
+import torch.utils.data
+import torch_xla
+real_loader = torch.utils.data.DataLoader.__iter__
+def counted(self):
+    for batch in real_loader(self):
+        seen.append((time.perf_counter(), self.batch_size))
+        yield batch
+    seen.append((time.perf_counter(), 0))
+torch.utils.data.DataLoader.__iter__ = counted
+runpy.run_path(file, run_name="__main__")
+import torch_xla.core.xla_model as xm
+xm.wait_device_ops()
+took_s = time.perf_counter() - seen[WARM_UP][0]
+print("PACE", sum(size for _, size in seen[WARM_UP:]) / took_s)
+"""
+"""Measures the examples per second of a program after the first steps."""
+
+
+def _pace(file: Path, entry: Entry) -> float:
+    folder = (PROGRAMS / entry.program).parent
+    command = [sys.executable, "-c", _MEASURED, str(file), str(folder), str(entry.steps)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PJRT_DEVICE": "CPU", "TPUTUI_DISABLED": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=600)
+    return float(re.findall(r"PACE (\S+)", done.stdout)[-1])
+
+
+def _machine() -> str:
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "torch_xla"))
+    when = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return f"{os.cpu_count()} cores of a {platform.machine()} CPU, Python {platform.python_version()}, {versions}, {when}"
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measure", nargs="+", default=[], metavar="RULE", choices=["all", *get_args(RuleName)])
+    chosen = parser.parse_args().measure
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rules": {}}
+    for rule in get_args(RuleName):
+        if rule in chosen or "all" in chosen:
+            results["rules"][rule] = measure(rule, ENTRIES[rule])
+            results["machine"] = _machine()
+            RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The faults of small programs are found at their lines, and healthy programs have no verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faulty_programs import suite
+
+RECALL_MIN = 0.95
+FAULTY_MIN = {"torch_xla": 30, "jax": 6, "torch_compile": 4}
+HEALTHY_MIN = 10
+
+
+def test_there_are_enough_programs_of_each_kind() -> None:
+    for framework, least in FAULTY_MIN.items():
+        assert sum(bool(suite.faults_of(file)) for file in suite.programs([framework])) >= least
+    assert sum(not suite.faults_of(file) for file in suite.programs(["torch_xla"])) >= HEALTHY_MIN
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_faults_are_found_by_line_and_healthy_programs_have_no_verdict(tmp_path: Path) -> None:
+    pytest.importorskip("torch_xla")
+    pytest.importorskip("jax")
+    results = list(suite.run(suite.programs(), tmp_path))
+    failed = [one.program.name for one in results if one.exit_code]
+    assert not failed
+    alarms = [(one.program.name, verdict.rule, verdict.text) for one in suite.alarms(results) for verdict in one.verdicts]
+    assert not alarms
+    missed = [(one.program.name, *fault) for one in results for fault in one.faults - one.found]
+    assert suite.recall(results) >= RECALL_MIN, missed

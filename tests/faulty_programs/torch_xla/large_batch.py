@@ -1,0 +1,12 @@
+"""A batch for which the device has not enough memory."""
+
+import torch
+import torch_xla
+from small import FEATURES, Net
+
+import tputui
+
+net = Net()
+with tputui.start():
+    x = torch.randn(1 << 38, FEATURES, device=net.device)  # fault: out_of_memory
+    print(net.model(x).mean().item())
