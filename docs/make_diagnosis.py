@@ -71,9 +71,9 @@ ENTRIES: dict[RuleName, Entry] = {
     ),
     "sync": Entry(
         "The host reads a value of the device: `.item()`, `float()`, `int()`, `bool()` and `if`, `print`, an f-string, "
-        "`.cpu()`, `.numpy()`, `.tolist()`. It waits until the device has computed the value, and the device then waits "
-        "until the host has traced the next step. The seconds lost are the host time that no longer overlaps with the "
-        "device; one read per report is not counted.",
+        "`.cpu()`, `.numpy()`, `.tolist()`. It waits until the device has computed the value, and "
+        "the device then waits until the host has traced the next step. The seconds lost are the host time that no "
+        "longer overlaps with the device; one read per report is not counted.",
         "torch_xla/item_each_step.py",
         (
             ("import torch_xla\n", "import torch\nimport torch_xla\n"),
@@ -121,17 +121,20 @@ ENTRIES: dict[RuleName, Entry] = {
             ),
         ),
         steps=0,
-        note="The program uses the backend `eager`, which has nothing to gain. A real loss needs a mask for the padding.",
+        note="The program uses the backend `eager`, which has nothing to gain. A loss needs a mask for the padding.",
     ),
     "input": Entry(
-        "The steps wait for their batch. In a script this is the time in `run.phase(\"data\")`; in runs of "
-        "configurations it is measured, with the stage of the loader that takes longest. Shown from 10 % of the step on a "
-        "TPU and from 20 % on virtual cores, which share the host's CPUs with the loader.",
+        'The steps wait for their batch. In a script this is the time in `run.phase("data")`; in runs of '
+        "configurations it is measured, with the stage of the loader that takes longest. Shown from 10 % of the step "
+        "on a TPU and from 20 % on virtual cores, which share the host's CPUs with the loader.",
         "torch_xla/slow_dataset.py",
         (
-            ("class Recordings(Dataset):\n    def __len__", "class Recordings(Dataset):\n    def __init__(self):\n"
-             "        self.parsed = [self.parse(index) for index in range(len(self))]\n\n"
-             "    def __getitem__(self, index):\n        return self.parsed[index]\n\n    def __len__"),
+            (
+                "class Recordings(Dataset):\n    def __len__",
+                "class Recordings(Dataset):\n    def __init__(self):\n"
+                "        self.parsed = [self.parse(index) for index in range(len(self))]\n\n"
+                "    def __getitem__(self, index):\n        return self.parsed[index]\n\n    def __len__",
+            ),
             ("    def __getitem__(self, index):\n        text", "    def parse(self, index):\n        text"),
             ("net = Net()\n", "net = Net()\ndata = Recordings()\n"),
             ("DataLoader(Recordings(), ", "DataLoader(data, "),
@@ -139,8 +142,8 @@ ENTRIES: dict[RuleName, Entry] = {
     ),
     "tracing": Entry(
         "The host takes as long to trace a step as the step takes, so the device waits for the host. Shown if tracing "
-        "takes 90 % of the steps: in runs of configurations, and in scripts that report `run.phase(\"trace\")` and "
-        "`run.phase(\"execute\")`.",
+        'takes 90 % of the steps: in runs of configurations, and in scripts that report `run.phase("trace")` and '
+        '`run.phase("execute")`.',
         "torch_xla/many_layers.py",
         steps=0,
         note="On a CPU the device is the host, which is busy for longer than it traces: this program is tracing-bound "
@@ -149,15 +152,15 @@ ENTRIES: dict[RuleName, Entry] = {
     ),
     "extra_execution": Entry(
         "A step runs more programs than it needs: it calls `torch_xla.sync()` more than once, or reads a value before "
-        "the sync, so that the runtime computes a part of the step by itself. Each program costs a dispatch, and values "
-        "between them are written to memory.",
+        "the sync, so that the runtime computes a part of the step by itself. Each program costs a dispatch, and "
+        "values between them are written to memory.",
         "torch_xla/sync_after_backward.py",
         (("    net.loss(x, y).backward()\n    torch_xla.sync()\n", "    net.loss(x, y).backward()\n"),),
         steps=40,
     ),
     "padding": Entry(
-        "Evaluation pads its last batch to the size of the others, so that it needs one program. With few examples most "
-        "of it is padding. Shown if a quarter or more of it is, and if that costs 2 % of the wall time.",
+        "Evaluation pads its last batch to the size of the others, so that it needs one program. With few examples "
+        "most of it is padding. Shown if a quarter or more of it is, and if that costs 2 % of the wall time.",
         "configs/padding.toml",
         (("batch_per_core = 8\nvalid_fraction = 0.02", "batch_per_core = 8\nvalid_fraction = 0.035"),),
         steps=0,
@@ -182,22 +185,27 @@ ENTRIES: dict[RuleName, Entry] = {
         "The matrix unit of a TPU multiplies bfloat16. Training in float32 moves twice the bytes. Always a hint, since "
         "it may change what the model learns.",
         "torch_xla/odd_features.py",
-        (("    net.update(net.loss(x, y))\n", '    with torch.autocast("xla", dtype=torch.bfloat16):\n'
-          "        loss = net.loss(x, y)\n    net.update(loss)\n"),),
+        (
+            (
+                "    net.update(net.loss(x, y))\n",
+                '    with torch.autocast("xla", dtype=torch.bfloat16):\n'
+                "        loss = net.loss(x, y)\n    net.update(loss)\n",
+            ),
+        ),
         steps=0,
         note="Only a TPU can show the gain: on a CPU, bfloat16 is converted to float32.",
     ),
     "out_of_memory": Entry(
-        "The run ended because a program, or one of its buffers, did not fit into the memory of the device. Both texts of "
-        "XLA are read: that of a program at compile time, with its largest buffers, and that of an allocation.",
+        "The run ended because a program, or one of its buffers, did not fit into the memory of the device. Both texts "
+        "of XLA are read: that of a program at compile time, with its largest buffers, and that of an allocation.",
         "torch_xla/large_batch.py",
         (("1 << 38", "1 << 18"),),
         steps=0,
         note="On a TPU the error lists the largest buffers with their lines.",
     ),
     "memory_trend": Entry(
-        "The memory of the device or of the host has grown steadily for a minute or more, and would be exhausted before "
-        "the end of the run. Shown while the run lasts.",
+        "The memory of the device or of the host has grown steadily for a minute or more, and would be exhausted "
+        "before the end of the run. Shown while the run lasts.",
         "long/kept_outputs.py",
         (("        kept.append(torch.ones(8_000_000 // 4))\n", "        kept[:] = [torch.ones(8_000_000 // 4)]\n"),),
         steps=0,
@@ -217,11 +225,12 @@ def page() -> str:
 
 _HEAD = """# Diagnosis
 
-Why a run is slow, rule by rule: what it means, a small program that shows it, what `tputui doctor RUN` prints about that
-program, and the fix with the pace before and after. Generated by `PYTHONPATH=. python docs/make_diagnosis.py`.
+Why a run is slow, rule by rule: what it means, a small program that shows it, what `tputui doctor RUN` prints about
+that program, and the fix with the pace before and after. Generated by `PYTHONPATH=. python docs/make_diagnosis.py`.
 
 The same verdicts are in the monitor, in `tputui show`, at the end of `tputui run --no-ui` and in comparisons. A verdict
-is *found* if it costs time or ended the run; a *hint* is worth a try, but its cost cannot be measured where the program ran.
+is *found* if it costs time or ended the run; a *hint* is worth a try, but its cost cannot be measured where the program
+ran.
 
 Measured on: {machine}. The programs are tiny, so the factors are those of a step of a few milliseconds. All share
 `tests/faulty_programs/torch_xla/small.py`: a network of two layers and random batches.
@@ -263,19 +272,23 @@ def _diff(before: str, after: str) -> str:
 
 def _programs() -> str:
     """The table of all programs of the suite."""
-    rows = ["## All programs\n", "`python -m tests.faulty_programs` runs them and compares the verdicts with the marks.\n"]
+    rows = [
+        "## All programs\n",
+        "`python -m tests.faulty_programs` runs them and compares the verdicts with the marks.\n",
+    ]
     rows += ["| program | fault | lines |", "| --- | --- | --- |"]
     for file in sorted(PROGRAMS.rglob("*.py")):
         if file.parent == PROGRAMS or file.name == "small.py":
             continue
         text = file.read_text()
         about = text.split('"""')[1].removeprefix("Healthy: ").split("\n")[0]
+        about = about[0].upper() + about[1:]
         marks = [
             f"{rule} {number}"
             for number, line in enumerate(text.splitlines(), start=1)
             for rule in re.findall(r"# fault: (\w+)", line)
         ]
-        rows.append(f"| `{file.parent.name}/{file.stem}` | {about} | {', '.join(marks) or 'none'} |")
+        rows.append(f"| `{file.parent.name}/{file.stem}` | {about} | {', '.join(marks) or '-'} |")
     return "\n".join(rows) + "\n"
 
 
@@ -367,7 +380,9 @@ def _pace(file: Path, entry: Entry) -> float:
 def _machine() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "torch_xla"))
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return f"{os.cpu_count()} cores of a {platform.machine()} CPU, Python {platform.python_version()}, {versions}, {when}"
+    return (
+        f"{os.cpu_count()} cores of a {platform.machine()} CPU, Python {platform.python_version()}, {versions}, {when}"
+    )
 
 
 def main() -> None:

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tests import recorded
 from tests.engine.workers import make, runs_to_end
 from tputui.config.tables import field_docs
+from tputui.diagnosis.verdict import RuleName
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events
 
@@ -40,6 +42,12 @@ def test_faults_page_matches_the_tests() -> None:
     assert (ROOT / "docs" / "faults.md").read_text() == page, "run: PYTHONPATH=. python docs/make_faults.py"
     assert page.count(" x |") >= 60
     assert [name for name in re.findall(r"`(tests/[\w/.]+)`", page) if not (ROOT / name).exists()] == []
+
+
+def test_diagnosis_page_quotes_the_programs_and_names_every_rule() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "make_diagnosis.py"))["page"]()
+    assert (ROOT / "docs" / "diagnosis.md").read_text() == page, "run: PYTHONPATH=. python docs/make_diagnosis.py"
+    assert [rule for rule in get_args(RuleName) if f"(`{rule}`)" not in page] == []
 
 
 @pytest.mark.parametrize("kind", events.EVENT_TYPES)

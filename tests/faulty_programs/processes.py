@@ -1,7 +1,7 @@
 """Runs programs, each in a process of its own: a copy of this one, which has imported torch_xla but not used it.
 
-`python -m tests.faulty_programs.processes FOLDER FILE...` makes a run directory in FOLDER for each program. Its output is
-in `output.txt` there, and its exit code is in `exit.txt`.
+`python -m tests.faulty_programs.processes FOLDER FILE...` makes a run directory in FOLDER for each program, with its
+output in `output.txt` and its exit code in `exit.txt`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 _MASK = "multiply by the mask, or torch.where, so that the shape stays the same"
 _COUNTS = "one_hot(x, n).sum(0) with a fixed number of classes, or scatter_add into zeros(n)"
 _SORTED = "torch.sort and an index computed from the length"
+_BAG = "torch.nn.Embedding and a mean or sum over the words"
 _REPLACEMENTS = {
     "nonzero": f"{_MASK}; its result has another shape in every step",
     "nonzero_numpy": f"{_MASK}; its result has another shape in every step",
@@ -25,6 +26,11 @@ _REPLACEMENTS = {
     "mode": _COUNTS,
     "searchsorted": "(sorted[:, None] < x).sum(0) for a few boundaries",
     "bucketize": "(boundaries[:, None] < x).sum(0)",
+    "equal": "(a == b).all(), kept on the device and read once per report",
+    "_embedding_bag": _BAG,
+    "_embedding_bag_forward_only": _BAG,
+    "_embedding_bag_backward": _BAG,
+    "_embedding_bag_dense_backward": _BAG,
     "isin": "(x[:, None] == values).any(1)",
     "repeat_interleave": "expand and reshape with a fixed number of repetitions",
     "multinomial": "argmax(logits + gumbel noise) for one sample",

@@ -1,4 +1,4 @@
-"""AdamW decays weights by 1 - lr * weight_decay, which rounds to 1.0 at the end of this schedule: that is a constant."""
+"""AdamW scales weights by 1 - lr * weight_decay, which rounds to 1.0 at the end of the schedule: that is a constant."""
 
 import torch
 import torch_xla

@@ -1,6 +1,5 @@
 """The loss is that of the hardest examples, fewer of them in every epoch."""
 
-import torch
 import torch_xla
 from small import Net
 from torch.nn.functional import cross_entropy

@@ -1,7 +1,6 @@
 """A batch for which the device has not enough memory."""
 
 import torch
-import torch_xla
 from small import FEATURES, Net
 
 import tputui

@@ -1,4 +1,4 @@
-"""The weight of a second loss reaches exactly 1.0: zeros and ones become constants of the program, other numbers do not."""
+"""The weight of a second loss reaches 1.0: zeros and ones become constants of the program, other numbers do not."""
 
 import torch_xla
 from small import Net

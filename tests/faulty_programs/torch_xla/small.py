@@ -1,4 +1,4 @@
-"""What these programs share: a small network, its optimizer, and random batches. Their faults are in their own files."""
+"""A small network, its optimizer and random batches, for programs whose faults are in their own files."""
 
 import torch
 import torch_xla

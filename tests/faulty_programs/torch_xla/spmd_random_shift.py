@@ -5,7 +5,6 @@ import os
 os.environ["CPU_NUM_DEVICES"] = "4"
 
 import numpy as np
-import torch
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
 
