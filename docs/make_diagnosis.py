@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("diagnosis.md")
 RESULTS = Path(__file__).with_name("diagnosis_results.json")
 PROGRAMS = ROOT / "tests" / "faulty_programs"
+WIDTH = 120
 REPEATS = 3
 """Runs of each version, alternating; the page shows the median."""
 
@@ -241,7 +243,7 @@ def _section(rule: RuleName, entry: Entry, result: dict[str, Any]) -> str:
     path = PROGRAMS / entry.program
     text = path.read_text()
     language = "toml" if path.suffix == ".toml" else "python"
-    lines = [f"## {TITLES[rule]} (`{rule}`)\n", f"{entry.meaning}\n"]
+    lines = [f"## {TITLES[rule]} (`{rule}`)\n", f"{textwrap.fill(entry.meaning, WIDTH)}\n"]
     lines.append(f"`tests/faulty_programs/{entry.program}`:\n\n```{language}\n{text.rstrip()}\n```\n")
     if printed := result.get("printed"):
         lines.append(f"`tputui doctor` prints:\n\n```text\n{printed}\n```\n")
@@ -251,7 +253,7 @@ def _section(rule: RuleName, entry: Entry, result: dict[str, Any]) -> str:
         before, after = pace
         lines.append(f"Examples per second: {before:,.0f} before, {after:,.0f} after ({after / before:.1f}x).\n")
     if entry.note:
-        lines.append(f"{entry.note}\n")
+        lines.append(f"{textwrap.fill(entry.note, WIDTH)}\n")
     return "\n".join(lines)
 
 
@@ -266,7 +268,8 @@ def fixed(entry: Entry) -> str:
 
 
 def _diff(before: str, after: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    texts = [re.sub(r"  # fault: \w+", "", text).splitlines() for text in (before, after)]
+    lines = difflib.unified_diff(*texts, n=0, lineterm="")
     return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
 
 

@@ -100,6 +100,12 @@ def test_a_text_without_the_error_is_none() -> None:
     assert (found_error.when, found_error.needed) == ("allocate", 7406166528)
 
 
+def test_the_error_of_a_cpu_device_has_no_mark() -> None:
+    error = parse("Error preparing computation: Out of memory allocating 140737488355328 bytes.")
+    assert error is not None
+    assert (error.when, error.needed, error.available) == ("allocate", 1 << 47, None)
+
+
 def hbm(used: list[float]) -> list[ev.Event]:
     """Samples of the memory of a core of 16 GiB, five seconds apart."""
     return [

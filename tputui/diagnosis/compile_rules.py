@@ -31,6 +31,8 @@ _SIZE = re.compile(r"size [0-9]+ in dimension ([0-9]+)")
 """How `torch.compile` reports a shape that changed."""
 _BATCHES = "use batches of one size: drop_last=True in training, padding and a mask in evaluation"
 _LENGTHS = "pad to a few fixed lengths (buckets), so that each shape compiles once"
+_NO_VARIABLE = re.compile(r"an? |constant of |aten::|xla::|operations$|the function")
+"""Names of changes that are not those of a variable."""
 _CAUSES = {
     "sync": "at an explicit sync",
     "step_end": "at the end of a step, in the loader",
@@ -157,7 +159,9 @@ def _evidence(group: CompileGroup) -> Iterator[str]:
 
 
 def _change(change: ChangedInput) -> str:
-    name = f"input {change.name}" if change.name else "an input"
+    name = change.name or "an input"
+    if not _NO_VARIABLE.match(name):
+        name = f"input {name}"
     if not change.before:
         return f"{name} is new: {change.now}"
     return f"{name} {change.before} -> {change.now}" if change.now else f"{name} is gone: {change.before}"

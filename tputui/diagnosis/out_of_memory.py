@@ -14,7 +14,7 @@ TEXT_MAX = 1 << 20
 BUFFERS_MAX = 20
 """As many as XLA prints."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_AMOUNT = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s?([KMGT]?)(?:iB|B)?"
+_AMOUNT = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s?([KMGT]?)(?:iB|B)?"
 _COMPILE = re.compile(rf"Ran out of memory in memory space \w{{1,20}}\.\s+Used {_AMOUNT} of {_AMOUNT}")
 _ALLOCATE = re.compile(
     rf"Attempting to (?:allocate|reserve) {_AMOUNT}[^\n]{{0,200}}?There (?:are|is) {_AMOUNT} free"
@@ -71,8 +71,8 @@ def parse(text: str) -> OutOfMemory | None:
         return OutOfMemory("compile", needed, available, code, _buffers(text))
     if found := _ALLOCATE.search(text):
         return OutOfMemory("allocate", _bytes(found[1], found[2]), _bytes(found[3], found[4]), "", _buffers(text))
-    if _MARKS.search(text):
-        asked = _ASKED.search(text)
+    asked = _ASKED.search(text)
+    if asked or _MARKS.search(text):  # the error of XLA's CPU devices has no mark
         return OutOfMemory("allocate", _bytes(asked[1], asked[2]) if asked else None, None, "", _buffers(text))
     return None
 

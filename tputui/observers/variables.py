@@ -22,15 +22,19 @@ Specs = dict[str, str]
 
 
 def specs_of(frames: Iterable[FrameType]) -> Specs:
-    """The tensors in the variables of calls that need no gradient, such as batches; those of inner calls count."""
-    found: Specs = {}
+    """The tensors in the variables of calls that need no gradient, such as batches; those of inner calls count.
+
+    Those on XLA devices come first: a program has no other inputs.
+    """
+    on_device: Specs = {}
+    others: Specs = {}
     for frame in frames:
         for name, tensor in _tensors(frame):
-            if len(found) >= TENSORS_MAX:
-                return found
-            if not tensor.requires_grad:
-                found.setdefault(name, spec_of(tensor))
-    return found
+            if len(on_device) + len(others) >= TENSORS_MAX:
+                break
+            if not tensor.requires_grad and name not in on_device and name not in others:
+                (on_device if tensor.device.type == "xla" else others)[name] = spec_of(tensor)
+    return on_device | others
 
 
 def xla_tensors(frames: Iterable[FrameType]) -> list[Any]:

@@ -140,7 +140,12 @@ def _changed(old: Operation, new: Operation) -> ChangedInput:
     name = new.origin or new.opcode
     if old.spec != new.spec:
         return ChangedInput(name=name, before=old.spec, now=new.spec)
-    return ChangedInput(name=name, before=old.rest[:80], now=new.rest[:80])
+    return ChangedInput(name=name, before=_attributes(old)[:80], now=_attributes(new)[:80])
+
+
+def _attributes(operation: Operation) -> str:
+    """`slice={[0:8]}`, without the operands."""
+    return operation.rest.partition("), ")[2] or operation.rest
 
 
 def _line_of(operations: list[Operation]) -> CodeFrame | None:

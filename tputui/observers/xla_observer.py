@@ -143,7 +143,8 @@ class XlaObserver:
         try:
             thread = self._threads
             thread.optimizer_steps += 1
-            self._step_syncs.optimizer_stepped()
+            with self._lock:
+                self._step_syncs.optimizer_stepped()
             self._programs.follow(optimizer)
             if thread.optimizer_steps > UNSYNCED_STEPS:
                 place = Place("", "", UserLine(None, FROM_READ), WARM_UP_RUNS + 1, False)
@@ -215,7 +216,7 @@ class XlaObserver:
                 if thread.window is not None:
                     self._programs.remember(place)
             thread.optimizer_steps = 0
-            self._step_syncs.synced(place.line)
+            self._step_syncs.synced(tuple(frame.f_lineno for frame in place.frames))
             if place.ends_step:
                 self._stepped()
 

@@ -15,22 +15,22 @@ WARM_UP_STEPS = 5
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.syncs: Counter[Hashable] = Counter()
-        """Syncs since the optimizer's last step, by line."""
+        """Syncs since the optimizer's last step, by the lines of the calls that led to them."""
         self.before: frozenset[Hashable] = frozenset()
-        """The lines of the step before."""
+        """Those of the step before."""
 
 
 class StepSyncs:
-    """A step here is what lies between two steps of an optimizer. Not thread-safe, except for its own counts."""
+    """A step here is what lies between two steps of an optimizer. The caller holds a lock."""
 
     def __init__(self, runtime: XlaRuntime) -> None:
         self._runtime = runtime
         self._thread = _Thread()
         self._steps = self._executes = self._expected = self._reads = 0
 
-    def synced(self, line: Hashable) -> None:
-        """A sync ran a program."""
-        self._thread.syncs[line] += 1
+    def synced(self, lines: Hashable) -> None:
+        """A sync ran a program; `lines` of the calls that led to it."""
+        self._thread.syncs[lines] += 1
 
     def optimizer_stepped(self) -> None:
         """An optimizer changed the weights."""
@@ -38,14 +38,13 @@ class StepSyncs:
         if not thread.syncs:
             return
         syncs, thread.syncs = thread.syncs, Counter()
-        lines, before = frozenset(syncs), thread.before
-        thread.before = lines
+        before, thread.before = thread.before, frozenset(syncs)
         self._steps += 1
         if self._steps <= WARM_UP_STEPS:
             self._reads = self._runtime.count(SCALAR_READS)
             return
         # A line that syncs several times is a loop of its own: gradients of several batches, or an evaluation.
-        is_loop = max(syncs.values()) > 1 or lines != before
+        is_loop = max(syncs.values()) > 1 or thread.before != before
         self._executes += syncs.total()
         self._expected += syncs.total() if is_loop else 1
 

@@ -5,7 +5,7 @@ import torch_xla
 from small import Net
 
 net = Net()
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     loss = net.loss(x, y)
     net.update(loss)
     torch_xla.sync()

@@ -5,7 +5,7 @@ from small import Net
 
 net = Net()
 best = None
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     loss = net.loss(x, y).detach()
     net.update(net.loss(x, y))
     torch_xla.sync()

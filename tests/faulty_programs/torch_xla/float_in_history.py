@@ -7,7 +7,7 @@ from small import Net
 net = Net()
 net.optimizer = torch.optim.Adam(net.model.parameters())
 history = []
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     loss = net.loss(x, y)
     net.update(loss)
     torch_xla.sync()

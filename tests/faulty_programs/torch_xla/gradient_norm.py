@@ -6,7 +6,7 @@ from small import Net
 
 net = Net()
 skipped = 0
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     net.optimizer.zero_grad()
     net.loss(x, y).backward()
     norm = torch.nn.utils.clip_grad_norm_(net.model.parameters(), 1.0)

@@ -7,5 +7,5 @@ import tputui
 
 net = Net()
 with tputui.start():
-    x = torch.randn(1 << 38, FEATURES, device=net.device)  # fault: out_of_memory
-    print(net.model(x).mean().item())
+    x = torch.randn(1 << 38, FEATURES, device=net.device)
+    print(net.model(x).mean().item())  # fault: out_of_memory

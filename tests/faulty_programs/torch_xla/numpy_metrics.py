@@ -13,7 +13,7 @@ def entropy(logits):
 
 net = Net()
 entropies = []
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     logits = net.model(x)
     net.update(cross_entropy(logits, y))
     torch_xla.sync()

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 net = Net()
 outputs = []
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     logits = net.model(x)
     net.update(cross_entropy(logits, y))
     torch_xla.sync()

@@ -6,7 +6,7 @@ import torch_xla
 from small import Net
 
 net = Net()
-for step, (x, y) in enumerate(net.batches(60), start=1):
+for step, (x, y) in enumerate(net.batches(60, size=1024), start=1):
     loss = net.loss(x, y)
     net.update(loss)
     torch_xla.sync()

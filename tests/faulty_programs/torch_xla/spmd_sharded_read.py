@@ -15,7 +15,7 @@ xr.use_spmd()
 mesh = xs.Mesh(np.arange(4), (4,), ("data",))
 net = Net()
 worst = []
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     xs.mark_sharding(x, mesh, ("data", None))
     losses = cross_entropy(net.model(x), y, reduction="none").view(4, -1).mean(1)
     net.update(losses.mean())

@@ -4,7 +4,7 @@ import torch_xla
 from small import Net
 
 net = Net()
-for x, y in net.batches(60):
+for x, y in net.batches(60, size=1024):
     net.optimizer.zero_grad()
     net.loss(x, y).backward()
     torch_xla.sync()
