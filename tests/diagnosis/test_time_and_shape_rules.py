@@ -56,6 +56,13 @@ def test_sections_of_epochs_leave_out_the_first() -> None:
     assert one("input", epoch_ended(1), epoch_ended(2, data=2.0)).lost_s == 2.0
 
 
+def test_heartbeats_before_the_first_steps_sample_no_steps() -> None:
+    before = [ev.HeartbeatSent(t=T0 + t, phase="compiling", phase_s=1.0, step=0, epoch=1) for t in range(70)]
+    first = ev.HeartbeatSent(t=T0 + 71, phase="tracing", phase_s=0.04, step=1, epoch=1)
+    for steps in (1, 100):
+        assert found(verdicts(*before, first, steps=steps, now=72.0)) == ()
+
+
 def test_heartbeats_sample_the_wait_of_a_running_epoch() -> None:
     assert one("input", *beats(0.9, 120)).text.startswith("steps wait for their batch")
     assert found(verdicts(*beats(0.9, 50))) == ()

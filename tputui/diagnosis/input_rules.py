@@ -122,9 +122,11 @@ def _share_of(facts: Facts, section: str) -> TimeShare | None:
     if total >= TRAINING_MIN_S and not facts.is_early:
         share = spent[section] / total
         return TimeShare(share, spent[section], f"in {fmt.counted(len(epochs), 'epoch')}")
-    phases, beats = facts.evidence.phases_s, facts.evidence.num_beats
-    sampled = sum(phases.get(phase, 0.0) for phase in _STEP_PHASES)
-    if beats < BEATS_MIN or sampled <= 0:
+    phases = facts.evidence.phases_s
+    sampled, sampled_all = sum(phases.get(phase, 0.0) for phase in _STEP_PHASES), sum(phases.values())
+    # Heartbeats while the process imports, builds and compiles sample no steps.
+    beats = round(facts.evidence.num_beats * sampled / sampled_all) if sampled_all > 0 else 0
+    if facts.is_early or beats < BEATS_MIN or sampled < TRAINING_MIN_S:
         return None
     share = min(1.0, phases.get(PHASES[section], 0.0) / sampled)
     least = max(0.0, share - 2 * math.sqrt(share * (1 - share) / beats))
