@@ -23,15 +23,21 @@ _RUN_ALL = "import runpy, sys\nfor file in sys.argv[1:]: runpy.run_path(file, ru
 
 def observe(files: list[Path], folder: Path, **variables: str) -> list[ev.Event]:
     """Runs programs in one process; returns what its observers wrote."""
-    run_dir = folder / "run"
-    run_dir.mkdir(exist_ok=True)
-    environ = {**os.environ, "TPUTUI_RUN_DIR": str(run_dir), "JAX_PLATFORMS": "cpu", **variables}
-    environ["PYTHONPATH"] = os.pathsep.join([str(installed(folder)), str(PROGRAMS.parents[1])])
+    environ = environment(folder, **variables)
     command = [sys.executable, "-c", _RUN_ALL, *map(str, files)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "CACHE MISS" not in done.stderr, "messages that the user did not ask for are not shown"
-    return observed_in(run_dir)
+    return observed_in(folder / "run")
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """The environment of a program whose observers write to `folder/run`, which is created."""
+    run_dir = folder / "run"
+    run_dir.mkdir(exist_ok=True)
+    environ = {**os.environ, "TPUTUI_RUN_DIR": str(run_dir), "JAX_PLATFORMS": "cpu", **variables}
+    environ["PYTHONPATH"] = os.pathsep.join([str(installed(folder)), str(PROGRAMS.parents[1])])
+    return environ
 
 
 def observed_in(run_dir: Path) -> list[ev.Event]:

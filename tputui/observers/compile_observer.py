@@ -8,6 +8,7 @@ is wrapped.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 import threading
@@ -50,7 +51,9 @@ class TorchCompile:
     def __init__(self, utils: Any) -> None:
         """`utils` is the module `torch._dynamo.utils`."""
         self._reports = CompileReports(process_sink.emit)
-        self._lock = threading.Lock()
+        # A signal handler may compile while the thread that it interrupts holds the lock.
+        self._lock = threading.RLock()
+        os.register_at_fork(after_in_child=self._after_fork)
         process_sink.before_close(self._flush)
         self._breaks: list[Any] = utils.graph_break_reasons
         self._breaks_read = 0
@@ -64,10 +67,11 @@ class TorchCompile:
     def _after(self, record: Callable[..., None]) -> Callable[..., None]:
         """torch's own function, followed by ours."""
 
-        def recorded(start_ns: int, end_ns: int, metrics: dict[str, Any], error: Any, value: Any) -> None:
-            record(start_ns, end_ns, metrics, error, value)
-            # An exception would end the compilation.
+        def recorded(*args: Any, **kwargs: Any) -> None:
+            record(*args, **kwargs)
+            # Other versions of torch may pass something else.
             with contextlib.suppress(Exception):
+                start_ns, end_ns, metrics, error = args[:4]
                 self._on_compiled((end_ns - start_ns) / 1e9, metrics, getattr(error, "__name__", ""), sys._getframe(1))
 
         return recorded
@@ -119,6 +123,10 @@ class TorchCompile:
             )
             with self._lock:
                 self._reports.add(event)
+
+    def _after_fork(self) -> None:
+        # Another thread, which does not exist here, may have held the lock.
+        self._lock = threading.RLock()
 
     def _flush(self) -> None:
         with self._lock:

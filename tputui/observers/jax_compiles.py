@@ -70,7 +70,8 @@ class JaxCompiles:
         self._reports = CompileReports(process_sink.emit)
         process_sink.before_close(self._flush)
         self._pending = _Pending()
-        self._lock = threading.Lock()
+        # A signal handler may compile while the thread that it interrupts holds the lock.
+        self._lock = threading.RLock()
         self._programs: dict[tuple[object, ...], _Program] = {}
         self._late = 0
         self._explains_for_user = bool(getattr(jax.config, _EXPLAIN, False))
@@ -149,6 +150,10 @@ class JaxCompiles:
     def _flush(self) -> None:
         with self._lock:
             self._reports.flush()
+
+    def after_fork(self) -> None:
+        """In a forked child: another thread, which does not exist here, may have held the lock."""
+        self._lock = threading.RLock()
 
     def _is_late(self, name: str, function: Any, line: CodeFrame | None) -> bool:
         """Whether a compilation is not one of the first runs of a program; counts it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
@@ -19,7 +20,10 @@ def start() -> None:
         if jax is None or _started:
             return
         reads = JaxReads(sys.modules["jax._src.array"].ArrayImpl)
-        _started.extend((reads, JaxCompiles(jax, reads.on_backend)))
+        compiles = JaxCompiles(jax, reads.on_backend)
+        _started.extend((reads, compiles))
+        os.register_at_fork(after_in_child=reads.after_fork)
+        os.register_at_fork(after_in_child=compiles.after_fork)
 
 
 def is_started() -> bool:

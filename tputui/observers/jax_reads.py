@@ -25,6 +25,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers.loop_counter import LoopCounter
+from tputui.observers.numpy_hook import NumpyHook
 from tputui.observers.sinks import observes_all, process_sink
 from tputui.observers.user_frames import is_user_file, line_of
 from tputui.telemetry.events import ObservationEnded, SyncObserved
@@ -153,7 +154,7 @@ class JaxReads:
         self._hook_value()
         self._hook_item()
         self._numpy_until = 0.0
-        self._numpy_functions: dict[str, Any] = {}
+        self._numpy_hooks: list[NumpyHook] = []
         process_sink.before_close(self._end_at_exit)
 
     def on_backend(self, name: str) -> None:
@@ -166,7 +167,7 @@ class JaxReads:
         inside, observe = self._inside, self._observe
 
         def value(array: Any) -> Any:
-            if array._npy_value is not None or getattr(inside, "is_reading", False):
+            if getattr(array, "_npy_value", None) is not None or getattr(inside, "is_reading", False):
                 return read(array)
             start = perf_counter()
             result = read(array)
@@ -185,10 +186,8 @@ class JaxReads:
             return
         self._numpy_until = perf_counter() + NUMPY_S
         for name in _NUMPY:
-            original = getattr(numpy, name)
-            hook = self._timed(original, f"np.{name}()", self._is_numpy_read)
-            self._numpy_functions[name] = (original, hook)
-            setattr(numpy, name, hook)
+            observe = functools.partial(self._timed, operation=f"np.{name}()", is_read=self._is_numpy_read)
+            self._numpy_hooks.append(NumpyHook(name, observe))
 
     def _is_numpy_read(self, value: Any) -> bool:
         if perf_counter() > self._numpy_until or "numba" in sys.modules:
@@ -196,11 +195,8 @@ class JaxReads:
         return type(value) is self._array
 
     def _unhook_numpy(self) -> None:
-        numpy = sys.modules["numpy"]
-        for name, (original, hook) in self._numpy_functions.items():
-            if getattr(numpy, name, None) is hook:
-                setattr(numpy, name, original)
-        self._numpy_functions.clear()
+        while self._numpy_hooks:
+            self._numpy_hooks.pop().remove()
 
     def _timed(self, function: Callable[..., Any], operation: str, is_read: Callable[[Any], bool]) -> Any:
         inside, observe = self._inside, self._observe
@@ -221,9 +217,22 @@ class JaxReads:
 
     def _observe(self, waited_s: float, frame: FrameType, operation: str | None) -> None:
         """Counts a read; arms and disarms the counting of loops."""
-        # The value was read; the program goes on whatever happens here.
-        with contextlib.suppress(Exception):
-            self._count(waited_s, frame, operation)
+        # A read by a signal handler meanwhile would wait for the lock forever.
+        self._inside.is_reading = True
+        try:
+            # The value was read; the program goes on whatever happens here.
+            with contextlib.suppress(Exception):
+                self._count(waited_s, frame, operation)
+        finally:
+            self._inside.is_reading = False
+
+    def after_fork(self) -> None:
+        """In a forked child, such as a worker of a data loader: ends what was armed. Another thread, which does not
+        exist here, may have held the lock."""
+        self._lock = threading.Lock()
+        window, self._window = self._window, None
+        if window is not None:
+            window.loops.stop()
 
     def _count(self, waited_s: float, frame: FrameType, operation: str | None) -> None:
         user: FrameType | None = frame

@@ -49,7 +49,8 @@ class ObserverJournal:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        # A signal handler may emit while the thread that it interrupts holds the lock.
+        self._lock = threading.RLock()
         self._reporter: Reporter | None = None
         self._is_closed = False
         at_exit(self.close)
@@ -87,7 +88,7 @@ class ObserverJournal:
             except FileExistsError:
                 # Of a process before a restart, or of another program that the command started.
                 continue
-            except OSError:
+            except (OSError, RuntimeError):  # no thread can be started any more while the interpreter ends
                 break
         self._is_closed = True
 

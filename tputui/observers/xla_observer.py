@@ -165,6 +165,15 @@ class XlaObserver:
             if self._is_used:
                 self._report()
 
+    def after_fork(self) -> None:
+        """In a forked child, such as a worker of a data loader: removes the hook. Another thread, which does not exist
+        here, may have held the lock."""
+        self._lock = threading.RLock()
+        window, self._window = self._threads.window, None
+        self._threads.window = None
+        if window is not None:
+            window.close()
+
     @property
     def is_looking(self) -> bool:
         """Whether a window is open."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def start() -> None:
         package.sync = wrapped
     follow_optimizers(observer)
     process_sink.before_close(observer.flush)
+    os.register_at_fork(after_in_child=observer.after_fork)
 
 
 def _observed(real: Callable[..., None], observer: XlaObserver) -> Callable[..., None]:

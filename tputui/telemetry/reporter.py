@@ -80,7 +80,8 @@ class Reporter:
         self._queue: deque[Event | RawSteps] = deque()
         self._queue_bytes = 0
         self._queue_bytes_max = queue_bytes_max
-        self._lock = threading.Lock()
+        # A signal handler may emit while the thread that it interrupts holds the lock.
+        self._lock = threading.RLock()
         self._logs: list[StepLog] = []
         self._dropped_events = 0
         self._dropped_steps = 0
