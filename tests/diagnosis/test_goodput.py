@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.recorded import T0, manifest, opened, write_journal
-from tputui.diagnosis.goodput import PARTS
+from tputui.diagnosis.goodput import PARTS, RunTime, goodput
 from tputui.session import session
 from tputui.session.family import family_goodput
 from tputui.telemetry import events as ev
@@ -165,3 +165,14 @@ def test_parts_of_killed_and_resumed_runs_match_the_schedule(tmp_path: Path, see
         part: pytest.approx(schedule.truth[part], abs=wall_s / 1_000) for part in PARTS
     }
     assert found.lost_steps == schedule.lost_steps
+
+
+def test_runs_whose_clocks_disagree_have_no_negative_part() -> None:
+    """The second run begins, by its clock, before the first one."""
+    first = RunTime("a", T0, T0 + 100, None, 0, True, False)
+    second = RunTime("b", T0 - 30, T0 - 10, None, 0, True, False, "/runs/a/checkpoints/last.pt")
+    for runs in ([first, second], [second, first]):
+        found = goodput(runs)
+        assert min(found.parts_s.values()) >= 0
+        assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s)
+        assert 0 <= found.share <= 1

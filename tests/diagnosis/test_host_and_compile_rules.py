@@ -71,6 +71,15 @@ def test_storm_and_epochs_are_told_apart() -> None:
     started = [ev.EpochStarted(t=10.0, epoch=epoch, first_step=10 * epoch) for epoch in range(1, 7)]
     each_epoch = [event for begun in started for event in (begun, compiled(begun.first_step))]
     assert "6 times after warm-up, once per epoch" in one("recompile", *each_epoch).text
+    reads = [
+        event
+        for begun in started
+        for event in (
+            begun,
+            compiled(begun.first_step, cause="value_read", user_frame=frame() if begun.epoch > 2 else None),
+        )
+    ]
+    assert "6 times after warm-up, once per epoch" in one("recompile", *reads).text, "the line is found in epoch 3"
     few = one("recompile", compiled(20), compiled(50), compiled(90))
     assert few.text == "`step` compiles again 3 times after warm-up"
 

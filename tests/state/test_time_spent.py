@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recorded import T0
-from tputui.state.time_spent import TimeSpent
+from tputui.state.time_spent import SECTIONS_MAX, TimeSpent
 from tputui.telemetry import events as ev
 
 SECONDS = st.floats(0, 1e5)
@@ -72,3 +72,27 @@ def test_time_since_the_newest_report_belongs_to_the_phase_of_the_process() -> N
     assert view is not None
     assert view.sections_s == pytest.approx({"data": 4.0, "execute": 16.0, "compile": 120.0, "other": 0.0})
     assert (view.newest_s, view.newest_steps, view.newest_execute_s) == ({"data": 2.0, "execute": 8.0}, 15, 6.0)
+
+
+def test_a_clock_that_was_set_back_makes_no_section_negative() -> None:
+    spent = started()
+    spent.reported(reported(T0 + 3200, 10, execute=3000.0, data=200.0), None)
+    spent.reported(reported(T0 + 110, 20, execute=3001.0, data=200.0), None)
+    view = spent.view(T0 + 110, "executing")
+    assert view is not None
+    assert min(view.sections_s.values()) >= 0
+    assert math.fsum(view.sections_s.values()) == pytest.approx(110)
+
+
+def test_names_and_sums_of_sections_are_bounded() -> None:
+    spent = started()
+    for epoch in range(1, 200):
+        sections_s = {f"{epoch}-{number}": ev.T_MAX for number in range(SECTIONS_MAX)}
+        spent.epoch_ended(
+            ev.EpochEnded(
+                t=T0, epoch=epoch, step=epoch, train={}, valid={}, train_s=1.0, valid_s=0.0, sections_s=sections_s,
+                lr=0.1, best=False,
+            )
+        )  # fmt: skip
+    assert len(spent.closed_s) == SECTIONS_MAX
+    assert max(spent.closed_s.values()) <= ev.T_MAX

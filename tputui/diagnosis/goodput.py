@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.state.time_spent import TimeOfSave, TimeView
+from tputui.state.time_spent import TimeOfSave, TimeView, partition
 
 Part = Literal[
     "steps", "evaluation", "init", "compile", "data", "checkpoint", "lost", "stall", "downtime", "other"
@@ -115,7 +115,7 @@ def goodput(runs: Sequence[RunTime]) -> Goodput:
     kept_of = _kept_of(runs)
     for run, later in zip(runs, [*runs[1:], None], strict=True):
         # A run that ended after the next one had begun counts up to that moment.
-        end = run.until if later is None else min(run.until, later.began)
+        end = run.until if later is None else max(run.began, min(run.until, later.began))
         kept = kept_of[run.run]
         for part, seconds in _parts(run, end, kept).items():
             parts[part] += seconds
@@ -123,9 +123,11 @@ def goodput(runs: Sequence[RunTime]) -> Goodput:
             lost_steps += max(0, run.steps - max(kept.step, run.time.first_step - 1))
         if later is not None:
             parts["downtime"] += max(0.0, later.began - end)
-    wall_s = runs[-1].until - runs[0].began
+    wall_s = max(0.0, runs[-1].until - runs[0].began)
     # Rounding, and runs whose clocks disagree.
     parts["other"] += wall_s - math.fsum(parts.values())
+    if min(parts.values()) < 0:
+        parts = partition(parts, wall_s)
     productive_s = math.fsum(parts[part] for part in PRODUCTIVE)
     return Goodput(
         runs=[run.run for run in runs],

@@ -85,7 +85,7 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
             num_cached=add(self.num_cached, later.num_cached),
             first_step=min(self.first_step, later.first_step),
             last_step=max(self.last_step, later.last_step),
-            num_epochs=self.num_epochs + (later.last_epoch != self.last_epoch),
+            num_epochs=add(self.num_epochs, _epochs_after(self.last_epoch, later)),
             changes=newest if self.changes is not None or later.changes is not None else None,
         )
 
@@ -233,6 +233,12 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_line(self) -> Self:
         return self
+
+
+def _epochs_after(epoch: int, group: CompileGroup) -> int:
+    """Epochs of a group without the one that it shares with an earlier group, which ended in `epoch`."""
+    since = group.last_epoch - epoch
+    return min(group.num_epochs, since) if since >= 0 else group.num_epochs  # a script may count epochs anew
 
 
 def no_line(reason: str) -> Line:

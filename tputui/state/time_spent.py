@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from tputui.telemetry import events as ev
 
 SAVES_MAX = 256
 """Checkpoints whose time is stored, the newest ones."""
+KeyT = TypeVar("KeyT", bound=str)
 WINDOW = 8
 """Reports that the pace of the sections is computed over."""
 SECTIONS_MAX = 64
@@ -121,8 +122,10 @@ class TimeSpent(StateStruct):
     def epoch_ended(self, event: ev.EpochEnded) -> None:
         """The sections of an epoch are complete."""
         if self._measure(event.t, event.sections_s):
-            names = dict.fromkeys((*self.closed_s, *self.running_s))
-            self.closed_s = {name: self.closed_s.get(name, 0.0) + self.running_s.get(name, 0.0) for name in names}
+            names = itertools.islice(dict.fromkeys((*self.closed_s, *self.running_s)), SECTIONS_MAX)
+            self.closed_s = {
+                name: min(self.closed_s.get(name, 0.0) + self.running_s.get(name, 0.0), ev.T_MAX) for name in names
+            }
             self.running_s = {}
 
     def stalled(self, seconds: float) -> None:
@@ -145,6 +148,8 @@ class TimeSpent(StateStruct):
         # The clocks of events and of sections differ a little.
         rest = "other" if rest_s + sections.get("other", 0.0) >= 0 else max(sections, key=sections.__getitem__)
         sections[rest] = sections.get(rest, 0.0) + rest_s
+        if sections[rest] < 0:  # the clock of the events was set back
+            sections = partition({**sections, rest: sections[rest] - rest_s}, until - self.began_t)
         first, last = (self.newest[0], self.newest[-1]) if len(self.newest) > 1 else (None, None)
         return TimeView(
             began=self.began_t,
@@ -164,7 +169,7 @@ class TimeSpent(StateStruct):
 
     def _measure(self, t: float, sections_s: Mapping[str, float]) -> bool:
         """Takes the sections of the running epoch; returns whether there are any."""
-        sections = {name: s for name, s in itertools.islice(sections_s.items(), SECTIONS_MAX) if 0 <= s < math.inf}
+        sections = {name: s for name, s in itertools.islice(sections_s.items(), SECTIONS_MAX) if 0 <= s <= ev.T_MAX}
         if not sections or self.began_t is None or not math.isfinite(t):
             return False
         if self.pending_stall_s:
@@ -185,6 +190,13 @@ class TimeSpent(StateStruct):
 
 def _minus(later: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
     return {name: max(0.0, seconds - earlier.get(name, 0.0)) for name, seconds in later.items()}
+
+
+def partition(parts: Mapping[KeyT, float], total_s: float) -> dict[KeyT, float]:
+    """Parts of a time whose sum is `total_s`, in proportion; none is negative."""
+    known = {name: max(0.0, seconds) for name, seconds in parts.items()}
+    sum_s = math.fsum(known.values())
+    return {name: seconds * total_s / sum_s if sum_s > 0 else 0.0 for name, seconds in known.items()}
 
 
 def lasts_s(beat: ev.HeartbeatSent, until: float) -> float:
