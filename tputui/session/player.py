@@ -206,7 +206,7 @@ def _plain_times(path: Path) -> tuple[float, float] | None:
 
 
 def _lines_from_the_end(path: Path) -> Iterator[bytes]:
-    """Whole lines of a file, last one first."""
+    """Whole lines of a file, last one first, without empty ones: a damaged file may have millions."""
     fd = open_plain(path)
     try:
         # Pieces of a line whose start is not found yet, last one first; joined once, since a line may be long.
@@ -216,7 +216,7 @@ def _lines_from_the_end(path: Path) -> Iterator[bytes]:
             head, *lines = piece.split(b"\n")
             if lines:
                 yield b"".join([lines[-1], *reversed(held)])
-                yield from reversed(lines[:-1])
+                yield from filter(None, reversed(lines[:-1]))
                 held, num_held = [], 0
             held.append(head)
             num_held += len(head)
