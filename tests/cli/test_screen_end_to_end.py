@@ -131,7 +131,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     [run_dir] = (folder / "runs").iterdir()
 
     terminal.press("c")
-    terminal.until(r"checkpoint: .*applied at step \d+, checkpoints/step-", within_s=TRAINS_S)
+    terminal.until(r"checkpoint saved at step \d+, .*checkpoints/step-", within_s=TRAINS_S)
     assert events_in(run_dir, "worker-0", ev.CheckpointSaved)
 
     terminal.press("Left")

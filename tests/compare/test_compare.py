@@ -249,15 +249,15 @@ def test_uncertain_ratio_is_reported_by_its_bounds() -> None:
 def test_too_few_reports_state_the_number_needed() -> None:
     found = verdict(paces.run("b", reports=12), paces.run("a"))
     assert (found.ratio, found.stands_out, found.short) == (None, None, "too few samples")
-    assert re.fullmatch(r"not enough samples to compare speed: B has \d+, need 32 after warm-up", found.sentence), (
+    assert re.fullmatch(r"too few samples to compare speed: B \d+, need 32 after warm-up", found.sentence), (
         "the run that lacks them is named, and not the base"
     )
     turned = verdict(paces.run("b"), paces.run("a", reports=12))
-    assert turned.sentence.startswith("not enough samples to compare speed: A has ")
+    assert turned.sentence.startswith("too few samples to compare speed: A ")
     assert "B has" not in turned.sentence
     assert turned.short == "A: too few samples"
     both = verdict(paces.run("b", reports=12), paces.run("a", reports=9))
-    assert re.match(r"not enough samples to compare speed: A has \d+ and B has \d+, need 32", both.sentence)
+    assert re.match(r"too few samples to compare speed: A \d+, B \d+, need 32", both.sentence)
 
 
 def with_best(name: str, loss: float) -> Snapshot:

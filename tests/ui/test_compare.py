@@ -384,6 +384,25 @@ def test_the_keys_of_the_chart() -> None:
     bench.drive(script)
 
 
+def test_a_narrow_chart_is_still_titled() -> None:
+    bench = Bench(paces.pair())
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("l", "m", "x", "x")
+        assert "valid loss by epoch over time from the start" in bench.text
+        assert "dim: train of" not in bench.text
+
+    bench.drive(script, size=(80, 24))
+
+
+def test_hiding_a_curve_moves_no_column() -> None:
+    shown = drawn(ComparedRunsPanel, part(paces.pair()), width=78).splitlines()
+    hidden = drawn(ComparedRunsPanel, part(paces.pair(), hidden=frozenset({1})), width=78).splitlines()
+    assert [len(line) for line in shown] == [len(line) for line in hidden]
+    assert "\u2500B\u2500" in shown[2]
+    assert "(B)" in hidden[2]
+
+
 def test_cursor_moves_by_cells_and_esc_removes_it() -> None:
     bench = Bench(paces.pair())
     places: list[float] = []
@@ -646,7 +665,7 @@ def test_recorded_runs_are_read_and_can_be_opened(tmp_path: Path) -> None:
 
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: bench.text.count("66/66") == 2)
-        assert "not enough samples to compare speed: A has 5 and B has 5, need 32 after warm-up" in bench.text
+        assert "too few samples to compare speed: A 5, B 5, need 32 after warm-up" in bench.text
         await pilot.press("1", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
         await pilot.press("q")

@@ -335,6 +335,18 @@ def test_foreign_text_is_escaped() -> None:
     drive(monitor(snapshot), script, size=(200, 50))
 
 
+def test_narrow_footer_names_whole_keys_and_always_the_help() -> None:
+    for width in (20, 40, 60):
+
+        async def script(pilot: AppPilot) -> None:
+            footer = text(pilot.app.screen).splitlines()[-1].rstrip()
+            assert footer.startswith(" q detach")
+            assert footer.endswith("? help")
+            assert "\u2026" not in footer
+
+        drive(monitor(made.running()), script, size=(width, 24))
+
+
 def test_request_keys_are_hidden_if_read_only_or_ended() -> None:
     for app in (monitor(made.running(), read_only=True), monitor(made.finished())):
 
@@ -353,6 +365,7 @@ def test_footer_shows_input_keys_while_searching() -> None:
         await pilot.press("7", "slash", "a")
         await until(pilot, lambda: "enter accept" in text(pilot.app.screen).splitlines()[-1])
         assert "detach" not in text(pilot.app.screen).splitlines()[-1]
+        assert "panels" not in text(pilot.app.screen).splitlines()[-1], "a digit is part of the search"
         await pilot.press("escape")
         await until(pilot, lambda: "detach" in text(pilot.app.screen).splitlines()[-1])
 

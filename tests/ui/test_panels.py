@@ -176,7 +176,7 @@ def test_header_describes_the_run() -> None:
         "\u2605 best valid loss 0.4500 (epoch 2)",
         "8 TPU cores \u00b7 spmd bf16",
         "batch 8/core x 8 = 64",
-        "checkpoint: seen while evaluating -> applied at step 220, checkpoints/step-00000220.pt, 353 KiB, 50.0 ms",
+        "checkpoint saved at step 220, 353 KiB, 50.0 ms, checkpoints/step-00000220.pt",
     ):
         assert part in said
 
@@ -245,7 +245,7 @@ def test_receipts() -> None:
     refused = request(state="refused", why="it ends already", kind="stop_now")
     assert status_text.receipt(refused, []) == "stop at once: seen while evaluating -> refused: it ends already"
     stopped = request(kind="stop", path=None, applied_step=9)
-    assert status_text.receipt(stopped, []) == "stop: seen while evaluating -> applied at step 9"
+    assert status_text.receipt(stopped, []) == "stopped at step 9"
 
 
 def test_cores_show_loss_step_and_state() -> None:
@@ -744,7 +744,7 @@ def test_warnings_and_receipts_can_be_acknowledged() -> None:
 
     run, header = made.changed(made.running(), warnings=["the host has 2 cores"]), Header()
     header.show(made.changed(run, now=made.NOW + 3600), replaying=False)
-    assert "applied at step 220" in last_line()
+    assert "checkpoint saved at step 220" in last_line()
     header.acknowledge()
     assert "newest checkpoint: step 220" in last_line()
 
@@ -755,7 +755,7 @@ def test_alarm_does_not_hide_the_newest_checkpoint() -> None:
     assert "30 NaN/inf from core 3, step 301" in last
     assert last.endswith("  saved step 220 ")
     calm = made.changed(made.running(), requests=[])
-    assert "newest checkpoint: step 220, checkpoints/" in header_text(calm, 80).splitlines()[3]
+    assert "newest checkpoint: step 220, 353 KiB, 50.0 ms, " in header_text(calm, 80).splitlines()[3]
     warned = made.changed(made.running(), requests=[], warnings=["the host has 2 cores for 8 virtual devices"])
     assert header_text(warned, 80).splitlines()[3].endswith("  saved step 220 ")
 
@@ -795,6 +795,26 @@ def test_xla_counters_over_time_use_the_free_lines() -> None:
     assert rows[-2] == " programs/step  1.0 to 1.6"
     assert rows[-1].strip("\u2588\u2587\u2586\u2585 ") == ""
     assert rows[:7] == lines_of(XlaPanel, made.running(), 36, 7)
+
+
+def test_xla_charts_take_the_lines_of_the_full_screen() -> None:
+    panel = XlaPanel()
+    panel.set_class(True, "-maximised")
+
+    def heights(height: int) -> list[int]:
+        rows = [joined([row]) for row in panel.draw(XlaPanel.pick(made.running()), 190, height).rows]
+        titles = [index for index, row in enumerate(rows) if row.startswith((" compile/", " execute/", " programs/"))]
+        below = next(index for index, row in enumerate(rows) if row.startswith(" at "))
+        assert all(row.startswith(" at ") for row in rows[below:])
+        return [after - before - 1 for before, after in zip(titles, [*titles[1:], below], strict=True)]
+
+    assert heights(42) == [3, 6, 6], "compilations are a few bars"
+    assert heights(24) == [3, 5, 5]
+
+
+def test_executions_without_room_for_their_number_have_those_per_step() -> None:
+    for width, text in ((40, "342 in 4.1 s, 1.0 a step"), (34, "342, 1.0 a step"), (26, "1.0 a step")):
+        assert f" executes    {text}" in drawn(XlaPanel, made.running(), width, 8).splitlines()
 
 
 def test_compiles_are_listed_with_their_time_where_there_is_room() -> None:

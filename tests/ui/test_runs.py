@@ -19,7 +19,9 @@ from tputui.ui.base.preferences import Views
 from tputui.ui.compare.screen import CompareScreen
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.runs.rows import MESSAGE_INTERVAL_S, Listing, RunsReader, message_interval_s
+from tputui.ui.runs.empty import Empty
+from tputui.ui.runs.filter import SortOrder
+from tputui.ui.runs.rows import MESSAGE_INTERVAL_S, Listing, RowState, RunRow, RunsReader, message_interval_s
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.runs.table import RunsTable
 from tputui.ui.widgets.dialogs import ConfirmStop
@@ -417,6 +419,28 @@ def test_running_run_is_followed_to_its_end(tmp_path: Path) -> None:
         reader.poll()
     reader.close()
     assert listings[-1].rows[run_dir].ended
+
+
+def test_the_cursor_begins_at_the_newest_run_however_late_it_is_sorted(tmp_path: Path) -> None:
+    def row(name: str, created: float, state: RowState) -> RunRow:
+        return RunRow(tmp_path / name, state, created=created)
+
+    table, order = RunsTable(), SortOrder()
+    rows = [row("unread-b", 1.0, "reading"), row("unread-a", 2.0, "reading")]
+    table.show(rows, order, frozenset(), NOW, Empty(()))
+    table.show([row("unread-a", 2.0, "done"), row("unread-b", 1.0, "done")], order, frozenset(), NOW, Empty(()))
+    assert table.chosen == tmp_path / "unread-a"
+    table.show([row("new", 3.0, "running"), *table.rows], order, frozenset(), NOW, Empty(()))
+    assert table.chosen == tmp_path / "unread-a", "rows that come later do not move it"
+
+
+def test_a_key_leaves_the_cursor_on_its_run_while_runs_are_read(tmp_path: Path) -> None:
+    rows = [RunRow(tmp_path / name, "reading") for name in ("one", "two", "three")]
+    table = RunsTable()
+    table.show(rows, SortOrder(), frozenset(), NOW, Empty(()))
+    table.hold_cursor()
+    table.show([*reversed(rows)], SortOrder(), frozenset(), NOW, Empty(()))
+    assert table.chosen == tmp_path / "one"
 
 
 def test_rows_come_before_everything_is_read(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ def test_the_cursor_names_the_core_of_the_highest_value() -> None:
         assert drawing is not None
         lines = loss.readout(data, [], 120, short=False, rows=drawing.rows)
         assert "max 0.9000 core 3 step 12,345" in text(lines)
+        narrow = loss.readout(data, [], 66, short=True, rows=drawing.rows)
+        assert "core 3" in text(narrow), "the range over the cores is left out first"
 
 
 def test_small_charts_reach_a_spike() -> None:

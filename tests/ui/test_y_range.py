@@ -42,6 +42,7 @@ from tputui.ui.charts.y_range import (
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.loss_settings import keep_look, kept_look
 from tputui.ui.widgets.dialogs import PromptInput
+from tputui.ui.widgets.line_widget import plain_text
 
 same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")
 FULL = ChartView(y=YRange("full"))
@@ -330,8 +331,8 @@ def test_each_metric_has_its_own_range_which_undo_and_the_key_reset() -> None:
         assert panel.look.metric == "accuracy"
         assert "\u203aaccuracy" in panel.as_text()
         await pilot.press("L", "L")
-        assert "y range of accuracy: lower and upper limit" in text(pilot.app.screen)
-        await pilot.press("ctrl+u", *"0.8 0.9", "enter")
+        assert "lower and upper y limit of accuracy" in text(pilot.app.screen)
+        await pilot.press(*"0.8 0.9", "enter")
         assert panel.look.y_of("accuracy") == YRange("manual", 0.8, 0.9)
         assert panel.look.y_of("auc") == panel.look.y_of("loss") == YRange()
         assert "y 0.8 to 0.9" in panel.as_text()
@@ -353,6 +354,53 @@ def test_each_metric_has_its_own_range_which_undo_and_the_key_reset() -> None:
         assert "y 0.8 to 0.9" not in panel.as_text()
 
     drive(app, script, size=(80, 24))
+
+
+def test_typed_limits_replace_the_shown_ones_which_can_also_be_edited() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+
+        def prompt() -> PromptInput:
+            return pilot.app.screen.query_one(PromptInput)
+
+        await pilot.press("L", "L")
+        shown = prompt().text
+        assert limits_of(shown)
+        await pilot.press("right", "1")
+        assert prompt().text == f"{shown}1"
+        await pilot.press("escape", "L", "L", "backspace")
+        assert prompt().text == ""
+        await pilot.press("escape", "L", "L", *"0.25 2")
+        assert prompt().text == "0.25 2"
+        await pilot.press("enter")
+        assert panel.look.y == YRange("manual", 0.25, 2.0)
+
+    drive(monitor(measured.running()), script, size=(80, 24))
+
+
+def test_the_heat_map_has_no_y_range() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(LossPanel)
+        await pilot.press("V")
+        assert panel.look.kind == "heat"
+        for _ in range(2):
+            await pilot.press("L")
+            assert "the heat map has none; v shows the loss as curves" in text(pilot.app.screen)
+        assert panel.look.y == YRange()
+
+    drive(monitor(measured.running()), script, size=(120, 36))
+
+
+def test_a_cursor_beyond_the_visible_steps_is_at_the_nearest_one() -> None:
+    segments = segments_of([float(step) for step in range(1, 101)])
+    early = visible(segments[:40], ChartView(cursor=90))
+    lines = loss.readout(early, [], 120, short=True)
+    assert "step 40 train 40.0" in plain_text(lines)
+    later = visible(segments, ChartView(cursor=3, window=Window(11, 60)))
+    assert "step 50 train 50.0" in plain_text(loss.readout(later, [], 120, short=True))
+    assert "step 90 train 90.0" in plain_text(
+        loss.readout(visible(segments, ChartView(cursor=90)), [], 120, short=True)
+    )
 
 
 def test_the_loss_has_one_range_in_its_chart_and_among_the_metrics() -> None:

@@ -247,8 +247,8 @@ def pace_verdict(run: Side, base: Side) -> PaceVerdict:
     ratio = pace_ratio(run.pace, base.pace)
     if ratio is None:
         few = [(side.label, side.pace) for side in (base, run) if side.pace is not None and side.pace.error is None]
-        have = " and ".join(f"{label} has {pace.num_reports}" for label, pace in few)
-        sentence = f"not enough samples to compare speed: {have}, need {REPORTS_MIN} after warm-up"
+        have = ", ".join(f"{label} {pace.num_reports}" for label, pace in few)
+        sentence = f"too few samples to compare speed: {have}, need {REPORTS_MIN} after warm-up"
         whose = "" if run.label in [label for label, _ in few] else f"{base.label}: "
         return _refused(run, base, sentence, f"{whose}too few samples")
     scaling = _scaling(run, base, ratio.ratio)

@@ -39,6 +39,7 @@ def on_widget(widget_id: str, action: str) -> str:
 
 _body, _loss, _player = (functools.partial(on_widget, widget_id) for widget_id in ("body", "loss", "player"))
 
+HELP = "help"
 PLAY_OR_PAUSE = _player("play_or_pause")
 BACK_TO_NOW = _player("back_to_now")
 
@@ -204,7 +205,7 @@ MONITOR: tuple[Key, ...] = (
         title="scroll the selected panel up by a page"),
     Key("G,shift+g", "G", _body("follow"), "", "follow the newest rows again", "move",
         title="follow the newest again in the selected panel", also="tail"),
-    Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+    Key("question_mark", "?", HELP, "help", "show or leave this help", "run"),
     *COMMON,
 )
 
@@ -219,7 +220,7 @@ PICTURES: tuple[Key, ...] = (
         title="go to the first example"),
     Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to the last example", "pictures",
         title="go to the last example"),
-    Key("question_mark", "?", "help", "help", "show or leave this help", "pictures"),
+    Key("question_mark", "?", HELP, "help", "show or leave this help", "pictures"),
     *COMMON,
 )
 
@@ -261,7 +262,7 @@ RUNS: tuple[Key, ...] = (
     Key("pageup", "page up", "page(-1)", "", "page up", "move", title="go up by a page of runs"),
     Key("home,g", "home g", "move(-1000000)", "", "first run", "move", title="go to the first run"),
     Key("end,G,shift+g", "end G", "move(1000000)", "", "last run", "move", title="go to the last run"),
-    Key("question_mark", "?", "help", "help", "show or leave this help", "run"),
+    Key("question_mark", "?", HELP, "help", "show or leave this help", "run"),
     *COMMON,
 )
 
@@ -318,7 +319,7 @@ COMPARE: tuple[Key, ...] = (
         title="go to the beginning of the selected panel"),
     Key("end,G,shift+g", "end G", "scroll(1000000)", "", "to its end", "move",
         title="go to the end of the selected panel"),
-    Key("question_mark", "?", "help", "help", "show or leave this help", "runs"),
+    Key("question_mark", "?", HELP, "help", "show or leave this help", "runs"),
     *COMMON,
 )
 
@@ -336,7 +337,7 @@ CONFIGS: tuple[Key, ...] = (
     Key("home,g", "home g", "move(-1000000)", "", "first configuration", "move", title="go to the first configuration"),
     Key("end,G,shift+g", "end G", "move(1000000)", "", "last configuration", "move",
         title="go to the last configuration"),
-    Key("question_mark", "?", "help", "help", "show or leave this help", "new run"),
+    Key("question_mark", "?", HELP, "help", "show or leave this help", "new run"),
     *COMMON,
 )
 
@@ -369,7 +370,7 @@ LAUNCH: tuple[Key, ...] = (
     Key("end", "end", "move(1000000)", "", "last field", "move", title="go to the last field"),
     Key("ctrl+g", "ctrl+g", "next_problem", "", "next field that is invalid or changed", "move",
         title="go to the next field that is invalid or changed", also="error"),
-    Key("question_mark", "?", "help", "help", "show or leave this help", "new run"),
+    Key("question_mark", "?", HELP, "help", "show or leave this help", "new run"),
     *COMMON,
 )
 

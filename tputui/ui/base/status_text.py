@@ -51,6 +51,14 @@ REQUEST_NAMES: dict[RequestKind, str] = {
     "stacks": "stacks",
     "trace": "profile",
 }
+_APPLIED: dict[RequestKind, str] = {
+    "checkpoint": "checkpoint saved at step",
+    "stop": "stopped at step",
+    "stop_after_epoch": "stopped at step",
+    "stop_now": "stopped at step",
+    "stacks": "stacks taken at step",
+}
+"""The result of a request, before the step."""
 
 
 def seconds(value: float) -> str:
@@ -102,7 +110,12 @@ def nothing_yet(snapshot: Snapshot, what: str, *, verb: str = "reported") -> str
 
 
 def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
-    """The state of a request: `checkpoint: seen while evaluating -> applied at step 88, PATH, 353 KiB, 0.05 s`."""
+    """The state of a request: `checkpoint: seen while evaluating`, `checkpoint saved at step 88, 353 KiB, 50 ms, PATH`.
+
+    The path is last, because a narrow terminal cuts the end.
+    """
+    if request.state == "applied":
+        return f"{_APPLIED[request.kind]} {', '.join([fmt.count(request.applied_step), *_saved(request, checkpoints)])}"
     parts = []
     if request.seen_phase is not None:
         parts.append(f"seen while {fmt.PHASES[request.seen_phase]}")
@@ -110,8 +123,6 @@ def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
         parts.append("requested; no answer from the run yet")
     elif request.state == "refused":
         parts.append(f"refused: {clean(request.why or 'no reason given')}")
-    elif request.state == "applied":
-        parts.append(", ".join([f"applied at step {fmt.count(request.applied_step)}", *_saved(request, checkpoints)]))
     return f"{REQUEST_NAMES[request.kind]}: {' -> '.join(parts)}"
 
 
@@ -121,7 +132,7 @@ def _saved(request: RequestView, checkpoints: list[CheckpointView]) -> list[str]
     path = clean(request.path)
     for checkpoint in reversed(checkpoints):
         if checkpoint.path == request.path:
-            return [path, fmt.size(checkpoint.bytes), fmt.duration(checkpoint.seconds)]
+            return [fmt.size(checkpoint.bytes), fmt.duration(checkpoint.seconds), path]
     return [path]
 
 

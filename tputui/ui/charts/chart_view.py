@@ -247,6 +247,9 @@ def visible_data(
         segments, smooth = segments[start:stop], smooth[start:stop]
         cores = columns_within(cores, first, last)
         marks = [mark for mark in marks if first <= mark.step <= last]
+    if view.cursor is not None and segments:
+        # A cursor may be at a step that is not visible, or not reached yet at the moment that the user looks back to.
+        view = view._replace(cursor=min(max(view.cursor, segments[0].first_step), segments[-1].last_step))
     return VisibleData(segments, smooth, cores, marks, axis_info, view, None, cache.follow(segments))
 
 

@@ -259,8 +259,11 @@ def odd_core(outlier: OutlierView | None, num_cores: int, width: int, bad: Seque
     return [Span(long if len(long) <= width else short, "alert")]
 
 
-def cursor_values(data: VisibleData, row: range | None = None) -> tuple[Line, Line]:
-    """The position of the cursor, and the values there; in the heat map the values of the cores in `row`."""
+def cursor_values(data: VisibleData, row: range | None = None, *, brief: bool = False) -> tuple[Line, Line]:
+    """The position of the cursor, and the values there; in the heat map the values of the cores in `row`.
+
+    `brief`: without the range over the cores, so that there is room for the core with the highest value.
+    """
     step = data.view.cursor
     if step is None or not data.segments:
         return [], []
@@ -270,7 +273,7 @@ def cursor_values(data: VisibleData, row: range | None = None) -> tuple[Line, Li
     if row is not None and column is not None and row.stop <= len(column.means):
         return _position(segment, column, data, step), _of_row(column, row)
     smooth = data.smooth[index] if data.smooth else None
-    train, *more = _values(segment, column, data, smooth)
+    train, *more = _values(segment, column, data, smooth, brief=brief)
     return _position(segment, segment, data, step), [train, *_valid_value(data), *more]
 
 
@@ -293,14 +296,16 @@ def _position(segment: Segment, read: Segment | CoreColumn, data: VisibleData, s
     return line
 
 
-def _values(segment: Segment, column: CoreColumn | None, data: VisibleData, smooth: float | None) -> Line:
+def _values(
+    segment: Segment, column: CoreColumn | None, data: VisibleData, smooth: float | None, *, brief: bool
+) -> Line:
     bad = [Span(f"  {NON_FINITE_MARK} {segment.num_bad:,} NaN/inf", "bad")] if segment.num_bad else []
     if not segment.num_values:
         return [Span(" no finite value", "bad"), *bad]
     line: Line = [Span(f" train {fmt.number(segment.mean)}", "accent")]
     if smooth is not None and smooth == smooth:
         line.append(Span(f"  smooth {fmt.number(smooth)}"))
-    if segment.max > segment.min:
+    if segment.max > segment.min and not brief:
         line.append(Span(f"  {fmt.number(segment.min)} to {fmt.number(segment.max)}", "label"))
     if column is None or len(column.means) < 2:
         return [*line, *bad]
@@ -393,9 +398,12 @@ def legend(
 
 def readout(data: VisibleData, marks: list[Mark], width: int, *, short: bool, rows: Sequence[range] = ()) -> list[Line]:
     """Position and values of the cursor, and the nearest event if there is room; `rows` are those of a heat map."""
-    position, values = cursor_values(data, next((cores for cores in rows if data.view.core in cores), None))
+    row = next((cores for cores in rows if data.view.core in cores), None)
+    position, values = cursor_values(data, row)
     event = nearest_mark(marks, data.view.cursor or 0)
     if short:
+        if width_of([*position[:1], *values]) > width:
+            values = cursor_values(data, row, brief=True)[1]
         return [fit([*position[:1], *values], width)]
     return [[*position, *event] if width_of(position) + 12 < width else position, values]
 

@@ -108,6 +108,18 @@ class MetricCharts:
         names = [one.name for one in series if room > 1 or one.name != "loss"]
         return [names[first : first + room] for first in range(0, len(names), room)]
 
+    def first_of_page(self, source: MetricSource, metric: str, by: int, width: int, height: int) -> str:
+        """The first metric of the page `by` pages after that of a metric; empty for the loss chart, the first page."""
+        pages = self.pages(source, width, height)
+        charts = [[""]] if source.loss or not pages else []
+        at = next((number for number, page in enumerate(pages, len(charts)) if metric in page), 0)
+        return [page[0] for page in (*charts, *pages)][(at + by) % (len(charts) + len(pages))]
+
+    def neighbour(self, source: MetricSource, metric: str, by: int, width: int, height: int) -> str:
+        """The metric `by` charts after another, on any page."""
+        names = [name for page in self.pages(source, width, height) for name in page]
+        return names[min(max(names.index(metric) + by, 0), len(names) - 1)]
+
     def draw(self, source: MetricSource, metric: str, data: VisibleData, width: int, height: int) -> MetricPage | None:
         """The page that contains the selected metric, or else the first one; None without any metric."""
         pages = self.pages(source, width, height)

@@ -62,6 +62,11 @@ class YRange(NamedTuple):
         return "y full" if self.kind == "full" else ""
 
 
+def limits_text(low: float, high: float) -> str:
+    """Two limits as the user types them."""
+    return f"{low:.4g} {high:.4g}"
+
+
 def limits_of(text: str) -> tuple[float, float]:
     """The limits of a manual range typed by the user. Raises ValueError with a sentence for the user."""
     parts = text.replace(",", " ").split()

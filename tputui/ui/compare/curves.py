@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -123,6 +124,8 @@ def _no_data(snapshot: Snapshot, what: str) -> str:
 
 _ENTRY = 13
 """Cells of one run's value above the chart."""
+_TITLE = 15
+"""Cells of the upper frame that are not for the note."""
 _POSITION = 17
 """Cells of the cursor position above the chart."""
 
@@ -179,9 +182,10 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
         )
         if self._drawn is None:
             text = "; ".join(f"{label}: {reason}" for label, reason in shown.missing) or "no room for a chart"
-            return Drawing(paragraph(text, width, height), note=_note(part, None))
+            return Drawing(paragraph(text, width, height), note=_note(part, None, width))
         has_train = any(curve.train and curve.run == view.chosen for curve in shown.curves)
-        return Drawing(self._drawn.lines, head=tuple(head), note=_note(part, self._drawn, has_train, shown.missing))
+        note = _note(part, self._drawn, width, has_train, shown.missing)
+        return Drawing(self._drawn.lines, head=tuple(head), note=note)
 
     def figures(self) -> Figures:
         """The raw values of the visible curves over the selected axis."""
@@ -274,18 +278,25 @@ def _entry(run: int, curve: Curve | None, cursor: float | None, part: ComparedPa
 
 
 def _note(
-    part: ComparedPart, drawn: Chart | None, has_train: bool = False, missing: Sequence[tuple[str, str]] = ()
+    part: ComparedPart,
+    drawn: Chart | None,
+    width: int,
+    has_train: bool = False,
+    missing: Sequence[tuple[str, str]] = (),
 ) -> str:
+    """What the chart shows and the settings that are not the default, as many as fit."""
     view = part.view
-    parts = [f"{metric_text(view)} over {_AXES[view.x]}"]
+    is_by_epoch = view.meter is not None and view.x == "epoch"
+    parts = [metric_text(view) if is_by_epoch else f"{metric_text(view)} over {_AXES[view.x]}"]
     parts += ["log axis"] if view.log else []
     parts += list(filter(None, (view.y.note, drawn.outside if drawn is not None else "")))
     if drawn is not None and drawn.hidden:
         parts.append(f"{fmt.counted(drawn.hidden, 'point')} of 0 or less not shown")
     if view.weight and view.meter is None:
         parts.append(f"smoothed {view.weight:g}")
-    if has_train:
-        parts.append(f"dim: train of {LABELS[view.chosen]}")
     for reason in dict.fromkeys(reason for _, reason in missing):
         parts.append(f"{' '.join(label for label, of in missing if of == reason)}: {reason}")
+    parts += [f"dim: train of {LABELS[view.chosen]}"] if has_train else []
+    while len(parts) > 1 and cell_len(", ".join(parts)) >= width - _TITLE:
+        parts.pop()
     return ", ".join(parts)

@@ -118,7 +118,7 @@ def _row(part: ComparedPart, index: int, name_width: int) -> list[Cell]:
     run, view = part.comparison.runs[index], part.view
     sign = status_text.sign_of(run.condition, part.snapshots[index].num_non_finite)
     hidden = index in view.hidden
-    swatch = f"{run.label} hidden" if hidden else f"\u2500{run.label}\u2500"
+    swatch = f"({run.label})" if hidden else f"\u2500{run.label}\u2500"
     tone: Tone = "dim" if hidden else TONES[index]
     bad = bool(part.snapshots[index].num_non_finite)
     total = f"/{run.total_steps:,}" if run.total_steps else ""

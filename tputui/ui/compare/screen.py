@@ -18,7 +18,7 @@ from tputui.telemetry import code_record
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
-from tputui.ui.charts.y_range import YRange, limits_of, lines_of
+from tputui.ui.charts.y_range import YRange, limits_of, limits_text, lines_of
 from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.curves import ComparedCurvesPanel, cell_at, known_meters, metric_text, position_of
 from tputui.ui.compare.reader import CompareReader, Reading, Source
@@ -295,8 +295,8 @@ class CompareScreen(Screen[MonitorResult]):
         if y.kind != "manual":
             self._set_range(metric, y)
             return
-        text = " ".join(f"{limit:.4g}" for limit in self.query_one(ComparedCurvesPanel).limits)
-        title = f"y range of {metric_text(self.view)}: lower and upper limit"
+        text = limits_text(*self.query_one(ComparedCurvesPanel).limits)
+        title = f"lower and upper y limit of {metric_text(self.view)}"
         self.app.push_screen(PromptScreen(title, limits_of, text), partial(self._take_limits, metric))
 
     def _take_limits(self, metric: str, limits: tuple[float, float] | None) -> None:

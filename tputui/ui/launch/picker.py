@@ -17,7 +17,7 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
 from tputui.ui.launch.configs import BLANK, ConfigChoice, Readiness
 from tputui.ui.launch.form import PickedConfig
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, paragraph
+from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, paragraph, width_of
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_widget import Drawn
@@ -27,6 +27,8 @@ _HEADINGS = {"file": "Configuration files", "blank": "", "run": "Re-run or resum
 _NAME_WIDTHS = (20, 46)
 _TASK_WIDTH = 14
 _LABEL_WIDTH = 16
+_NOTE_WIDTH_MIN = 12
+"""Fewer cells have no room for a useful part of the summary of a configuration."""
 
 
 class ConfigsPart(NamedTuple):
@@ -129,7 +131,10 @@ def _line(choice: ConfigChoice, label: str, names: int, width: int, *, is_curren
     ]
     note = Span(clean(choice.error), "warn") if choice.error is not None else Span(clean(choice.summary), "dim")
     tone: Tone = "good" if label == "ready" else "warn"
-    return fit([*line, *([Span(f"{label:<{_LABEL_WIDTH}}  ", tone)] if choice.error is None else []), note], width)
+    if choice.error is None:
+        line.append(Span(f"{label:<{_LABEL_WIDTH}}", tone))
+        note = note._replace(text=f"  {note.text}")
+    return fit([*line, note] if width - width_of(line) >= _NOTE_WIDTH_MIN or choice.error is not None else line, width)
 
 
 class PickerHeader(Drawn):

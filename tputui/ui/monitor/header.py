@@ -354,4 +354,4 @@ def _newest_checkpoint(snapshot: Snapshot) -> Line:
         return []
     newest = snapshot.checkpoints[-1]
     figures = f"{fmt.size(newest.bytes)}, {fmt.duration(newest.seconds)}{', best so far' if newest.best else ''}"
-    return [Span(f"newest checkpoint: step {newest.step:,}, {clean(newest.path)}, {figures}", "dim")]
+    return [Span(f"newest checkpoint: step {newest.step:,}, {figures}, {clean(newest.path)}", "dim")]

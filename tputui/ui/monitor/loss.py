@@ -18,12 +18,13 @@ from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
 from tputui.ui.base.preferences import undo_of
 from tputui.ui.base.reader_thread import FRAME_S
+from tputui.ui.base_app import ShowsNotices
 from tputui.ui.charts import loss, metric_page, metric_titles
 from tputui.ui.charts.axis import axis_info_of
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, Window
 from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
-from tputui.ui.charts.y_range import YRange, limits_of
+from tputui.ui.charts.y_range import YRange, limits_of, limits_text
 from tputui.ui.monitor.loss_settings import keep_look, kept_look
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
@@ -242,11 +243,8 @@ class LossPanel(RunPanel[LossPart]):
         width, height = self.size.width - FRAME, self.size.height - FRAME
         if self._part is None or width < 1 or height < 1:
             return
-        pages = self._metrics.pages(self._part.source, width, height)
-        charts = [[""]] if self._part.source.loss or not pages else []
-        firsts = [page[0] for page in (*charts, *pages)]
-        at = next((number for number, page in enumerate(pages, len(charts)) if self.look.metric in page), 0)
-        self.change(self.look._replace(metric=firsts[(at + by) % len(firsts)]), "loss: page")
+        metric = self._metrics.first_of_page(self._part.source, self.look.metric, by, width, height)
+        self.change(self.look._replace(metric=metric), "loss: page")
 
     def change(self, look: ChartView, what: str) -> None:
         """Change the view settings; can be undone."""
@@ -262,6 +260,10 @@ class LossPanel(RunPanel[LossPart]):
 
     def action_next_range(self) -> None:
         """Show the next y range of the selected chart: without outliers, of all values, or as typed by the user."""
+        if self.look.kind == "heat" and self._page is None:
+            if isinstance(self.screen, ShowsNotices):
+                self.screen.notices.show("y range: the heat map has none; v shows the loss as curves")
+            return
         metric = self._page.chosen if self._page is not None else ""
         y = self.look.y_of(metric)
         y = y._replace(kind=y.next_kind)
@@ -269,9 +271,8 @@ class LossPanel(RunPanel[LossPart]):
             self._change_range(metric, y)
             return
         scale = self._drawn[1].axes.y if self._drawn is not None else None
-        shown = (scale.low, scale.high) if scale is not None else (0.0, 1.0)
-        text = " ".join(f"{limit:.4g}" for limit in shown)
-        title = f"y range of {clean(metric or self.name_shown)}: lower and upper limit"
+        text = limits_text(*(scale.low, scale.high) if scale is not None else (0.0, 1.0))
+        title = f"lower and upper y limit of {clean(metric or self.name_shown)}"
         self.app.push_screen(
             PromptScreen(title, limits_of, text),
             functools.partial(self._take_limits, metric, y._replace(kind="robust")),
@@ -353,8 +354,8 @@ class LossPanel(RunPanel[LossPart]):
         """Select the metric `by` charts after another, on any page."""
         if self._part is not None:
             width, height = self.size.width - FRAME, self.size.height - FRAME
-            names = [name for page in self._metrics.pages(self._part.source, width, height) for name in page]
-            self._set(self.look._replace(metric=names[min(max(names.index(chosen) + by, 0), len(names) - 1)]))
+            metric = self._metrics.neighbour(self._part.source, chosen, by, width, height)
+            self._set(self.look._replace(metric=metric))
 
     def read_at(self, step: int | None) -> None:
         """Put the cursor at a step, and make it visible; None removes it."""
@@ -414,7 +415,6 @@ class LossPanel(RunPanel[LossPart]):
         self.zoom(False, self._step_under(event.x))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Put the cursor under the mouse."""
         step = self._step_under(event.x)
         if step is not None and self.is_inside(event.x, event.y) and event.y > self._above:
             self._dragging = True

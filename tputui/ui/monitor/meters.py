@@ -111,6 +111,8 @@ def _titles(part: MetersPart) -> list[str]:
 def _of_epochs(part: MetersPart) -> str:
     """The epochs of the values."""
     epochs = {meter.split: meter.epoch for meter in part.meters}
+    if len(epochs) > 1 and len(set(epochs.values())) == 1:
+        return f"epoch {next(iter(epochs.values()))}"
     return ", ".join(f"{split} epoch {epoch}" for split, epoch in epochs.items())
 
 

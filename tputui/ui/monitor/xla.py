@@ -21,6 +21,8 @@ _LABEL = 12
 _LEAST_CHARTS_WIDTH = 24
 _TALLEST = 3
 """Most lines of the blocks of a chart."""
+_TALLEST_IN_FULL = 6
+"""The same in full screen, but for compilations, which are a few bars."""
 
 
 class XlaPart(NamedTuple):
@@ -64,12 +66,12 @@ class XlaPanel(RunPanel[XlaPart]):
             *_task_reads(xla),
             *_fallbacks(xla.fallbacks),
         ]
-        charts = _over_time(part, width, height - len(rows))
+        is_full, compiles = self.has_class("-maximised"), _compiles(part) if part.history else []
+        charts = _over_time(part, width, height - len(rows), len(compiles) if is_full else None)
         if not charts:
             return Drawing(rows)
         rows += charts
-        compiles = _compiles(part)
-        if self.has_class("-maximised") or height - len(rows) >= len(compiles):
+        if is_full or height - len(rows) >= len(compiles):
             rows += compiles
         return Drawing(rows, note=f"{status_text.clock(0.0)} to {status_text.clock(part.history[-1].t - _began(part))}")
 
@@ -85,22 +87,34 @@ class _Chart(NamedTuple):
     adds: bool = False
 
 
-def _over_time(part: XlaPart, width: int, height: int) -> list[Line]:
-    """The charts that fit, as tall as possible. Their time is from the start of the run to the newest reading."""
+def _over_time(part: XlaPart, width: int, height: int, num_below: int | None) -> list[Line]:
+    """The charts that fit. Their time is from the start of the run to the newest reading.
+
+    `num_below`: lines below the charts in full screen, where the charts take the rest; else None.
+    """
     if len(part.history) < 2 or width < _LEAST_CHARTS_WIDTH or height < 2:
         return []
     charts = _charts(part.history)[: height // 2]
     if not charts:
         return []
-    tall, rest = divmod(height - len(charts), len(charts))
     lines: list[Line] = []
     x_range = (_began(part), part.history[-1].t)
-    for index, chart in enumerate(charts):
+    for chart, rows in zip(charts, _heights(charts, height - len(charts), num_below), strict=True):
         lines.append(_heading(chart, width))
-        rows = min(tall + (index < rest), _TALLEST)
         drawn = blocks(chart.points, x_range, width - 2, rows, from_zero=True, adds=chart.adds)
         lines += [[Span(" "), *line] for line in drawn]
     return lines
+
+
+def _heights(charts: Sequence[_Chart], room: int, num_below: int | None) -> list[int]:
+    """The lines of each chart without its heading. A line too many is not for compilations, which are a few bars."""
+    if num_below is not None and room - num_below >= 2 * len(charts):
+        room -= num_below
+    most = _TALLEST if num_below is None else _TALLEST_IN_FULL
+    bars = sum(chart.adds for chart in charts)
+    of_bars = min(room // len(charts), _TALLEST)
+    tall, rest = divmod(room - bars * of_bars, max(len(charts) - bars, 1))
+    return [of_bars if chart.adds else min(tall + (index - bars < rest), most) for index, chart in enumerate(charts)]
 
 
 def _charts(history: Sequence[XlaPoint]) -> list[_Chart]:
@@ -171,13 +185,14 @@ def _recompiles(xla: XlaView) -> Line:
 
 
 def _executes(xla: XlaView, width: int) -> Line:
-    """The executions, with those per step once there are steps after warm-up; without their time if too long."""
+    """The executions, with those per step once there are steps after warm-up; without time and number if too long."""
     each = phrases.executes_a_step(xla)
     if xla.has_extra_executes:
         return _row("executes", f"\u25b2 {each}; {fmt.count(xla.executes)} in all", "warn")
-    in_all, beside = f"{fmt.count(xla.executes)} in {fmt.duration(xla.execute_s)}", f", {each}" if each else ""
-    fits = len(in_all + beside) <= width
-    return _row("executes", in_all + beside if fits else fmt.count(xla.executes) + beside)
+    number = fmt.count(xla.executes)
+    forms = [", ".join(filter(None, (f"{number} in {fmt.duration(xla.execute_s)}", each)))]
+    forms += [f"{number}, {each}", each] if each else [number]
+    return _row("executes", next((form for form in forms if len(form) <= width), forms[-1]))
 
 
 def _task_reads(xla: XlaView) -> list[Line]:

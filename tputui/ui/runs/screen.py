@@ -200,6 +200,7 @@ class RunsScreen(Screen[MonitorResult]):
 
     def action_filter(self) -> None:
         """Opens the filter line."""
+        self._filter_line.note("")
         self._filter_line.begin(self._filter.text)
         self._show()
 
@@ -211,6 +212,7 @@ class RunsScreen(Screen[MonitorResult]):
         """Passes keys to the line in which the user types, whatever has the focus."""
         self._edits.cancel()
         self._opener.cancel(event.key)
+        self.query_one(RunsTable).hold_cursor()
         return any(line.take_key(event) for line in self.query(LineInput) if line.is_typing)
 
     def on_line_input_changed(self, message: LineInput.Changed) -> None:

@@ -65,6 +65,8 @@ class RunsTable(Drawn):
         self._chosen: Path | None = None
         self._pending: Path | None = None
         """A run that the cursor goes to once it is listed."""
+        self._is_placed = False
+        """Whether the cursor stays on its run. Until all runs are read and sorted, or a key, it is on the first row."""
         self._now = 0.0
         self._top = 0
 
@@ -94,7 +96,14 @@ class RunsTable(Drawn):
         elif self._chosen is None or self._chosen != self._pending:
             # If its run is gone, the cursor stays on the same line.
             self._choose(rows[min(index, len(rows) - 1)].path if rows else None)
+        if not self._is_placed and self._pending is None:
+            self._choose(rows[0].path if rows else None)
+            self._is_placed = bool(rows) and not any(row.state == "reading" for row in rows)
         self.redraw()
+
+    def hold_cursor(self) -> None:
+        """Leaves the cursor on its run from now on, however the rows move."""
+        self._is_placed = True
 
     def choose_columns(self, choice: ColumnChoice) -> None:
         """Shows other columns."""
@@ -110,11 +119,13 @@ class RunsTable(Drawn):
     def choose(self, path: Path) -> None:
         """Moves the cursor to a run, at once or as soon as the run is listed."""
         self._pending = path
+        self.hold_cursor()
         self._choose(path)
         self.redraw()
 
     def move(self, by: int) -> None:
         """Moves the cursor by rows, down if positive."""
+        self.hold_cursor()
         if self._rows:
             self._choose(self._rows[min(max(self._cursor_index + by, 0), len(self._rows) - 1)].path)
             self.redraw()
@@ -150,6 +161,7 @@ class RunsTable(Drawn):
 
     def on_click(self, event: events.Click) -> None:
         """Moves the cursor to a run; opens the run that is already under it."""
+        self.hold_cursor()
         index = self._top + event.y - 1
         if event.y < 1 or index >= len(self._rows):
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual import events
 
-from tputui.ui.base.keymap import Key
+from tputui.ui.base.keymap import HELP, TYPING, Key
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.line_widget import Drawn
@@ -24,19 +24,22 @@ class KeyBar(Drawn):
         """The cell at which each entry ends, and its action; an empty action for the panels."""
 
     def show(self, keys: Sequence[Key]) -> None:
-        """Draw the keys that are active now."""
+        """Draw the keys that are active now; those of the panels too, unless the user types a text."""
         if keys != self._keys:
             self._keys = keys
             self.redraw()
 
     def paint(self, width: int, height: int) -> list[Line]:
-        """As many keys with a footer word as fit, without gaps if more fit so."""
+        """As many keys with a footer word as fit, without gaps if more fit so; the key of the help in any case."""
         entries = [
             (key_names(self.app, key.shown.split()[0]), key.footer, key.action) for key in self._keys if key.footer
         ]
         wide = sum(len(shown) + len(word) + 3 for shown, word, _ in entries)
+        while wide - len(entries) > width and len(entries) > 1:
+            shown, word, _ = entries.pop(-1 if entries[-1][2] != HELP else -2)
+            wide -= len(shown) + len(word) + 3
         panels = len(self._panels) + len("panels") + 2
-        if self._panels and wide - len(entries) + panels <= width:
+        if self._panels and list(self._keys) != list(TYPING) and wide - len(entries) + panels <= width:
             entries.append((self._panels, "panels", ""))
             wide += panels + 1
         gap = " " if wide <= width + 1 else ""

@@ -203,7 +203,7 @@ class ExportScreen(ChoiceScreen[Form]):
 
     def __init__(self, name: str) -> None:
         """`name` is the name of the panel."""
-        note = "a new file in the current folder; existing files are never overwritten"
+        note = "a new file in the current folder; nothing is overwritten"
         super().__init__(f"Write {name} as", FORMS, note)
 
 
@@ -213,7 +213,7 @@ class PromptScreen(ModalScreen[ValueT | None], Generic[ValueT]):
     CSS_PATH = "../dialogs.tcss"
 
     def __init__(self, question: str, parse: Callable[[str], ValueT], text: str = "") -> None:
-        """`parse` raises ValueError with a sentence for the user; `text` is the first text."""
+        """`parse` raises ValueError with a sentence for the user; `text` is the first text, which typing replaces."""
         super().__init__()
         self._question = question
         self._parse = parse
@@ -225,10 +225,7 @@ class PromptScreen(ModalScreen[ValueT | None], Generic[ValueT]):
 
     def on_mount(self) -> None:
         """Start editing."""
-        self._edit(self._text)
-
-    def _edit(self, text: str) -> None:
-        self.query_one(PromptInput).begin(text)
+        self.query_one(PromptInput).begin(self._text, is_selected=True)
 
     def on_line_input_changed(self, message: LineInput.Changed) -> None:
         """Forget the reason why the previous text was not valid."""
@@ -245,7 +242,7 @@ class PromptScreen(ModalScreen[ValueT | None], Generic[ValueT]):
             value = self._parse(message.text)
         except ValueError as error:
             self.query_one(PromptInput).reason = str(error)
-            self._edit(message.text)
+            self.query_one(PromptInput).begin(message.text)
         else:
             self.dismiss(value)
 

@@ -42,11 +42,11 @@ class LineInput(Drawn):
     def text(self) -> str:
         return self._edited.text
 
-    def begin(self, text: str, prompt: str | None = None) -> None:
-        """Show the widget and start editing a text."""
+    def begin(self, text: str, prompt: str | None = None, *, is_selected: bool = False) -> None:
+        """Show the widget and start editing a text; a selected one is replaced by what the user types."""
         self.display = self.is_typing = True
         self._prompt = prompt if prompt is not None else self._prompt
-        self._edited = EditedText.of(text)
+        self._edited = EditedText.of(text)._replace(is_selected=is_selected and bool(text))
         self.focus()
         self.redraw()
 
@@ -96,7 +96,8 @@ class LineInput(Drawn):
         """Insert pasted text as one line."""
         if self.is_typing:
             event.stop()
-            self._take(self._edited.insert(event.text))
+            before = EditedText("", 0) if self._edited.is_selected else self._edited
+            self._take(before.insert(event.text))
 
     def on_focus(self) -> None:
         """Draw the cursor."""
@@ -120,6 +121,8 @@ class EditedText(NamedTuple):
     text: str
     at: int
     """Number of characters before the cursor."""
+    is_selected: bool = False
+    """Whether the whole text is selected: typing replaces it, erasing clears it, and moving the cursor keeps it."""
 
     @classmethod
     def of(cls, text: str) -> EditedText:
@@ -146,9 +149,15 @@ class EditedText(NamedTuple):
         return self.at - (head.rfind(" ") + 1)
 
 
+_ERASING = frozenset({"backspace", "ctrl+h", "delete", "ctrl+d", "ctrl+w", "ctrl+u", "ctrl+k"})
+
+
 def press(edited: EditedText, key: str, character: str | None) -> EditedText | None:
     """The text after a key press; None if the key does not edit."""
     everything = len(edited.text)
+    is_typed = character is not None and character.isprintable()
+    if edited.is_selected and (is_typed or key in _ERASING):
+        return press(EditedText("", 0), key, character) or EditedText("", 0)
     moves = {
         "left": -1,
         "right": 1,
@@ -169,7 +178,7 @@ def press(edited: EditedText, key: str, character: str | None) -> EditedText | N
         return edited.erase(edited.at)
     if key == "ctrl+k":
         return edited.erase(0, everything)
-    if character is not None and character.isprintable():
+    if character is not None and is_typed:
         return edited.insert(character)
     return None
 
@@ -179,4 +188,6 @@ def spans(edited: EditedText, width: int) -> Line:
     room = max(width - 1, 1)
     start = max(edited.at - room + 1, 0) if len(edited.text) >= room else 0
     before, after = edited.text[start : edited.at], edited.text[edited.at : start + room]
+    if edited.is_selected:
+        return [Span(clean(before + after), "chosen"), Span(CURSOR, "accent")]
     return [Span(clean(before), "strong"), Span(CURSOR, "accent"), Span(clean(after), "strong")]
