@@ -238,6 +238,41 @@ def supervisor_events(end: float | None, config: dict[str, Any] = CONFIG) -> lis
     return events
 
 
+def observer_events() -> list[ev.Event]:
+    """An event of each kind that observers of a process and of the devices write."""
+    t, frame = T0 + 8, ev.CodeFrame(file="/work/train.py", line=41, function="train", owner="user")
+    changed = [ev.ChangedInput(name="batch", before="f32[16,8]", now="f32[5,8]")]
+    matmul = ev.MatmulObserved(dtype="f32", batch=1, m=16, k=8, n=4, count=2, user_frame=frame)
+    return [
+        opened(T0 + 1, "observer"),
+        ev.ProgramObserved(
+            t=t, runtime="torch_xla", program="step", inputs=[ev.TensorSpec(dtype="f32", shape=[16, 8])],
+            matmuls=[matmul], num_operations=40, flops=1e9,
+        ),
+        ev.CompileObserved(
+            t=t, runtime="torch_xla", program="step", cause="sync", warm_up=False, seconds=1.5, step=30,
+            user_frame=frame, changed_inputs=changed,
+        ),
+        ev.GraphBroken(t=t, runtime="torch_compile", program="step", reason="a print", user_frame=frame),
+        ev.CompileLimitReached(
+            t=t, runtime="torch_compile", program="step", limit=8, user_frame=frame, changed_inputs=changed
+        ),
+        ev.SyncObserved(
+            t=t, runtime="jax", operation=".item()", user_frame=frame, count=10, waited_s=0.5, steps=10, window_s=1.0
+        ),
+        ev.FallbackObserved(
+            t=t, runtime="torch_xla", operator="aten::nonzero", user_frame=frame, count=10, transfers=20, seconds=0.2,
+            steps=10, window_s=1.0,
+        ),
+        ev.ObservationEnded(
+            t=t, runtime="torch_xla", why="reads", steps=10, window_s=1.0, steady_step_s=0.1
+        ),
+        ev.InputStagesMeasured(t=t, stages_s={"read": 1.0, "decode": 2.0}, batches=90, threads=2, waited_s=0.5),
+        ev.DeviceSampled(t=t, cores=[ev.CoreSample(core=0, duty_cycle_percent=90.0, throttle_score=1)]),
+        ev.CoreStatesRead(t=t, request="1-1", cores=[ev.CoreState(core=0, program="step", hlo_location="train.py:41")]),
+    ]  # fmt: skip
+
+
 def write_journal(path: Path, events: Iterable[ev.Event]) -> None:
     """Writes a journal with the real writer."""
     writer = JournalWriter(path)

@@ -40,7 +40,7 @@ TEXTS = (
 NESTED = ("null", "true", "[]", "{}", "[[]]", "[1,2,3]", '{"a":1}', "[" * 30 + "]" * 30, "[" * 900 + "]" * 900)
 DEEP = ('{"a":' * 100_000 + "1" + "}" * 100_000, "[" * 100_000 + "]" * 100_000)
 STEPS = b'{"k":"StepsRecorded","t":1,"first":1,"mean":1,"min":1,"max":1,"block":"",'
-WRITERS = ("worker-0", "supervisor-0")
+WRITERS = ("worker-0", "supervisor-0", "observer-0")
 
 
 def forged(body: bytes, seq: bytes, journal_id: str = "") -> bytes:
@@ -209,6 +209,7 @@ def hostile_run(parent: Path, seed: int) -> Path:
     """A damaged run; the same for the same seed."""
     chance = random.Random(seed)
     run_dir = recorded.write_run(parent, ended=chance.random() < 0.7)
+    recorded.write_journal(run_dir / "observer-0.jsonl", recorded.observer_events())
     for writer in WRITERS:
         path = run_dir / f"{writer}.jsonl"
         content = path.read_bytes()
