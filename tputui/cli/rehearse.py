@@ -45,7 +45,7 @@ from tputui.telemetry.codec import spell_non_finite
 from tputui.text import rehearsal_lines, verdict_lines
 
 DESCRIPTION = """Runs some steps of a configuration, or of any command of your own after --, on virtual CPU cores with
-all observers armed, and reports what would cost time on a TPU: compilations after warm-up, lines that wait for the
+every step observed, and reports what would cost time on a TPU: compilations after warm-up, lines that wait for the
 device, operations that run on the host, shapes and padding, and the memory that training takes against that of each
 kind of TPU. Every finding has its line of code. A configuration trains two short epochs, with their evaluations; a
 command is stopped by SIGINT after its steps. The run is deleted afterwards, unless --keep or --runs-dir is given."""

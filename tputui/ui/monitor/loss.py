@@ -7,26 +7,22 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from textual import events
 from textual.message import Message
 
-from tputui.state.metric_series import MetricSource
 from tputui.state.snapshot import Snapshot
-from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
 from tputui.ui.base.preferences import undo_of
 from tputui.ui.base.reader_thread import FRAME_S
 from tputui.ui.base_app import ShowsNotices
 from tputui.ui.charts import loss, metric_page, metric_titles
-from tputui.ui.charts.axis import axis_info_of
-from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, VisibleData, Window
+from tputui.ui.charts.chart_view import Chart, ChartView, VisibleData, Window
 from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
 from tputui.ui.charts.y_range import YRange, limits_of, limits_text
+from tputui.ui.monitor.loss_part import LossPart
 from tputui.ui.monitor.loss_settings import keep_look, kept_look
-from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Span, clean, fit, paragraph, width_of
@@ -43,22 +39,6 @@ _BURST_S = 1.0
 """Seconds within which several zooms, or several pans, are undone as one change."""
 _ON_S = 0.05
 """Seconds until an incomplete drawing continues."""
-
-
-class LossPart(NamedTuple):
-    """The content of the panel."""
-
-    whole: ChartSeries
-    newest: float | None
-    """The loss of the newest step."""
-    num_cores: int
-    num_non_finite: int
-    why_none: str
-    startup: tuple[StartupStep, ...]
-    """The steps up to the first report; none after it."""
-    devices: str
-    source: MetricSource
-    """What the curves of all metrics are made from."""
 
 
 class LossPanel(RunPanel[LossPart]):
@@ -109,15 +89,7 @@ class LossPanel(RunPanel[LossPart]):
     @staticmethod
     def pick(snapshot: Snapshot) -> LossPart:
         """The loss of all steps and cores, and the events."""
-        why = "" if snapshot.loss else status_text.nothing_yet(snapshot, "report")
-        startup = checklist(snapshot)
-        source = MetricSource.of(snapshot)
-        segments = snapshot.loss or source.axis_segments()
-        whole = ChartSeries(
-            segments, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
-        )  # fmt: skip
-        num_cores, num_bad = len(snapshot.cores), snapshot.num_non_finite
-        return LossPart(whole, snapshot.newest_loss, num_cores, num_bad, why, startup, devices_of(snapshot), source)
+        return LossPart.of(snapshot)
 
     @property
     def title(self) -> str:
