@@ -93,6 +93,7 @@ def evil_run(parent: Path) -> Path:
     printed[-1:-1] = [
         ev.MemorySampled(t=t, hbm=None, hbm_reason=EVIL),
         ev.DeviceSampled(t=t, cores=[], reason=f"{EVIL} of the TPU", absent=[EVIL]),
+        ev.TraceWritten(t=t, path=f"../{EVIL}", step=1, steps=1, seconds=1.0, bytes=1),
         ev.CoreStatesRead(
             t=t,
             request="1",

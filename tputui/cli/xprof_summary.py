@@ -52,7 +52,9 @@ def read(folder: Path) -> list[str]:
     """The summary of the profile in a folder. Raises `NoSummaryError`."""
     if importlib.util.find_spec("xprof") is None:
         raise NoSummaryError("XProf is not installed; `pip install 'tputui[xprof]'` adds it")
-    files = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
+    # The run may be of another user: no link may lead out of the folder, and no pipe may block the reader.
+    found = [path.resolve() for path in sorted(folder.glob("plugins/profile/*/*.xplane.pb"))]
+    files = [path for path in found if path.is_relative_to(folder.resolve()) and path.is_file()]
     if not files:
         raise NoSummaryError(f"no .xplane.pb file in {folder}")
     size = files[0].stat().st_size
@@ -60,7 +62,7 @@ def read(folder: Path) -> list[str]:
         raise NoSummaryError(
             f"the profile has {fmt.size(size)}, more than {fmt.size(FILE_BYTES_MAX)}; open it in XProf"
         )
-    command = [sys.executable, "-P", "-m", "tputui.cli.xprof_summary", str(files[0].resolve())]
+    command = [sys.executable, "-P", "-m", "tputui.cli.xprof_summary", str(files[0])]
     try:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -97,17 +97,21 @@ class StepTracer:
 
     def at_boundary(self, step: int) -> None:
         """Starts or ends a profile between two steps; `step` is the newest step that was dispatched."""
+        # Cleared first: a request that another thread submits meanwhile sets it again.
+        self.is_busy = False
         active = self._active
         if active is not None:
             took_s = time.perf_counter() - active.began
             if step < active.last_step and took_s < TRACE_SECONDS_MAX:
                 active.mark(step + 1)
+                self.is_busy = True
                 return
             self._finish(active, step)
         elif self._waiting is not None:
             self._start(self._waiting, step + 1)
             self._waiting = None
-        self.is_busy = self._waiting is not None or self._active is not None
+        if self._active is not None:
+            self.is_busy = True
 
     def close(self, step: int) -> None:
         """Training ends after a step: writes the profile that is being recorded, and refuses the request for one."""
@@ -126,10 +130,12 @@ class StepTracer:
         if (why := self._obstacle()) is not None:
             self._refuse(request, why)
             return
+        folder = None
         try:
             folder = self._new_folder(first_step)
             profiler.start(str(folder))
         except Exception as error:  # noqa: BLE001, RUF100 - a profiler that does not start must not end training
+            _remove_empty(folder)
             self._refuse(request, f"the profiler did not start: {_one_line(error)}")
             return
         self._active = _Active(request, profiler, folder, first_step)
@@ -138,16 +144,14 @@ class StepTracer:
     def _finish(self, active: _Active, step: int) -> None:
         self._active = None
         request, folder = active.request, active.folder
-        try:
-            active.unmark()
-            active.profiler.wait()
-            seconds = time.perf_counter() - active.began
-        finally:
-            # A profiler that stays on slows every step.
-            problem = _stop(active.profiler)
+        problem = _failure(active.unmark) or _failure(active.profiler.wait)
+        seconds = time.perf_counter() - active.began
+        # In any case: a profiler that stays on slows every step.
+        problem = _failure(active.profiler.stop) or problem
         size = _size_of(folder)
         steps = step - active.first_step + 1
         if problem is not None or not size or steps <= 0:
+            _remove_empty(folder)
             self._refuse(request, problem or ("the profiler wrote no file" if steps > 0 else TOO_LATE))
             return
         path = str(folder.relative_to(self._run_dir))
@@ -230,12 +234,20 @@ def _jax_profiler(module: Any) -> Profiler:
     )
 
 
-def _stop(profiler: Profiler) -> str | None:
+def _failure(call: Callable[[], object]) -> str | None:
+    """Why a part of ending a profile failed; training goes on without the profile then."""
     try:
-        profiler.stop()
-    except Exception as error:  # noqa: BLE001, RUF100 - training goes on without the profile
+        call()
+    except Exception as error:  # noqa: BLE001, RUF100 - an error of the device is raised again by the next step
         return f"the profile could not be written: {_one_line(error)}"
     return None
+
+
+def _remove_empty(folder: Path | None) -> None:
+    """Removes the folder of a profile that was not written, unless it has files."""
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _size_of(folder: Path) -> int:
