@@ -38,6 +38,8 @@ KINDS = {
     0x0076: Kind("TPU v7x", 2),
 }
 """By PCI device id."""
+_SUBSYSTEM_KINDS = {(0x0027, 0x004E): Kind("TPU v2", 2), (0x0027, 0x004F): Kind("TPU v3", 2)}
+"""By PCI device and subsystem id, for chips with the same device id."""
 
 _OTHER_CLASSES = (0x01, 0x02, 0x03, 0x06, 0x08, 0x0C)
 """PCI base classes of Google's other cloud devices: disks, network cards, displays, bridges, buses."""
@@ -79,10 +81,17 @@ def pci_chips(pci_devices: Path = PCI_DEVICES) -> Chips:
         if number is None:
             continue
         if number in KINDS:
-            known.append(KINDS[number])
+            kind = _SUBSYSTEM_KINDS.get((number, _number(device / "subsystem_device") or 0))
+            known.append(kind or KINDS[number])
         elif ((_number(device / "class") or 0) >> 16) not in _OTHER_CLASSES:
             unknown.append(f"{GOOGLE:04x}:{number:04x}")
     return Chips(tuple(known), tuple(unknown))
+
+
+def chip_name(pci_devices: Path = PCI_DEVICES) -> str | None:
+    """The kind of the TPU chips of this host, as `TPU v3`; None without chips, and if there are several kinds."""
+    kinds = set(pci_chips(pci_devices).known)
+    return kinds.pop().name if len(kinds) == 1 else None
 
 
 def tpu_signs(found: Chips, environ: Mapping[str, str], dev: Path = DEV, *, variables: bool = True) -> list[str]:

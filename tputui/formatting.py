@@ -10,6 +10,7 @@ from pathlib import Path
 from tputui.telemetry.events import MemoryForecast, MeterReading, Phase, RequestKind
 
 UNKNOWN = "-"
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 """Text of an unknown value."""
 
 REQUESTS: dict[RequestKind, str] = {
@@ -187,6 +188,12 @@ def rate(per_s: float | None, unit: str) -> str:
     if per_s is None or not math.isfinite(per_s):
         return UNKNOWN
     return f"{per_s:,.0f} {unit}/s" if per_s >= 100 else f"{number(per_s, 3)} {unit}/s"
+
+
+def with_prefix(value: float) -> str:
+    """A number with a decimal prefix: `831 M`, `1.23 T`."""
+    power = min(max(int(math.log10(value)) // 3, 0), len(PREFIXES) - 1) if value >= 1 else 0
+    return f"{value / 1000**power:.3g} {PREFIXES[power]}"
 
 
 def slower(share: float) -> str:

@@ -18,7 +18,7 @@ from engine.loop.checkpoint_manager import SharedCheckpointStore, adopt_best
 from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep
 from engine.loop.trainer import Trainer
-from engine.memory import advice
+from engine.memory import advice, flops
 from engine.models.scan_lstm import unrolled_modules
 from engine.models.weights import new_head
 from engine.parallel.base import Strategy
@@ -85,6 +85,8 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
         raise Refused([Problem("task", f"load() returned {found} examples, but sizes() returned {expected}")])
     # Before the train step makes its own network, since the task refers to the newest one.
     predicted = advice.emit_prediction(plan, splits.train, context.reporter.emit) if context.telemetry else None
+    if predicted is not None:
+        flops.emit_flops(plan, predicted.batch, context.reporter.emit)
     train_step = TrainStep(plan, cores, splits.train)
     if not cores.is_only:
         network.require_equal_weights(train_step.model, cores)

@@ -282,6 +282,7 @@ class EventEmitter:
                 device=backend.kind(),
                 device_reason=self._plan.machine.reason,
                 device_warning=self._plan.machine.warning,
+                chip=self._plan.machine.chip,
                 num_cores=self._plan.config.num_cores,
                 num_hosts=1,
                 host_index=0,

@@ -33,6 +33,8 @@ class Machine(NamedTuple):
     """Why no TPU is used; None on a TPU."""
     warning: str | None = None
     """Why a TPU that seems to be present is not used; None if there is no sign of one."""
+    chip: str | None = None
+    """Kind of the TPU chips, as `TPU v3`; None on a CPU."""
 
     @property
     def tpu_cores(self) -> int:
@@ -52,7 +54,8 @@ def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES, dev: Path 
         return _cpu(reason, f"{there} here, but {reason}; unset it to train on the TPU" if there else None)
     kinds = set(found.known)
     if len(kinds) == 1:
-        return Machine("TPU", len(found.known), kinds.pop().cores, None)
+        kind = kinds.pop()
+        return Machine("TPU", len(found.known), kind.cores, None, chip=kind.name)
     if kinds:
         reason = f"TPU chips of several kinds ({found.summary}), and a run uses chips of one kind"
         return _cpu(reason, reason)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import one_sentence, tputui
+from tests.device.tpu_runtime import TpuRuntime, typical
 from tputui import environment
 from tputui.cli import doctor
 from tputui.cli.main import main
@@ -132,3 +133,19 @@ def test_mismatched_versions_prevent_run_from_starting(tmp_path: Path) -> None:
     assert refused.code == 7
     assert "torch 2.8.0 does not match: both must be 2.9" in one_sentence(refused)
     assert not (tmp_path / "runs").exists()
+
+
+def test_metric_service_of_the_tpu_runtime_answers_or_says_why_not(tmp_path: Path) -> None:
+    def metrics(**environ: str) -> doctor.Finding:
+        (found,) = [one for one in doctor.find(tmp_path, tmp_path, environ) if one.about == "metrics"]
+        return found
+
+    assert metrics().text == "not read: no TPU is used"
+    with TpuRuntime(typical([0])) as runtime:
+        port = str(runtime.port)
+        found = metrics(TPU_RUNTIME_METRICS_PORTS=port)
+        assert found.level == "ok"
+        assert f"port {port}: answers, with duty_cycle_percent, hbm_total, hbm_used" in found.text
+    assert f"port {port}: no TPU runtime answers" in metrics(TPU_RUNTIME_METRICS_PORTS=port).text
+    bad = metrics(TPU_RUNTIME_METRICS_PORTS="8431;8432")
+    assert (bad.level, bad.next) == ("warn", "unset TPU_RUNTIME_METRICS_PORTS")

@@ -27,6 +27,7 @@ from tputui.cli.arguments import parent_of, positive_number
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.foreign_logs import chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.device.probe import probe
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.facts import Facts
 from tputui.diagnosis.verdict import found
@@ -45,10 +46,10 @@ from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
 DESCRIPTION = """With RUN, prints what slows that run down: the line of code, the time lost, the evidence and the fix.
 Without RUN, checks this machine: prints one line per finding: ok, warn or bad, the subject, what was found and the
-command to type next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips and the processes that use them,
-disk and terminal. Opens no device and imports no torch. With --json one object. If a training process of yours still
-uses a TPU although the supervisor of its run is gone, doctor offers to end it in a terminal; --end-stale ends it
-without asking. It is first requested to save and stop. No other process is ever ended."""
+command to type next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips, the processes that use them and
+the metrics of the TPU runtime, disk and terminal. Opens no device and imports no torch. With --json one object. If a
+training process of yours still uses a TPU although the supervisor of its run is gone, doctor offers to end it in a
+terminal; --end-stale ends it without asking. It is first requested to save and stop. No other process is ever ended."""
 EXIT_CODES = exit_codes(
     DONE="training can start, possibly with warnings; with RUN: nothing was found that slows it down",
     DAMAGED="training cannot start; with RUN: something was found",
@@ -166,7 +167,9 @@ def find(runs_dir: Path, root: Path, environ: Mapping[str, str] = os.environ) ->
     yield Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
     yield Finding("ok", "tputui", f"{__version__} at {Path(__file__).parent.parent}")
     yield _torch()
-    yield from _device(environment.find_devices(root), environ, root)
+    devices = environment.find_devices(root)
+    yield from _device(devices, environ, root)
+    yield _metric_service(environ, has_chips=bool(devices.chips.known))
     yield _disk(runs_dir)
     yield from _terminal()
 
@@ -211,6 +214,12 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
     if devices.num_hidden:
         text = f"{devices.num_hidden} processes of other users may be using the TPU; their open files cannot be read"
         yield Finding("warn", "device", text, "sudo tputui doctor")
+
+
+def _metric_service(environ: Mapping[str, str], *, has_chips: bool) -> Finding:
+    """Whether the TPU runtime reports memory, duty cycle and links of the cores."""
+    answer = probe(environ, has_chips=has_chips)
+    return Finding("ok" if answer.works else "warn", "metrics", answer.text, answer.next)
 
 
 def _held(holder: environment.Holder) -> Finding:

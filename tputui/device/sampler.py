@@ -33,9 +33,10 @@ _CLOCKS_DIFFER_S = 2.0
 """Start times of processes are counted from the boot, whose time is known to the second."""
 
 
-def metric_ports(environ: Mapping[str, str]) -> list[int]:
+def metric_ports(environ: Mapping[str, str], *, has_chips: bool | None = None) -> list[int]:
     """The ports of the metric services of processes with this environment; none if they use no TPU.
 
+    `has_chips`: whether this host has TPU chips; by default the PCI bus is read.
     Raises `ValueError` if the variable contains something else.
     """
     kinds = (environ.get("PJRT_DEVICE", ""), environ.get("JAX_PLATFORMS", "").partition(",")[0])
@@ -43,7 +44,7 @@ def metric_ports(environ: Mapping[str, str]) -> list[int]:
         return []
     text = environ.get(PORTS_VARIABLE)
     if text is None:
-        is_tpu = any(kinds) or environment.pci_chips().known
+        is_tpu = any(kinds) or (bool(environment.pci_chips().known) if has_chips is None else has_chips)
         return [DEFAULT_PORT] if is_tpu else []
     words = [word.strip() for word in text.split(",") if word.strip()]
     ports = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 5]
@@ -202,14 +203,14 @@ class _Port:
 
     def _connected(self) -> RuntimeService:
         if self._service is None or not self._service.is_connected:
-            _check_listener(self.number, self._began)
+            check_listener(self.number, self._began)
         if self._service is None:
             self._service = RuntimeService(self.number, is_only=self._is_only, deadline_s=self._deadline_s)
         return self._service
 
 
-def _check_listener(port: int, began: float) -> None:
-    """Raises `ServiceError` if no process listens at a port, or one that is older than the run."""
+def check_listener(port: int, began: float = 0.0) -> None:
+    """Raises `ServiceError` if no process listens at a port, or one that is older than a run that began then."""
     try:
         socket.create_connection(("localhost", port), _PROBE_S).close()
     except OSError:

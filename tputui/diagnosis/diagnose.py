@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from tputui.diagnosis import compile_rules, host_rules, input_rules, memory_rules, shape_rules
+from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules, shape_rules
 from tputui.diagnosis.facts import Facts
 from tputui.diagnosis.verdict import Verdict, in_order
 from tputui.state.snapshot import Snapshot
@@ -27,6 +27,8 @@ RULES: tuple[Rule, ...] = (
     shape_rules.batch_multiple,
     shape_rules.feature_multiple,
     shape_rules.precision,
+    device_rules.throttling,
+    device_rules.link_health,
 )
 
 
@@ -45,7 +47,9 @@ TIMED: tuple[Rule, ...] = (
 
 def diagnose(snapshot: Snapshot) -> tuple[Verdict, ...]:
     """The verdicts on a run, worst first. A healthy run has none with status `found`."""
-    return in_order(_all(Facts.of(snapshot), RULES))[:VERDICTS_MAX]
+    facts = Facts.of(snapshot)
+    verdicts = [*_all(facts, RULES)]
+    return in_order(device_rules.with_idle_time(facts, verdicts))[:VERDICTS_MAX]
 
 
 def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:

@@ -22,6 +22,9 @@ RuleName = Literal[
     "batch_multiple",
     "feature_multiple",
     "precision",
+    "device_idle",
+    "throttling",
+    "link_health",
 ]
 
 VerdictStatus = Literal["found", "hint", "not enough data yet", "not available"]

@@ -110,13 +110,19 @@ class Plan:
     """How long training will take, as far as the script said."""
 
     def __init__(
-        self, task: str, total_steps: int | None = None, num_epochs: int | None = None, num_parameters: int = 0
+        self,
+        task: str,
+        total_steps: int | None = None,
+        num_epochs: int | None = None,
+        num_parameters: int = 0,
+        flops_per_step: float | None = None,
     ) -> None:
         self._task = task
         self._total_steps = _whole(total_steps)
         self._num_epochs = _whole(num_epochs)
         self._steps_per_epoch: int | None = None
         self._num_parameters = int(num_parameters)
+        self.flops_per_step = flops_per_step
         self._is_announced = False
 
     def take_epoch(self, num_epochs: int | None, num_steps: int | None) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tputui import __version__
+from tputui import __version__, environment
 from tputui.integrations import device_values
 from tputui.integrations.pace import Pace
 from tputui.integrations.process_exit import Failure
@@ -91,6 +91,7 @@ class RunProcess:
                 strategy=strategy,
                 device=device,
                 device_reason=_UNKNOWN_DEVICE if device == device_values.UNKNOWN else None,
+                chip=environment.chip_name() if device == "TPU" else None,
                 num_cores=self.world_size * num_cores,
                 num_hosts=1,
                 host_index=0,

@@ -9,9 +9,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from tputui.integrations.step_recorder import StepRecorder
 from tputui.observers import autoload
 from tputui.observers.sinks import process_sink
 from tputui.telemetry import rundir
-from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.events import FlopsCounted, JournalOpened
 from tputui.telemetry.journal import SUFFIX, Tail
 from tputui.telemetry.rank_environment import RankInfo, rank_info
 
@@ -62,6 +64,7 @@ def start(
     name: str | None = None,
     runs_dir: str | Path | None = None,
     num_parameters: int = 0,
+    flops_per_step: float | None = None,
 ) -> Run:
     """Joins the run that launched this script (`tputui run -- ...`), else creates one. Never raises.
 
@@ -69,13 +72,16 @@ def start(
     its launch. `total_steps` and `epochs`: planned steps of the run over all epochs, and number of epochs, for the
     progress and the time remaining. `name`: name of a run that is created, after the time; by default that of the
     script. `runs_dir`: the directory for it; by default `$TPUTUI_RUNS`, else `./runs`. `num_parameters`: number of
-    trainable parameters.
+    trainable parameters. `flops_per_step`: floating-point operations of one training step over all processes, forward
+    and backward (for a transformer about 6 x parameters x tokens), for the utilisation of the TPU (MFU).
 
     A second call in the same process returns the same run. With `TPUTUI_DISABLED=1` in the environment, and if nothing
     can be written, the run does nothing.
     """
     what = name or Path(sys.argv[0] if sys.argv else "").stem or "run"
-    return _joined_run(Plan(what, total_steps, epochs, num_parameters), what, config or {}, runs_dir, None)
+    return _joined_run(
+        Plan(what, total_steps, epochs, num_parameters, flops_per_step), what, config or {}, runs_dir, None
+    )
 
 
 def join(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, *, rank: int, world_size: int) -> Run:
@@ -121,10 +127,20 @@ def _start(plan: Plan, what: str, config: Mapping[str, Any], runs_dir: str | Pat
         autoload.observe_torch()
         recorder = _joined.recorder = StepRecorder(process)
         recorder.num_threads = process.requests.num_threads = num_threads
+        if plan.flops_per_step is not None and process.rank == 0:
+            _report_flops(process, plan.flops_per_step)
         _hook()
     run = _joined.runs[column] = Run(process, recorder, plan, column)
     _show_in_notebook(process)
     return run
+
+
+def _report_flops(process: RunProcess, flops_per_step: float) -> None:
+    try:
+        flops = float(flops_per_step)
+        process.emit(FlopsCounted(t=time.time(), flops_per_step=flops if math.isfinite(flops) else None))
+    except (TypeError, ValueError, OverflowError) as error:
+        process.warn(f"flops_per_step is not a number: {error}")
 
 
 def _show_in_notebook(process: RunProcess) -> None:

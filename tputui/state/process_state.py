@@ -97,6 +97,7 @@ class ProcessState(StateStruct):
     memory: ev.MemorySampled | None = None
     devices: DeviceHistory = msgspec.field(default_factory=DeviceHistory)
     predicted: ev.MemoryPredicted | None = None
+    flops: ev.FlopsCounted | None = None
     host: ev.HostSampled | None = None
     processes: Annotated[list[ev.ProcessSample], msgspec.Meta(max_length=FEW_MAX)] = msgspec.field(default_factory=list)
     """Processes of the newest sample; after the worker has exited, of the last sample that included it."""
@@ -411,6 +412,7 @@ _NEWEST: dict[type[ev.Event], str] = {
     ev.TrainingPlanned: "plan",
     ev.PicturesKept: "pictures",
     ev.MemoryPredicted: "predicted",
+    ev.FlopsCounted: "flops",
     ev.RequestHandlingDeclared: "request_handling",
     ev.FailureReported: "failure_reported",
 }

@@ -57,6 +57,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     num_hosts: int
     device_warning: str | None = None
     """Why a TPU that seems to be present is not used."""
+    chip: str | None = None
+    """Kind of the TPU chips, such as `TPU v3`."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +175,19 @@ class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[ev.ProcessSample]
     predicted: ev.MemoryForecast | None = None
     """Memory of a step on one core, predicted before the first step."""
+
+
+class FlopsView(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the arithmetic that the cores can do at most the model uses: the model FLOPs utilisation (MFU)."""
+
+    flops_per_step: float | None
+    """Floating-point operations of a training step over all cores, without recomputed ones; None if not known."""
+    peak_flops_per_s: float | None
+    """Published peak of all cores, in bfloat16; None if not known."""
+    mfu: float | None
+    """`flops_per_step` divided by the median step time and the peak; None if one of them is not known."""
+    reason: str | None
+    """Why there is no `mfu`."""
 
 
 class DevicesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -392,6 +407,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """In order of time; at most 512 however long the run."""
     devices: DevicesView | None = None
     """None if no TPU runtime is read."""
+    flops: FlopsView | None = None
+    """None if the run does not count the operations of a step."""
     stacks: StacksView | None = None
     """The newest requested stacks; None if none were requested."""
     meter_history: list[MeterPoint] = []

@@ -25,6 +25,7 @@ from tputui.state import (
 )
 from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
+from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
 from tputui.state.run_details import RunDetails
 from tputui.state.series import combined
@@ -84,12 +85,14 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
     first = state.workers[0] if state.workers else None
     phase, phase_s = core_views.phase_of(first, liveness, now) if first else (None, 0.0)
     bad, num_bad = timeline.non_finite(state)
+    topology, counted = topology_of(state), next((w.flops for w in state.workers if w.flops), None)
     running = liveness.condition == "running"
     requests = timeline.requests(state, context.requests)
     loss = _loss(state)
     marks, num_marks = timeline.marks(state, plan, loss, requests, liveness)
     cores = core_views.cores_of(state, liveness, now)
     core_columns = core_views.core_columns(state, cores)
+    pace = history.throughput(state, plan, epochs, now, going_on=running)
     return Snapshot(
         now=now,
         run=context.run,
@@ -98,7 +101,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         condition=liveness.condition,
         condition_reason=liveness.reason,
         config=config,
-        topology=topology_of(state),
+        topology=topology,
         plan=plan,
         phase=phase,
         phase_s=phase_s,
@@ -142,7 +145,8 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         marks=marks,
         num_marks=num_marks,
         epoch_starts=timeline.epoch_starts(state),
-        throughput=history.throughput(state, plan, epochs, now, going_on=running),
+        throughput=pace,
+        flops=flops_view(counted, topology, pace),
         memory_history=history.memory(state),
         device_history=device_views.history_of(state),
         xla_history=history.xla(state),
@@ -237,6 +241,7 @@ def topology_of(state: RunState) -> Topology | None:
         num_cores=topology.num_cores,
         num_hosts=topology.num_hosts,
         device_warning=topology.device_warning,
+        chip=topology.chip,
     )
 
 

@@ -14,13 +14,16 @@ import math
 import os
 import select
 import signal
+import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from tputui.state.liveness import assess
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
+from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.reporter import Reporter
 
@@ -30,6 +33,8 @@ STALL_CHECK_S = 1.0
 """Seconds between two checks for a stall."""
 STALL_MIN_S = 3.0
 """A shorter stall is not reported: the clock of the host may have jumped."""
+STALL_STACKS_MAX = 5
+"""Stalls of a run for which stacks are requested."""
 STALL_POLICIES = ("notify", "save-stop", "continue")
 
 
@@ -149,19 +154,41 @@ class Escalation:
         return "stop_now"
 
 
+class StallStacks:
+    """Requests stacks when a run stalls, for a user who looks at it later: the processes report their Python stacks,
+    and the TPU runtime what its cores execute."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._left = STALL_STACKS_MAX
+
+    def request(self) -> None:
+        """Writes the request; none after the first stalls of a run. A disk that refuses it is no error."""
+        if self._left > 0:
+            self._left -= 1
+            with contextlib.suppress(OSError):
+                requests.submit(self._run_dir, "stacks", by="stall", now=time.time())
+
+
 class StallPolicy:
     """Detects stalls of the training processes of one worker, by the same rule as the screen, and applies `[stall]`."""
 
     def __init__(
-        self, config: Mapping[str, Any], worker_state: WorkerState, escalation: Escalation, reporter: Reporter
+        self,
+        config: Mapping[str, Any],
+        worker_state: WorkerState,
+        escalation: Escalation,
+        reporter: Reporter,
+        stacks: StallStacks,
     ) -> None:
-        """`config` is the configuration of the run."""
+        """`config` is the configuration of the run. Each report of a stall requests `stacks`."""
         table = config.get("stall")
         policy = table.get("policy") if isinstance(table, dict) else None
         self._policy = policy if policy in STALL_POLICIES else "notify"
         self._worker_state = worker_state
         self._escalation = escalation
         self._reporter = reporter
+        self.stacks = stacks
         self._due = 0.0
         self._since: float | None = None
         self._is_reported = False
@@ -183,4 +210,5 @@ class StallPolicy:
         self._is_reported = True
         step = max(worker.steps_done for worker in state.workers)
         self._reporter.emit(ev.StallFound(t=now, text=verdict.reason, step=step, policy=self._policy))
+        self.stacks.request()
         return self._escalation.on_stall(tick) if self._policy == "save-stop" else None

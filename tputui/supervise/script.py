@@ -84,8 +84,9 @@ class Script:
         """Takes lines of output, with carriage returns between the states of a bar."""
         self._collector.take_console(lines)
 
-    def poll(self, now: float, tick: float) -> None:
-        """Reads what the command wrote. `now` is unix time, `tick` a monotonic time."""
+    def poll(self, now: float, tick: float) -> bool:
+        """Reads what the command wrote; returns whether it has become silent. `now` is unix time, `tick` a monotonic
+        time."""
         self._collector.poll(now)
         self._stacks.poll(tick, self.newest_step)
         activity = (self._collector.num_lines, self._collector.num_values, self.newest_step)
@@ -93,6 +94,7 @@ class Script:
         self.silence = (why or self.silence) if self._quiet.is_reported else None
         if why is not None:
             self._reporter.emit(ev.StallFound(t=now, text=why, step=self.newest_step, policy="notify"))
+        return why is not None
 
     def on_request(self, request: requests.Request, now: float) -> bool:
         """Acts on a request; returns whether a grace period begins, after which the command must be stopped."""

@@ -26,7 +26,7 @@ from tputui.supervise.alert_targets import InvalidTarget
 from tputui.supervise.alerts import AlertRules, Alerts
 from tputui.supervise.command import UserCommand, unobserved_reason
 from tputui.supervise.disk_watch import DiskWatch
-from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Timing, signals_caught
+from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, StallStacks, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, signal_name
@@ -97,7 +97,8 @@ class Supervisor:
             self._reporter,
             of_command=command is not None,
         )
-        self._stalls = StallPolicy(self._manifest.config, self._worker_state, self._escalation, self._reporter)
+        stacks, config = StallStacks(self._run_dir), self._manifest.config
+        self._stalls = StallPolicy(config, self._worker_state, self._escalation, self._reporter, stacks)
         self._stacks = StackSignal(self._run_dir, self._record_stacks)
         self._inbox = requests.Inbox(self._run_dir)
         self._requests: list[requests.Request] = []
@@ -201,8 +202,8 @@ class Supervisor:
             self._submit(self._stalls.check(time.time(), time.monotonic()), worker_pid, by="stall")
             self._take_requests()
             self._stacks.check(self._worker_state.state, time.monotonic())
-            if self._script is not None:
-                self._script.poll(time.time(), time.monotonic())
+            if self._script is not None and self._script.poll(time.time(), time.monotonic()):
+                self._stalls.stacks.request()
         except OSError as error:
             self._warn_once(f"the run's files cannot be read: {error.strerror or error}")
         self._emit_devices()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.run_details import GitView, RunDetails
-from tputui.state.snapshot import DamageRegion
+from tputui.state.snapshot import DamageRegion, FlopsView
 from tputui.state.xla_view import XlaView
 from tputui.telemetry.events import CoreSample
 from tputui.telemetry.journal import Damage
@@ -129,3 +129,14 @@ def git(found: GitView | None) -> str:
     place = f"on {found.branch}" if found.branch else "no branch"
     changes = {True: "uncommitted changes", False: "no uncommitted changes", None: found.why or "changes unknown"}
     return f"{found.commit[:_COMMIT_CHARS]} {place}, {changes[found.dirty]}"
+
+
+def flops(view: FlopsView) -> tuple[str, str]:
+    """The operations of a step, and how much of the peak they use: `831 MFLOP/step` and `MFU 41 % of 984 TFLOP/s`, or
+    why that is not known."""
+    if view.flops_per_step is None:
+        return "", f"not known: {view.reason}"
+    work = f"{fmt.with_prefix(view.flops_per_step)}FLOP/step"
+    if view.mfu is None or view.peak_flops_per_s is None:
+        return work, f"MFU not known: {view.reason}"
+    return work, f"MFU {view.mfu * 100:.3g} % of {fmt.with_prefix(view.peak_flops_per_s)}FLOP/s"

@@ -162,6 +162,8 @@ def _head(snapshot: Snapshot) -> list[str]:
     elif snapshot.steps:
         epoch = f"epoch {snapshot.epoch}" if snapshot.epoch else ""
         lines.append(_row("progress", epoch, f"step {snapshot.steps}", _pace(snapshot)))
+    if snapshot.flops is not None:
+        lines.append(_row("flops", *phrases.flops(snapshot.flops)))
     lines += _train_loss(snapshot)
     if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
         lines.append(_row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))

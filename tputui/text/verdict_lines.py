@@ -22,6 +22,9 @@ TITLES: dict[RuleName, str] = {
     "batch_multiple": "batch size",
     "feature_multiple": "matrix sizes",
     "precision": "precision",
+    "device_idle": "device idle",
+    "throttling": "throttled",
+    "link_health": "chip links",
 }
 """Names of the rules as views show them."""
 WORST = 3

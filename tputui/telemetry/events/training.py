@@ -31,6 +31,8 @@ class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
     """Why the device is not a TPU, if it is not."""
     device_warning: str | None = None
     """Why a TPU that seems to be present is not used; null if none seems to be present."""
+    chip: str | None = None
+    """Kind of its TPU chips, such as `TPU v3`; null on other devices, and if it is not known."""
     num_cores: Int
     """Number of cores over all hosts."""
     num_hosts: Int
@@ -308,6 +310,16 @@ class MemoryPredicted(Event, frozen=True, kw_only=True, tag=True):
 
     core: MemoryForecast
     """Forecast for each core."""
+
+
+class FlopsCounted(Event, frozen=True, kw_only=True, tag=True):
+    """The floating-point operations of a training step, counted before the first one or stated by the script."""
+
+    flops_per_step: float | None
+    """Operations of a step over all cores: matrix multiplications, convolutions and attention, forward and backward,
+    without those that are computed again for lack of memory; null if they cannot be counted."""
+    reason: str | None = None
+    """Why they cannot be counted."""
 
 
 class MemorySampled(Event, frozen=True, kw_only=True, tag=True):

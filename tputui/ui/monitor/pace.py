@@ -8,7 +8,8 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.diagnosis.step_budget import StepBudget, step_budget
 from tputui.state.chart_data import Mark, ThroughputView
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.snapshot import ENDED, FlopsView, Snapshot
+from tputui.text import phrases
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
 from tputui.ui.charts.axis import AxisInfo, axis_info_of
@@ -35,6 +36,8 @@ class PacePart(NamedTuple):
     why_none: str
     budget: StepBudget | None = None
     """None if the process does not measure sections."""
+    flops: FlopsView | None = None
+    """Operations of a step, and how much of the peak they use; None if not counted."""
 
 
 class PacePanel(RunPanel[PacePart]):
@@ -71,6 +74,7 @@ class PacePanel(RunPanel[PacePart]):
             axis_info_of(snapshot),
             why,
             step_budget(snapshot),
+            snapshot.flops,
         )
 
     def draw(self, part: PacePart, width: int, height: int) -> Drawing:
@@ -79,6 +83,7 @@ class PacePanel(RunPanel[PacePart]):
         if pace is None:
             return Drawing(paragraph(part.why_none, width, height))
         rows = [*_speed(pace, width), *_step(pace, width), *_ends(part, pace, width)]
+        rows += _flops(part.flops, width) if len(rows) < height else []
         is_full = self.has_class("-maximised")
         rows += budget_rows(part.budget, width, height - len(rows), is_full=is_full)
         if len(rows) >= height:
@@ -121,6 +126,16 @@ def _step(pace: ThroughputView, width: int) -> list[Line]:
     name = "p50 " if width >= 36 else ""
     spans = [Span(name, "label"), Span(half, "strong"), Span("  p95 ", "label"), Span(most, "strong")]
     return [_row("step", *spans)]
+
+
+def _flops(flops: FlopsView | None, width: int) -> list[Line]:
+    """Operations of a step and the share of the peak that they use, in as far as they fit."""
+    if flops is None or flops.flops_per_step is None:
+        return []
+    work, utilisation = phrases.flops(flops)
+    line, is_known = _row("flops", Span(work, "strong")), flops.mfu is not None
+    more: Line = [Span(f"  {utilisation}", "accent" if is_known else "dim")]
+    return [[*line, *more] if width_of([*line, *more]) <= width else line]
 
 
 def _ends(part: PacePart, pace: ThroughputView, width: int) -> list[Line]:
