@@ -42,8 +42,8 @@ class Entry(NamedTuple):
     """A rule on the page."""
 
     meaning: str
-    program: str
-    """Below `tests/faulty_programs`."""
+    program: str = ""
+    """Below `tests/faulty_programs`; empty if only a TPU shows it."""
     edits: Edits = ()
     """The fix: texts of the program with their replacements."""
     steps: int = 1
@@ -54,6 +54,7 @@ class Entry(NamedTuple):
     """Diagnosed after so many seconds, while it runs."""
 
 
+_NEEDS_TPU = "No program shows it without a TPU; the rule is tested with made-up readings."
 _ON_TPU = "Only a TPU can show the gain: a CPU does not pad."
 ENTRIES: dict[RuleName, Entry] = {
     "recompile": Entry(
@@ -215,6 +216,22 @@ ENTRIES: dict[RuleName, Entry] = {
         steps=0,
         live_s=150.0,
     ),
+    "device_idle": Entry(
+        "By the duty cycle that the TPU runtime reports, the cores compute nothing for more than 10 % of the time of "
+        "training (XProf's bound), as the median of at least 6 samples, and no rule about the host has found why. If "
+        "the input or tracing is slow, the idle time is evidence there.",
+        note=_NEEDS_TPU,
+    ),
+    "throttling": Entry(
+        "A chip runs slower than it could, by the throttle score that the TPU runtime reports: 1 to 10 mean 10 to "
+        "100 %. Few versions of libtpu report it.",
+        note=_NEEDS_TPU,
+    ),
+    "link_health": Entry(
+        "A link to another chip has a problem, by the score that the TPU runtime reports. 1 to 5 is transient and a "
+        "hint, 6 to 9 persistent, and 10 not usable. Few versions of libtpu report it.",
+        note=_NEEDS_TPU,
+    ),
 }
 
 
@@ -242,6 +259,9 @@ Measured on: {machine}. The programs are tiny, so the factors are those of a ste
 
 
 def _section(rule: RuleName, entry: Entry, result: dict[str, Any]) -> str:
+    if not entry.program:
+        texts = (textwrap.fill(entry.meaning, WIDTH), textwrap.fill(entry.note, WIDTH))
+        return "\n\n".join([f"## {TITLES[rule]} (`{rule}`)", *texts]) + "\n"
     path = PROGRAMS / entry.program
     text = path.read_text()
     language = "toml" if path.suffix == ".toml" else "python"
@@ -393,10 +413,16 @@ def _machine() -> str:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", nargs="+", default=[], metavar="RULE", choices=["all", *get_args(RuleName)])
+    parser.add_argument(
+        "--measure",
+        nargs="+",
+        default=[],
+        metavar="RULE",
+        choices=["all", *(rule for rule in ENTRIES if ENTRIES[rule].program)],
+    )
     chosen = parser.parse_args().measure
     for rule in get_args(RuleName):
-        if rule in chosen or "all" in chosen:
+        if ENTRIES[rule].program and (rule in chosen or "all" in chosen):
             result = measure(rule, ENTRIES[rule])
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rules": {}}
             results["rules"][rule] = result
