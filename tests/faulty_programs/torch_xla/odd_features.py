@@ -8,6 +8,6 @@ from torch import nn
 net = Net()
 net.model = nn.Sequential(nn.Linear(16, 129), nn.Linear(129, 129), nn.Linear(129, 4)).to(net.device)
 net.optimizer = torch.optim.SGD(net.model.parameters(), lr=0.1)
-for x, y in net.batches(20, size=8192):
+for x, y in net.batches(20, size=16384):
     net.update(net.loss(x, y))
     torch_xla.sync()
