@@ -49,6 +49,7 @@ def test_peaks_are_per_core_of_the_runtime(chip: str, teraflops: int) -> None:
     ("device", "chip", "reason"),
     [
         ("CPU", None, "no published peak for a CPU device"),
+        ("unknown", None, "the device is not known"),
         ("TPU", None, "the kind of TPU is not known"),
         ("TPU", "TPU v2 or v3", "no published peak for TPU v2 or v3"),
     ],

@@ -56,6 +56,8 @@ def peak_of(topology: Topology | None) -> tuple[float | None, str | None]:
     if topology.chip is None:
         if topology.device.upper() == "TPU":
             return None, "the kind of TPU is not known"
+        if topology.device == "unknown":
+            return None, "the device is not known"
         return None, f"no published peak for a {topology.device} device"
     each = PEAK_FLOPS_PER_CORE.get(topology.chip)
     if each is None or topology.num_cores <= 0:
