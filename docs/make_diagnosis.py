@@ -85,8 +85,7 @@ ENTRIES: dict[RuleName, Entry] = {
             ("correct / seen", "correct.item() / seen"),
         ),
         steps=8,
-        note="On a CPU, device and host share the cores, so that little can overlap: most of the gain here is that a "
-        "step is one program and not two.",
+        note="On a CPU, device and host share the cores, so that little can overlap; only a TPU can show the gain.",
     ),
     "fallback": Entry(
         "torch_xla has no implementation of an operation for the device, so it runs on the host: the device computes "
