@@ -30,7 +30,7 @@ def torch_imported() -> None:
 
         if process_sink.open_journal():
             observe_torch()
-    except Exception:  # noqa: BLE001, RUF100 - it would make `import torch` fail
+    except (Exception, SystemExit):  # noqa: BLE001, RUF100 - it would make `import torch` fail
         pass
 
 
@@ -61,7 +61,7 @@ def jax_started() -> None:
     if not os.environ.get(RUN_DIR_VARIABLE):
         return
     # JAX would print the exception.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         from tputui.observers.sinks import process_sink
 
         if process_sink.open_journal():

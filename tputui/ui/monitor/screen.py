@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.reactive import var
@@ -435,13 +435,10 @@ class MonitorScreen(Screen[MonitorResult]):
 
     # The log.
 
-    def on_body_layout_changed(self, message: Body.LayoutChanged) -> None:
-        """Show the hidden panels in the footer."""
-        message.stop()
-        self.query_one(KeyBar).show(self._footer_keys())
-
-    def on_log_panel_typing_changed(self, message: LogPanel.TypingChanged) -> None:
-        """Show the keys of typing, or those of the screen again."""
+    @on(Body.LayoutChanged)
+    @on(LogPanel.TypingChanged)
+    def _footer_changed(self, message: Message) -> None:
+        """Show the keys that act now: hidden panels, or the keys of typing."""
         message.stop()
         self.query_one(KeyBar).show(self._footer_keys())
 
