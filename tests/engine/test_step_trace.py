@@ -20,6 +20,7 @@ from tputui.telemetry import requests
 from tputui.telemetry.journal import Tail
 
 LONG = LINE.replace("epochs = 2", "epochs = 100000")
+TRACED = 400
 
 
 def ask(run_dir: Path, steps: int | None) -> str:
@@ -33,14 +34,15 @@ def planes(folder: Path) -> dict[str, bytes]:
     return {next(part.text for part in wire.fields(plane) if part.number == 2): plane for plane in found}
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_engine_profiles_steps_while_it_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make(tmp_path, "traced", text=LONG)
     try:
         run.start()
         run.wait_for(ev.ProgressReported, lambda event: event.step > 40)
-        # Two requests at one time: the second one must not disturb the first.
-        first, second = ask(run.dir, 30), ask(run.dir, 5)
+        # Requests are polled five times a second, so the first profile must last longer than that.
+        first, second = ask(run.dir, TRACED), ask(run.dir, 5)
         written = run.wait_for(ev.TraceWritten)
         refused = run.wait_for(ev.RequestRefused)
         too_many = ask(run.dir, 1001)
@@ -53,8 +55,8 @@ def test_engine_profiles_steps_while_it_trains(tmp_path: Path, capsys: pytest.Ca
     assert refused.request == second
     assert refused.why == "another profile is being recorded; only one is possible at a time"
     assert run.all(ev.RequestRefused)[1].why == "a profile covers 1 to 1000 steps, not 1001"
-    assert written.path == f"traces/step-{written.step - 29:08d}"
-    assert (written.steps, written.seconds > 0) == (30, True)
+    assert written.path == f"traces/step-{written.step - TRACED + 1:08d}"
+    assert (written.steps, written.seconds > 0) == (TRACED, True)
     files = [path for path in (run.dir / written.path).rglob("*") if path.is_file()]
     assert written.bytes == sum(path.stat().st_size for path in files)
     applied = next(event for event in run.all(ev.RequestApplied) if event.request == first)
@@ -70,7 +72,7 @@ def test_engine_profiles_steps_while_it_trains(tmp_path: Path, capsys: pytest.Ca
 
     assert main(["show", str(run.dir)]) == 0
     shown = capsys.readouterr().out
-    assert f"profile      {written.path}  steps {written.step - 29} to {written.step} in" in shown
+    assert f"profile      {written.path}  steps {written.step - TRACED + 1} to {written.step} in" in shown
     assert main(["trace", str(run.dir)]) == 2
     assert "the run has already ended" in capsys.readouterr().err
 
