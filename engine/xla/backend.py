@@ -7,7 +7,6 @@ Another runtime can be supported by another module with these functions. Holds n
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -146,11 +145,10 @@ def use_spmd() -> None:
     """Switches the process to SPMD; must be called before any device is used.
 
     The runtime's own scan, which its `nn.GRU` uses, asks jax to give gradients the sharding of their tensors, and fails
-    without jax. Here it leaves the sharding to the compiler's propagation.
+    without jax, or with a newer one. Here it leaves the sharding to the compiler's propagation.
     """
     xr.use_spmd()
-    if importlib.util.find_spec("jax") is None:
-        _scan.shard_as = lambda first, second: (first, second)
+    _scan.shard_as = lambda first, second: (first, second)
 
 
 def device(index: int | None = None) -> torch.device:

@@ -46,6 +46,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, ports: list[int]) -> Itera
         "--",
         *command,
         cwd=REPOSITORY,
+        PJRT_DEVICE="TPU",
         TPU_RUNTIME_METRICS_PORTS=given,
     )
     assert started.code == 0, started.err
@@ -105,6 +106,7 @@ def test_absent_runtime_is_named_once(tmp_path: Path, ports: list[int]) -> None:
         "--",
         *command,
         cwd=tmp_path,
+        PJRT_DEVICE="TPU",
         TPU_RUNTIME_METRICS_PORTS=given,
     )
     assert done.code == 0, done.err

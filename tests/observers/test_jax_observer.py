@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tests.observers import observed
 from tputui.telemetry import events as ev
 
-pytest.importorskip("jax")
+# Importing JAX would change the environment of every later test.
+pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 JAX = observed.PROGRAMS / "jax"
 EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
 

@@ -50,7 +50,11 @@ class XlaRuntime:
         return int(data[2][-1][1]) if data and data[2] else 0
 
     def program_text(self, tensors: list[Any]) -> str:
-        """The program that would compute tensors, as HLO. Traces nothing and compiles nothing."""
+        """The program that would compute tensors, as HLO. Traces nothing and compiles nothing.
+
+        Waits for the device: the runtime reads the buffers of its inputs, and crashes while a step in flight sets them.
+        """
+        self.native._xla_wait_device_ops([])
         return str(self.native._get_xla_tensors_hlo(tensors))
 
     def record_lines(self, on: bool) -> bool:
