@@ -115,7 +115,11 @@ class FullDisk:
 
     def __init__(self, run: Run) -> None:
         self._pid = run.worker_pid
-        self._bytes_max = max(path.stat().st_size for path in run.dir.glob("*.jsonl")) + (400 << 10)
+        journal_bytes = max(path.stat().st_size for path in run.dir.glob("*.jsonl"))
+        room = journal_bytes + (400 << 10)
+        # Less room than a checkpoint takes, although the journals of a run that has trained for long are large.
+        saved = [path.stat().st_size - 1 for path in run.dir.glob("checkpoints/step-*.pt")]
+        self._bytes_max = max(journal_bytes, min([room, *saved]))
 
     def __enter__(self) -> None:
         self._before = resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (self._bytes_max, resource.RLIM_INFINITY))

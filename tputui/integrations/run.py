@@ -256,6 +256,7 @@ class Run:
             if not self._process.leave():
                 return
             self._recorder.flush()
+            self._recorder.end_open_epoch()
             self.report()
             stopped = self._process.requests.finish(self._pace.step)
             outcome = outcome or ("stopped" if stopped else "done")
@@ -368,10 +369,17 @@ class Run:
             self._epoch = None
             self._values.fetch()
             if self._column:
+                self._recorder.end_epoch(None)
                 return
             self._plan.take_steps(self._pace.step - self._begun_at_step)
-            self.report()
-            self._process.emit(self._epoch_ended(took_s, self._phases.take_sections()))
+            sections_s = self._phases.take_sections()
+
+            def report() -> None:
+                # Other threads fetch their values as they end the epoch.
+                self.report()
+                self._process.emit(self._epoch_ended(took_s, sections_s))
+
+            self._recorder.end_epoch(report)
 
     def _epoch_ended(self, took_s: float, sections_s: dict[str, float]) -> ev.Event:
         valid_s = sections_s.get("evaluate", 0.0)

@@ -58,6 +58,10 @@ class StepRecorder:
         self._open_rows: dict[int, list[float]] = {}
         self._open_counts: dict[int, int] = {}
         self.num_threads = 1
+        self._num_ended = 0
+        """Threads that have ended the epoch."""
+        self._end_epoch: Callable[[], None] | None = None
+        """Reports the end of the epoch, once every thread has ended it."""
 
     def declare(self, num_columns: int) -> Callable[[int, Any], None]:
         """Sets the number of values per step; returns the function that records the values of one step."""
@@ -99,8 +103,29 @@ class StepRecorder:
         with self._lock:
             self.meters[split].setdefault(name, AverageMeter()).add(value * count, count)
 
+    def end_epoch(self, report: Callable[[], None] | None) -> None:
+        """A thread has ended the epoch; the first thread passes what reports its end, which the last one calls."""
+        with self._lock:
+            self._num_ended += 1
+            self._end_epoch = report or self._end_epoch
+            due = self._take_end() if self._num_ended >= self.num_threads else None
+        if due is not None:
+            due()
+
+    def _take_end(self) -> Callable[[], None] | None:
+        due, self._end_epoch, self._num_ended = self._end_epoch, None, 0
+        return due
+
+    def end_open_epoch(self) -> None:
+        """Reports the end of an epoch that some threads have not ended."""
+        with self._lock:
+            due = self._take_end()
+        if due is not None:
+            due()
+
     def begin_epoch(self) -> None:
         """Starts the meters anew."""
+        self.end_open_epoch()
         with self._lock:
             self.fold()
             self.meters = {"train": {}, "valid": {}}
