@@ -77,7 +77,9 @@ class Session:
         """Processes and files that were left behind, in words; the processes are killed."""
         found = [f"process {pid}: {words}" for pid, words in self._end_processes()]
         # Files, since torch makes an empty directory as it is imported, and a killed process cannot remove that.
-        found += [f"file {path}" for name in ("tmp", "home") for path in _files(self._folder / name)]
+        files = [path for name in ("tmp", "home") for path in _files(self._folder / name)]
+        # W&B logs to the cache of its user without a setting for it.
+        found += [f"file {path}" for path in files if ".cache/wandb/logs" not in str(path)]
         for folder, before in self._before.items():
             found += [f"file {folder / name}" for name in sorted(_names(folder) - before)]
         return found
