@@ -240,7 +240,7 @@ def supervisor_events(end: float | None, config: dict[str, Any] = CONFIG) -> lis
 
 def observer_events() -> list[ev.Event]:
     """An event of each kind that observers of a process and of the devices write."""
-    t, frame = T0 + 8, ev.CodeFrame(file="/work/train.py", line=41, function="train", owner="user")
+    t, frame = T0 + 8, ev.CodeFrame(file="/home/user/train.py", line=41, function="train", owner="user")
     changed = [ev.ChangedInput(name="batch", before="f32[16,8]", now="f32[5,8]")]
     matmul = ev.MatmulObserved(dtype="f32", batch=1, m=16, k=8, n=4, count=2, user_frame=frame)
     return [

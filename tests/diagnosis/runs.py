@@ -44,7 +44,7 @@ def reports(steps: int = STEPS) -> list[ev.Event]:
     return [progress(done, WALL_S * done / STEPS) for done in range(10, steps + 1, 10)] or [progress(steps, 1.0)]
 
 
-def frame(line: int = 41, file: str = "/work/me/train.py") -> ev.CodeFrame:
+def frame(line: int = 41, file: str = "/home/me/train.py") -> ev.CodeFrame:
     return ev.CodeFrame(file=file, line=line, function="train", owner="user")
 
 
@@ -106,7 +106,7 @@ def snapshot_of(processes: dict[str, Iterable[ev.Event]], now: float = WALL_S) -
         role, _, index = name.partition("-")
         for seq, event in enumerate([opened(T0, role, int(index)), *events]):
             state.apply(name, seq, event)
-    details = RunDetails(cwd="/work/me")
+    details = RunDetails(cwd="/home/me")
     alive = dict.fromkeys(processes, True)
     context = ViewerContext(now=T0 + now, run="run", dir="/runs/run", alive=alive, details=details)
     return build_snapshot(state, context)

@@ -34,7 +34,7 @@ Total hbm usage >= 20.48G:
      ==========================
 
   2. Size: 4.00G
-     Operator: op_type="aten__add" op_name="aten__add.3" source_file="/work/me/net.py" source_line=31
+     Operator: op_type="aten__add" op_name="aten__add.3" source_file="/home/me/net.py" source_line=31
      Shape: bf16[4096,64]{1,0:T(8,128)(2,1)}
      Unpadded size: 2.00G
      Extra memory due to padding: 2.00G (2.0x expansion)
@@ -53,7 +53,7 @@ LONG = msgspec.structs.replace(plan(), num_epochs=1_000)
 
 
 def failed(message: str, kind: ev.FailureKind = "exception") -> ev.FailureRaised:
-    frame = ev.CodeFrame(file="/work/me/train.py", line=88, function="main", owner="user")
+    frame = ev.CodeFrame(file="/home/me/train.py", line=88, function="main", owner="user")
     return ev.FailureRaised(
         t=T0 + 19, error="RuntimeError", message=message, traceback="", phase="compiling", step=1, kind=kind,
         frames=[frame],

@@ -20,7 +20,7 @@ def stages(waited_s: float, **stages_s: float) -> ev.InputStagesMeasured:
 
 
 def program(m: int = 1024, k: int = 1024, n: int = 1024, dtype: str = "bf16", count: int = 8) -> ev.ProgramObserved:
-    frame = ev.CodeFrame(file="/work/me/net.py", line=12, function="forward", owner="user")
+    frame = ev.CodeFrame(file="/home/me/net.py", line=12, function="forward", owner="user")
     matmul = ev.MatmulObserved(dtype=dtype, batch=1, m=m, k=k, n=n, count=count, user_frame=frame)
     return ev.ProgramObserved(
         t=T0 + 1, runtime="torch_xla", program="step", inputs=None, matmuls=[matmul], num_operations=500, flops=None

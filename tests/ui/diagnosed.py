@@ -39,7 +39,7 @@ def slowed() -> Snapshot:
         evidence=evidence_of(events),
         plan=replace(run.plan, batch_per_core=6, global_batch=48),
         xla=replace(run.xla, recompiles=5),
-        details=replace(run.details, cwd="/work/me"),
+        details=replace(run.details, cwd="/home/me"),
     )
 
 

@@ -108,20 +108,16 @@ class StepRecorder:
         with self._lock:
             self._num_ended += 1
             self._end_epoch = report or self._end_epoch
-            due = self._take_end() if self._num_ended >= self.num_threads else None
-        if due is not None:
-            due()
-
-    def _take_end(self) -> Callable[[], None] | None:
-        due, self._end_epoch, self._num_ended = self._end_epoch, None, 0
-        return due
+            is_last = self._num_ended >= self.num_threads
+        if is_last:
+            self.end_open_epoch()
 
     def end_open_epoch(self) -> None:
-        """Reports the end of an epoch that some threads have not ended."""
+        """Reports the end of an epoch, also if some threads have not ended it."""
         with self._lock:
-            due = self._take_end()
-        if due is not None:
-            due()
+            report, self._end_epoch, self._num_ended = self._end_epoch, None, 0
+        if report is not None:
+            report()
 
     def begin_epoch(self) -> None:
         """Starts the meters anew."""
