@@ -1,4 +1,4 @@
-"""The training process: `python -P -m engine.worker RUN_DIR [--host 0]`, started by the supervisor.
+"""The training process: `python -P -m engine.worker RUN_DIR [--host 0 --hosts 1]`, started by the supervisor.
 
 The main thread handles signals, heartbeat and requests; training runs in a second thread, so that the process responds
 during a long compilation. Exits with 0 done, 2 configuration refused, 3 failed, 4 stopped, 7 machine not able.
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from engine import rank as ranks
 from engine import run_plan
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Unable, text_of
+from engine.host_place import HostPlace, read_place
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware, stacks
 from engine.process.main_thread import WorkerMonitor, leave
@@ -43,11 +44,12 @@ class Ending(NamedTuple):
 class Worker:
     """Trains one run in a thread, monitored by the main thread."""
 
-    def __init__(self, run_dir: Path, host: int, manifest: Manifest, *, telemetry: bool) -> None:
+    def __init__(self, run_dir: Path, place: HostPlace, manifest: Manifest, *, telemetry: bool) -> None:
         self._run_dir = run_dir
+        self._place = place
         self._manifest = manifest
         self._telemetry = telemetry
-        self._reporter = Reporter(run_dir, "worker", host)
+        self._reporter = Reporter(run_dir, "worker", place.index)
         self._progress = Progress()
         self._requests = RequestQueue()
         self._monitor = WorkerMonitor(run_dir, self._reporter, self._progress, self._requests)
@@ -229,13 +231,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -P -m engine.worker", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
+    parser.add_argument("--hosts", type=int, default=1, help="number of hosts of the run")
     parser.add_argument("--no-telemetry", action="store_true", help="do not record steps (to measure overhead)")
     arguments = parser.parse_args(argv)
     faulthandler.enable()
     try:
         run_dir = held(arguments.run_dir)
         manifest = read_manifest(run_dir)
-        worker = Worker(run_dir, arguments.host, manifest, telemetry=not arguments.no_telemetry)
+        place = read_place(os.environ, arguments.host, arguments.hosts)
+        worker = Worker(run_dir, place, manifest, telemetry=not arguments.no_telemetry)
+    except Unable as error:
+        sys.stderr.write(f"{error}\n")
+        return ExitCode.ENVIRONMENT
     except (RunNotFound, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
