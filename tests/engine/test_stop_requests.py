@@ -120,15 +120,16 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
     assert ended.t - requested_at < PREEMPTED_S
-    applied = events_in(run.dir, "worker-0", ev.RequestApplied)
     if name == "compile" and "nothing was saved" in ended.reason:
         # The first compilation outlasted the grace; no step was trained that could be lost.
         assert ended.t - requested_at >= GRACE_S
         assert events_in(run.dir, "worker-0", ev.TrainingEnded)[0].step == 0
         return
     assert ended.t - requested_at < GRACE_S
-    assert {event.kind for event in applied} == {"stop"}
-    assert run.last()["step"] == applied[-1].step
+    # A slow machine may have been asked for stacks too, since nothing moves while the gate is closed.
+    stops = [event for event in events_in(run.dir, "worker-0", ev.RequestApplied) if event.kind != "stacks"]
+    assert {event.kind for event in stops} == {"stop"}
+    assert run.last()["step"] == stops[-1].step
     saves = [saved for saved in events_in(run.dir, "worker-0", ev.CheckpointSaved) if saved.reason == "stop"]
     assert len(saves) == 1
     phases = {event.phase for event in events_in(run.dir, "worker-0", ev.RequestSeen)}

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests import recorded
-from tests.supervise.harness import events_in
+from tests.supervise.harness import DEADLINE_S, events_in
+from tputui.logs.formats import open_log
+from tputui.logs.values import LoggedValue, LogReader
 from tputui.supervise import log_collector
 from tputui.supervise.log_collector import LogCollector
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 
-NUM_LOGS = 100
+NUM_LOGS = 20
 NUM_ROWS = 100
 
 
@@ -33,18 +36,99 @@ def collected(
     return events_in(run_dir, "logs-0", ev.Event)
 
 
-def test_logs_are_read_to_their_end_after_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(NUM_LOGS):
-        rows = "".join(f"{step},0.5\n" for step in range(NUM_ROWS))
-        (tmp_path / f"{number}.csv").write_text(f"step,m{number}\n{rows}")
-    # One log in each look; all of them take longer than the reader may go without progress.
-    monkeypatch.setattr(log_collector, "VALUES_PER_LOOK", NUM_ROWS)
-    monkeypatch.setattr(log_collector, "CLOSE_S", 0.3)
+class SlowDisk:
+    """Opens logs whose reads wait until the test lets them go on, one at a time."""
 
-    events = collected(tmp_path)
+    def __init__(self) -> None:
+        self._asked, self._let_go = threading.Semaphore(0), threading.Semaphore(0)
+        self._is_closed = False
+
+    def open(self, path: Path) -> LogReader:
+        """Opens a log of this disk."""
+        reader = open_log(path)
+        read, close = reader.read, reader.close
+
+        def read_slowly() -> list[LoggedValue]:
+            self._asked.release()
+            assert self._let_go.acquire(timeout=DEADLINE_S)
+            return read()
+
+        def close_after_all_reads() -> None:
+            self._is_closed = True
+            self._asked.release()
+            close()
+
+        reader.read, reader.close = read_slowly, close_after_all_reads  # type: ignore[method-assign]
+        return reader
+
+    def answer_all(self) -> None:
+        """Lets all reads go on, and waits for the end of the thread."""
+        self._let_go.release(1_000)
+        self._wait_for_thread()
+
+    def answer(self) -> None:
+        """Lets one read go on; returns when the next one waits, or when no more is read and the thread has ended."""
+        self._let_go.release()
+        assert self._asked.acquire(timeout=DEADLINE_S)
+        if self._is_closed:
+            self._wait_for_thread()
+
+    def _wait_for_thread(self) -> None:
+        for thread in threading.enumerate():
+            if thread.name == "tputui-logs":
+                thread.join(DEADLINE_S)
+
+
+def write_logs(folder: Path, num_logs: int) -> None:
+    """Logs of `NUM_ROWS` values each."""
+    for number in range(num_logs):
+        rows = "".join(f"{step},0.5\n" for step in range(NUM_ROWS))
+        (folder / f"{number}.csv").write_text(f"step,m{number}\n{rows}")
+
+
+def test_logs_are_read_to_their_end_after_the_command_however_slow_the_disk_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_logs(tmp_path, NUM_LOGS)
+    disk = SlowDisk()
+    monkeypatch.setattr(log_collector, "open_log", disk.open)
+    # Reading is given up after two polls without progress, and one read ends in any two.
+    monkeypatch.setattr(log_collector, "CLOSE_POLL_S", 0.01)
+    monkeypatch.setattr(log_collector, "CLOSE_S", 0.02)
+
+    def poll() -> bool:
+        disk.answer()
+        return False
+
+    events = collected(tmp_path, is_stop_requested=poll)
 
     assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == NUM_LOGS * NUM_ROWS
     assert not [event for event in events if isinstance(event, ev.WarningRaised)]
+
+
+def test_a_disk_that_no_longer_answers_is_given_up_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_logs(tmp_path, NUM_LOGS)
+    disk = SlowDisk()
+    monkeypatch.setattr(log_collector, "open_log", disk.open)
+    monkeypatch.setattr(log_collector, "CLOSE_POLL_S", 0.01)
+    monkeypatch.setattr(log_collector, "CLOSE_S", 0.02)
+    monkeypatch.setattr(log_collector, "GIVE_UP_S", 0.0)
+    polls = 0
+
+    def poll() -> bool:
+        nonlocal polls
+        polls += 1
+        if polls < 4:
+            disk.answer()
+        return False
+
+    events = collected(tmp_path, is_stop_requested=poll)
+    disk.answer_all()
+
+    (warning,) = [event.text for event in events if isinstance(event, ev.WarningRaised)]
+    assert "because it took too long after the command had ended" in warning
 
 
 def test_output_is_parsed_to_its_end_and_left_out_lines_are_reported(

@@ -47,8 +47,9 @@ LINES_MAX = 20_000
 LINES_PER_LOOK = 2_000
 """Lines parsed in one look, which takes about 2 s."""
 CLOSE_POLL_S = 0.2
-CLOSE_S = 5.0
-"""Seconds without progress after which reading the rest of the logs is given up, after the command has ended."""
+CLOSE_S = 10.0
+"""Seconds without progress after which reading the rest of the logs is given up, after the command has ended. Counted
+in polls of `CLOSE_POLL_S`, so that a machine that was suspended, or too busy for either thread, costs no values."""
 CLOSE_MAX_S = 120.0
 """Seconds after which it is given up in any case."""
 GIVE_UP_S = 0.5
@@ -106,6 +107,8 @@ class LogCollector:
         self._num_labels = LABELS_MAX if _labels_lines(script_config) else 0
         self._closing = threading.Event()
         self._is_given_up = False
+        self._num_parts_read = 0
+        """What the thread has read so far, of any kind: it grows as long as the disks answer."""
         self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
         self._events = ValueEvents(_tag_rule(script_config))
         self._finder = LogFinder(pid, run_dir, self._cwd, _patterns(script_config), self._started - 1.0)
@@ -143,16 +146,16 @@ class LogCollector:
     def close(self, is_stop_requested: Callable[[], bool] = lambda: False) -> None:
         """Reads the rest, after the command has ended. Warns if that takes too long, or was stopped by a request."""
         self._closing.set()
-        began = progressed = time.monotonic()
-        before, why = self._progress(), "it took too long"
-        while self._thread.is_alive() and (now := time.monotonic()) < min(progressed + CLOSE_S, began + CLOSE_MAX_S):
+        ends, why = time.monotonic() + CLOSE_MAX_S, "it took too long"
+        before, idle_s = self._num_parts_read, 0.0
+        while self._thread.is_alive() and idle_s < CLOSE_S and time.monotonic() < ends:
             self.poll(time.time())
             if is_stop_requested():
                 why = "a stop was requested"
                 break
             self._thread.join(CLOSE_POLL_S)
-            if self._progress() != before:
-                before, progressed = self._progress(), now
+            idle_s = idle_s + CLOSE_POLL_S if self._num_parts_read == before else 0.0
+            before = self._num_parts_read
         if self._thread.is_alive():
             self._is_given_up = True
             self._thread.join(GIVE_UP_S)
@@ -161,9 +164,6 @@ class LogCollector:
                 f"the logs of the command were read only {end}, because {why} after the command had ended; "
                 "later values are missing. `tputui replay LOG` opens a log file completely"
             )
-
-    def _progress(self) -> tuple[int, int]:
-        return self._events.num_values, len(self._lines)
 
     def _run(self) -> None:
         events_due = time.monotonic() + EVENTS_INTERVAL_S
@@ -182,6 +182,7 @@ class LogCollector:
             if self._reporter.num_unwritten > UNWRITTEN_MAX:
                 # The reporter would drop what the disk does not take.
                 self._reporter.flush(FLUSH_S)
+                self._num_parts_read += 1
             self._closing.wait(PAUSE_S if is_behind else LOOK_INTERVAL_S)
         for log in self._logs:
             with contextlib.suppress(Exception):
@@ -190,12 +191,14 @@ class LogCollector:
     def _look(self, *, final: bool) -> bool:
         """Reads what was written since the last look; returns whether there is more."""
         self._traces.read(final=final)
+        self._num_parts_read += 1
         if self.has_reporter or any(self._run_dir.glob(f"worker-*{SUFFIX}")):
             self.has_reporter = True
             self._lines.clear()
             return False
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
+            self._num_parts_read += 1
         for note in self._finder.notes:
             self._warn(note)
         self._finder.notes.clear()
@@ -260,6 +263,7 @@ class LogCollector:
         try:
             while num_values < most and not self._is_given_up:
                 values = log.read()
+                self._num_parts_read += 1
                 if not values:
                     break
                 if not log.is_accepted:
@@ -306,6 +310,7 @@ class LogCollector:
             if self._is_given_up:
                 break
             values += self._console.parse(*self._lines.popleft())
+            self._num_parts_read += 1
         if values:
             self._events.take(CONSOLE, values, time.time())
         return bool(self._lines)
