@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.intervals import median_interval
 from engine import run_plan
 from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
@@ -295,11 +296,9 @@ def report(race: Race, warm_up: int, steps: int, how: str) -> None:
         print(f"  {name:16}{middle:>12.0f}{low:>11.0f} to {high:>5.0f}{step_ms:>12.2f}{cpu_ms:>16.2f}")
     for name in ("by hand", "Lightning"):
         ratios = [theirs / ours for theirs, ours in zip(took[name], took["engine"], strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
+        low, middle, high = median_interval(ratios)
         total = sum(took[name]) / sum(took["engine"])
-        print(
-            f"  examples/s, engine / {name}: median {middle:.3f}, quartiles {low:.3f} to {high:.3f}; sums {total:.3f}"
-        )
+        print(f"  examples/s, engine / {name}: median {middle:.3f}, 95 %: {low:.3f} to {high:.3f}; sums {total:.3f}")
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.intervals import median_interval
 from benchmarks.telemetry_overhead import COUNTED, SAMPLE, Side
 from engine import run_plan
 from engine.process import hardware
@@ -106,8 +107,8 @@ def report(taken: dict[str, list[Epoch]]) -> None:
         counts = [statistics.median(row.counts[at] for row in rows) for at in range(len(COUNTED))]
         print(f"  {section:26}{step_ms:>9.3f}{inside_ms:>17.4f}" + "".join(f"{count:>23g}" for count in counts))
     ratios = [on.step_s / off.step_s for on, off in zip(taken["on"], taken["off"], strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"  wall time, on / off: median {middle:.4f}, quartiles {low:.4f} to {high:.4f}")
+    low, middle, high = median_interval(ratios)
+    print(f"  wall time, on / off: median {middle:.4f}, 95 % interval {low:.4f} to {high:.4f}")
     shares = [row.inside_s / row.step_s for row in taken["on"]]
     print(f"  time inside the observer: median {statistics.median(shares):.3%} of a step")
 

@@ -18,6 +18,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from benchmarks.intervals import median_interval
+
 
 def main() -> None:
     """Prints the time of a step without the hooks, and what they add."""
@@ -114,9 +116,8 @@ def _in_turns(
 
 
 def _print(name: str, off: list[float], on: list[float]) -> None:
-    shares = sorted(100 * (later / before - 1) for before, later in zip(off, on, strict=True))
-    low, high = shares[len(shares) // 4], shares[3 * len(shares) // 4]
-    print(f"{name:40} {1e6 * median(off):8.1f} us/step, {median(shares):+.2f} % with ({low:+.2f} to {high:+.2f})")
+    low, middle, high = median_interval([100 * (later / before - 1) for before, later in zip(off, on, strict=True)])
+    print(f"{name:40} {1e6 * median(off):8.1f} us/step, {middle:+.2f} % with ({low:+.2f} to {high:+.2f})")
 
 
 if __name__ == "__main__":

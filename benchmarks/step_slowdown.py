@@ -1,8 +1,8 @@
 """How much `run.step` slows a training loop: a step of some ms on an XLA device and one of less than 1 ms on the CPU.
 
 Blocks of steps with and without reporting alternate in one process, so that both see the same machine. Prints the
-median of the block times, and the slow-down with its quartiles over pairs of blocks: in wall time, and in CPU time of
-all threads of the process, which other programs on the machine disturb less, but which contains no waiting.
+median of the block times, and the median slow-down over pairs of blocks with its 95 % interval: wall time, and CPU
+time of all threads of the process, which other programs on the machine disturb less, but which contains no waiting.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tputui
+from benchmarks.intervals import median_interval
 from tputui.integrations.run import Run
 
 
@@ -78,8 +79,8 @@ def xla_loop(width: int) -> Loop:
 def main() -> None:
     """Prints milliseconds per step and the slow-down."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--block-s", type=float, default=2.5, help="seconds per block")
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--block-s", type=float, default=1.2, help="seconds per block")
     parser.add_argument("--width", type=int, default=768, help="width of the matrices on the XLA device")
     args = parser.parse_args()
     # torch_xla first: torch counts the kinds of devices at the first backward pass.
@@ -102,9 +103,9 @@ def measure(title: str, train: Loop, run: Run, args: Any) -> None:
     for name, times in (("wall", "wall_s"), ("CPU", "cpu_s")):
         off, on = ([getattr(block, times) for block in blocks[reported]] for reported in (False, True))
         slower = [100 * (with_run / without - 1) for without, with_run in zip(off, on, strict=True)]
-        first, middle, third = statistics.quantiles(slower, n=4)
+        low, middle, high = median_interval(slower)
         medians = f"{statistics.median(off) * 1e3:.3f} ms per step, {statistics.median(on) * 1e3:.3f} reported"
-        print(f"  {name:4} {medians}: {middle:+.2f} % ({first:+.2f} to {third:+.2f})")
+        print(f"  {name:4} {medians}: {middle:+.2f} % ({low:+.2f} to {high:+.2f})")
 
 
 def timed(train: Loop, run: Run | None, steps: int) -> Block:

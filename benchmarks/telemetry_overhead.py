@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.intervals import median_interval
 from engine import run_plan
 from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
@@ -114,9 +115,11 @@ def report(on: Side, off: Side, warm_up: int, steps: int) -> None:
         print(f"    {label:50}{(ours - theirs) * 1e3:>6.1f} ms, {(ours - theirs) / epoch_s:.2%}")
     for label, values in (("wall", "epoch_s"), ("CPU", "cpu_s")):
         ours, theirs = (getattr(side, values)[warm_up:] for side in (on, off))
-        low, middle, high = statistics.quantiles([a / b for a, b in zip(ours, theirs, strict=True)], n=4)
+        low, middle, high = median_interval([a / b for a, b in zip(ours, theirs, strict=True)])
         totals = sum(ours) / sum(theirs)
-        print(f"  {label} time, on / off: median {middle:.4f}, quartiles {low:.4f} to {high:.4f}; sums {totals:.4f}")
+        print(
+            f"  {label} time, on / off: median {middle:.4f}, 95 % interval {low:.4f} to {high:.4f}; sums {totals:.4f}"
+        )
 
 
 def main() -> None:
