@@ -29,11 +29,13 @@ from tputui.config.script import (
 )
 from tputui.config.tables import (
     OPTIMIZER_KEYS,
+    RDZV_PORT,
     SCHEDULE_KEYS,
     TABLES,
     TASK_TABLES,
     AlertsConfig,
     DiagnosisConfig,
+    LaunchConfig,
     OptimConfig,
     RunConfig,
     Table,
@@ -45,6 +47,7 @@ from tputui.config.tables import (
 __all__ = [
     "BATCH_RIVALS",
     "OPTIMIZER_KEYS",
+    "RDZV_PORT",
     "SCHEDULE_KEYS",
     "SCRIPT",
     "TABLES",
@@ -52,6 +55,7 @@ __all__ = [
     "AlertsConfig",
     "ConfigError",
     "DiagnosisConfig",
+    "LaunchConfig",
     "OptimConfig",
     "RunConfig",
     "ScriptConfig",

@@ -6,7 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tputui.config.tables import OPTIMIZER_KEYS, SCHEDULE_KEYS, SGD_MOMENTUM, OptimConfig, RunConfig
+from tputui.config.tables import (
+    OPTIMIZER_KEYS,
+    RDZV_PORT,
+    SCHEDULE_KEYS,
+    SGD_MOMENTUM,
+    LaunchConfig,
+    OptimConfig,
+    RunConfig,
+)
 
 SourceOf = Callable[[str], str]
 """The source of the value of a key, for error messages: the file or `--set ...`."""
@@ -24,6 +32,10 @@ MAXIMUM = {
     "optim.warmup_steps": 1_000_000_000,
     "report.pictures": 64,
     "device.virtual_cores": 4_096,
+    "launch.nnodes": 4_096,
+    "launch.max_restarts": 10_000,
+    "launch.join_timeout_s": 7 * 86_400,
+    "launch.lost_after_s": 3_600,
 }
 """Largest sensible values. Beyond them a typo would exhaust the memory or take years."""
 
@@ -81,6 +93,9 @@ def check(config: RunConfig, source_of: SourceOf) -> None:
         "stall.after_steps": config.stall.after_steps,
         "stall.after_s": config.stall.after_s,
         "stall.compile_times": config.stall.compile_times,
+        "launch.nnodes": config.launch.nnodes,
+        "launch.join_timeout_s": config.launch.join_timeout_s,
+        "launch.lost_after_s": config.launch.lost_after_s,
     }
     for key, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):
@@ -95,6 +110,7 @@ def check(config: RunConfig, source_of: SourceOf) -> None:
         "optim.warmup_epochs": config.optim.warmup_epochs,
         "optim.warmup_steps": config.optim.warmup_steps,
         "report.pictures": config.report.pictures,
+        "launch.max_restarts": config.launch.max_restarts,
     }
     for key, value in not_negative.items():
         if not (math.isfinite(value) and value >= 0):
@@ -111,6 +127,41 @@ def check(config: RunConfig, source_of: SourceOf) -> None:
     _check_optim(config, refuse)
     _check_cores(config, refuse)
     _check_batch(config, refuse)
+    check_launch(config.launch, refuse)
+
+
+def check_launch(launch: LaunchConfig, refuse: Callable[[str, str], None]) -> None:
+    """Refuses settings of several hosts that contradict each other; `refuse` raises, with the key and the reason."""
+    hosts, nnodes, engine = launch.hosts, launch.nnodes, launch.engine
+    if any(not host or not host.isprintable() or " " in host for host in hosts):
+        refuse("launch.hosts", "contains a name that is empty or has a space")
+    if len(set(hosts)) < len(hosts):
+        twice = next(host for host in hosts if hosts.count(host) > 1)
+        refuse("launch.hosts", f"contains {twice} twice; each host has one index")
+    if hosts and nnodes is not None and len(hosts) != nnodes:
+        refuse("launch.nnodes", f"{nnodes} contradicts the {len(hosts)} hosts of launch.hosts; remove one of them")
+    if launch.num_hosts > MAXIMUM["launch.nnodes"]:
+        refuse("launch.hosts", f"{launch.num_hosts} hosts exceed the maximum of {MAXIMUM['launch.nnodes']:,}")
+    if engine == "local" and launch.num_hosts > 1:
+        refuse("launch.engine", f'"local" is one host, but the run has {launch.num_hosts}; write "torchrun"')
+    if launch.max_restarts and engine in ("local", "external"):
+        refuse("launch.max_restarts", f'{launch.max_restarts} needs engine = "torchrun"; "{engine}" restarts nothing')
+    if launch.rdzv_endpoint is not None and endpoint_of(launch.rdzv_endpoint) is None:
+        refuse("launch.rdzv_endpoint", f"{launch.rdzv_endpoint!r} is not HOST:PORT, such as 10.0.0.2:{RDZV_PORT}")
+
+
+def endpoint_of(text: str) -> tuple[str, int] | None:
+    """Host and port of `HOST:PORT`, `[IPV6]:PORT` or `HOST`; None if the text is none of them."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(RDZV_PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        return None
+    if not host or not host.isprintable() or " " in host or not (port.isascii() and port.isdigit()):
+        return None
+    return (host, int(port)) if 0 < int(port[:6]) <= 65_535 else None
 
 
 def _check_optim(config: RunConfig, refuse: Any) -> None:

@@ -285,7 +285,11 @@ def _describe(error: str, tables: Mapping[str, type[Table]] = TABLES) -> tuple[s
 def _choices(key: str, tables: Mapping[str, type[Table]]) -> list[str]:
     """The choices of a key with a fixed set of values."""
     table, _, name = key.rpartition(".")
-    return [str(choice) for choice in get_args(get_type_hints(tables.get(table, RunConfig))[name])]
+    choices: list[object] = []
+    for choice in get_args(get_type_hints(tables.get(table, RunConfig))[name]):
+        # Of an optional key, the choices are those of the first part of its union.
+        choices += get_args(choice) or ([] if choice is type(None) else [choice])
+    return [str(choice) for choice in choices]
 
 
 def _doc(key: str, tables: Mapping[str, type[Table]]) -> str:

@@ -200,6 +200,42 @@ class DiagnosisConfig(Table, frozen=True, kw_only=True):
     operations on the host CPU, lines that wait for the device. For continuous integration."""
 
 
+class LaunchConfig(Table, frozen=True, kw_only=True):
+    """Several hosts: how their processes are started, and where they meet."""
+
+    engine: Literal["local", "torchrun", "external"] | None = None
+    """What starts the training process of each host: `local`, this host alone; `torchrun`, an agent of torch elastic on
+    each host, which restarts all of them after a failure; `external`, the command that the cluster started on each
+    host, without restarts. Default: `torchrun` for several hosts, else `local`."""
+    nnodes: int | None = None
+    """Number of hosts. Default: that of `hosts`, or what the cluster has in the environment, or 1."""
+    hosts: tuple[str, ...] = ()
+    """Names or addresses of the hosts, in the order of their indices. The first is where the hosts meet by default."""
+    rdzv_endpoint: str | None = None
+    """Address of the first host as `HOST:PORT`, where all hosts meet. Default: the first host, from `hosts` or from the
+    environment of the cluster, on port 29400."""
+    max_restarts: int = 0
+    """How often `torchrun` restarts the training processes of all hosts after a failure, from the last checkpoint."""
+    join_timeout_s: float = 600.0
+    """Seconds that a host waits for the others before the run fails."""
+    lost_after_s: float = 10.0
+    """Seconds without an answer after which a host counts as lost."""
+
+    @property
+    def num_hosts(self) -> int:
+        """Number of hosts, if the environment of the cluster is not needed to find it."""
+        return self.nnodes or len(self.hosts) or 1
+
+    @property
+    def used_engine(self) -> str:
+        """Engine in use."""
+        return self.engine or ("torchrun" if self.num_hosts > 1 else "local")
+
+
+RDZV_PORT = 29400
+"""Port where the hosts meet, unless `launch.rdzv_endpoint` names one; torchrun has the same default."""
+
+
 class RunConfig(Table, frozen=True, kw_only=True):
     """The configuration of a run."""
 
@@ -230,6 +266,8 @@ class RunConfig(Table, frozen=True, kw_only=True):
     """Alerts: conditions on the run, and where a message goes when one begins to hold."""
     diagnosis: DiagnosisConfig = msgspec.field(default_factory=DiagnosisConfig)
     """Diagnosis: which findings make a run fail."""
+    launch: LaunchConfig = msgspec.field(default_factory=LaunchConfig)
+    """Several hosts: how their processes are started, and where they meet."""
 
     def on_cores(self, num_cores: int) -> RunConfig:
         """A copy with `num_cores` in place of `device.cores = "all"`; itself if the cores are set."""
@@ -313,6 +351,7 @@ TABLES: dict[str, type[Table]] = {
     "stall": StallConfig,
     "alerts": AlertsConfig,
     "diagnosis": DiagnosisConfig,
+    "launch": LaunchConfig,
 }
 """Tables that are checked here; `[model]` belongs to the task."""
 
