@@ -89,6 +89,7 @@ def opened(t: float, role: str, host_index: int = 0, pid: int = 4242) -> ev.Jour
         pid_started=1,
         version=__version__,
         blocks=float_blocks.ENCODING,
+        host_index=host_index,
     )
 
 

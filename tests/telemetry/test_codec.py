@@ -107,3 +107,12 @@ def test_intact_line_without_a_field_is_damage() -> None:
     body = b'{"k":"LogWritten","t":1.0,"q":0'
     with pytest.raises(DamagedLine, match="line"):
         decode(body + b',"c":"%08x"}' % zlib.crc32(body))
+
+
+def test_head_of_an_older_version_is_the_first_generation_of_the_first_host() -> None:
+    fields = json.loads(encode(recorded.opened(1.0, "worker"), 0))
+    body = json.dumps({name: fields[name] for name in fields if name not in ("host_index", "generation", "q", "c")})
+    line = f'{body[:-1]},"q":0'.encode()
+    event = decode(line + b',"c":"%08x"}\n' % zlib.crc32(line)).event
+    assert isinstance(event, ev.JournalOpened)
+    assert (event.host_index, event.generation) == (0, 0)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from tests import recorded
 from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
 from tputui.telemetry.codec import NumberedEvent, encode
+from tputui.telemetry.continued import continue_journal
 from tputui.telemetry.journal import Damage, JournalWriter, Tail
 
 EVENTS: list[ev.Event] = [ev.LogWritten(t=float(number), line=f"line {number}") for number in range(6)]
@@ -161,3 +163,49 @@ def test_unserialisable_event_affects_no_other(tmp_path: Path) -> None:
     warning = events[1].event
     assert isinstance(warning, ev.WarningRaised)
     assert "RunStarted could not be written" in warning.text
+
+
+def continued_by(path: Path, events: list[ev.Event]) -> None:
+    """Appends events to a journal as the process of a later generation does."""
+    writer = continue_journal(path)
+    writer.append(events)
+    writer.close()
+
+
+@given(cut=st.integers(0, len(WHOLE)), seen=st.integers(0, len(WHOLE)), read=st.integers(0, 2 * len(WHOLE)))
+def test_continued_journal_has_every_whole_line_and_reads_on(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, seen: int, read: int
+) -> None:
+    path = journal(tmp_path_factory.mktemp("continued"), WHOLE[:cut])
+    follower = Tail(path)
+    events = follower.read(seen) if seen else []
+    continued_by(path, EVENTS)
+    kept = WHOLE[:cut].count(b"\n")
+    events += follower.read(read) if read else []
+    while follower.position.offset < follower.position.size:
+        events += follower.read()
+    # A reader that had followed the journal sees the same as one that opens it now.
+    assert events == read_all(path)[0]
+    assert follower.regions(final=True) == read_all(path)[1] == []
+    assert [numbered.event for numbered in events] == EVENTS[:kept] + EVENTS
+    assert [numbered.seq for numbered in events] == list(range(kept + len(EVENTS)))
+    follower.close()
+
+
+def test_continued_journal_keeps_its_id_and_numbers_past_damage(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.jsonl"
+    recorded.write_journal(path, EVENTS)
+    with path.open("ab") as file:
+        file.write(b"\0" * 100 + b"\nno event\n" + b"x" * 100)
+    continued_by(path, EVENTS[:2])
+    events, damage = read_all(path)
+    assert [numbered.seq for numbered in events] == list(range(8))
+    assert len({numbered.journal_id for numbered in events}) == 1
+    assert [(region.lost_records, region.reason) for region in damage] == [(0, "its checksum does not match")]
+
+
+def test_sealed_journal_is_not_continued(tmp_path: Path) -> None:
+    sealed = tmp_path / f"worker-0{rundir.SEALED_SUFFIX}"
+    sealed.touch()
+    with pytest.raises(FileExistsError, match="its run has ended"):
+        continue_journal(tmp_path / "worker-0.jsonl")

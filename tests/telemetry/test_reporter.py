@@ -13,10 +13,12 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tputui.telemetry import events as ev
-from tputui.telemetry import float_blocks
+from tputui.telemetry import float_blocks, rundir
+from tputui.telemetry.continued import StillWritten
 from tputui.telemetry.journal import Tail
 from tputui.telemetry.reporter import Reporter
 
@@ -196,3 +198,35 @@ def test_any_text_is_recorded_and_so_are_later_events(tmp_path: Path) -> None:
     assert failure.traceback == "no such file: \\udcff"
     assert isinstance(ended, ev.TrainingEnded)
     assert ended.reason == "no such file: \\udcff"
+
+
+def test_later_generation_continues_the_journal_of_a_process_that_has_ended(tmp_path: Path) -> None:
+    gone = msgspec.structs.replace(rundir.this_process(), pid_started=1)
+    first = Reporter(tmp_path, "rank", 3, host_index=1, process=gone)
+    first.emit(ev.WarningRaised(t=1.0, text="one"))
+    first.close()
+    with (tmp_path / "rank-3.jsonl").open("ab") as file:
+        file.write(b'{"k":"HeartbeatSent","t":2')
+    second = Reporter(tmp_path, "rank", 3, host_index=1, generation=2)
+    second.emit(ev.WarningRaised(t=3.0, text="two"))
+    # The journal is open: a third process must not write to it.
+    assert second.flush()
+    with pytest.raises(StillWritten, match=f"by process {os.getpid()}"):
+        Reporter(tmp_path, "rank", 3, host_index=1, generation=3)
+    second.close()
+    tail = Tail(tmp_path / "rank-3.jsonl")
+    found = [numbered.event for numbered in tail.read()]
+    assert tail.regions(final=True) == []
+    tail.close()
+    heads = [event for event in found if isinstance(event, ev.JournalOpened)]
+    assert [(head.generation, head.host_index) for head in heads] == [(0, 1), (2, 1)]
+    assert [event.text for event in found if isinstance(event, ev.WarningRaised)] == ["one", "two"]
+
+
+def test_later_generation_on_a_host_without_a_journal_creates_it(tmp_path: Path) -> None:
+    Reporter(tmp_path, "worker", 2, generation=1).close()
+    tail = Tail(tmp_path / "worker-2.jsonl")
+    (head,) = [numbered.event for numbered in tail.read()]
+    tail.close()
+    assert isinstance(head, ev.JournalOpened)
+    assert (head.generation, head.host_index) == (1, 2)

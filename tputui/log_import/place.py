@@ -84,7 +84,7 @@ class ImportState(msgspec.Struct, kw_only=True):
     @property
     def journal_end(self) -> Bookmark:
         """The position after the events that belong to this state."""
-        return Bookmark("", self.journal_bytes, self.next_seq, journal_id=self.journal_id)
+        return Bookmark("", self.journal_bytes, self.next_seq, journal_id=self.journal_id or None)
 
 
 def imports_dir(environ: Mapping[str, str]) -> Path:

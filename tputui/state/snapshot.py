@@ -29,6 +29,7 @@ from tputui.state.chart_data import (
     XlaPoint,
 )
 from tputui.state.evidence import EvidenceView
+from tputui.state.host_data import GenerationView, HostReceipt, HostView, SlowHostView
 from tputui.state.run_details import RunDetails
 from tputui.state.stacks_view import StacksView
 from tputui.state.time_spent import TimeView
@@ -229,6 +230,10 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None
     why: str | None
     """Why it was refused."""
+    receipts: list[HostReceipt] = []
+    """The answer of each host, by index, if the run has several hosts."""
+    unanswered: list[int] = []
+    """Indices of the hosts that have not answered, if the run has several."""
 
 
 class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
@@ -423,6 +428,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Where the wall time of training went; None if it is not measured."""
     evidence: EvidenceView = EvidenceView()
     """What was observed of compilations, reads, fallbacks and input; `tputui.diagnosis` derives verdicts from it."""
+    hosts: list[HostView] = []
+    """In order; one entry for a run on one host."""
+    slow_host: SlowHostView | None = None
+    """The host that is slower than the others; None if there is none."""
+    generations: list[GenerationView] = []
+    """In order; one entry if training was not restarted."""
 
     @property
     def newest_loss(self) -> float | None:

@@ -29,6 +29,8 @@ FOREIGN = "it is an event of another journal"
 _ID_LINES = 64
 """Lines that a reader examines to find the id of the journal."""
 WHY_CHARS_MAX = 500
+_CUT_BYTES = 4_096
+"""Bytes of an incomplete line that are compared with the file before more of it is read."""
 REGIONS_MAX = 1_000
 """Damaged regions of a journal that are reported separately; later ones are reported as a single region."""
 TOO_MANY = "more damage follows, which is not listed"
@@ -44,7 +46,7 @@ class JournalWriter:
         self._fd = os.open(path, flags, 0o600)
         self._name = path.name
         self._seq = 0
-        self._journal_id = ""
+        self._journal_id: str | None = None
         self._unsent = memoryview(b"")
 
     @classmethod
@@ -54,7 +56,7 @@ class JournalWriter:
         Only for a journal whose earlier writer is known to have ended. Raises `OSError`, also if the file is shorter.
         """
         writer = cls.__new__(cls)
-        writer._name, writer._seq, writer._journal_id = path.name, end.next_seq, end.journal_id or ""
+        writer._name, writer._seq, writer._journal_id = path.name, end.next_seq, end.journal_id
         writer._unsent = memoryview(b"")
         writer._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         size = os.fstat(writer._fd).st_size
@@ -69,7 +71,7 @@ class JournalWriter:
     def end(self) -> Bookmark:
         """The position after everything that was written."""
         size = os.fstat(self._fd).st_size
-        return Bookmark(self._name, size, self._seq, journal_id=self._journal_id or None)
+        return Bookmark(self._name, size, self._seq, journal_id=self._journal_id)
 
     def append(self, events: Iterable[Event]) -> None:
         """Writes the events as consecutive lines.
@@ -78,10 +80,10 @@ class JournalWriter:
         """
         self.push()
         events = list(events)
-        if not self._journal_id and events:
+        if self._journal_id is None and events:
             # The head contains the process, the run and the time, so it is unique to the journal.
             self._journal_id = f"{zlib.crc32(_line(events[0], 0, '')):08x}"
-        lines = [_line(event, self._seq + offset, self._journal_id) for offset, event in enumerate(events)]
+        lines = [_line(event, self._seq + offset, self._journal_id or "") for offset, event in enumerate(events)]
         self._seq += len(lines)
         self._unsent = memoryview(b"".join(lines))
         self.push()
@@ -183,6 +185,7 @@ class Tail:
 
     def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]:
         """The valid events in at most `max_bytes` more bytes; an empty list if nothing more was written yet."""
+        self._forget_cut_line()
         chunk = os.pread(self._fd, max_bytes, self._read_to)
         if not chunk:
             self._notice_truncation()
@@ -244,6 +247,17 @@ class Tail:
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)
+
+    def _forget_cut_line(self) -> None:
+        """Starts again after the last whole line, if an incomplete line was removed since it was read.
+
+        A process that continues the journal of one that was killed removes its incomplete last line first.
+        """
+        known = self._partial[-_CUT_BYTES:]
+        if known and os.pread(self._fd, len(known), self._read_to - len(known)) != known:
+            size, start = os.fstat(self._fd).st_size, self._read_to - len(self._partial)
+            if size >= start:
+                self._read_to, self._partial = start, b""
 
     def _take(self, line: bytes, start: int, end: int, events: list[NumberedEvent]) -> None:
         if len(line) < SHORTEST_LINE:

@@ -18,6 +18,7 @@ import msgspec
 
 from tputui import __version__
 from tputui.telemetry import float_blocks, redaction
+from tputui.telemetry.continued import continue_journal
 from tputui.telemetry.events import (
     COMPUTE_METRIC,
     FORMAT_VERSION,
@@ -52,6 +53,8 @@ TEXT_CHARS_MAX = 262_144
 DRAIN_INTERVAL_S = 0.1
 _REST_S = 0.01
 """Minimum pause between two writes if the disk is slow."""
+_RANKED = frozenset({"rank", "observer"})
+"""Roles whose journals are numbered by rank."""
 _EVENT_BYTES = 512
 """Assumed size of an event without the values in it."""
 
@@ -63,20 +66,26 @@ class Reporter:
         self,
         run_dir: Path,
         role: str,
-        host_index: int = 0,
+        number: int = 0,
         *,
+        generation: int = 0,
+        host_index: int | None = None,
         process: ProcessId | None = None,
         clock: Callable[[], float] = time.time,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
     ) -> None:
-        """Creates the journal `ROLE-HOST.jsonl`. Raises `FileExistsError` if it exists.
+        """Creates the journal `ROLE-NUMBER.jsonl`; the number is the index of the host, or the rank over all hosts.
 
+        Raises `FileExistsError` if the journal exists. In a later `generation`, after the training processes of the run
+        were restarted, the journal of the process before is continued; raises `StillWritten` if that process is alive.
         `process` is the process that the journal is about, if not the calling one: viewers check whether it is alive.
+        `host_index`: index of the host, if it is not the number.
         """
-        self.writer = f"{role}-{host_index}"
+        self.writer = f"{role}-{number}"
         self.clock = clock
         self.run_dir = run_dir
-        self._journal = JournalWriter(run_dir / f"{self.writer}{SUFFIX}")
+        path = run_dir / f"{self.writer}{SUFFIX}"
+        self._journal = continue_journal(path) if generation else JournalWriter(path)
         self._queue: deque[Event | RawSteps] = deque()
         self._queue_bytes = 0
         self._queue_bytes_max = queue_bytes_max
@@ -89,7 +98,10 @@ class Reporter:
         self._writing = False
         self._closing = threading.Event()
         self._drained = threading.Condition()
-        self.emit(self._head(run_dir, role, process or this_process()))
+        head = self._head(run_dir, role, process or this_process())
+        by_number = 0 if role in _RANKED else number
+        where = by_number if host_index is None else host_index
+        self.emit(msgspec.structs.replace(head, host_index=where, generation=generation))
         self._thread = threading.Thread(target=self._drain_until_closed, name="tputui-reporter", daemon=True)
         self._thread.start()
 

@@ -41,6 +41,11 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     """Version of tputui that writes the journal."""
     blocks: str
     """How `block` fields are encoded."""
+    host_index: Int = 0
+    """Index of the host of the writer; the name of a rank does not contain it."""
+    generation: Int = 0
+    """How often the training processes of the run had been restarted. The process of a later generation appends to the
+    journal of the one before: its head is not the first event then."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag=True):
@@ -54,6 +59,43 @@ class RunStarted(Event, frozen=True, kw_only=True, tag=True):
     """The command line of the user."""
     resumed_from: str | None = None
     """Checkpoint file from which this run is resumed."""
+
+
+class HostsAwaited(Event, frozen=True, kw_only=True, tag=True):
+    """The hosts of the run are to meet, and some are missing. Written after a minute, and each further minute."""
+
+    num_hosts: Int
+    """Number of hosts that the run has."""
+    joined: list[Int]
+    """Indices of the hosts that have joined."""
+    missing: list[Int]
+    """Indices of the hosts that have not."""
+    waited_s: float
+    """Seconds waited so far."""
+
+
+class HostJoined(Event, frozen=True, kw_only=True, tag=True):
+    """All hosts of the run have met, and the host of the writer is one of them."""
+
+    host_index: Int
+    """Index of the host."""
+    num_hosts: Int
+    """Number of hosts of the run."""
+    waited_s: float
+    """Seconds that it waited for the others."""
+    address: str
+    """Its address, as the other hosts reach it."""
+
+
+class ClockMeasured(Event, frozen=True, kw_only=True, tag=True):
+    """The clock of the writer's host, compared with that of the first host."""
+
+    offset_s: float
+    """Seconds that it is ahead of the clock of the first host; negative if it is behind."""
+    error_s: float
+    """The offset is within this many seconds of the truth."""
+    reference: str
+    """Host whose clock it was compared with."""
 
 
 class WorkerStarted(Event, frozen=True, kw_only=True, tag=True):

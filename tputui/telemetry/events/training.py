@@ -198,6 +198,26 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
     """Wall time by section since the epoch began, as in EpochEnded; empty if it is not measured."""
 
 
+class HostPaceMeasured(Event, frozen=True, kw_only=True, tag=True):
+    """How long the host of the writer took for a step, if the run has several: means over the steps since the last of
+    these events. Parts that cannot be measured on the host, because the exchange is inside a program, are null."""
+
+    droppable: ClassVar[bool] = True
+
+    step: Int
+    """Newest of these steps."""
+    steps: Int
+    """Number of these steps."""
+    step_s: float
+    """Wall time of a step."""
+    data_s: float | None = None
+    """Part of it that the host waited for batches."""
+    compute_s: float | None = None
+    """Part of it until the host was ready to exchange with the others, without `data_s`."""
+    wait_s: float | None = None
+    """Part of it that the host waited for other hosts."""
+
+
 class MetersReported(Event, frozen=True, kw_only=True, tag=True):
     """AverageMeters, once per report."""
 
