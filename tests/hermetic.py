@@ -41,7 +41,7 @@ OWN = frozenset({".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", "
 """What pytest and its like leave, at the top of a directory."""
 OF_TORCH = "_remote_module_non_scriptable.py"
 """What torch writes to a temporary directory as its distributed part is imported, and removes when Python exits."""
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 """Seconds that processes have to end."""
 
 

@@ -29,7 +29,7 @@ def run_script(folder: Path, body: str, **env: str) -> subprocess.CompletedProce
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 
@@ -379,7 +379,7 @@ def test_ranks_under_the_launcher_stop_at_the_same_step(tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "two"
     try:
         wait_for(lambda: all(has_progress(run_dir / f"worker-{rank}.jsonl") for rank in range(2)) or None, "progress")
-        subprocess.run([*tputui, "stop", "two"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+        subprocess.run([*tputui, "stop", "two"], cwd=tmp_path, check=True, capture_output=True, timeout=240)
         assert viewer.wait(60) == 4
     finally:
         subprocess.run([*tputui, "stop", "--now", "two"], cwd=tmp_path, capture_output=True, check=False)

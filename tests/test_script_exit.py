@@ -103,7 +103,7 @@ def test_a_run_ends_as_its_script_does(tmp_path: Path) -> None:
             subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True),
         )
     for name, (folder, process) in started.items():
-        _, printed = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=240)
         end = ENDS[name]
         assert process.returncode == end.code, (name, printed)
         events = read_events(the_run(folder) / "worker-0.jsonl")

@@ -24,7 +24,7 @@ from tputui.telemetry import events as ev
 from tputui.text.prometheus import exposition
 
 parser = pytest.importorskip("prometheus_client.parser")
-DEADLINE_S = 30.0
+DEADLINE_S = 240.0
 Labels = tuple[tuple[str, str], ...]
 
 

@@ -23,6 +23,7 @@ from engine.data.sampler import cut, permutation, valid_shares
 from engine.process import hardware
 from tests.engine.bend import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.workers import Run, make
+from tests.supervise.harness import wait_for
 from tputui import config
 from tputui.state.liveness import assess
 from tputui.state.reducer import RunState
@@ -409,10 +410,7 @@ def test_killed_rank_ends_the_run_and_is_named(broken: dict[str, Run]) -> None:
 @pytest.mark.parametrize("name", ["example", "weights", "killed", "orphaned", "ended"])
 def test_no_rank_outlives_its_run(broken: dict[str, Run], name: str) -> None:
     rank = process_of_rank(broken[name])
-    deadline = time.monotonic() + 10
-    while rundir.is_alive(rank) and time.monotonic() < deadline:
-        os.sched_yield()
-    assert rundir.is_alive(rank) is False
+    wait_for(lambda: not rundir.is_alive(rank), "the end of the rank")
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from tputui.session import session
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 
-WITHIN_S = 20.0
+WITHIN_S = 240.0
 START = 1_700_000_000.0
 
 

@@ -366,12 +366,12 @@ def test_run_being_read_is_never_reported_lost(tmp_path: Path) -> None:
 # Cost
 
 PROBE = """
-import json, sys, time
+import json, sys
 from pathlib import Path
 import tputui.session.session
 snapshot = tputui.session.session.load(Path(sys.argv[1]))
-heavy = {"textual", "rich", "psutil", "numpy", "zstandard", "torch"} & set(sys.modules)
-print(json.dumps([snapshot.condition, sorted(heavy), time.process_time()]))
+heavy = {"textual", "rich", "psutil", "numpy", "zstandard", "torch", "asyncio", "subprocess"} & set(sys.modules)
+print(json.dumps([snapshot.condition, sorted(heavy)]))
 """
 
 
@@ -379,9 +379,7 @@ def test_opening_a_run_needs_nothing_heavy(recorded_run: Path) -> None:
     probe = subprocess.run(
         [sys.executable, "-c", PROBE, str(recorded_run)], capture_output=True, check=True, cwd=recorded_run
     )  # fmt: skip
-    condition, heavy, cpu_s = json.loads(probe.stdout)
-    assert (condition, heavy) == ("done", [])
-    assert cpu_s < 0.6, "0.09 s when this was written; four times the promise leaves room for a busy machine"
+    assert json.loads(probe.stdout) == ["done", []]
 
 
 def test_partial_line_is_damage_only_after_writer_exits(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import struct
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cost import num_calls
 from tputui.telemetry import events as ev
 from tputui.telemetry import logged_values
 from tputui.telemetry.codec import decode, encode
@@ -73,13 +73,10 @@ def test_regular_steps_and_widened_float32_take_little_space() -> None:
     assert len(encode(event, 0)) < 7 * len(rows)
 
 
-def test_import_of_millions_of_values_is_fast() -> None:
+def test_values_are_coded_without_a_call_for_each() -> None:
     rows = range(4_096)
     columns = LoggedColumns([math.sin(row) for row in rows], list(rows), [T0 + 0.01 * row for row in rows], None)
-    start = time.process_time()
-    for _ in range(10):
-        unpack(event_of(columns))
-    assert (time.process_time() - start) / (10 * len(rows)) < 20e-6
+    assert num_calls(lambda: unpack(event_of(columns))) < 0.1 * len(rows)
 
 
 @pytest.mark.parametrize("num_values", [0, -1, VALUES_MAX + 1, 10**12])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 
 AppPilot = Pilot[MonitorResult]
 
-_TRIES = 500
+DEADLINE_S = 120.0
 
 
 def monitor(
@@ -48,7 +49,8 @@ def drive(
 
 async def until(pilot: AppPilot, holds: Callable[[], bool]) -> None:
     """Wait until a condition holds; fails after a while."""
-    for _ in range(_TRIES):
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
         if holds():
             await pilot.pause()
             return

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.ui.test_terminal import Terminal
-
-DEADLINE_S = 120.0
+from tests.ui.test_terminal import DEADLINE_S, Terminal
 
 _COLOUR = re.compile(rb"\x1b\[(?:[0-9;:]*[;:])?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])(?:[;:][0-9;:]*)?m")
 _BOLD = re.compile(rb"\x1b\[(?:[0-9;]*;)?1(?:;[0-9;]*)?m")

@@ -20,6 +20,8 @@ from tputui.state.snapshot import Snapshot
 from tputui.telemetry import requests, rundir
 from tputui.ui.base.reader_thread import Frame, Player, ReaderThread
 
+DEADLINE_S = 120.0
+
 
 class Counting(made.HandSource):
     """Counts what it is asked for."""
@@ -52,9 +54,9 @@ def pumped(
     thread = threading.Thread(target=pump.run)
     thread.start()
     with got:
-        held = got.wait_for(lambda: until(pump, frames), timeout=60)
+        held = got.wait_for(lambda: until(pump, frames), timeout=DEADLINE_S)
     pump.stop()
-    thread.join(10)
+    thread.join(DEADLINE_S)
     assert held
     assert not thread.is_alive()
     return frames
@@ -96,18 +98,20 @@ class Idle:
 
     def __exit__(self, *_: object) -> None:
         self.reader.stop()
-        self._thread.join(10)
+        self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
 
     def wait_for(self, number: int) -> None:
         """Waits for a number of frames."""
         with self._got:
-            assert self._got.wait_for(lambda: len(self.frames) >= number, timeout=60)
+            assert self._got.wait_for(lambda: len(self.frames) >= number, timeout=DEADLINE_S)
 
     def wait_until(self, condition: Callable[[Snapshot], bool]) -> None:
         """Waits for a frame of a snapshot that fulfils a condition."""
         with self._got:
-            assert self._got.wait_for(lambda: bool(self.frames) and condition(self.frames[-1].snapshot), timeout=60)
+            assert self._got.wait_for(
+                lambda: bool(self.frames) and condition(self.frames[-1].snapshot), timeout=DEADLINE_S
+            )
 
     def _deliver(self, frame: Frame) -> None:
         with self._got:
@@ -161,7 +165,7 @@ def test_ages_are_shown_less_often_the_older_they_are(shown: Snapshot, monkeypat
         monkeypatch.setattr(source, "poll", counted)
         with Idle(source, age_s=0.001) as idle:
             for _ in range(8):
-                assert polled.acquire(timeout=60)
+                assert polled.acquire(timeout=DEADLINE_S)
         assert (len(idle.frames) >= 5) == is_often
 
 

@@ -31,6 +31,8 @@ result = run_monitor(Session.live(Path(sys.argv[1])), Path(sys.argv[1]))
 sys.exit(7 if result.reason == "quit" and result.snapshot is not None and result.snapshot.steps == 66 else 1)
 """
 
+DEADLINE_S = 120.0
+
 
 class Terminal:
     """A pseudo terminal of 80 by 24 cells with a program in it."""
@@ -50,7 +52,7 @@ class Terminal:
         os.close(slave)
         self.shown = b""
 
-    def until(self, holds: Callable[[bytes], bool], timeout_s: float = 20.0) -> None:
+    def until(self, holds: Callable[[bytes], bool], timeout_s: float = DEADLINE_S) -> None:
         """Reads what the program writes until something holds of it."""
         deadline = time.monotonic() + timeout_s
         while not holds(self.shown):
@@ -85,7 +87,7 @@ def test_q_restores_the_terminal(run_dir: Path) -> None:
     terminal = viewer(run_dir, "default")
     terminal.type(b"q")
     terminal.until(lambda shown: b"\x1b[?1049l" in shown)
-    assert terminal.program.wait(20) == 7
+    assert terminal.program.wait(DEADLINE_S) == 7
     terminal.close()
 
 
@@ -93,14 +95,14 @@ def test_q_restores_the_terminal(run_dir: Path) -> None:
 def test_a_closed_window_ends_the_viewer(run_dir: Path, hangup: str) -> None:
     terminal = viewer(run_dir, hangup)
     terminal.close()
-    assert terminal.program.wait(20) == (-signal.SIGHUP if hangup == "default" else HANGUP_EXIT_CODE)
+    assert terminal.program.wait(DEADLINE_S) == (-signal.SIGHUP if hangup == "default" else HANGUP_EXIT_CODE)
 
 
 def test_no_color_is_respected(run_dir: Path) -> None:
     terminal = viewer(run_dir, "default", {"NO_COLOR": "1", "COLORTERM": ""})
     terminal.type(b"q")
     terminal.until(lambda shown: b"\x1b[?1049l" in shown)
-    assert terminal.program.wait(20) == 7
+    assert terminal.program.wait(DEADLINE_S) == 7
     assert b"38;" not in terminal.shown
     assert b"48;" not in terminal.shown
     terminal.close()
@@ -127,7 +129,7 @@ sys.exit(main(["replay", sys.argv[1], "--at", "end"]))
 def test_crashed_screen_exits_70_and_names_the_run(recorded_run: Path) -> None:
     terminal = Terminal([sys.executable, "-c", BROKEN, str(recorded_run)])
     terminal.until(lambda shown: b"is not affected" in shown)
-    terminal.program.wait(20)
+    terminal.program.wait(DEADLINE_S)
     os.close(terminal.master)
     assert terminal.program.returncode == 70
     said = re.sub(rb"\s+", b" ", terminal.shown)
