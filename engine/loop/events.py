@@ -126,9 +126,10 @@ class EventEmitter:
     def begin_epoch(self, at: Position) -> None:
         """Restarts the section timer and the pace."""
         self.sections.restart()
+        started = time.time()
         self.progress.epoch = at.epoch
         self.restart_pace()
-        self.emit(ev.EpochStarted(t=time.time(), epoch=at.epoch, first_step=at.step + 1))
+        self.emit(ev.EpochStarted(t=started, epoch=at.epoch, first_step=at.step + 1))
 
     def end_epoch(
         self,

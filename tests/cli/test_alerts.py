@@ -196,7 +196,7 @@ def test_alert_rings_the_terminals_that_show_the_run(tmp_path: Path) -> None:
     assert b"\x07" not in replay.shown
     for terminal in (lines, screen, replay):
         terminal.close()
-        terminal.program.wait(20)
+        terminal.program.wait(120)
 
 
 @pytest.mark.parametrize(

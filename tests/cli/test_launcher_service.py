@@ -69,7 +69,7 @@ def test_run_is_started_detached_and_recorded(tmp_path: Path) -> None:
     run_dir = service.start(launch("epochs=1", name="mine"))
     requests.submit(run_dir, "stop_now", by="test", now=0.0)
     (supervisor,) = service.supervisors
-    supervisor.wait(60)
+    supervisor.wait(240)
     manifest = rundir.read_manifest(run_dir)
     assert (manifest.run, manifest.config_path, manifest.argv) == (
         "mine",

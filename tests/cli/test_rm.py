@@ -82,7 +82,7 @@ def test_terminal_is_asked(tmp_path: Path, answer: bytes, is_left: bool) -> None
     try:
         child = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
         os.write(ours, answer)
-        assert child.wait(60) == (2 if is_left else 0)
+        assert child.wait(240) == (2 if is_left else 0)
         shown = os.read(ours, 65_536).decode()
     finally:
         os.close(ours)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.cli.helpers import tputui
-from tests.engine.workers import HERE, Run, make, runs_to_end
+from tests.engine.workers import BETWEEN_CLOCKS_S, HERE, Run, make, runs_to_end
 from tputui.telemetry import events as ev
 from tputui.telemetry import layer_table
 
@@ -102,7 +102,7 @@ def test_no_compile_after_warm_up_and_ragged_batch_reported(lit: Run) -> None:
 def test_the_sections_of_an_epoch_add_up(lit: Run) -> None:
     for begun, ended in zip(lit.all(ev.EpochStarted), lit.all(ev.EpochEnded), strict=True):
         assert min(ended.sections_s.values()) >= 0
-        assert sum(ended.sections_s.values()) == pytest.approx(ended.t - begun.t, rel=0.01, abs=0.02)
+        assert sum(ended.sections_s.values()) == pytest.approx(ended.t - begun.t, rel=0.01, abs=BETWEEN_CLOCKS_S)
         assert {"data", "trace", "execute", "evaluate"} <= {name for name, spent in ended.sections_s.items() if spent}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.workers import LINE, make
-from tests.supervise.harness import wait_for
+from tests.supervise.harness import DEADLINE_S, wait_for
 from tputui import wire
 from tputui.cli import xprof_summary
 from tputui.cli.main import main
@@ -82,7 +82,7 @@ import time
 {imports}
 import tputui
 run = tputui.start(name="script")
-deadline = time.monotonic() + 50
+deadline = time.monotonic() + 600
 while time.monotonic() < deadline and not run.should_stop():
     {step}
     run.step(loss=1.0)
@@ -101,16 +101,15 @@ def answered(folder: Path, body: str) -> tuple[Path, list[ev.Event]]:
     environ = {**os.environ, "TPUTUI_RUNS": str(folder / "runs"), "JAX_PLATFORMS": "cpu"}
     process = subprocess.Popen([sys.executable, "train.py"], cwd=folder, env=environ, stderr=subprocess.PIPE)
     try:
-        journal = wait_for(lambda: next((folder / "runs").glob("*/worker-0.jsonl"), None), "the journal", 30)
-        wait_for(lambda: b'"stop_now"' in journal.read_bytes() or None, "the first step", 30)
+        journal = wait_for(lambda: next((folder / "runs").glob("*/worker-0.jsonl"), None), "the journal")
+        wait_for(lambda: b'"stop_now"' in journal.read_bytes() or None, "the first step")
         ask(journal.parent, 10)
         wait_for(
             lambda: b'"RequestApplied"' in journal.read_bytes() or b'"RequestRefused"' in journal.read_bytes() or None,
             "the answer",
-            30,
         )
         requests.submit(journal.parent, "stop", by="test", now=time.time())
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
     finally:
         process.kill()
         process.communicate()

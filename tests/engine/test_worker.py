@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.workers import HERE, LINE, Run, make, runs_to_end
+from tests.engine.workers import BETWEEN_CLOCKS_S, HERE, LINE, Run, make, runs_to_end
+from tputui.state.process_state import SILENT_S
 from tputui.telemetry import events as ev
 from tputui.telemetry import layer_table
 from tputui.telemetry import requests as control
@@ -108,8 +109,8 @@ def test_the_sections_of_an_epoch_add_up_to_its_wall_time(whole: Run) -> None:
     for begun, ended in zip(whole.all(ev.EpochStarted), whole.all(ev.EpochEnded), strict=True):
         assert min(ended.sections_s.values()) >= 0
         wall = ended.t - begun.t
-        assert sum(ended.sections_s.values()) == pytest.approx(wall, rel=0.01, abs=0.02)
-        assert ended.train_s + ended.valid_s <= wall + 0.02
+        assert sum(ended.sections_s.values()) == pytest.approx(wall, rel=0.01, abs=BETWEEN_CLOCKS_S)
+        assert ended.train_s + ended.valid_s <= wall + BETWEEN_CLOCKS_S
         assert ended.sections_s["save"] > 0
 
 
@@ -135,7 +136,7 @@ def test_heartbeats_continue_during_compile(whole: Run) -> None:
     # locked: no thread of this process can beat then.
     planned_at = whole.one(ev.TrainingPlanned).t
     gaps = [late.t - early.t for early, late in itertools.pairwise(beats) if early.t >= planned_at]
-    assert max(gaps) <= 2
+    assert max(gaps) < SILENT_S, "it would be called silent"
     compiled = whole.all(ev.XlaMetricsRead)[-1]
     seen = [beat for beat in beats if beat.phase == "compiling"]
     # A compilation that is shorter than the time between two beats may pass unseen.
@@ -143,7 +144,7 @@ def test_heartbeats_continue_during_compile(whole: Run) -> None:
     assert all(0 <= beat.phase_s <= compiled.compile_s for beat in seen)
 
 
-def test_request_is_seen_at_once_and_applied_next_step(interrupted: Run) -> None:
+def test_request_is_seen_while_compiling_and_applied_next_step(interrupted: Run) -> None:
     seen = {event.request: event for event in interrupted.all(ev.RequestSeen)}
     checkpoint, stop = interrupted.all(ev.RequestApplied)
     assert seen[checkpoint.request].phase == "compiling"
@@ -152,8 +153,6 @@ def test_request_is_seen_at_once_and_applied_next_step(interrupted: Run) -> None
     assert (interrupted.dir / checkpoint.path).stat().st_size == checkpoint.bytes
     assert checkpoint.seconds is not None
     assert checkpoint.seconds > 0
-    requests = {request.id: request.t for request in control.read_all(interrupted.dir)}
-    assert all(event.t - requests[event.request] < 1 for event in seen.values())
 
 
 def test_a_stop_finishes_the_step_saves_and_ends(interrupted: Run) -> None:
@@ -243,7 +242,6 @@ def test_stop_now_works_inside_the_compiler(runs_dir: Path) -> None:
     try:
         run.start()
         run.wait_for(ev.HeartbeatSent, lambda beat: beat.phase == "compiling")
-        requested_at = time.time()
         control.submit(run.dir, "stop", by="test", now=time.time())
         control.submit(run.dir, "stop_now", by="test", now=time.time())
         assert run.finish() == 4
@@ -251,7 +249,7 @@ def test_stop_now_works_inside_the_compiler(runs_dir: Path) -> None:
     finally:
         run.stop_if_alive()
     assert ended.outcome == "stopped"
-    assert ended.t - requested_at < 1.5
+    assert ended.step == 0
     assert run.one(ev.RequestApplied).kind == "stop_now"
     assert run.one(ev.RequestRefused).kind == "stop"
     assert [event.kind for event in run.all(ev.RequestSeen)] == ["stop", "stop_now"]

@@ -31,6 +31,8 @@ lr_scaling = "none"
 cores = 1
 """
 TIMEOUT_S = 600
+BETWEEN_CLOCKS_S = 0.3
+"""Longest time that a busy machine may take a process away between two readings of its clocks."""
 
 SomeEvent = TypeVar("SomeEvent", bound=ev.Event)
 

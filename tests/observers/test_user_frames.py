@@ -60,6 +60,6 @@ def test_line_unknown_has_a_reason() -> None:
         done.set()
 
     _thread.start_new_thread(on_native_thread, ())
-    assert done.wait(10)
+    assert done.wait(120)
     assert found == [(None, AUTOGRAD_THREAD)]
     assert user_line(None) == (None, NO_USER_FRAME)

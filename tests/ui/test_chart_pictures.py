@@ -6,8 +6,9 @@ import pytest
 import textual
 
 from tests.ui import made
-from tests.ui.driving import AppPilot, first_frame, monitor
+from tests.ui.driving import AppPilot, first_frame, monitor, until
 from tests.ui.test_pictures import DRAWN_BY, Compare
+from tputui.ui.monitor.screen import MonitorScreen
 
 pytestmark = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")
 
@@ -38,6 +39,15 @@ def test_full_screen(snap_compare: Compare, keys: str) -> None:
     assert snap_compare(monitor(made.diverged()), terminal_size=(120, 36), run_before=script)
 
 
+def shown_position(pilot: AppPilot) -> float:
+    """The moment that the monitor shows."""
+    screen = pilot.app.screen
+    assert isinstance(screen, MonitorScreen)
+    assert screen.frame is not None
+    assert screen.frame.player is not None
+    return screen.frame.player.position
+
+
 def test_looking_back(snap_compare: Compare) -> None:
     player = made.HandPlayer()
     player.start, player.end, player.position, player.live = made.NOW - 60, made.NOW, made.NOW, True
@@ -47,6 +57,6 @@ def test_looking_back(snap_compare: Compare) -> None:
         await first_frame(pilot)
         player.live, player.playing, player.position = False, False, made.NOW - 20
         await pilot.press("left")
-        await pilot.pause(0.5)
+        await until(pilot, lambda: shown_position(pilot) < made.NOW - 20)
 
     assert snap_compare(app, terminal_size=(120, 36), run_before=script)

@@ -702,9 +702,9 @@ def test_reader_reports_unread_runs() -> None:
     reader = CompareReader(list(sources), deliver, sources.__getitem__)
     thread = threading.Thread(target=reader.run)
     thread.start()
-    assert delivered.wait(10)
+    assert delivered.wait(120)
     reader.stop()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
     assert readings[0].unread == frozenset({1})
 

@@ -391,7 +391,7 @@ def test_kitty_has_the_pictures_until_the_viewer_is_left(tmp_path: Path, how: st
     terminal.until(lambda shown: b"\x1b[?1049l" in shown)
     left = shown_text(terminal)
     assert not kitty_pictures(left[: left.index("\x1b[?1049l")]), "still stored in the terminal"
-    terminal.program.wait(20)
+    terminal.program.wait(120)
     terminal.close()
 
 
@@ -407,7 +407,7 @@ def test_a_terminal_that_answers_gets_sixels(tmp_path: Path) -> None:
     assert set(rgb) <= {0, 255}, "the true mask"
     terminal.type(b"qq")
     terminal.until(lambda shown: b"\x1b[?1049l" in shown)
-    terminal.program.wait(20)
+    terminal.program.wait(120)
     terminal.close()
 
 
@@ -419,7 +419,7 @@ def test_text_alone_is_written_without_colour_and_without_a_protocol(tmp_path: P
     terminal.until(lambda shown: b"true mask" in shown)
     terminal.type(b"qq")
     terminal.until(lambda shown: b"\x1b[?1049l" in shown)
-    terminal.program.wait(20)
+    terminal.program.wait(120)
     for code in (b"\x1b_G", b"\x1bP", b"\x1b]1337", b"\x1b[>q", "\U0010eeee".encode()):
         assert code not in terminal.shown
     terminal.close()
@@ -429,7 +429,7 @@ def test_doctor_prints_how_pictures_are_shown(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tputui", "--runs-dir", str(tmp_path), "doctor"]
     terminal = Terminal(command, {"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm", "TMUX": ""})
     terminal.until(lambda shown: b"ok    pictures   iterm: TERM_PROGRAM=WezTerm\r\n" in shown)
-    terminal.program.wait(20)
+    terminal.program.wait(120)
     terminal.close()
 
 

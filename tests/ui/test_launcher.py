@@ -498,7 +498,7 @@ env = { LR = "0.1" }
 
     drive(home(place, service), script, size=(160, 45))
     (supervisor,) = service.supervisors
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(120) == 0
     (run_dir,) = rundir.listing(place / "runs")
     assert rundir.read_manifest(run_dir).config["script"]["env"] == {"LR": "0.1"}
     assert (run_dir / "worker-0.log").read_text() == "from my script\n"
@@ -535,4 +535,4 @@ def test_a_running_command_is_shown_and_stopped_by_keys(place: Path) -> None:
         for run_dir in rundir.listing(place / "runs"):
             requests.submit(run_dir, "stop_now", by="test", now=0.0)
     (supervisor,) = service.supervisors
-    assert supervisor.wait(60) == 4
+    assert supervisor.wait(120) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from textual.command import CommandPalette
+from textual.command import CommandList, CommandPalette
 
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
@@ -28,6 +28,17 @@ async def search_palette(pilot: AppPilot, wanted: str) -> None:
     await pilot.press(*wanted)
 
 
+async def choose(pilot: AppPilot, name: str) -> None:
+    """Presses enter once the first result has this name."""
+    results = pilot.app.screen.query_one(CommandList)
+
+    def is_first() -> bool:
+        return results.option_count > 0 and name in str(results.get_option_at_index(0).prompt).lower()
+
+    await until(pilot, is_first)
+    await pilot.press("enter")
+
+
 def test_the_palette_offers_every_action_of_the_screen() -> None:
     app = app_of()
 
@@ -42,8 +53,7 @@ def test_the_palette_offers_every_action_of_the_screen() -> None:
         for theme in THEMES.values():
             assert f"app.choose_theme({theme.name!r})" in offered
         await search_palette(pilot, "theme: light")
-        await pilot.pause(0.3)
-        await pilot.press("enter")
+        await choose(pilot, "theme: light")
         await until(pilot, lambda: app.theme == LIGHT.name)
 
     drive(app, script)
@@ -161,8 +171,7 @@ def test_a_panel_can_be_chosen_in_the_palette() -> None:
 
     async def script(pilot: AppPilot) -> None:
         await search_palette(pilot, "panel meters")
-        await pilot.pause(0.3)
-        await pilot.press("enter")
+        await choose(pilot, "panel meters")
         await until(
             pilot, lambda: isinstance(app.screen, MonitorScreen) and app.screen.query_one(MetersPanel).has_focus
         )

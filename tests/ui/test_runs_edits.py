@@ -227,7 +227,7 @@ def test_key_pressed_before_the_dialog_cancels_it(tmp_path: Path, monkeypatch: p
     examine = deletion.examine
 
     def slowly(run_dir: Path) -> deletion.RunSize:
-        pressed.wait(20)
+        pressed.wait(120)
         return examine(run_dir)
 
     monkeypatch.setattr(deletion, "examine", slowly)

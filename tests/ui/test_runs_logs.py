@@ -215,7 +215,7 @@ def test_reached_bound_is_in_the_listing(place: Path) -> None:
 def test_picture(snap_compare: Compare, place: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
     monkeypatch.chdir(place)
     with OpenedLog(place / "lab" / "one") as opened:
-        assert opened.wait(20)
+        assert opened.wait(120)
     app = ScreenApp(lambda: RunsScreen(Path("runs"), user_config=Path("config.toml"), clock=lambda: NOW))
 
     async def listed(pilot: AppPilot) -> None:
