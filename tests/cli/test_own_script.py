@@ -207,7 +207,7 @@ while True:
     log = run_dir / "worker-0.log"
     child = int(wait_for(lambda: log.read_text().strip(), "the script's first line"))
 
-    stopped = tputui("stop", run_dir, "--wait", "60")
+    stopped = tputui("stop", run_dir, "--wait", "120")
 
     assert stopped.code == 0, stopped.out + stopped.err
     page = shown(run_dir)

@@ -192,7 +192,8 @@ def test_exit_codes_of_commands(tmp_path: Path) -> None:
         results = dict(zip(codes, threads.map(result_of, codes), strict=True))
     assert {kind: result.code for kind, result in results.items()} == codes, results
     for kind, result in results.items():
-        assert ("recompile       train.py:7 in train" in result.out) is (kind != "healthy")
+        if kind != "hangs":  # it may be stopped before it reports anything
+            assert ("recompile       train.py:7 in train" in result.out) is (kind != "healthy")
         assert "KeyboardInterrupt" not in result.out
         assert ("ValueError: no such column" in result.out) is (kind == "fails")
         assert (f'train.py", line {RAISES}, in <module>' in result.out) is (kind == "fails")

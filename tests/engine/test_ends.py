@@ -188,7 +188,7 @@ def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) 
     )
     assert "core 1 waiting for data for " in stall.text
     assert "1 other in all-reduce at step 3" in stall.text
-    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "60"]
+    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "120"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     rank = done.stdout[done.stdout.index("rank-1") :]

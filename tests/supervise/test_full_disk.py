@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.supervise.harness import events_in, is_running, wait_for
+from tests.supervise.harness import DEADLINE_S, events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry.disk_space import free_bytes
 
@@ -27,15 +27,28 @@ def fill_up():
     except OSError:
         pass
 
-time.sleep(0.6)
+def wait_for_warnings(number):
+    journal = os.path.join(os.environ["TPUTUI_RUN_DIR"], "supervisor-0.jsonl")
+    while open(journal, "rb").read().count(b"WarningRaised") < number:
+        time.sleep(0.02)
+
+# Once the supervisor has looked at the disk, it has reserved space for the output.
+wait_for_warnings(1)
 for step in range(1, 46):
     if step <= 30:
         fill_up()
-    elif step == 31:
-        os.ftruncate(fill, 0)
     print(f"step {step} loss {1 / step:.4f}", "." * 1000, flush=True)
-    time.sleep(0.05)
+    if step == 30:
+        # Meanwhile the supervisor finds several times that it cannot write.
+        rounds = 0
+        while rounds < 40 or not os.path.exists(sys.argv[2]):
+            fill_up()
+            time.sleep(0.05)
+            rounds += 1
+        os.ftruncate(fill, 0)
+        wait_for_warnings(2)
 """
+"""Its arguments are a file that fills the disk, and one by which the test has it emptied."""
 
 
 @pytest.fixture
@@ -55,14 +68,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_full_disk_is_named_and_the_command_goes_on_with_its_run_undamaged(small_disk: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    words = ("run", "--no-ui", "--name", "full", "--", sys.executable, "train.py", small_disk / "fill")
+    run_dir, is_emptied = small_disk / "full", tmp_path / "emptied"
+    words = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(small_disk), "run", "--no-ui", "--name", "full"]
+    words += ["--", sys.executable, "train.py", str(small_disk / "fill"), str(is_emptied)]
 
-    result = tputui("--runs-dir", small_disk, *words, cwd=tmp_path)
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as viewer:
+        assert viewer.stdout is not None
+        warned = (line for line in viewer.stdout if line.startswith(f"warning: the disk of {run_dir} is full ("))
+        assert "delete files there" in next(warned)
+        is_emptied.touch()
+        viewer.communicate(timeout=DEADLINE_S)
 
-    run_dir = small_disk / "full"
-    assert result.code == 0, result.out + result.err
-    warnings = [line for line in result.out.splitlines() if line.startswith("warning: ")]
-    assert any(f"the disk of {run_dir} is full (" in line and "delete files there" in line for line in warnings)
+    assert viewer.returncode == 0
     low, after = [event.text for event in events_in(run_dir, "supervisor-0", ev.WarningRaised)]
     assert f"the disk of {run_dir} has only" in low
     assert f"No space left on device); the disk of {run_dir} has" in after
@@ -74,8 +91,8 @@ def test_a_full_disk_is_named_and_the_command_goes_on_with_its_run_undamaged(sma
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_sigterm_while_the_disk_is_full_stops_the_run(small_disk: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT.replace("range(1, 46)", "range(1, 2000)").replace("<= 30", "<= 2000"))
-    words = ("run", "--detach", "--name", "full", "--", sys.executable, "train.py", small_disk / "fill")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ("run", "--detach", "--name", "full", "--", sys.executable, "train.py", small_disk / "fill", "never")
     assert tputui("--runs-dir", small_disk, *words, cwd=tmp_path).code == 0
     run_dir = small_disk / "full"
     wait_for(lambda: free_bytes(small_disk) == 0, "the disk is full")

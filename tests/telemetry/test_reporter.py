@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import signal
 import subprocess
 import sys
-import threading
 from array import array
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.supervise.harness import DEADLINE_S, wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.continued import StillWritten
@@ -112,20 +113,15 @@ def test_bulk_values_of_another_type_are_converted(tmp_path: Path) -> None:
 
 
 def test_last_steps_before_a_pause_are_written(tmp_path: Path) -> None:
-    clock = iter([float(number) for number in range(1000)]).__next__
+    clock = itertools.count(0.0).__next__
     reporter = Reporter(tmp_path, "worker", clock=clock)
     reporter.step_log(cores=1).log(1, [1.0])
     tail = Tail(tmp_path / "worker-0.jsonl")
-    waiting = threading.Event()
-    seen: list[ev.Event] = []
-    for _ in range(100):
-        seen += [record.event for record in tail.read()]
-        if any(isinstance(event, ev.StepsRecorded) for event in seen):
-            break
-        waiting.wait(0.05)
+    wait_for(
+        lambda: any(isinstance(record.event, ev.StepsRecorded) for record in tail.read()), "the steps in the journal"
+    )
     tail.close()
     reporter.close()
-    assert any(isinstance(event, ev.StepsRecorded) for event in seen)
 
 
 def test_stalled_disk_drops_steps_but_not_essential_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +141,9 @@ def test_stalled_disk_drops_steps_but_not_essential_events(tmp_path: Path, monke
         if number % 100 == 0:
             reporter.emit(ev.WarningRaised(t=0.0, text=f"warning {number}"))
     assert not reporter.flush(timeout_s=0.3)
-    assert reporter.failure is not None
-    assert "No space" in reporter.failure
+    assert "No space" in wait_for(lambda: reporter.failure, "the failure")
     full = False
-    assert reporter.close()
+    assert reporter.close(DEADLINE_S)
     kept = steps(tmp_path)
     reported = [event for event in journal_events(tmp_path) if isinstance(event, ev.StepsDropped)]
     assert sum(event.num_steps for event in reported) == 10_000 - len(kept)
