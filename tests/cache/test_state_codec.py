@@ -19,7 +19,8 @@ from tputui.cache.state_codec import NotCacheable, decode, encode
 from tputui.state import core_series as cols
 from tputui.state.process_history import Pace
 from tputui.state.process_log import Marks, ProcessLog
-from tputui.state.process_state import ProcessState, Receipts
+from tputui.state.process_state import ProcessState
+from tputui.state.receipts import Receipts
 from tputui.state.reducer import RunState
 from tputui.state.series import Series
 from tputui.state.snapshot_builder import build_snapshot
@@ -208,7 +209,7 @@ LIES: dict[str, dict[str, Any]] = {
     "more lines than were logged": {"log.num_logs": 0},
     "a stride of marks": {"epoch_starts.stride": -1},
     "a value of core 1,000": {"values.non_finite": [[1, 1000, "loss", math.nan]]},
-    "another metric's newest": {"values.newest": {}},
+    "another metric's newest": {"values.series": {}},
     "a form too long": {"num_senseless": None},
 }
 

@@ -408,6 +408,7 @@ def as_then(snapshot: Snapshot) -> Snapshot:
         condition="running",
         condition_reason="",
         cores=[],
+        hosts=[],
         phase_s=0.0,
         eta_s=None,
         throughput=None,

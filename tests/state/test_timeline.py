@@ -199,5 +199,5 @@ def test_unchanged_parts_are_shared_between_snapshots() -> None:
 
 
 def test_every_kind_of_mark_is_known() -> None:
-    assert len(MARK_KINDS) == 12
+    assert len(MARK_KINDS) == 13
     assert isinstance(run_until(12).marks[0], Mark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tputui.telemetry.rank_environment import RankInfo, environ_of, rank_info
+from tputui.telemetry.rank_environment import RankInfo, environ_of, host_index, rank_info, restarts
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,24 @@ def test_a_variable_without_a_rank_is_ignored(value: str) -> None:
 
 def test_the_environment_of_a_process_is_split_into_variables() -> None:
     assert environ_of(b"RANK=1\0EMPTY=\0odd\0A=b=c\0\xff=\xff\0") == {"RANK": "1", "EMPTY": "", "A": "b=c", "�": "�"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "host"),
+    [
+        ({}, 0),
+        ({"RANK": "5", "GROUP_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, 1),
+        ({"RANK": "5", "LOCAL_WORLD_SIZE": "2"}, 2),
+        ({"RANK": "5"}, 0),
+        ({"SLURM_PROCID": "5", "SLURM_NODEID": "1"}, 1),
+        ({"TPU_WORKER_ID": "3"}, 3),
+        ({"GROUP_RANK": "no number", "TPU_WORKER_ID": "2"}, 2),
+    ],
+)
+def test_launchers_number_their_hosts(environ: dict[str, str], host: int) -> None:
+    assert host_index(environ) == host
+
+
+def test_torchrun_counts_its_restarts() -> None:
+    assert restarts({"TORCHELASTIC_RESTART_COUNT": "2"}) == 2
+    assert restarts({}) == 0

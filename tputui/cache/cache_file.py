@@ -31,7 +31,7 @@ from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
 from tputui.telemetry.safe_open import open_plain
 
-FORMAT = 9
+FORMAT = 10
 """Version of the file format. Files of another version of tputui are refused as well."""
 SUFFIX = ".place"
 FILE_BYTES_MAX = 4 << 20

@@ -28,7 +28,7 @@ PARTS: Mapping[Part, str] = {
     "checkpoint": "saving checkpoints",
     "lost": "work after the checkpoint from which training resumed",
     "stall": "no progress",
-    "downtime": "between two runs",
+    "downtime": "between two runs, and restarts of the training processes",
     "other": "everything else",
 }
 """What the time went into, by part."""
@@ -44,6 +44,8 @@ _PART_OF: Mapping[str, Part] = {
     "evaluate": "evaluation",
     "save": "checkpoint",
     "stall": "stall",
+    "lost": "lost",
+    "restart": "downtime",
 }
 
 
@@ -145,13 +147,14 @@ def _parts(run: RunTime, end: float, kept: TimeOfSave | None) -> dict[Part, floa
     if time is None:
         return {"init": end - run.began}
     parts: dict[Part, float] = {"init": time.began - run.began}
-    sections = time.sections_s if kept is None else {**kept.sections_s, "stall": time.sections_s.get("stall", 0.0)}
+    aside = {name: seconds for name, seconds in time.sections_s.items() if name in ("stall", "lost", "restart")}
+    sections = time.sections_s if kept is None else {**kept.sections_s, **aside}
     for name, seconds in sections.items():
         part = _PART_OF.get(name, "other")
         parts[part] = parts.get(part, 0.0) + seconds
     if kept is not None:
         loop_s = min(time.until, end) - time.began
-        parts["lost"] = max(0.0, loop_s - math.fsum(sections.values()))
+        parts["lost"] = parts.get("lost", 0.0) + max(0.0, loop_s - math.fsum(sections.values()))
     # From the end of training to the end of the run: other processes end, files are sealed.
     parts["other"] = parts.get("other", 0.0) + end - run.began - math.fsum(parts.values())
     return parts

@@ -25,6 +25,7 @@ from tputui.observers.sinks import process_sink
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
+from tputui.telemetry.rank_environment import host_index, restarts
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "worker"
@@ -51,7 +52,9 @@ class RunProcess:
         self.is_whole = is_whole
         """Whether every process of the program can report to this run; else none of them serves requests, since the
         others would not."""
-        self.reporter = Reporter(run_dir, ROLE, rank)
+        self.reporter = Reporter(
+            run_dir, ROLE, rank, generation=restarts(os.environ), host_index=host_index(os.environ)
+        )
         self.epoch = 0
         """Epoch in training; 0 before the first."""
         self._paces: list[Pace] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tputui.telemetry.events import Event
-from tputui.telemetry.rank_environment import rank_info
+from tputui.telemetry.rank_environment import host_index, rank_info
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
@@ -83,7 +83,7 @@ class ObserverJournal:
         rank = rank_info(os.environ).rank or 0
         for number in range(rank, rank + PROCESSES_MAX * RANKS, RANKS):
             try:
-                self._reporter = Reporter(self._run_dir, ROLE, number)
+                self._reporter = Reporter(self._run_dir, ROLE, number, host_index=host_index(os.environ))
                 return
             except FileExistsError:
                 # Of a process before a restart, or of another program that the command started.

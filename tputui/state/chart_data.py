@@ -25,11 +25,12 @@ MarkKind = Literal[
     "warning",
     "failure",
     "resume",
+    "restart",
     "end",
 ]
 """An epoch began; programs were compiled, in warm-up or later; a checkpoint was saved; an epoch was the best so far; a
 request was made or answered; values became NaN or infinite; no event or no step for long; a warning; a failure; the run
-was resumed from a checkpoint; the run ended."""
+was resumed from a checkpoint; its training processes were restarted; the run ended."""
 
 
 MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)

@@ -148,6 +148,13 @@ class AllCoreSeries(StateStruct, dict=True):
         if last > self.last:
             self.last = last
 
+    def cut(self, first_step: int) -> None:
+        """Removes `first_step` and later ones; a column that also has earlier steps if most of it is later ones."""
+        self.locate_extremes()
+        self.columns = [_before(column, first_step) for column in self.columns if column.middle < first_step]
+        self.last = min(self.last, max(first_step - 1, 0))
+        self.count += 1
+
     def locate_extremes(self) -> None:
         """Finds the step and the core of every extreme."""
         self._seal()
@@ -225,6 +232,14 @@ class AllCoreSeries(StateStruct, dict=True):
             # Steps that were left out since then belong to the previous column.
             self.columns[-1] = newest._replace(last=max(newest.last, column.first - 1))
         self.columns.append(column)
+
+
+def _before(column: CoreSeries, first_step: int) -> CoreSeries:
+    """A column without its steps from `first_step` on; its means still contain them."""
+    if column.last < first_step:
+        return column
+    high, low = (each if each is not None and each.step < first_step else None for each in (column.high, column.low))
+    return column._replace(last=first_step - 1, high=high, low=low)
 
 
 def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreColumn]:

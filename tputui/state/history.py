@@ -20,7 +20,7 @@ def throughput(
     pace = first.pace
     p50, p95 = state.memoized("pace", (first.name, pace.num_reports), lambda: (pace.quantile(0.5), pace.quantile(0.95)))
     # Until reports are joined, which changes the stride, points are only added.
-    closed = state.memoized("closed points", (first.name, pace.stride), list[ThroughputPoint])
+    closed = state.memoized("closed points", (first.name, pace.stride, pace.num_cuts), list[ThroughputPoint])
     closed += pace.closed_points(len(closed))
     examples_a_step = plan.global_batch if plan else first.progress.examples_per_s * first.progress.step_s
     return ThroughputView(

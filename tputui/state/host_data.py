@@ -32,7 +32,7 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
     phase_s: float = 0.0
     """Seconds in that phase; up to `Snapshot.now` while the process is alive."""
     silent_s: float | None = None
-    """Seconds since its newest event; None if it has written nothing."""
+    """Seconds since its newest event; None if it has written nothing, or has ended."""
     loss: float | None = None
     """Mean loss of its cores in their newest step; NaN if one is not finite."""
     step_s: float | None = None

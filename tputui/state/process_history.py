@@ -82,6 +82,8 @@ class Pace(StateStruct):
     """Each item is `stride` reports together."""
     stride: AtLeastOne = 1
     newest_step: Count = 0
+    num_cuts: Count = 0
+    """How often reports were removed."""
     # Reports since the newest item of the history, summed: reading a long run adds ten thousand of them.
     in_open: Count = 0
     open_t: float = 0.0
@@ -110,6 +112,14 @@ class Pace(StateStruct):
         self.open_lr = event.lr
         if self.in_open == self.stride:
             self._close()
+
+    def cut(self, first_step: int) -> None:
+        """Removes the reports of `first_step` and later ones; the step times stay in the statistics."""
+        if self.in_open:
+            self._close()
+        self.history = [reports for reports in self.history if reports.step < first_step]
+        self.newest_step = max(first_step - 1, 0)
+        self.num_cuts += 1
 
     def quantile(self, share: float) -> float:
         """Quantile of the step times in seconds, exact to 0.1 %. Needs a report."""

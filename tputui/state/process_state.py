@@ -14,13 +14,16 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state import meter_limits
+from tputui.state import meter_limits, restart
 from tputui.state.chart_data import EpochStart, MeterPoint
 from tputui.state.device_history import DeviceHistory
 from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
+from tputui.state.host_reports import HOST_REPORTS, HostReports
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
 from tputui.state.process_history import MemoryHistory, Pace, XlaHistory, has_worker
 from tputui.state.process_log import LOGGED, ProcessLog
+from tputui.state.receipts import Receipts
+from tputui.state.stall_limits import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.state.time_spent import TimeSpent
@@ -35,25 +38,8 @@ SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
 RANK_EXITS_MAX = 4_096
 
-STEPPING: frozenset[ev.Phase] = frozenset({"data", "executing", "reporting"})
-"""Phases in which steps are expected; any other may take any time."""
 _STEPPING_OR_SAVING = STEPPING | {"saving"}
-SILENT_S = 10.0
-"""Seconds without any event that count as a stall; heartbeats are sent every second."""
-STUCK_S = 30.0
-"""Seconds without a step, in a phase in which steps are expected, that count as a stall ..."""
-STUCK_STEPS = 20.0
-"""... or this many step times, if that is longer."""
-_PACE_NEWEST = 0.3
-"""Weight of the newest report in the smoothed step time."""
-
-
-class Receipts(StateStruct):
-    """The answers of a process to one request."""
-
-    seen: ev.RequestSeen | None = None
-    applied: ev.RequestApplied | None = None
-    refused: ev.RequestRefused | None = None
+_PACE_NEWEST = 0.3  # weight of the newest report in the smoothed step time
 
 
 class ProcessState(StateStruct):
@@ -128,6 +114,7 @@ class ProcessState(StateStruct):
     """Heartbeat before it reported its own stacks."""
     training_ended: ev.TrainingEnded | None = None
     run_ended: ev.RunEnded | None = None
+    reports: HostReports = msgspec.field(default_factory=HostReports)
     evidence: ProcessEvidence = msgspec.field(default_factory=ProcessEvidence)
     time: TimeSpent = msgspec.field(default_factory=TimeSpent)
     unknown: Annotated[dict[str, Count], msgspec.Meta(max_length=UNKNOWN_KINDS_MAX)] = msgspec.field(
@@ -153,9 +140,19 @@ class ProcessState(StateStruct):
 
     @property
     def index(self) -> int:
-        """Index of the host."""
+        """The number in the name of its journal: of its host, or its rank."""
         digits = self.name.rpartition("-")[2]
         return int(digits) if digits.isdecimal() and digits.isascii() else 0
+
+    @property
+    def host_index(self) -> int:
+        """Index of its host."""
+        if self.opened is not None and self.opened.host_index:
+            return self.opened.host_index
+        # Journals of older versions have it in their topology, or in the name of the supervisor.
+        if self.topology is not None and self.topology.num_hosts > 1:
+            return self.topology.host_index
+        return self.index if self.role == "supervisor" else 0
 
     @property
     def stepped(self) -> bool:
@@ -175,7 +172,7 @@ class ProcessState(StateStruct):
         self.last_seq = seq
         newest_t = self.newest_t
         if newest_t is not None and newest_t <= event.t <= T_MAX and not self.set_back_s:
-            if event.t - newest_t > SILENT_S and self.beat is not None:
+            if event.t - newest_t > SILENT_S and self.beat is not None and type(event) is not ev.JournalOpened:
                 self._silent(newest_t, event.t)
             self.newest_t = event.t
         else:
@@ -248,11 +245,20 @@ class ProcessState(StateStruct):
     def _done(self, step: int, t: float) -> None:
         if step > self.steps_done:
             self.steps_done = step
+            if self.reports.restarts:
+                self.reports.stepped(t)
         self._moved(t)
 
     def _journal_opened(self, event: ev.JournalOpened) -> None:
         """The head; a later one is that of a process that continues to read an imported log."""
+        if self.opened is not None and event.generation > self.opened.generation:
+            restart.restart(self, event)
         self.opened, self.training_ended = event, None
+
+    def _training_planned(self, event: ev.TrainingPlanned) -> None:
+        self.plan = event
+        if self.reports.awaits_plan:
+            restart.cut(self, event.first_step)
 
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         if not makes_sense(event):
@@ -372,13 +378,7 @@ class ProcessState(StateStruct):
         self.dropped_checkpoints[event.path] = event
 
     def _answered(self, event: ev.RequestSeen | ev.RequestApplied | ev.RequestRefused) -> None:
-        receipts = self.receipts.setdefault(event.request, Receipts())
-        if isinstance(event, ev.RequestSeen):
-            receipts.seen = event
-        elif isinstance(event, ev.RequestApplied):
-            receipts.applied = event
-        else:
-            receipts.refused = event
+        self.receipts.setdefault(event.request, Receipts()).add(event)
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:
         self.failure = self.failure or event
@@ -409,7 +409,6 @@ _NEWEST: dict[type[ev.Event], str] = {
     ev.RunStarted: "run_started",
     ev.WorkerStarted: "worker_started",
     ev.WorkerExited: "worker_exited",
-    ev.TrainingPlanned: "plan",
     ev.PicturesKept: "pictures",
     ev.MemoryPredicted: "predicted",
     ev.FlopsCounted: "flops",
@@ -421,6 +420,7 @@ _NEWEST: dict[type[ev.Event], str] = {
 _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.JournalOpened: ProcessState._journal_opened,
     ev.TopologyDeclared: ProcessState._topology_declared,
+    ev.TrainingPlanned: ProcessState._training_planned,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
     ev.StepsRecorded: ProcessState._steps_recorded,
@@ -446,4 +446,5 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.TrainingEnded: ProcessState._training_ended,
     ev.RunEnded: ProcessState._run_ended,
     **dict.fromkeys(OBSERVED, ProcessState._observed),
+    **dict.fromkeys(HOST_REPORTS, lambda state, event: state.reports.take(event)),
 }

@@ -13,6 +13,8 @@ from tputui.state.process_state import ProcessState
 from tputui.telemetry.events import Event, JournalOpened
 
 T = TypeVar("T")
+ROLES = ("worker", "logs", "rank", "observer", "supervisor")
+"""The roles of processes; first those that know most of the training on their host."""
 
 
 def command_writer(processes: Mapping[str, ProcessState], index: int) -> str:
@@ -83,6 +85,20 @@ class RunState:
             self._in_order = (key, sorted(self.processes.values(), key=lambda process: process.sort_key))
             self._by_role.clear()
         return self._in_order[1]
+
+    @property
+    def by_host(self) -> dict[int, list[ProcessState]]:
+        """The processes by index of their host, those that know most of its training first. Not to be modified."""
+        key = (tuple(map(id, self.in_order)), tuple(process.host_index for process in self.in_order))
+        return self.memoized("hosts", key, self._by_host)
+
+    def _by_host(self) -> dict[int, list[ProcessState]]:
+        found: dict[int, list[ProcessState]] = {}
+        for role in (*ROLES, None):
+            for process in self.in_order:
+                if process.role == role or (role is None and process.role not in ROLES):
+                    found.setdefault(process.host_index, []).append(process)
+        return found
 
     @property
     def is_imported(self) -> bool:

@@ -106,6 +106,23 @@ class Series(StateStruct, dict=True):
             self.pieces = join_pairs(self.pieces, Piece.join)
             self.stride *= 2
 
+    def cut(self, first_step: int) -> int:
+        """Removes `first_step` and later ones; returns the number of NaN and infinite values that they had.
+
+        A piece that also contains earlier steps is removed if most of it is later ones.
+        """
+        kept = [
+            piece for piece in self.pieces if piece.first + piece.last < 2 * first_step and piece.first < first_step
+        ]
+        removed = sum(piece.num_bad for piece in self.pieces) - sum(piece.num_bad for piece in kept)
+        self.pieces = [piece if piece.last < first_step else piece._replace(last=first_step - 1) for piece in kept]
+        self.count += 1
+        return removed
+
+    def time_of(self, step: int) -> float | None:
+        """Unix time at which a step was reported; None if it was not."""
+        return next((piece.t for piece in reversed(self.pieces) if piece.first <= step <= piece.last), None)
+
     @property
     def segments(self) -> list[Segment]:
         """The pieces as part of a snapshot. Unchanged pieces give the same objects every time, so that ten snapshots a

@@ -18,6 +18,7 @@ from tputui.state import (
     device_views,
     evidence,
     history,
+    host_views,
     process_stacks,
     rank_meters,
     root_cause,
@@ -92,6 +93,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
     marks, num_marks = timeline.marks(state, plan, loss, requests, liveness)
     cores = core_views.cores_of(state, liveness, now)
     core_columns = core_views.core_columns(state, cores)
+    memory = memory_of(state)
     pace = history.throughput(state, plan, epochs, now, going_on=running)
     return Snapshot(
         now=now,
@@ -120,7 +122,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         meters=meters_of(state, epochs),
         epochs=epochs,
         xla=xla_of(state),
-        memory=memory_of(state),
+        memory=memory,
         devices=device_views.devices_of(state),
         checkpoints=timeline.checkpoints(state),
         requests=requests,
@@ -158,6 +160,8 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         traces=timeline.traces(state),
         evidence=evidence_of(state),
         time_spent=core_views.time_of(state, liveness, now),
+        hosts=host_views.hosts(state, liveness, memory.hbm, now),
+        generations=host_views.generations(state),
     )
 
 
@@ -181,6 +185,7 @@ def at_later_moment(snapshot: Snapshot, state: RunState, liveness: Liveness, now
         cores=core_views.cores_of(state, liveness, now),
         throughput=history.throughput(state, plan, epochs, now, going_on=running),
         time_spent=core_views.time_of(state, liveness, now),
+        hosts=host_views.hosts(state, liveness, snapshot.memory.hbm, now),
     )
 
 

@@ -94,6 +94,12 @@ class Downsampled(StateStruct, Generic[T]):
             self.items = join_pairs(self.items, join)
             self.stride *= 2
 
+    def keep(self, wanted: Callable[[T], bool]) -> None:
+        """Removes items that are not wanted."""
+        kept = [item for item in self.items if wanted(item)]
+        if len(kept) < len(self.items):
+            self.items, self.in_last = kept, self.stride if kept else 0
+
 
 class Recent(StateStruct, Generic[T]):
     """The first item, the newest `most` ones, and up to `most` evenly spaced samples of those between."""

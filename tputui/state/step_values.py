@@ -122,6 +122,22 @@ class StepValues(StateStruct, dict=True):
         if find_bad and values is not None:
             self._keep_bad(event, values, log)
 
+    def cut(self, first_step: int) -> None:
+        """Removes the values of `first_step` and later ones, which are trained again."""
+        self.recent = [row for row in self.recent_rows() if row.step < first_step]
+        self.newest = {name: event for name, event in self.newest.items() if event.first + event.n <= first_step}
+        self.columns.cut(first_step)
+        self.non_finite = [bad for bad in self.non_finite if bad.step < first_step]
+        removed = sum(series.cut(first_step) for series in self.series.values())
+        self.num_non_finite = max(self.num_non_finite - removed, len(self.non_finite))
+        self.slow = SlowCores()
+        self._row = None
+
+    def time_of(self, step: int) -> float | None:
+        """Unix time at which the loss of a step was reported; None if it was not."""
+        series = self.series.get("loss")
+        return series.time_of(step) if series is not None else None
+
     def _add_times(self, event: StepsRecorded, values: Sequence[float], log: ProcessLog) -> None:
         """Adds compute times, [steps * cores]; a core that is named by them gets a warning and a mark."""
         for row in range(max(event.n - ROWS_MAX, 0), event.n):

@@ -93,6 +93,10 @@ class TimeSpent(StateStruct):
     pending_stall_s: float = 0.0
     """Stalled time that the next measurement contains."""
     saves: Annotated[dict[str, TimeOfSave], msgspec.Meta(max_length=SAVES_MAX)] = msgspec.field(default_factory=dict)
+    died_t: float | None = None
+    """Unix time at which the process ended that the present one replaces; None if that is accounted for."""
+    restarts_s: Seconds = msgspec.field(default_factory=dict)
+    """Time of former processes that is in no section: `lost` work, `restart`, and `stall`."""
     newest: Annotated[list[Measured], msgspec.Meta(max_length=WINDOW)] = msgspec.field(default_factory=list)
 
     def epoch_started(self, event: ev.EpochStarted) -> None:
@@ -102,6 +106,31 @@ class TimeSpent(StateStruct):
         if self.began_t is None:
             self.began_t, self.first_step = event.t, event.first_step
         self.measured_t = event.t
+        if self.died_t is not None:
+            self._add_restart("restart", event.t - self.died_t)
+            self.died_t = None
+
+    def restarted(self, died_t: float) -> None:
+        """A process takes the place of one that ended at `died_t`."""
+        if self.began_t is not None:
+            self.died_t = max(died_t, self.began_t)
+
+    def cut(self, first_step: int) -> None:
+        """Work from `first_step` on is lost: training continues from the checkpoint before it."""
+        if self.began_t is None or self.died_t is None:
+            return
+        saves = [save for save in self.saves.values() if save.step == first_step - 1]
+        kept = max(saves, key=lambda save: save.t, default=None)
+        self.closed_s = dict(kept.sections_s) if kept is not None else {}
+        self._add_restart("stall", math.fsum(self.stalls_s.values()) + self.pending_stall_s)
+        self.running_s, self.stalls_s, self.pending_stall_s, self.newest = {}, {}, 0.0, []
+        accounted_s = math.fsum((*self.closed_s.values(), *self.restarts_s.values()))
+        self._add_restart("lost", self.died_t - self.began_t - accounted_s)
+        self.saves = {path: save for path, save in self.saves.items() if save.step < first_step}
+
+    def _add_restart(self, name: str, seconds: float) -> None:
+        if seconds > 0:
+            self.restarts_s = {**self.restarts_s, name: self.restarts_s.get(name, 0.0) + seconds}
 
     def reported(self, event: ev.ProgressReported, execute_s: float | None) -> None:
         """A report with sections, and the newest `execute_s` of the runtime's counters."""
@@ -135,7 +164,7 @@ class TimeSpent(StateStruct):
 
     def view(self, until: float, phase: ev.Phase | None) -> TimeView | None:
         """The time up to a moment, if the process measures sections; `phase` is that since the newest measurement."""
-        if self.began_t is None or not (self.closed_s or self.running_s):
+        if self.began_t is None or not (self.closed_s or self.running_s or self.restarts_s):
             return None
         until = max(until, self.began_t)
         sections = self._totals()
@@ -144,6 +173,8 @@ class TimeSpent(StateStruct):
             sections[section] = sections.get(section, 0.0) + tail_s
         if stall_s := math.fsum(self.stalls_s.values()) + self.pending_stall_s:
             sections["stall"] = stall_s
+        for name, seconds in self.restarts_s.items():
+            sections[name] = sections.get(name, 0.0) + seconds
         rest_s = until - self.began_t - math.fsum(sections.values())
         # The clocks of events and of sections differ a little.
         rest = "other" if rest_s + sections.get("other", 0.0) >= 0 else max(sections, key=sections.__getitem__)

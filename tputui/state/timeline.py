@@ -14,7 +14,8 @@ from tputui import formatting as fmt
 from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment, TraceView
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
-from tputui.state.process_state import ProcessState, Receipts
+from tputui.state.process_state import ProcessState
+from tputui.state.receipts import Receipts
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import (
     CheckpointView,
@@ -32,7 +33,7 @@ from tputui.state.state_struct import downsample, first_of
 from tputui.state.step_values import NON_FINITE_MAX
 from tputui.telemetry.events import FORMAT_VERSION
 
-ALIKE: tuple[MarkKind, ...] = ("epoch", "compile", "recompile", "checkpoint", "best")
+ALIKE: tuple[MarkKind, ...] = ("epoch", "compile", "recompile", "checkpoint", "best", "restart")
 """Kinds that the training processes of all hosts report identically; only the first report counts."""
 REQUESTS_MARKED = 64
 

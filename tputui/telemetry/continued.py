@@ -17,7 +17,7 @@ _CHUNK_BYTES = 1 << 20
 _HEAD_START = b'{"k":"JournalOpened"'
 
 
-class StillWritten(RuntimeError):
+class StillWritten(FileExistsError):
     """A journal cannot be continued, because the process that writes it is alive."""
 
 

@@ -20,6 +20,10 @@ LOCAL_COUNT = ("LOCAL_WORLD_SIZE", "PJRT_LOCAL_PROCESS_COUNT")
 """Variables with the number of processes on each host."""
 HOST_INDEX, HOST_NAMES = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 """Index of the host in its TPU slice, and the names of all its hosts, separated by commas."""
+NODE = ("GROUP_RANK", "SLURM_NODEID", "TPU_WORKER_ID")
+"""Variables with the index of the host of a process."""
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+"""How often torchrun has restarted the processes of the program."""
 _DIGITS_MAX = 7
 
 
@@ -67,6 +71,21 @@ def rank_info(environ: Mapping[str, str]) -> RankInfo:
     if rank is None and local is None and world is None:
         return RankInfo()
     return RankInfo(rank, local, world, tuple(used))
+
+
+def host_index(environ: Mapping[str, str]) -> int:
+    """Index of the host of the process with this environment; 0 if nothing names it."""
+    for name in NODE:
+        number = _number(environ.get(name, ""))
+        if number is not None:
+            return number
+    info, count = rank_info(environ), _number(environ.get(LOCAL_COUNT[0], ""))
+    return info.rank // count if info.rank is not None and count else 0
+
+
+def restarts(environ: Mapping[str, str]) -> int:
+    """How often the program of the process with this environment was restarted."""
+    return _number(environ.get(RESTARTS, "")) or 0
 
 
 def environ_of(content: bytes) -> dict[str, str]:

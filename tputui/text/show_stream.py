@@ -30,6 +30,10 @@ AGES = ("now", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdi
 """Keys whose changes alone print no line: ages, samples that are taken every second, and shares of the time so far."""
 
 
+_HOST_AGES = dict.fromkeys(("phase_s", "silent_s", "cpu_percent", "used_bytes", "hbm_used_share", "reason"))
+"""The same for hosts."""
+
+
 def stream_object(snapshot: Snapshot, *, is_first: bool) -> dict[str, Any]:
     """The object of one line."""
     fields = to_show(snapshot)
@@ -44,7 +48,8 @@ def stream_object(snapshot: Snapshot, *, is_first: bool) -> dict[str, Any]:
 def without_ages(fields: dict[str, Any]) -> dict[str, Any]:
     """The part of an object whose change prints a line."""
     kept = {name: value for name, value in fields.items() if name not in (*AGES, *FIRST_ONLY)}
-    return {**kept, "cores": [{**core, "phase_s": 0.0} for core in fields["cores"]]}
+    cores = [{**core, "phase_s": 0.0} for core in fields["cores"]]
+    return {**kept, "cores": cores, "hosts": [{**host, **_HOST_AGES} for host in fields["hosts"]]}
 
 
 class IdleTimeout(Exception):

@@ -22,6 +22,7 @@ class EventSign(NamedTuple):
 
 SIGNS: dict[str, EventSign] = {
     "failure": EventSign("\u2573", "bad", "failure"),
+    "restart": EventSign("\u21bb", "bad", "restart"),
     "non_finite": EventSign("\u2716", "bad", "NaN or inf"),
     "stall": EventSign("\u25b2", "warn", "stall"),
     "recompile": EventSign("\u25c7", "warn", "recompile"),

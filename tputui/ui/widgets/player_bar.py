@@ -23,7 +23,7 @@ Command: TypeAlias = Callable[[Player], None]
 GRACE_S = 1.0
 """While a replay plays, seconds in front of the terminal after an event in which `N` still jumps to the one before."""
 
-_TICKS = frozenset({"failure", "non_finite", "stall", "recompile", "request", "resume", "best"})
+_TICKS = frozenset({"failure", "non_finite", "stall", "recompile", "request", "resume", "restart", "best"})
 """Kinds of events marked on the player bar; the others would fill it."""
 
 

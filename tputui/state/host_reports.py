@@ -1,0 +1,110 @@
+"""What a process reported of its host, and the restarts of the process."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from tputui.state.state_struct import Count, StateStruct
+from tputui.telemetry import events as ev
+from tputui.telemetry.events import Int
+
+PACES_MAX = 64
+"""Newest reports of the pace of a host that are stored."""
+RESTARTS_MAX = 256
+"""Restarts of a process that are stored, the newest ones."""
+REASON_CHARS_MAX = 500
+HostReport = ev.HostsAwaited | ev.HostJoined | ev.ClockMeasured | ev.HostPaceMeasured
+HOST_REPORTS: tuple[type[ev.Event], ...] = (ev.HostsAwaited, ev.HostJoined, ev.ClockMeasured, ev.HostPaceMeasured)
+
+
+class HostPace(NamedTuple):
+    """Seconds per step of a host, as means over the steps `first` to `last`; None if not known."""
+
+    first: Int
+    last: Int
+    step_s: float
+    data_s: float | None
+    compute_s: float | None
+    wait_s: float | None
+
+    @property
+    def own_s(self) -> float | None:
+        """Seconds of a step before the host waits for others."""
+        return None if self.compute_s is None else self.compute_s + (self.data_s or 0.0)
+
+
+class Restart(NamedTuple):
+    """A process took the place of one that had ended."""
+
+    number: Count
+    """The generation that began, as torchrun counts restarts."""
+    t: float
+    """Unix time at which it opened the journal."""
+    last_step: Int
+    """Newest step of the process before."""
+    reason: str
+    """Why that one ended; empty if it did not report it."""
+    first_step: Int | None = None
+    """First step of the new process; None before its plan is known."""
+    kept_t: float | None = None
+    """Unix time at which the step before `first_step` was reported; None if there was none."""
+    resumed_t: float | None = None
+    """Unix time at which the new process reported its first steps."""
+
+
+class HostReports(StateStruct):
+    """The newest reports of a process about its host, and its restarts."""
+
+    awaited: ev.HostsAwaited | None = None
+    joined: ev.HostJoined | None = None
+    clock: ev.ClockMeasured | None = None
+    paces: Annotated[list[HostPace], msgspec.Meta(max_length=PACES_MAX)] = msgspec.field(default_factory=list)
+    """In order of steps, which do not overlap."""
+    num_paces: Count = 0
+    """Paces added."""
+    restarts: Annotated[list[Restart], msgspec.Meta(max_length=RESTARTS_MAX)] = msgspec.field(default_factory=list)
+
+    def take(self, event: HostReport) -> None:
+        """Takes a report; one that contradicts itself is ignored."""
+        if isinstance(event, ev.HostsAwaited):
+            self.awaited = event
+        elif isinstance(event, ev.HostJoined):
+            self.joined, self.awaited = event, None
+        elif isinstance(event, ev.ClockMeasured):
+            if math.isfinite(event.offset_s + event.error_s) and event.error_s >= 0:
+                self.clock = event
+        else:
+            first = event.step - event.steps + 1
+            self.add_pace(HostPace(first, event.step, event.step_s, event.data_s, event.compute_s, event.wait_s))
+
+    def add_pace(self, pace: HostPace) -> None:
+        """Adds the pace of the newest steps; ignored if it is not positive or of steps before."""
+        times = [seconds for seconds in pace[2:] if seconds is not None]
+        is_first = not self.paces or pace.first > self.paces[-1].last
+        if is_first and 1 <= pace.first <= pace.last and pace.step_s > 0 and all(0 <= s < math.inf for s in times):
+            self.num_paces += 1
+            self.paces = [*self.paces[1 - PACES_MAX :], pace]
+
+    def restarted(self, number: int, t: float, last_step: int, reason: str) -> None:
+        """A process continues the journal as generation `number`."""
+        restart = Restart(number, t, last_step, reason[:REASON_CHARS_MAX])
+        self.restarts = [*self.restarts[1 - RESTARTS_MAX :], restart]
+
+    @property
+    def awaits_plan(self) -> bool:
+        """Whether the process was restarted, and its first step is not known yet."""
+        return bool(self.restarts) and self.restarts[-1].first_step is None
+
+    def planned(self, first_step: int, kept_t: float | None) -> None:
+        """The new process begins at `first_step`."""
+        self.restarts[-1] = self.restarts[-1]._replace(first_step=first_step, kept_t=kept_t)
+        self.paces = [pace for pace in self.paces if pace.last < first_step]
+
+    def stepped(self, t: float) -> None:
+        """The process reported steps."""
+        newest = self.restarts[-1]
+        if newest.resumed_t is None and newest.first_step is not None and math.isfinite(t):
+            self.restarts[-1] = newest._replace(resumed_t=t)

@@ -1,0 +1,39 @@
+"""What changes in the state of a process when another one takes its place and continues its journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tputui.state.process_history import XlaHistory
+
+if TYPE_CHECKING:
+    from tputui.state.process_state import ProcessState
+    from tputui.telemetry.events import JournalOpened
+
+
+def restart(state: ProcessState, event: JournalOpened) -> None:
+    """Forgets what belongs to the process that ended; its curves stay until the first step of the new one is known."""
+    failure, beat = state.failure, state.beat
+    reason = f"{failure.error}: {failure.message}".partition("\n")[0] if failure is not None else ""
+    state.reports.restarted(event.generation, event.t, state.steps_done, reason)
+    times = [beat.t] if beat is not None else []
+    state.time.restarted(max([*times, state.moved_t or 0.0]))
+    text = f"the training processes were restarted (restart {event.generation})"
+    state.log.marks.add("restart", event.t, state.steps_done, text)
+    state.beat = state.progress = state.moved_t = state.failure = state.xla = None
+    state.rank_exits, state.xla_history = [], XlaHistory()
+
+
+def cut(state: ProcessState, first_step: int) -> None:
+    """Removes what was recorded of `first_step` and later ones, which are trained again."""
+    state.reports.planned(first_step, state.values.time_of(first_step - 1))
+    state.values.cut(first_step)
+    state.pace.cut(first_step)
+    state.time.cut(first_step)
+    state.epoch_starts.keep(lambda start: start.first_step < first_step)
+    for points in state.meter_history.values():
+        points.keep(lambda point: point.step < first_step)
+    state.num_meter_reports += 1
+    state.meters = {split: event for split, event in state.meters.items() if event.step < first_step}
+    state.epochs = {number: event for number, event in state.epochs.items() if event.step < first_step}
+    state.epoch_started, state.steps_done = None, max(first_step - 1, 0)
