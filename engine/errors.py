@@ -15,6 +15,7 @@ __all__ = [
     "PeerLost",
     "Problem",
     "Refused",
+    "Stopped",
     "TooManyBad",
     "Unable",
     "printable",
@@ -58,6 +59,10 @@ RANK_FINISHED = 76
 
 class OutOfMemory(Exception):
     """A step needs more memory than available; the text is a page with the biggest parts and possible remedies."""
+
+
+class Stopped(Exception):
+    """Training ended on request; the text says where."""
 
 
 class NotFinite(Exception):

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from engine import run_plan
-from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Unable, text_of
+from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Stopped, Unable, text_of
 from engine.parallel.rank_processes import ROLE
 from engine.process import crash_report, hardware, main_thread, stacks
 from engine.process.main_thread import POLL_INTERVAL_S, WorkerMonitor
@@ -108,7 +108,6 @@ class Rank:
 
     def _train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         from engine.loop import build
-        from engine.loop.checkpoint_manager import Stopped
         from engine.parallel.group import RankSocket
 
         place = RankSocket(self.rank, num_ranks, [link], self._progress.wait_for)

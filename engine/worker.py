@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from engine import rank as ranks
 from engine import run_plan
-from engine.errors import PEER_LOST, NotFinite, PeerLost, Unable, text_of
+from engine.errors import PEER_LOST, NotFinite, PeerLost, Stopped, Unable, text_of
 from engine.host_place import HostPlace, read_place
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware, stacks
@@ -151,7 +151,7 @@ class Worker:
 
     def _train_on(self, planned: Plan, build: Any, cores: Any) -> Ending:
         from engine.loop.build import RunContext
-        from engine.loop.checkpoint_manager import Stopped, remove_partial_writes
+        from engine.loop.checkpoint_manager import remove_partial_writes
 
         resume_path = self._manifest.resume_path
         if resume_path is not None:

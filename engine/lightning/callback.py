@@ -19,9 +19,10 @@ from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
 from engine.data.batch_reader import DataWait
 from engine.data.feed import Batch
+from engine.errors import Stopped
 from engine.loop import network
 from engine.loop.artifacts import RunArtifacts
-from engine.loop.checkpoint_manager import CheckpointManager, Stopped
+from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.loop.reporting import StepReporter
 from engine.memory.layer_table import Recorder
@@ -136,7 +137,7 @@ class LoopCallback(Callback):
         self._reporter.lr = _lr(trainer)
         self._reporter.steps.run("step", self.position)
         self._warn_of_waiting(trainer)
-        self._events.trace_steps(self.position)
+        self._events.between_steps(self.position)
         if self.position.batch < self.facts.steps_per_epoch:
             self._check_finite()
             self._serve_requests()

@@ -15,7 +15,7 @@ import msgspec
 
 from engine.checkpoint.checkpoint_store import LAST, Checkpoint, CheckpointStore, Saved, SaveFailed
 from engine.checkpoint.resume import Position
-from engine.errors import NotFinite
+from engine.errors import NotFinite, Stopped
 from engine.loop.events import EventEmitter
 from engine.parallel.base import Strategy
 from engine.task import Plan
@@ -24,10 +24,6 @@ from tputui.telemetry import rundir
 from tputui.telemetry.merge import head_of
 from tputui.telemetry.requests import Request
 from tputui.telemetry.rundir import CHECKPOINTS
-
-
-class Stopped(Exception):
-    """Training ended on request; the text says where."""
 
 
 class BestEpoch:

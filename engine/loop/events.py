@@ -13,6 +13,7 @@ from engine.checkpoint.checkpoint_store import Saved
 from engine.checkpoint.resume import Position
 from engine.data.stage_times import StageTimes
 from engine.errors import BadExample
+from engine.loop import step_blocks
 from engine.loop.step_buffer import Float32s
 from engine.parallel.base import Strategy
 from engine.process.requests import Progress
@@ -71,6 +72,11 @@ class EventEmitter:
         """Ids of the requests that were answered."""
         self.tracer = StepTracer(reporter.run_dir, self.emit, answered=self.served.add)
         """Writes profiles of steps on request; only in the first process."""
+        self._blocks = (
+            step_blocks.from_environment(plan.config.global_batch, backend.wait, self.programs.seconds)
+            if strategy.is_first
+            else None
+        )
         self._plan = plan
         self._strategy = strategy
         self._reporter = reporter
@@ -100,8 +106,13 @@ class EventEmitter:
                 self.tracer.submit(request)
         return [request for request in requests if request.kind != "trace"]
 
-    def trace_steps(self, at: Position) -> None:
-        """Starts or ends a profile between two steps, if one was requested."""
+    def between_steps(self, at: Position) -> None:
+        """Between two steps: starts or ends a profile, if one was requested, and a block of steps of `tputui try`.
+
+        Raises `Stopped` if `tputui try` has ended.
+        """
+        if self._blocks is not None:
+            self._blocks.at_boundary()
         if self.tracer.is_busy:
             with self.sections.section("report"):
                 self.tracer.at_boundary(at.step)
@@ -127,6 +138,8 @@ class EventEmitter:
         """Restarts the section timer and the pace."""
         self.sections.restart()
         started = time.time()
+        if self._blocks is not None:
+            self._blocks.begin_epoch()
         self.progress.epoch = at.epoch
         self.restart_pace()
         self.emit(ev.EpochStarted(t=started, epoch=at.epoch, first_step=at.step + 1))
@@ -274,6 +287,8 @@ class EventEmitter:
     def _enter_section(self, name: str) -> None:
         self.progress.enter_section(name)
         self.programs.entered(name)
+        if self._blocks is not None:
+            self._blocks.entered(name)
 
     def _declare_topology(self) -> None:
         self.emit(

@@ -16,9 +16,9 @@ from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
 from engine.data.batch_reader import DataWait
 from engine.data.feed import BatchFeeds, Feed
-from engine.errors import OutOfMemory
+from engine.errors import OutOfMemory, Stopped
 from engine.loop.artifacts import RunArtifacts
-from engine.loop.checkpoint_manager import CheckpointManager, Stopped
+from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.evaluation import EvalReporter, EvalResult
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.loop.optimizer import learning_rate
@@ -148,7 +148,7 @@ class Trainer:
             batches = iter(feed)
             for _ in range(self.position.batch, self._plan.steps_per_epoch):
                 self._serve_requests(self.reporter.buffer)
-                self.events.trace_steps(self.position)
+                self.events.between_steps(self.position)
                 if not feed.ready:
                     self.reporter.flush()
                 began = time.perf_counter()

@@ -99,7 +99,7 @@ def test_w_shows_it_and_enter_the_evidence_and_fix_of_the_chosen_one() -> None:
         assert "drop_last" not in shown
         await pilot.press("enter")
         assert "drop_last=True" in text(pilot.app.screen)
-        assert "predicted 1.16x as fast" in text(pilot.app.screen)
+        assert "predicted 2.93x as fast" in text(pilot.app.screen)
         await pilot.press("j", "j", "j")
         lines = [line for line in text(pilot.app.screen).splitlines() if "lost" in line]
         assert "fallback" in lines[0], "the chosen one is at the top"

@@ -123,7 +123,7 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
         steps = f" and {fmt.counted(snapshot.steps, 'step')}" if snapshot.steps else ""
         number = fmt.counted(len(findings), "finding") if findings else "no findings"
         say(inert(f"{snapshot.run}: {number} in {wall}{steps}"))
-        for line in verdict_lines.blocks(verdicts):
+        for line in verdict_lines.blocks(verdicts, args.run):
             say(inert(line))
         if goodput is not None:
             for line in goodput_lines.blocks(goodput, args.price):

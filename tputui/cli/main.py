@@ -29,6 +29,7 @@ from tputui.exit_codes import ExitCode
 COMMANDS: dict[str, str] = {
     "run": "train a configuration file and show it live",
     "rehearse": "find what would be slow on a TPU, on virtual CPU cores",
+    "try": "measure what a change of the configuration gains",
     "folds": "train every fold in turn and compare the results",
     "attach": "show a running run; leaving does not end it",
     "replay": "play back a recorded run on the same screen",
@@ -52,7 +53,7 @@ COMMANDS: dict[str, str] = {
 }
 """Every command with a one-line summary, in the order of `tputui --help`."""
 
-MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests"}
+MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests", "try": "trial"}
 """Modules of the commands that have no module of their own name."""
 
 OTHER_NAMES = {
@@ -74,6 +75,7 @@ OTHER_NAMES = {
     "remove": "rm",
     "save": "checkpoint",
     "evaluate": "predict",
+    "benchmark": "try",
 }
 """Names that other tools use for our commands."""
 

@@ -6,7 +6,7 @@ task; the engine checks them (`python -m engine.commands.describe`).
 
 from __future__ import annotations
 
-from tputui.config.checks import ConfigError
+from tputui.config.checks import EPOCHS_MAX, ConfigError
 from tputui.config.parsing import (
     BATCH_RIVALS,
     from_builtins,
@@ -17,6 +17,7 @@ from tputui.config.parsing import (
     source_of_key,
     to_builtins,
     unknown_key,
+    with_overrides,
 )
 from tputui.config.script import (
     SCRIPT,
@@ -46,6 +47,7 @@ from tputui.config.tables import (
 
 __all__ = [
     "BATCH_RIVALS",
+    "EPOCHS_MAX",
     "OPTIMIZER_KEYS",
     "RDZV_PORT",
     "SCHEDULE_KEYS",
@@ -76,4 +78,5 @@ __all__ = [
     "source_of_key",
     "to_builtins",
     "unknown_key",
+    "with_overrides",
 ]

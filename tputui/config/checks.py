@@ -20,8 +20,9 @@ SourceOf = Callable[[str], str]
 """The source of the value of a key, for error messages: the file or `--set ...`."""
 DEPTH_MAX = 24
 """Maximum nesting of tables and lists."""
+EPOCHS_MAX = 1_000_000
 MAXIMUM = {
-    "epochs": 1_000_000,
+    "epochs": EPOCHS_MAX,
     "data.batch_per_core": 1_000_000,
     "data.global_batch": 100_000_000,
     "data.prefetch_batches": 1_000,

@@ -70,6 +70,14 @@ def _parsed(text: str, source: str, overrides: list[str] | None) -> dict[str, An
     return tables
 
 
+def with_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The tables with `key.path=value` strings applied, as in `load_tables`. Raises `ConfigError`."""
+    changed: dict[str, Any] = msgspec.to_builtins(tables)
+    for override in overrides:
+        _override(changed, override)
+    return changed
+
+
 def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] | None = None) -> RunConfig:
     """Checks a configuration that is already a dictionary, as in the manifest of a run. Raises `ConfigError`.
 

@@ -61,7 +61,7 @@ def recompiles(facts: Facts) -> Iterator[Verdict]:
             lost_s=lost_s,
             evidence=list(_evidence(group)),
             fix=_fix(group, facts.evidence.programs),
-            speedup=speedup_of(lost_s, facts.wall_s) if lost_s is not None else None,
+            speedup=speedup_of(lost_s, facts.training_s(lost_s)) if lost_s is not None else None,
         )
 
 
@@ -117,7 +117,7 @@ def _counted_only(facts: Facts) -> Iterator[Verdict]:
         line_reason="only the runtime's counters were recorded",
         evidence=[f"recompiles {fmt.count(count)} by the runtime's counters"],
         fix="keep the shapes and types of all inputs constant: drop or pad the last batch, pad texts to fixed lengths",
-        speedup=speedup_of(lost_s, facts.wall_s) if lost_s is not None else None,
+        speedup=speedup_of(lost_s, facts.training_s(lost_s)) if lost_s is not None else None,
     )
 
 

@@ -58,6 +58,16 @@ class Facts(NamedTuple):
         """Whether more steps are needed, and may come."""
         return self.steps < STEPS_MIN
 
+    def training_s(self, extra_s: float = 0.0) -> float:
+        """Seconds of training at the steady pace with `extra_s` besides; the wall time if there is no pace."""
+        return self.wall_s if self.steady_s is None else min(self.wall_s, self.steady_s + extra_s)
+
+    def change(self, key: str, value: object) -> str | None:
+        """A change of the configuration as `tputui try` takes it; None unless the engine trains the run by it."""
+        config = self.snapshot.config
+        has_config = isinstance(config.get("task"), str) and isinstance(config.get("data"), dict)
+        return f"{key}={value}" if has_config else None
+
     def verdict(
         self, rule: RuleName, text: str, *, line: Line | None = None, lost_s: float | None = None, **fields: Any
     ) -> Verdict:

@@ -24,6 +24,8 @@ PADDING_SHARE = 0.25
 """Share of padded examples in evaluation from which it is a finding, ..."""
 PADDING_WALL_SHARE = 0.02
 """... if it costs so much of the wall time."""
+WORKERS = 8
+"""Threads of the loader that are proposed at most, if there are not half as many already."""
 PHASES = {"data": "data", "trace": "tracing"}
 _STEP_PHASES = ("data", "tracing", "executing", "reporting")
 _STAGE_FIXES = {
@@ -58,14 +60,29 @@ def input_bound(facts: Facts) -> Iterator[Verdict]:
         return
     stage, evidence = _slowest_stage(facts)
     in_stage = f"; most of the loader's time goes to {stage}" if stage else ""
+    speedup = speedup_of(waiting.share, 1.0)
     yield facts.verdict(
         "input",
         f"steps wait for their batch for {waiting.share * 100:.0f} % of their time{in_stage}",
         lost_s=waiting.seconds,
         evidence=[f"{fmt.duration(waiting.seconds)} of waiting {waiting.of}", *evidence],
         fix=_STAGE_FIXES.get(stage, "load with more threads or processes, and further ahead of the step"),
-        speedup=speedup_of(waiting.share, 1.0),
+        speedup=speedup,
+        change=_change(facts, stage, speedup or 1.0),
     )
+
+
+def _change(facts: Facts, stage: str, speedup: float) -> str | None:
+    """The change of the configuration that helps the slowest stage of the loader, if the loader is the engine's."""
+    measured = facts.evidence.input
+    if measured is None or not stage:
+        return None
+    if stage != "copy":
+        threads = max(1, measured.threads)
+        return facts.change("data.workers", min(math.ceil(threads * max(speedup, 1.1)), max(WORKERS, 2 * threads)))
+    data = facts.snapshot.config.get("data")
+    ahead = data.get("prefetch_batches") if isinstance(data, dict) else None
+    return facts.change("data.prefetch_batches", 2 * ahead) if isinstance(ahead, int) and ahead > 0 else None
 
 
 def _waiting(facts: Facts) -> TimeShare | None:
@@ -153,5 +170,5 @@ def padding(facts: Facts) -> Iterator[Verdict]:
             f"{fmt.count(plan.global_batch)}, {fmt.duration(evaluating_s)} of evaluation"
         ],
         fix="evaluate with a smaller batch, or less often",
-        speedup=speedup_of(lost_s, facts.wall_s),
+        speedup=speedup_of(lost_s, facts.training_s(evaluating_s)),
     )

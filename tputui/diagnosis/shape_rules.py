@@ -39,6 +39,7 @@ def batch_multiple(facts: Facts) -> Iterator[Verdict]:
         status="hint",
         evidence=[f"a TPU processes {ROWS} rows at a time"],
         fix=f"use {full} examples per core; they take the same time",
+        change=facts.change("data.batch_per_core", full),
     )
 
 
@@ -101,4 +102,5 @@ def precision(facts: Facts) -> Iterator[Verdict]:
         status="hint",
         evidence=evidence or ["the plan of the run"],
         fix='try bfloat16: device.precision = "bf16", or torch.autocast("xla", dtype=torch.bfloat16)',
+        change=facts.change("device.precision", "bf16") if is_float32 else None,
     )

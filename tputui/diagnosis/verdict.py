@@ -62,8 +62,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What it was concluded from, a sentence each."""
     fix: str = ""
     """What to do, in one sentence."""
+    change: str | None = None
+    """The fix as a change of the run's configuration, such as `data.workers=2`, which `tputui try` measures; null if it
+    is none."""
     speedup: float | None = None
-    """Predicted factor on the pace of training if it is fixed; null if that cannot be predicted."""
+    """Predicted factor on the pace of training, from its steps at their steady pace and what is lost besides, if it is
+    fixed; null if that cannot be predicted."""
     overlap: str | None = None
     """Which other verdict counts the same seconds; null if none does."""
     fatal: bool = False
@@ -73,6 +77,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def found(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     """The verdicts that were found, without hints and rules without an answer."""
     return tuple(verdict for verdict in verdicts if verdict.status == "found")
+
+
+def assigned_key(change: str | None) -> str:
+    """The key of a change: `data.workers` of `data.workers=2`."""
+    return (change or "").partition("=")[0].strip()
 
 
 def in_order(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from tputui import formatting as fmt
@@ -54,6 +55,11 @@ def gain(verdict: Verdict) -> str:
     return f"predicted {verdict.speedup:.2f}x as fast" if verdict.speedup and verdict.speedup >= 1.005 else ""
 
 
+def try_command(verdict: Verdict, run: str) -> str:
+    """The command that measures the fix, `tputui try my-run data.workers=2`; empty if none does."""
+    return f"tputui try {shlex.join([run, verdict.change])}" if verdict.change is not None else ""
+
+
 def line(verdict: Verdict) -> str:
     """The verdict in one line: `recompile at train.py:41: ...; 8.3 s lost (12 %)`."""
     at = f" at {verdict.where}" if verdict.where else ""
@@ -66,18 +72,18 @@ def worst(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"slow: {line(one)}" if not one.fatal else line(one) for one in shown[:WORST]]
 
 
-def blocks(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """All verdicts with evidence and fix; rules without an answer in a line each."""
+def blocks(verdicts: Sequence[Verdict], run: str | None = None) -> Iterator[str]:
+    """All verdicts with evidence and fix; rules without an answer in a line each. `run` is how a command names it."""
     for verdict in verdicts:
         if verdict.status not in UNANSWERED:
-            yield from _block(verdict)
+            yield from _block(verdict, run)
     for status in UNANSWERED:
         for verdict in verdicts:
             if verdict.status == status:
                 yield f"{TITLES[verdict.rule]:<{_INDENT}}{status}: {verdict.text}"
 
 
-def _block(verdict: Verdict) -> Iterator[str]:
+def _block(verdict: Verdict, run: str | None) -> Iterator[str]:
     place = verdict.where or (f"line unknown: {verdict.line_reason}" if verdict.line_reason else "")
     inside = f"in {verdict.function}" if verdict.where and verdict.function not in (None, "", "<module>") else ""
     head = "  ".join(filter(None, (f"{place} {inside}".strip(), cost(verdict))))
@@ -87,6 +93,8 @@ def _block(verdict: Verdict) -> Iterator[str]:
     rows = [verdict.text, "; ".join(verdict.evidence), f"overlaps with {verdict.overlap}" if verdict.overlap else ""]
     if verdict.fix:
         rows.append("; ".join(filter(None, (f"fix: {verdict.fix}", gain(verdict)))))
+    if run is not None and (command := try_command(verdict, run)):
+        rows.append(f"measure it: {command}")
     shown = list(filter(None, (head, *rows)))
     yield f"{title}{shown[0]}"
     yield from (f"{'':<{_INDENT}}{row}" for row in shown[1:])

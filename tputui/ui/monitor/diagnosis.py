@@ -31,6 +31,8 @@ class DiagnosisPart(NamedTuple):
     steps: int
     """Steps of the run, up to those that the rules need."""
     has_ended: bool
+    run: str
+    """Name of the run, for commands."""
 
 
 class DiagnosisPanel(RunPanel[DiagnosisPart]):
@@ -68,7 +70,7 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
         costs = max((len(_cost(one)) for one in answered), default=0)
         for index, verdict in enumerate(answered):
             if is_full:
-                lines = list(_block(verdict, width, chosen=index == at))
+                lines = list(_block(verdict, part.run, width, chosen=index == at))
                 if index + 1 < len(part.verdicts):
                     lines.append([])
             else:
@@ -148,7 +150,7 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
 
 def part_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> DiagnosisPart:
     """The content of the panel, from verdicts on the snapshot."""
-    return DiagnosisPart(verdicts, min(Facts.of(snapshot).steps, STEPS_MIN), snapshot.condition in ENDED)
+    return DiagnosisPart(verdicts, min(Facts.of(snapshot).steps, STEPS_MIN), snapshot.condition in ENDED, snapshot.run)
 
 
 def nothing_found(part: DiagnosisPart) -> str:
@@ -208,7 +210,7 @@ def _row(verdict: Verdict, places: int, costs: int, width: int, *, chosen: bool)
     return [*line, Span(crop(clean(verdict.text), room), tones[3])] if room > 1 else line
 
 
-def _block(verdict: Verdict, width: int, *, chosen: bool) -> Iterator[Line]:
+def _block(verdict: Verdict, run: str, width: int, *, chosen: bool) -> Iterator[Line]:
     """The verdict with its evidence and fix, in several lines."""
     is_hint = verdict.status == "hint"
     tone: Tone = "chosen" if chosen else "bad" if verdict.fatal else "dim" if is_hint else "warn"
@@ -228,6 +230,7 @@ def _block(verdict: Verdict, width: int, *, chosen: bool) -> Iterator[Line]:
         ("overlaps", [f"with {verdict.overlap}"] if verdict.overlap else [], "label"),
         ("fix", [verdict.fix] if verdict.fix else [], "strong"),
         ("gain", [verdict_lines.gain(verdict)] if verdict_lines.gain(verdict) else [], "good"),
+        ("measure", [command] if (command := verdict_lines.try_command(verdict, run)) else [], "strong"),
     ]
     for label, sentences, own in parts:
         for sentence in sentences:

@@ -1,0 +1,403 @@
+"""`tputui try`: measures what a change of the configuration gains, in blocks of steps with and without it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from tputui import config
+from tputui import formatting as fmt
+from tputui.cli import launch
+from tputui.cli.arguments import find_run, parent_of, span
+from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.parser import Command, Parser, exit_codes, positive_int
+from tputui.cli.trial_run import (
+    BLOCK_S,
+    CACHE_VARIABLE,
+    SKIPPED,
+    Measured,
+    Outcome,
+    Plan,
+    Progress,
+    Side,
+    TrialFailed,
+    measure,
+)
+from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
+from tputui.compare.verdict import LEVEL, Ratio
+from tputui.config_diff import flatten
+from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.verdict import Verdict, assigned_key
+from tputui.environment import device_in_use, environment_problem, find_devices
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.session import session
+from tputui.state.snapshot import Snapshot
+from tputui.supervise import spawn
+from tputui.telemetry import rundir
+from tputui.telemetry.codec import spell_non_finite
+from tputui.text import verdict_lines
+
+DESCRIPTION = f"""Measures how much faster training is with a change of its configuration. RUN is a recorded run of the
+engine, or a configuration file; a change is a key with its new value, such as data.workers=2 or
+device.precision=bf16. Without a change, measures the one that the diagnosis of RUN proposes. Trains with and without
+the change in alternating blocks of about {BLOCK_S:g} s, one at a time, and prints the ratio of examples per second with
+its interval of 95 %, beside the gain that the diagnosis predicts. Compilations, evaluations and saves are not part of
+it. Nothing is recorded among the runs, and RUN is not changed."""
+EXIT_CODES = exit_codes(
+    DONE="measured, whether the change is faster or not",
+    USAGE="no such run, or the change cannot be measured; nothing was trained",
+    FAILED="training failed with or without the change, or too little was measured in time",
+    ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use",
+    INTERRUPTED="Ctrl-C ended it",
+)
+PAIRS = 10
+TIMEOUT_S = 600.0
+BATCH_KEYS = ("data.batch_per_core", "data.global_batch")
+NOTED_KEYS = {
+    "data.batch_per_core": "the batch size",
+    "data.global_batch": "the batch size",
+    "optim.accumulate": "the number of batches per update",
+    "device.cores": "the number of cores",
+    "device.precision": "the precision",
+}
+"""Keys that change the pace and the training."""
+PACE_KEYS = (
+    *NOTED_KEYS,
+    "data.cache_mb",
+    "data.prefetch_batches",
+    "data.workers",
+    "device.strategy",
+    "device.rematerialise",
+    "device.virtual_cores",
+    "report.interval_s",
+    "report.every_batches",
+    "non_finite.policy",
+)
+"""Keys whose effect is in the pace of training steps."""
+
+
+class Trial(NamedTuple):
+    """What is to be measured."""
+
+    name: str
+    """The run, or the configuration file."""
+    base: config.RunConfig
+    changed: config.RunConfig
+    changes: list[str]
+    """As `key=value`."""
+    snapshot: Snapshot | None
+    """Of the recorded run; None for a configuration file."""
+    verdict: Verdict | None
+    """The verdict on the run that proposes the change."""
+    source: str
+    """The configuration file, for messages."""
+    on_tpu: bool = False
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.usage = "tputui try [OPTION ...] RUN|CONFIG [KEY=VALUE ...]"
+    parser.add_argument("run", metavar="RUN", help="name or directory of a run, or a configuration file")
+    parser.add_argument("changes", metavar="KEY=VALUE", nargs="*", help="key of the configuration with its new value")
+    parser.add_option(
+        "--blocks", type=positive_int, default=PAIRS, metavar="N", help=f"blocks of each of the two (default {PAIRS})"
+    )
+    parser.add_option(
+        "--steps", type=positive_int, metavar="N", help=f"steps of a block (default: as many as take {BLOCK_S:g} s)"
+    )
+    parser.add_option(
+        "--timeout", type=span, default=TIMEOUT_S, metavar="TIME", help="stop measuring after this time (default 10m)"
+    )
+    parser.add_option(
+        "--restart", action="store_true", help="train each block in a new process, as is always done on TPU chips"
+    )
+    parser.add_option("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Measures and prints the gain."""
+    if args.blocks < PAIRS_MIN:
+        words = f"try: --blocks {args.blocks}: an interval needs at least {PAIRS_MIN} blocks of each"
+        raise CommandError(ExitCode.USAGE, words)
+    trial = _trial(args)
+    if (problem := environment_problem(os.environ)) is not None:
+        raise CommandError(ExitCode.ENVIRONMENT, problem)
+    began = time.monotonic()
+    restarts = args.restart or trial.on_tpu
+    plan = Plan(args.blocks, args.steps, args.timeout, restarts)
+    if args.steps is None and not args.json:
+        length = f"{fmt.counted(args.blocks, 'block')} of about {BLOCK_S:g} s"
+    else:
+        length = fmt.counted(args.blocks, "block")
+    within = fmt.duration(args.timeout)
+    narrate(f"trying {', '.join(trial.changes)} on {trial.name}: {length} with it and without, at most {within}")
+    with tempfile.TemporaryDirectory(prefix="tputui-try-", ignore_cleanup_errors=True) as folder:
+        sides = [
+            _side(trial, Path(folder), name, loaded, restarts=restarts)
+            for name, loaded in (("without the change", trial.base), ("with the change", trial.changed))
+        ]
+        try:
+            outcome = measure(sides[0], sides[1], plan, Progress())
+        except TrialFailed as error:
+            raise CommandError(ExitCode.FAILED, inert(str(error))) from None
+        except OSError as error:
+            raise CommandError(ExitCode.FAILED, f"try: training cannot be started: {error.strerror}") from None
+    ratio = _ratio(outcome, plan)
+    seconds = time.monotonic() - began
+    if args.json:
+        say_json(spell_non_finite(_as_json(trial, outcome, ratio, seconds)), indent=2)
+    else:
+        for line in _lines(trial, outcome, ratio, plan):
+            say(line)
+    return ExitCode.DONE
+
+
+def _trial(args: argparse.Namespace) -> Trial:
+    """What to measure, after all checks. Raises `CommandError`."""
+    if (word := next((word for word in args.changes if "=" not in word), None)) is not None:
+        raise CommandError(ExitCode.USAGE, f"try: {word}: expected KEY=VALUE, such as data.workers=2")
+    path = Path(args.run)
+    manifest: rundir.Manifest | None = None
+    snapshot: Snapshot | None = None
+    verdict: Verdict | None = None
+    try:
+        if path.suffix == ".toml" or path.is_file():
+            tables, name, source = config.load_tables(path), inert(args.run), args.run
+            if config.is_script(tables):
+                raise CommandError(ExitCode.USAGE, _SCRIPT.format(name))
+        else:
+            run_dir = find_run(args.run, parent_of(args))
+            name = inert(run_dir.name)
+            manifest = _recorded(run_dir, name)
+            tables, source = msgspec.to_builtins(manifest.config), manifest.config_path
+            snapshot = session.load(run_dir)
+        changes = list(args.changes)
+        verdicts = diagnose(snapshot) if snapshot is not None else ()
+        proposed = [one for one in verdicts if one.change is not None]
+        if not changes:
+            changes = [_proposed(name, proposed, has_run=snapshot is not None)]
+        keys = [change.partition("=")[0].strip() for change in changes]
+        verdict = next((one for one in proposed if [assigned_key(one.change)] == keys), None)
+        base = config.from_builtins(tables, source)
+        new = config.with_overrides(config.to_builtins(base), changes)
+        changed = config.from_builtins(new, source, changes)
+    except config.ConfigError as error:
+        raise CommandError(ExitCode.USAGE, str(error).removeprefix("--set ")) from None
+    trial = Trial(name, base, changed, changes, snapshot, verdict, source)
+    _enter_folder(manifest)
+    return trial._replace(on_tpu=_refuse(trial, keys))
+
+
+_SCRIPT = (
+    "{}: this runs a command of your own, whose options are not known here; try changes the configuration of runs of "
+    "the engine, so compare two runs of the command with `tputui compare`"
+)
+
+
+def _recorded(run_dir: Path, name: str) -> rundir.Manifest:
+    """The manifest of a run of the engine. Raises `CommandError`."""
+    try:
+        manifest = rundir.read_manifest(run_dir)
+    except (rundir.RunNotFound, OSError) as error:
+        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+    if config.is_script(manifest.config):
+        raise CommandError(ExitCode.USAGE, _SCRIPT.format(name))
+    if not isinstance(manifest.config.get("task"), str) or not isinstance(manifest.config.get("data"), dict):
+        words = f"{name}: only runs of the engine can be trained again with a change; this run is reported by a script"
+        raise CommandError(ExitCode.USAGE, words)
+    return manifest
+
+
+def _proposed(name: str, proposed: list[Verdict], *, has_run: bool) -> str:
+    if proposed and proposed[0].change is not None:
+        return proposed[0].change
+    why = "its diagnosis proposes no change of the configuration" if has_run else "a configuration has no diagnosis"
+    raise CommandError(ExitCode.USAGE, f"try: {name}: {why}; give one, such as data.workers=2")
+
+
+def _enter_folder(manifest: rundir.Manifest | None) -> None:
+    """Relative paths of a recorded configuration are relative to the working directory of its run."""
+    if manifest is not None:
+        with contextlib.suppress(OSError):
+            os.chdir(manifest.cwd)
+
+
+def _refuse(trial: Trial, keys: list[str]) -> bool:
+    """Refuses changes that are none, or whose effect is not in the pace of training. Raises `CommandError`.
+
+    Returns whether training uses TPU chips.
+    """
+    before, now = flatten(config.to_builtins(trial.base)), flatten(config.to_builtins(trial.changed))
+    facts = [_checked(trial, loaded, changes) for loaded, changes in ((trial.base, []), (trial.changed, trial.changes))]
+    for key in keys:
+        if before.get(key) == now.get(key):
+            raise CommandError(ExitCode.USAGE, f"{key} is {now.get(key)} in {trial.name} already, so nothing changes")
+        if key not in PACE_KEYS:
+            raise CommandError(ExitCode.USAGE, f"{key} {_why_not(key)}")
+    batches = [of_run.get("global_batch") for of_run in facts]
+    if all(key in BATCH_KEYS for key in keys) and batches[0] == batches[1]:
+        words = f"{', '.join(trial.changes)}: {trial.name} trains {batches[0]} examples per step already"
+        raise CommandError(ExitCode.USAGE, f"{words}, so nothing changes")
+    if keys == ["device.strategy"] and facts[0].get("num_cores") == 1:
+        raise CommandError(ExitCode.USAGE, f"device.strategy has no effect on one core, on which {trial.name} trains")
+    on_tpu = facts[0].get("device") == "TPU"
+    if on_tpu and (holder := next(iter(find_devices().holders), None)) is not None:
+        raise CommandError(ExitCode.ENVIRONMENT, device_in_use(holder))
+    return on_tpu
+
+
+def _checked(trial: Trial, loaded: config.RunConfig, changes: list[str]) -> Mapping[str, Any]:
+    """The engine's check of a configuration: the sizes of its run. Raises `CommandError`."""
+    try:
+        return launch.check_with_engine(loaded, trial.source, None, changes)
+    except CommandError as error:
+        raise CommandError(error.code, str(error).replace("--set ", "")) from None
+
+
+def _why_not(key: str) -> str:
+    """Why the effect of a key cannot be measured by the pace of training."""
+    table, _, name = key.rpartition(".")
+    if key == "task" or table == "model":
+        return "changes the network: the pace of two networks does not decide which is better, so compare full runs"
+    if table == "optim":
+        return "changes how the weights are optimised, which pace does not judge, so compare the losses of full runs"
+    if table == "data" and name not in config.data_keys():
+        return "changes the examples of the task, so the pace with and without it is not of the same work"
+    return "has no effect on the pace of training steps, which is all that try measures"
+
+
+def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, restarts: bool) -> Side:
+    """The training process of a configuration; its run is in `folder`."""
+    trained = replace(
+        loaded,
+        epochs=config.EPOCHS_MAX,
+        checkpoint=replace(loaded.checkpoint, every_epochs=config.EPOCHS_MAX),
+        report=replace(loaded.report, pictures=0, seal=False),
+        alerts=config.AlertsConfig(targets=()),
+        diagnosis=config.DiagnosisConfig(),
+    )
+    run_dir = launch.create_run(
+        folder,
+        trained,
+        config_path=trial.source,
+        name="with" if loaded is trial.changed else "without",
+        resume=None,
+        argv=["tputui", *sys.argv[1:]],
+    )
+    environ = {**spawn.environment(os.environ), "PYTHONUNBUFFERED": "1"}
+    if restarts:
+        environ.setdefault(CACHE_VARIABLE, str(folder / "programs"))
+    skip = SKIPPED + (loaded.data.prefetch_batches if restarts else 0)
+    return Side(name, run_dir, skip, loaded.optim.accumulate, environ)
+
+
+def _ratio(outcome: Outcome, plan: Plan) -> Ratio:
+    pairs = list(zip(_rates(outcome.without), _rates(outcome.changed), strict=True))
+    ratio = paired_ratio(pairs)
+    if ratio is None:
+        words = f"only {fmt.counted(len(pairs), 'block')} of each measured within {fmt.duration(plan.timeout_s)}; an "
+        words += f"interval needs {PAIRS_MIN}: give a longer --timeout or fewer --steps"
+        raise CommandError(ExitCode.FAILED, words)
+    return ratio
+
+
+def _rates(measured: Measured) -> list[float]:
+    return [block.examples / block.seconds for block in measured.blocks]
+
+
+def _rate(measured: Measured) -> float:
+    """Examples per second over all blocks."""
+    return sum(block.examples for block in measured.blocks) / sum(block.seconds for block in measured.blocks)
+
+
+def _notes(trial: Trial) -> list[str]:
+    """What the user should know about the result."""
+    notes = []
+    changed = dict.fromkeys(NOTED_KEYS[key] for key in map(assigned_key, trial.changes) if key in NOTED_KEYS)
+    if changed:
+        notes.append(f"{' and '.join(changed)} also changes what is learned: compare the losses of full runs")
+    topology = trial.snapshot.topology if trial.snapshot is not None else None
+    recorded = topology.chip or topology.device if topology is not None else None
+    if recorded is not None and not trial.on_tpu and recorded != "CPU":
+        notes.append(f"{trial.name} was recorded on {recorded}, and this was measured on virtual CPU cores")
+    elif not trial.on_tpu:
+        notes.append("measured on virtual CPU cores; the gain on a TPU may differ")
+    return notes
+
+
+def _predicted(trial: Trial) -> float | None:
+    """The gain by the diagnosis; None if it predicts none. Twice the threads load at most twice as fast."""
+    verdict = trial.verdict
+    if verdict is None or verdict.speedup is None:
+        return None
+    measured = trial.snapshot.evidence.input if trial.snapshot is not None else None
+    if assigned_key(verdict.change) != "data.workers" or measured is None or not measured.threads:
+        return verdict.speedup
+    return min(verdict.speedup, max(1.0, trial.changed.data.workers / measured.threads))
+
+
+def _lines(trial: Trial, outcome: Outcome, ratio: Ratio, plan: Plan) -> list[str]:
+    what = f"{ratio.ratio:.2f}x as fast" if ratio.stands_out else f"no difference found: {ratio.ratio:.2f}x as fast"
+    interval = f"{LEVEL * 100:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f}"
+    lines = [f"{', '.join(trial.changes)}: {what} ({interval})"]
+    if trial.verdict is not None:
+        title = verdict_lines.TITLES[trial.verdict.rule]
+        predicted = _predicted(trial)
+        gain = f"{predicted:.2f}x as fast" if predicted is not None else "not possible"
+        lines.append(f"{'predicted':<10} {gain}, by the diagnosis of {trial.name} ({title})")
+    for label, measured in (("without", outcome.without), ("with", outcome.changed)):
+        blocks = f"{fmt.counted(len(measured.blocks), 'block')} of {fmt.counted(measured.steps, 'step')}"
+        lines.append(f"{label:<10} {fmt.count(round(_rate(measured)))} examples/s in {blocks}")
+    if outcome.is_cut:
+        number = f"{len(outcome.without.blocks)} of {plan.pairs}"
+        lines.append(f"{'note':<10} the time was over after {number} blocks of each")
+    return lines + [f"{'note':<10} {note}" for note in _notes(trial)]
+
+
+def _as_json(trial: Trial, outcome: Outcome, ratio: Ratio, seconds: float) -> dict[str, Any]:
+    before, now = (config.to_builtins(loaded) for loaded in (trial.base, trial.changed))
+    return {
+        "run": trial.name,
+        "changes": [
+            {"key": key, "before": _value(before, key), "after": _value(now, key)}
+            for key in map(assigned_key, trial.changes)
+        ],
+        "speedup": ratio.ratio,
+        "low": ratio.low,
+        "high": ratio.high,
+        "confidence": LEVEL,
+        "method": METHOD,
+        "predicted": _predicted(trial),
+        "rule": trial.verdict.rule if trial.verdict is not None else None,
+        "without": _side_json(outcome.without),
+        "with": _side_json(outcome.changed),
+        "is_cut": outcome.is_cut,
+        "notes": _notes(trial),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _side_json(measured: Measured) -> dict[str, Any]:
+    blocks = [{"examples_per_s": block.examples / block.seconds, "seconds": block.seconds} for block in measured.blocks]
+    return {"examples_per_s": _rate(measured), "steps_per_block": measured.steps, "blocks": blocks}
+
+
+def _value(tables: Mapping[str, Any], key: str) -> Any:
+    value: Any = tables
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+COMMANDS = {"try": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}
