@@ -32,4 +32,4 @@ def test_blocks_have_line_cost_evidence_and_fix() -> None:
     lines = list(verdict_lines.blocks(diagnose(snapshot_of({"worker-0": slow_run(4.0)}))))
     assert lines[0] == "recompile       train.py:1 in train  4.0 s lost (20 %)"
     assert lines[2].strip() == "compiled at an explicit sync; in step 30; 4.0 s in the compiler each"
-    assert lines[3].strip().endswith("; predicted 1.25x as fast")
+    assert lines[3].strip().endswith("; predicted 1.40x as fast")
