@@ -29,7 +29,7 @@ class StepBlocks:
     ) -> None:
         """`wait` waits until the device is idle; `compiled_s` returns the seconds inside the compiler so far."""
         self._connection = connection
-        self._lines = connection.makefile("rb")
+        self._received = b""
         self._global_batch = global_batch
         self._wait = wait
         self._compiled_s = compiled_s
@@ -82,12 +82,15 @@ class StepBlocks:
         self._send(msgspec.json.encode(result) + b"\n")
 
     def _next_order(self) -> BlockOrder:
-        try:
-            line = self._lines.readline(MESSAGE_BYTES_MAX)
-        except OSError:
-            line = b""
-        if not line:
-            raise Stopped(ENDED)
+        while b"\n" not in self._received:
+            try:
+                more = self._connection.recv(MESSAGE_BYTES_MAX)
+            except OSError:
+                more = b""
+            if not more:
+                raise Stopped(ENDED)
+            self._received += more
+        line, _, self._received = self._received.partition(b"\n")
         return msgspec.json.decode(line, type=BlockOrder)
 
     def _send(self, line: bytes) -> None:

@@ -67,16 +67,19 @@ def test_what_cannot_be_tried_is_refused(capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.mark.slow
-def test_the_proposed_change_of_a_run_is_measured_beside_its_prediction(tmp_path: Path) -> None:
+def test_the_proposed_change_of_a_run_is_measured_beside_its_prediction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "slow.toml").write_text(SLOW)
     runs = tmp_path / "runs"
-    variables = {"TPUTUI_RUNS": str(runs), "PYTHONPATH": str(ROOT)}
-    assert tputui("run", "slow.toml", "--name", "slow", "--quiet", cwd=tmp_path, **variables).code == 0
-    shown = tputui("doctor", "slow", cwd=tmp_path, **variables)
+    monkeypatch.setenv("TPUTUI_RUNS", str(runs))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert tputui("run", "slow.toml", "--name", "slow", "--quiet", cwd=tmp_path).code == 0
+    shown = tputui("doctor", "slow", cwd=tmp_path)
     assert "measure it: tputui try slow data.workers=" in shown.out
     before = sorted(path.name for path in runs.rglob("*"))
     words = ("try", "slow", "data.workers=3", "--blocks", "6", "--steps", "40", "--json")
-    done = tputui(*words, cwd=tmp_path, **variables)
+    done = tputui(*words, cwd=tmp_path)
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["changes"] == [{"key": "data.workers", "before": 0, "after": 3}]

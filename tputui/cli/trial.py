@@ -286,6 +286,7 @@ def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, re
         report=replace(loaded.report, pictures=0, seal=False),
         alerts=config.AlertsConfig(targets=()),
         diagnosis=config.DiagnosisConfig(),
+        launch=config.LaunchConfig(),
     )
     run_dir = launch.create_run(
         folder,
@@ -327,6 +328,8 @@ def _notes(trial: Trial) -> list[str]:
     changed = dict.fromkeys(NOTED_KEYS[key] for key in map(assigned_key, trial.changes) if key in NOTED_KEYS)
     if changed:
         notes.append(f"{' and '.join(changed)} also changes what is learned: compare the losses of full runs")
+    if trial.base.launch.num_hosts > 1:
+        notes.append(f"measured on this host alone; {trial.name} trains on {trial.base.launch.num_hosts} hosts")
     topology = trial.snapshot.topology if trial.snapshot is not None else None
     recorded = topology.chip or topology.device if topology is not None else None
     if recorded is not None and not trial.on_tpu and recorded != "CPU":
