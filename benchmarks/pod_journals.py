@@ -157,7 +157,7 @@ class Pod:
         t, num_hosts = self._begin_s, self.model.num_hosts
         host.worker(self._head("worker", host.host, self._generation, t))
         host.worker(ev.HeartbeatSent(t=t, phase="starting", phase_s=0.0, step=0, epoch=0))
-        host.beat_at = host.sample_at = t + BEAT_S
+        host.beat_at, host.sample_at = (t + float(due) for due in self._random.uniform(0.0, HOST_SAMPLE_S, 2))
         if self.model.faults.missing is not None:
             return
         waited_s = JOIN_S + float(self._random.uniform(0.0, 0.2))

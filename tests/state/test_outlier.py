@@ -13,7 +13,7 @@ import pytest
 
 from tests.recorded import T0, opened, steps_recorded
 from tputui.state.chart_data import CoreColumn, OutlierView
-from tputui.state.core_series import rows as rows_of
+from tputui.state.core_series import CombinedRows
 from tputui.state.outlier import NAMED, OFF, deviating_cores, deviating_cores_of, find_outlier
 from tputui.state.reducer import RunState
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
@@ -116,8 +116,17 @@ def test_one_of_two_alternating_outliers_is_named() -> None:
 
 
 def test_the_rows_of_hosts_are_judged_together() -> None:
-    rows = rows_of([([(1, [1.0, 2.0]), (2, [3.0, 4.0])], [0, 1]), ([(2, [5.0, 6.0]), (3, [7.0, 8.0])], [2, 3])])
-    assert rows == [(2, [3.0, 4.0, 5.0, 6.0])]
+    def row(step: int, *values: float) -> tuple[int, array[float]]:
+        return step, array("f", values)
+
+    combined, left, right = CombinedRows(), [row(1, 1.0, 2.0), row(2, 3.0, 4.0)], [row(2, 5.0, 6.0), row(3, 7.0, 8.0)]
+    before = combined.of([(left, [0, 1]), (right, [2, 3])])
+    assert before == [row(2, 3.0, 4.0, 5.0, 6.0)]
+    rows = combined.of([([*left, row(3, 9.0, 10.0)], [0, 1]), (right, [2, 3])])
+    assert rows == [*before, row(3, 9.0, 10.0, 7.0, 8.0)]
+    assert rows[0][1] is before[0][1], "an unchanged row is not combined again"
+    again = combined.of([([row(2, 0.0, 0.5)], [0, 1]), (right, [2, 3])])
+    assert again == [row(2, 0.0, 0.5, 5.0, 6.0)], "the step was trained again"
 
 
 def test_fewer_than_four_cores_have_no_outlier() -> None:

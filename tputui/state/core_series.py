@@ -13,18 +13,20 @@ encoded, or when many blocks are held for this.
 
 from __future__ import annotations
 
+import functools
 import math
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Annotated, NamedTuple, Self
+from itertools import pairwise
+from operator import attrgetter, is_
+from typing import Annotated, NamedTuple, Self, TypeGuard
 
 import msgspec
 
+from tputui.state.aligned import Aligner, Found
 from tputui.state.chart_data import CoreColumn, CoreExtreme
 from tputui.state.core_columns import CoreSeries, Extreme, Unlocated, joined, located, reduced, resolved, widened
-from tputui.state.state_struct import AtLeastOne, Count, StateStruct
+from tputui.state.state_struct import AtLeastOne, Count, FloatArray, StateStruct
 from tputui.telemetry.events import Int, StepsRecorded
 
 COLUMNS_MAX = 512
@@ -242,80 +244,123 @@ def _before(column: CoreSeries, first_step: int) -> CoreSeries:
     return column._replace(last=first_step - 1, high=high, low=low)
 
 
-def combined(parts: Sequence[tuple[AllCoreSeries, Sequence[int]]]) -> list[CoreColumn]:
-    """Combines the columns of several processes, in order of steps; `parts` pairs each with the cores of its values.
+Parts = Sequence[tuple[AllCoreSeries, Sequence[int]]]
+"""The losses that several processes recorded, each with the cores of its values."""
 
-    The process with the fewest columns sets the steps; columns of the others are joined to the one in which they begin.
-    """
-    parts = [(columns, cores) for columns, cores in parts if columns.columns]
-    num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
-    if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)):
-        return parts[0][0].views
-    if not parts:
-        return []
-    frame = min((columns.shown for columns, _ in parts), key=len)
-    edges = [column.first for column in frame]
-    means = [array("f", [math.nan]) * num_cores for _ in frame]
-    bad: list[list[int]] = [[] for _ in frame]
-    highest: list[CoreExtreme | None] = [None] * len(frame)
-    lowest: list[CoreExtreme | None] = [None] * len(frame)
-    for columns, cores in parts:
-        for index, column in _gathered(columns.shown, edges).items():
-            for core, mean in zip(cores, column.means, strict=False):
-                means[index][core] = mean
-            bad[index] += [cores[core] for core in column.bad if core < len(cores)]
-            high, low = _named(column.high, cores), _named(column.low, cores)
-            highest[index] = max(filter(None, (highest[index], high)), key=attrgetter("value"), default=None)
-            lowest[index] = min(filter(None, (lowest[index], low)), key=attrgetter("value"), default=None)
-    return [
-        CoreColumn(
-            first_step=column.first,
-            last_step=column.last,
-            means=means[index],
-            bad_cores=tuple(sorted(bad[index])),
-            num_steps=column.rows,
-            middle=column.middle,
-            highest=highest[index],
-            lowest=lowest[index],
+
+class CombinedColumns:
+    """The columns of several processes, combined again where they have changed."""
+
+    def __init__(self) -> None:
+        self._aligner: Aligner[CoreSeries, CoreColumn] = Aligner(attrgetter("first"), attrgetter("last"), self._column)
+        self._cores: list[Sequence[int]] = []
+        self._slices: list[slice | None] = []
+        self._num_cores = 0
+
+    def of(self, parts: Parts, names: object = None) -> list[CoreColumn]:
+        """The columns in order of steps, on the cells of an `Aligner`. `names`: the processes and their topologies."""
+        parts = [(columns, cores) for columns, cores in parts if columns.columns]
+        cores_of = [cores for _, cores in parts]
+        if cores_of != self._cores:
+            self._cores, self._slices = cores_of, [_slice_of(cores) for cores in cores_of]
+            self._num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
+        if len(parts) == 1 and self._slices[0] == slice(0, self._num_cores):
+            return parts[0][0].views
+        return self._aligner.cells((names, cores_of), [columns.shown for columns, _ in parts])
+
+    def _column(self, setting: CoreSeries, found: Found[CoreSeries]) -> CoreColumn:
+        means = array("f", [math.nan]) * self._num_cores
+        bad: list[int] = []
+        highest: tuple[Extreme | None, Sequence[int]] = (None, ())
+        lowest: tuple[Extreme | None, Sequence[int]] = (None, ())
+        for part, columns in found:
+            column, cores = columns[0] if len(columns) == 1 else functools.reduce(joined, columns), self._cores[part]
+            neighbours = self._slices[part]
+            if neighbours is not None and len(cores) == len(column.means):
+                means[neighbours] = column.means
+            else:
+                for core, mean in zip(cores, column.means, strict=False):
+                    means[core] = mean
+            if column.counts is not None:
+                bad += [cores[core] for core in column.bad if core < len(cores)]
+            high, low = column.high, column.low
+            if _is_named(high, cores) and (highest[0] is None or high.value > highest[0].value):
+                highest = high, cores
+            if _is_named(low, cores) and (lowest[0] is None or low.value < lowest[0].value):
+                lowest = low, cores
+        return CoreColumn(
+            first_step=setting.first,
+            last_step=setting.last,
+            means=means,
+            bad_cores=tuple(sorted(bad)),
+            num_steps=setting.rows,
+            middle=setting.middle,
+            highest=_named(*highest),
+            lowest=_named(*lowest),
         )
-        for index, column in enumerate(frame)
-    ]
 
 
-def rows(
-    parts: Sequence[tuple[Sequence[tuple[int, Sequence[float]]], Sequence[int]]],
-) -> Sequence[tuple[int, Sequence[float]]]:
-    """Combines the rows of several processes: (step, [cores]) for every step that all of them have, in order.
-
-    `parts` pairs the rows of a process with the cores of its values.
-    """
-    steps = set.intersection(*({step for step, _ in found} for found, _ in parts)) if parts else set[int]()
-    num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
-    if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)) and _is_table(parts[0][0], num_cores):
-        # Nothing to combine. The values of a step are the same object in every frame that shows them.
-        return parts[0][0]
-    whole = {step: [math.nan] * num_cores for step in sorted(steps)}
-    for found, cores in parts:
-        for step, values in found:
-            if step in whole:
-                for core, value in zip(cores, values, strict=False):
-                    whole[step][core] = value
-    return list(whole.items())
+def combined(parts: Parts) -> list[CoreColumn]:
+    """Combines the columns of several processes, in order of steps."""
+    return CombinedColumns().of(parts)
 
 
-def _is_table(rows: Sequence[tuple[int, Sequence[float]]], num_cores: int) -> bool:
+def _slice_of(cores: Sequence[int]) -> slice | None:
+    """The cores as a slice of all, if they are neighbours."""
+    if cores and all(after - core == 1 for core, after in pairwise(cores)):
+        return slice(cores[0], cores[-1] + 1)
+    return None
+
+
+def _is_named(extreme: Extreme | None, cores: Sequence[int]) -> TypeGuard[Extreme]:
+    """Whether the core of an extreme is known."""
+    return extreme is not None and extreme.column is not None and extreme.column < len(cores)
+
+
+RowParts = Sequence[tuple[Sequence[tuple[int, FloatArray]], Sequence[int]]]
+"""Rows of several processes, (step, [columns]), each with the cores of its columns."""
+
+
+class CombinedRows:
+    """The rows of several processes side by side. The row of a step is the same object in every frame that shows it."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[list[FloatArray], FloatArray]] = {}
+
+    def of(self, parts: RowParts) -> Sequence[tuple[int, FloatArray]]:
+        """(step, [cores]) for every step that all processes have, in order."""
+        num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
+        if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)) and _is_table(parts[0][0], num_cores):
+            return parts[0][0]
+        sources: dict[int, list[FloatArray]] = {}
+        for index, (found, _) in enumerate(parts):
+            for step, values in dict(found).items():
+                if not index:
+                    sources[step] = [values]
+                elif step in sources:
+                    sources[step].append(values)
+        before, self._rows = self._rows, {}
+        for step, row in sorted(sources.items()):
+            if len(row) == len(parts):
+                cached = before.get(step)
+                if cached is None or len(cached[1]) != num_cores or not all(map(is_, cached[0], row)):
+                    cached = row, _side_by_side(row, [cores for _, cores in parts], num_cores)
+                self._rows[step] = cached
+        return [(step, values) for step, (_, values) in self._rows.items()]
+
+
+def _side_by_side(row: Sequence[FloatArray], cores_of: Sequence[Sequence[int]], num_cores: int) -> FloatArray:
+    whole = array("f", [math.nan]) * num_cores
+    for values, cores in zip(row, cores_of, strict=True):
+        for core, value in zip(cores, values, strict=False):
+            whole[core] = value
+    return whole
+
+
+def _is_table(rows: Sequence[tuple[int, FloatArray]], num_cores: int) -> bool:
     """Whether the steps ascend and every row has a value for each core."""
     steps = [step for step, _ in rows]
     return steps == sorted(set(steps)) and {len(values) for _, values in rows} <= {num_cores}
-
-
-def _gathered(columns: list[CoreSeries], edges: list[int]) -> dict[int, CoreSeries]:
-    """Joins columns by the last of the ascending `edges` at or before their first step."""
-    found: dict[int, CoreSeries] = {}
-    for column in columns:
-        index = max(0, bisect_right(edges, column.first) - 1)
-        found[index] = joined(found[index], column) if index in found else column
-    return found
 
 
 def _view(column: CoreSeries) -> CoreColumn:

@@ -17,11 +17,14 @@ from tputui.state.liveness import Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, CoreCondition, CoreView
+from tputui.state.step_values import rows_most
 from tputui.state.time_spent import TimeView, lasts_s
 from tputui.telemetry.events import Phase
 
 _COLUMNS_JUDGED = 32
 """Number of newest columns searched for an outlier; more than needed to find one."""
+_LAG_STEPS = 8
+"""Steps by which reports of the hosts may differ without leaving too few steps that all of them have."""
 
 
 def phase_of(worker: ProcessState, liveness: Liveness, now: float) -> tuple[Phase | None, float]:
@@ -103,11 +106,13 @@ def core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]
     """The loss of each core, in order of steps."""
     writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w, _ in writers)
+    combined = state.memoized("combined columns", None, core_series.CombinedColumns)
+    names = tuple((w.name, w.topology) for w, _ in writers)
     found = state.memoized(
         "columns",
         key,
         lambda: sorted(
-            core_series.combined([(w.values.columns, w.values.cores_of(width)) for w, width in writers]),
+            combined.of([(w.values.columns, w.values.cores_of(width)) for w, width in writers], names),
             key=attrgetter("first_step"),
         ),
     )
@@ -118,17 +123,22 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
     """The core that deviates now, by the newest single steps, or else by the newest columns of the whole run."""
     writers = [w for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w in writers)
-    caches = state.memoized("outlier rows", None, lambda: (outliers.RowCache(), outliers.RowCache()))
+    caches = state.memoized(
+        "outlier rows", None, lambda: (core_series.CombinedRows(), outliers.RowCache(), outliers.RowCache())
+    )
     return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], *caches))
 
 
 def _outlier_of(
     writers: Sequence[ProcessState],
     newest: Sequence[CoreColumn],
+    combined: core_series.CombinedRows,
     step_rows: outliers.RowCache,
     column_rows: outliers.RowCache,
 ) -> OutlierView | None:
-    recent = core_series.rows([(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers])
+    # A host stores as many steps as if it were alone.
+    most = rows_most(max(1, sum(w.values.columns.width for w in writers))) + _LAG_STEPS
+    recent = combined.of([(w.values.recent_rows()[-most:], w.values.cores_of(w.values.columns.width)) for w in writers])
     by_step = outliers.find_outlier(step_rows.rows((step, step, 1, means) for step, means in recent), now=True)
     columns = ((column.first_step, column.last_step, column.num_steps, column.means) for column in newest)
     by_column = outliers.find_outlier(column_rows.rows(columns), now=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Annotated, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,7 +16,6 @@ from tputui.state.state_struct import (
     Count,
     Downsampled,
     StateStruct,
-    downsample,
     join_pairs,
     last_of,
 )
@@ -33,7 +33,7 @@ _LEAST_S, _MOST_S = 1e-9, 1e9
 """Step times outside this range are ignored."""
 _SAMPLES_MAX = 4_096
 """Memory samples of all processes together when they are combined ..."""
-_SAMPLES_OF_EACH = 16
+_SAMPLES_OF_EACH = 8
 """... and at least this many of each."""
 
 
@@ -208,21 +208,35 @@ class XlaHistory(StateStruct):
             )
 
 
-def combined_xla(histories: Sequence[XlaHistory]) -> list[XlaPoint]:
-    """The counters over time, summed over the processes: each reading with the newest ones of the others."""
-    series = [history.readings.items for history in histories]
-    points = [
-        XlaPoint(
-            t=reading.t,
-            step=max(one.step for one in known),
-            compiles=sum(one.compiles for one in known),
-            compile_s=sum(one.compile_s for one in known),
-            executes=sum(one.executes for one in known),
-            execute_s=sum(one.execute_s for one in known),
-        )
-        for reading, known in _with_newest_of_others(series, last_of)
-    ]
-    return downsample(points, last_of)
+def combined_xla(
+    histories: Sequence[XlaHistory], in_order: ReadingsInOrder[XlaCounters] | None = None
+) -> list[XlaPoint]:
+    """The counters over time, summed over the processes: each reading with the newest ones of the others.
+
+    `in_order`: that of an earlier call, if there was one.
+    """
+    readings = (in_order or xla_in_order()).of([history.readings for history in histories])
+    step, compiles, compile_s, executes, execute_s = _Greatest(), *(_Total() for _ in range(4))
+    points: list[XlaPoint] = []
+    each = _readings_per_point(len(readings))
+    for index, (process, reading) in enumerate(readings, start=1):
+        step.replace(process, reading.step)
+        compiles.replace(process, reading.compiles)
+        compile_s.replace(process, reading.compile_s)
+        executes.replace(process, reading.executes)
+        execute_s.replace(process, reading.execute_s)
+        if index % each == 0 or index == len(readings):
+            points.append(
+                XlaPoint(
+                    t=reading.t,
+                    step=int(step.value),
+                    compiles=int(compiles.value),
+                    compile_s=compile_s.value,
+                    executes=int(executes.value),
+                    execute_s=execute_s.value,
+                )
+            )
+    return points
 
 
 class MemorySample(NamedTuple):
@@ -270,50 +284,137 @@ def has_worker(processes: list[ProcessSample]) -> bool:
     return any(process.role != "supervisor" and process.rss_bytes > 0 for process in processes)
 
 
-def combined_memory(usages: Sequence[MemoryHistory]) -> list[MemoryPoint]:
+def combined_memory(
+    usages: Sequence[MemoryHistory], in_order: ReadingsInOrder[MemorySample] | None = None
+) -> list[MemoryPoint]:
     """Memory over time: device memory of the fullest core; host memory and processes summed over the hosts.
 
-    Each sample of a process is combined with the newest samples of the others.
+    Each sample of a process is combined with the newest samples of the others. `in_order`: that of an earlier call, if
+    there was one.
     """
-    series = [usage.samples.items for usage in usages if usage.samples.items]
-    points = [
-        MemoryPoint(
-            t=sample.t,
-            hbm_used_bytes=max((one.hbm_bytes for one in known if one.hbm_bytes is not None), default=None),
-            host_used_bytes=_total([one.host_bytes for one in known]),
-            rss_bytes=_total([one.rss_bytes for one in known]),
-        )
-        for sample, known in _with_newest_of_others(series, MemorySample.join)
-    ]
-    return downsample(points, _fuller)
+    samples = (in_order or memory_in_order()).of([usage.samples for usage in usages if usage.samples.items])
+    hbm, host, rss = _Greatest(), _Total(), _Total()
+    points: list[MemoryPoint] = []
+    each = _readings_per_point(len(samples))
+    for index, (process, sample) in enumerate(samples, start=1):
+        if sample.hbm_bytes is not None:
+            hbm.replace(process, sample.hbm_bytes)
+        if sample.host_bytes is not None:
+            host.replace(process, sample.host_bytes)
+        if sample.rss_bytes is not None:
+            rss.replace(process, sample.rss_bytes)
+        if index % each == 0 or index == len(samples):
+            hbm_bytes, host_bytes, rss_bytes = hbm.take_peak(), host.take_peak(), rss.take_peak()
+            points.append(
+                MemoryPoint(t=sample.t, hbm_used_bytes=hbm_bytes, host_used_bytes=host_bytes, rss_bytes=rss_bytes)
+            )
+    return points
 
 
-def _with_newest_of_others(
-    series: Sequence[list[ReadingT]], join: Callable[[ReadingT, ReadingT], ReadingT]
-) -> Iterator[tuple[ReadingT, Collection[ReadingT]]]:
-    """The readings of all processes in order of time, each with the newest one of every process until then."""
-    of_each = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
-    parts = [downsample(readings, join, of_each) for readings in series]
-    newest: dict[int, ReadingT] = {}
-    in_order = sorted(((writer, one) for writer, part in enumerate(parts) for one in part), key=lambda pair: pair[1].t)
-    for writer, reading in in_order:
-        newest[writer] = reading
-        yield reading, newest.values()
+class _Total:
+    """The sum of the newest values of all processes. A new value takes the same time however many there are."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.peak = -math.inf
+        """Greatest sum since it was taken."""
+        self.newest: dict[int, float] = {}
+
+    def replace(self, process: int, value: float) -> None:
+        """Sets the newest value of a process."""
+        self.value += value - self.newest.get(process, 0)
+        self.newest[process] = value
+        if self.value > self.peak:
+            self.peak = self.value
+
+    def take_peak(self) -> int | None:
+        """The greatest value after the replacements since the last call; None if there is no value."""
+        peak, self.peak = self.value if self.peak == -math.inf else self.peak, -math.inf
+        return int(peak) if self.newest else None
 
 
-def _fuller(left: MemoryPoint, right: MemoryPoint) -> MemoryPoint:
-    return MemoryPoint(
-        t=right.t,
-        hbm_used_bytes=_most(left.hbm_used_bytes, right.hbm_used_bytes),
-        host_used_bytes=_most(left.host_used_bytes, right.host_used_bytes),
-        rss_bytes=_most(left.rss_bytes, right.rss_bytes),
-    )
+class _Greatest(_Total):
+    """The greatest of the newest values of all processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = -math.inf
+
+    def replace(self, process: int, value: float) -> None:
+        """Sets the newest value of a process."""
+        before = self.newest.get(process)
+        self.newest[process] = value
+        if value >= self.value:
+            self.value = value
+        elif before == self.value:
+            self.value = max(self.newest.values())
+        if self.value > self.peak:
+            self.peak = self.value
+
+
+class ReadingsInOrder(Generic[ReadingT]):
+    """The readings of all processes in order of time; fewer of each if there are many processes."""
+
+    def __init__(self, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
+        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
+        self._thinned: list[_Thinned[ReadingT]] = []
+
+    def of(self, series: Sequence[Downsampled[ReadingT]]) -> list[tuple[int, ReadingT]]:
+        """The readings, each with the index of its process."""
+        most = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
+        self._thinned += [_Thinned(self._join) for _ in range(len(series) - len(self._thinned))]
+        found: list[tuple[int, ReadingT]] = []
+        for process, (thinned, readings) in enumerate(zip(self._thinned, series, strict=False)):
+            found += [(process, reading) for reading in thinned.of(readings, most)]
+        found.sort(key=lambda pair: pair[1].t)
+        return found
+
+
+class _Thinned(Generic[ReadingT]):
+    """The readings of one process, neighbours joined. Only the last one changes as others are added."""
+
+    def __init__(self, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
+        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
+        self._first: ReadingT | None = None
+        """First of the readings that `_closed` is made of; identifies them together with `_strides`."""
+        self._strides = (0, 0)
+        self._closed: list[ReadingT] = []
+
+    def of(self, readings: Downsampled[ReadingT], most: int) -> list[ReadingT]:
+        """At most `most` readings."""
+        items, each = readings.items, 1
+        while -(-len(items) // each) > most:
+            each *= 2
+        if each == 1:
+            return items
+        strides = (readings.stride, each)
+        # The last reading may still change.
+        if self._first is not items[0] or self._strides != strides or len(self._closed) * each >= len(items):
+            self._first, self._strides, self._closed = items[0], strides, []
+        closed: list[ReadingT] = self._closed
+        for first in range(len(closed) * each, len(items) - each, each):
+            closed.append(functools.reduce(self._join, items[first : first + each]))
+        newest = functools.reduce(self._join, items[len(closed) * each :])
+        return closed + [newest]  # noqa: RUF005 - mypy loses the type of an unpacked list
+
+
+def memory_in_order() -> ReadingsInOrder[MemorySample]:
+    """The memory samples of all processes in order of time."""
+    return ReadingsInOrder(MemorySample.join)
+
+
+def xla_in_order() -> ReadingsInOrder[XlaCounters]:
+    """The counters of all processes in order of time."""
+    return ReadingsInOrder(last_of)
+
+
+def _readings_per_point(num_readings: int) -> int:
+    """Readings that are joined to one point, so that there are at most `POINTS_MAX` points."""
+    each = 1
+    while -(-num_readings // each) > POINTS_MAX:
+        each *= 2
+    return each
 
 
 def _most(left: int | None, right: int | None) -> int | None:
     return max((value for value in (left, right) if value is not None), default=None)
-
-
-def _total(values: list[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

@@ -8,12 +8,13 @@ on how they arrived.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 import msgspec
 
+from tputui.state.aligned import Aligner, Found
 from tputui.state.chart_data import Segment
 from tputui.state.state_struct import AtLeastOne, Count, StateStruct, join_pairs
 from tputui.telemetry import float_blocks
@@ -144,46 +145,55 @@ class Series(StateStruct, dict=True):
         self.pieces.append(piece)
 
 
+PieceAligner = Aligner[Piece, tuple[Piece, Segment]]
+
+
 def pieces_max(num_hosts: int) -> int:
     """Pieces that each of `num_hosts` hosts may store."""
     return min(PIECES_MAX, max(PIECES_LEAST, PIECES_OF_ALL_MAX // max(1, num_hosts)))
 
 
-def combined(series: Sequence[Series], segments_max: int = PIECES_MAX) -> list[Segment]:
-    """Combines the series of several processes, in order of steps.
+def combined(
+    series: Sequence[Series], segments_max: int = PIECES_MAX, aligner: PieceAligner | None = None, names: object = None
+) -> list[Segment]:
+    """Combines the series of several processes, in order of steps, on the cells of an `Aligner`.
 
-    The process with the fewest pieces sets the segments; pieces of the others are joined to the segment in which they
-    begin.
+    `aligner`: that of an earlier call for the series with the same `names`, if only what has changed is to be combined.
     """
     if len(series) == 1:
         return series[0].segments
-    return combined_pieces([one.pieces for one in series], segments_max)
+    return combined_pieces([one.pieces for one in series], segments_max, aligner, names)
 
 
-def combined_pieces(parts: Sequence[Sequence[Piece]], segments_max: int = PIECES_MAX) -> list[Segment]:
+def combined_pieces(
+    parts: Sequence[list[Piece]],
+    segments_max: int = PIECES_MAX,
+    aligner: PieceAligner | None = None,
+    names: object = None,
+) -> list[Segment]:
     """Combines the pieces of several series like `combined`."""
-    pieces = _aligned(parts)
+    cells = (aligner or piece_aligner()).cells(names, parts)
+    if len(cells) <= segments_max:
+        return [segment for _, segment in cells]
+    pieces = [piece for piece, _ in cells]
     while len(pieces) > segments_max:
         pieces = join_pairs(pieces, Piece.join)
     return [piece.to_segment() for piece in pieces]
 
 
-def _aligned(parts: Sequence[Sequence[Piece]]) -> list[Piece]:
-    joined: list[Piece] = []
-    left = [sorted(part, key=lambda piece: piece.first) for part in parts if part]
-    while left:
-        frame = min(left, key=len)
-        edges, end = [piece.first for piece in frame], frame[-1].last
-        found: dict[int, Piece] = {}
-        for part in left:
-            for piece in part:
-                if piece.first <= end:
-                    index = max(0, bisect_right(edges, piece.first) - 1)
-                    found[index] = found[index].join(piece) if index in found else piece
-        joined += [found[index] for index in sorted(found)]
-        beyond = ([piece for piece in part if piece.first > end] for part in left)
-        left = [part for part in beyond if part]
-    return joined
+def piece_aligner() -> PieceAligner:
+    """Combines pieces, and shows the result as part of a snapshot."""
+    return Aligner(attrgetter("first"), attrgetter("last"), _joined)
+
+
+def _joined(setting: Piece, found: Found[Piece]) -> tuple[Piece, Segment]:
+    # All fields at once: hundreds of hosts take a fifth of the time of as many joins.
+    firsts, lasts, totals, least, greatest, counts, bad, times = zip(
+        *(piece for _, pieces in found for piece in pieces), strict=True
+    )
+    last, t = max(zip(lasts, times, strict=True))
+    piece = Piece(min(firsts), last, sum(totals), min(least), max(greatest), sum(counts), sum(bad), t)
+    return piece, piece.to_segment()
 
 
 def _summary(event: StepsRecorded) -> Piece:

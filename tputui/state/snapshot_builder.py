@@ -29,7 +29,7 @@ from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
 from tputui.state.run_details import RunDetails
-from tputui.state.series import combined
+from tputui.state.series import combined, piece_aligner
 from tputui.state.snapshot import (
     DamageRegion,
     EpochView,
@@ -212,8 +212,14 @@ def _loss(state: RunState) -> list[Segment]:
     reporting = [(worker, worker.values.series["loss"]) for worker in state.workers if "loss" in worker.values.series]
     key = tuple((worker.name, series.count) for worker, series in reporting)
     # Charts go through the steps in order; an untrusted run may have them in any order.
+    aligner = state.memoized("loss aligner", None, piece_aligner)
+    names = tuple(worker.name for worker, _ in reporting)
     return state.memoized(
-        "loss", key, lambda: sorted(combined([series for _, series in reporting]), key=attrgetter("first_step"))
+        "loss",
+        key,
+        lambda: sorted(
+            combined([series for _, series in reporting], aligner=aligner, names=names), key=attrgetter("first_step")
+        ),
     )
 
 

@@ -114,7 +114,7 @@ class StepValues(StateStruct, dict=True):
             self.columns.take(event, values, lambda each: self._decoded(seq, each))
             self._pending.append(event)
             self._pending_rows += event.n
-            self._forget_rows(_rows_most(event.cores))
+            self._forget_rows(rows_most(event.cores))
         if is_timed and values is not None:
             self._add_times(event, values, log)
         if event.bad or log.marks.was_bad:
@@ -178,7 +178,7 @@ class StepValues(StateStruct, dict=True):
         self._pending_rows = 0
         while self._pending:
             event = self._pending.popleft()
-            most, num_cores = _rows_most(event.cores), event.cores
+            most, num_cores = rows_most(event.cores), event.cores
             try:
                 values = float_blocks.unpack(event.block, event.n * num_cores)
             except float_blocks.BlockError:
@@ -186,8 +186,9 @@ class StepValues(StateStruct, dict=True):
                 continue
             rows = range(max(event.n - most, 0), event.n)
             fresh = [Row(event.first + row, values[row * num_cores : (row + 1) * num_cores]) for row in rows]
-            same = [row for row in self.recent if len(row.values) == num_cores]
-            self.recent = [*same, *fresh][-most:]
+            if self.recent and len(self.recent[-1].values) != num_cores:
+                self.recent = []
+            self.recent = [*self.recent, *fresh][-most:]
         return self.recent
 
     def normalize(self) -> None:
@@ -252,7 +253,8 @@ def _last_step(event: StepsRecorded, row: list[float] | None) -> StepsRecorded:
 
 
 @functools.lru_cache(maxsize=64)
-def _rows_most(num_cores: int) -> int:
+def rows_most(num_cores: int) -> int:
+    """Newest steps that are stored for the outlier test."""
     return max(RECENT_ROWS_LEAST, min(RECENT_ROWS_MAX, RECENT_VALUES_MAX // num_cores))
 
 

@@ -21,7 +21,8 @@ from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import T_MAX, Event, JournalOpened, run_time
 from tputui.telemetry.journal import READ_BYTES, Bookmark, Damage, JournalPosition, Tail
 
-DISCOVERY_INTERVAL_S = 0.5
+DISCOVERY_S, DISCOVERY_MOST_S = 0.5, 8.0
+"""Seconds after which an unchanged directory is listed again; twice as many each time, up to the second value."""
 
 
 class JournalEvent(NamedTuple):
@@ -74,11 +75,12 @@ class _Cursor:
         self.waiting: deque[_Timed] = deque()
         self.reached = Reached()
 
-    @property
-    def caught_up(self) -> bool:
-        """Whether the next event is known, or there is none."""
+    def is_behind(self, until: float) -> bool:
+        """Whether `take` has something to do. One system call if no event is waiting, as in most of many journals."""
+        if self.waiting:
+            return not self.waiting[0].t > until
         offset, size = self.tail.position
-        return bool(self.waiting) or offset >= size
+        return offset != size
 
     def take(self, until: float) -> list[_Timed]:
         """Returns the events up to `until`, reading at most one more chunk."""
@@ -117,7 +119,9 @@ class Merge:
         self._run_dir = run_dir
         self._cursors: dict[str, _Cursor] = {}
         self._unopened: dict[str, Damage] = {}
-        self._looked_at = -math.inf
+        self._look_at = -math.inf
+        """Monotonic time of the next listing."""
+        self._pause_s = DISCOVERY_S
         self._changed = 0
 
     def poll(self, until: float = math.inf, budget_s: float = 0.05) -> tuple[list[JournalEvent], bool]:
@@ -130,11 +134,11 @@ class Merge:
         self._discover()
         events: list[JournalEvent] = []
         while True:
-            rounds = [cursor.take(until) for cursor in self._cursors.values()]
+            behind = [cursor for cursor in self._cursors.values() if cursor.is_behind(until)]
+            rounds = [cursor.take(until) for cursor in behind]
             events.extend(timed.event for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
-            quiet = not any(rounds) and all(cursor.caught_up for cursor in self._cursors.values())
-            if quiet or time.monotonic() >= deadline:
-                return events, quiet
+            if not behind or time.monotonic() >= deadline:
+                return events, not behind
 
     def bookmarks(self) -> dict[str, Bookmark]:
         """Bookmarks after the events returned so far, by writer; without writers that have unreturned events."""
@@ -168,16 +172,20 @@ class Merge:
         for cursor in self._cursors.values():
             cursor.tail.close()
         self._cursors.clear()
-        self._looked_at = -math.inf
+        self._look_at = -math.inf
 
     def _discover(self) -> None:
         now = time.monotonic()
         # The new journal of a short-lived process must be found before its run counts as read. Modification times of
-        # directories are coarse, so an unchanged directory is also listed now and then.
+        # directories are coarse, so an unchanged directory is listed again some times, and then now and then.
         changed = self._run_dir.stat().st_mtime_ns
-        if changed == self._changed and now - self._looked_at < DISCOVERY_INTERVAL_S:
+        if changed != self._changed:
+            self._changed, self._pause_s = changed, DISCOVERY_S
+        elif now < self._look_at:
             return
-        self._looked_at, self._changed = now, changed
+        else:
+            self._pause_s = min(2 * self._pause_s, DISCOVERY_MOST_S)
+        self._look_at = now + self._pause_s
         for writer, path in rundir.journal_paths(self._run_dir):
             if writer not in self._cursors:
                 self._open(writer, path)
