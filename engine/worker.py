@@ -24,6 +24,7 @@ from engine.host_place import HostPlace, read_place
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware, stacks
 from engine.process.main_thread import WorkerMonitor, leave
+from engine.process.parent import die_with
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
 from tputui.config import RunConfig, from_builtins
@@ -232,8 +233,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
     parser.add_argument("--hosts", type=int, default=1, help="number of hosts of the run")
+    parser.add_argument("--parent", type=int, help="process id of the launcher, with which this process ends")
     parser.add_argument("--no-telemetry", action="store_true", help="do not record steps (to measure overhead)")
     arguments = parser.parse_args(argv)
+    if arguments.parent is not None:
+        die_with(arguments.parent)
     faulthandler.enable()
     try:
         run_dir = held(arguments.run_dir)

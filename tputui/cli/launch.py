@@ -21,6 +21,7 @@ import msgspec
 
 from tputui import __version__, config
 from tputui.check_result import CheckResult
+from tputui.cli import hosts
 from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -117,12 +118,36 @@ def decode_answer(done: subprocess.CompletedProcess[bytes], kind: type[AnswerT],
 
 
 def create_run(
-    parent: Path, loaded: config.RunConfig, *, config_path: str, name: str | None, resume: Path | None, argv: list[str]
+    parent: Path,
+    loaded: config.RunConfig,
+    *,
+    config_path: str,
+    name: str | None,
+    resume: Path | None,
+    argv: list[str],
+    host_index: int | None = None,
 ) -> Path:
-    """Creates the run directory, named `name` or after time and task. Raises `CommandError`."""
+    """Creates the run directory, named `name` or after time and task; `host_index` as in `create_directory`.
+
+    Raises `CommandError`.
+    """
+    if host_index is None and loaded.launch.num_hosts > 1:
+        words = (
+            f"{inert(config_path)}: launch.nnodes: a run on {loaded.launch.num_hosts} hosts is started by `tputui run` "
+        )
+        raise CommandError(ExitCode.USAGE, words + "on each of them")
     tables = config.to_builtins(loaded)
     _refuse_secrets(tables, config_path)
-    return create_directory(parent, tables, loaded.task, config_path=config_path, name=name, resume=resume, argv=argv)
+    return create_directory(
+        parent,
+        tables,
+        loaded.task,
+        config_path=config_path,
+        name=name,
+        resume=resume,
+        argv=argv,
+        host_index=host_index,
+    )
 
 
 def create_directory(
@@ -135,9 +160,11 @@ def create_directory(
     resume: Path | None,
     argv: list[str],
     command: UserCommand | None = None,
+    host_index: int | None = None,
 ) -> Path:
     """Creates the directory of a run with this configuration, named `name` or after time and `what`. `command` is the
-    command of the user that is run instead of the engine.
+    command of the user that is run instead of the engine. `host_index`: index of this host in a run on several hosts;
+    if they share the directory, the first one creates it, and the others use it.
 
     Raises `CommandError`.
     """
@@ -155,6 +182,8 @@ def create_directory(
     try:
         run_dir = rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
     except FileExistsError:
+        if host_index is not None:
+            return hosts.join_directory(parent / manifest.run, manifest, host_index)
         words = f"{parent} already contains a run or file named {name}; choose another --name"
         raise CommandError(ExitCode.USAGE, words) from None
     except UnicodeEncodeError:
@@ -192,20 +221,24 @@ def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def start_supervisor(run_dir: Path, command: UserCommand | None = None) -> subprocess.Popen[bytes]:
+def start_supervisor(
+    run_dir: Path, command: UserCommand | None = None, host_index: int | None = None
+) -> subprocess.Popen[bytes]:
     """Starts the supervisor, detached; returns once it has written to its journal. `command` replaces the engine.
 
-    Raises `CommandError`. A run that could not be started, for example on a full disk, leaves no directory behind.
+    Raises `CommandError`. A run that could not be started, for example on a full disk, leaves no directory behind, but
+    that of a run on several hosts (`host_index`) may be theirs too.
     """
+    index = host_index or 0
     try:
-        process = spawn.start_supervisor(run_dir, command)
+        process = spawn.start_supervisor(run_dir, command, index)
     except OSError as error:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        _remove(run_dir, host_index)
         words = f"{inert(run_dir.name)} could not be started: {error.strerror or error}"
         raise CommandError(ExitCode.FAILED, words) from None
     deadline = time.monotonic() + SUPERVISOR_START_S
     pause = Event()
-    while not _has_started(run_dir):
+    while not _has_started(run_dir, index):
         if process.poll() is not None:
             problem = f"its supervisor ended with exit code {process.returncode}"
         elif time.monotonic() > deadline:
@@ -213,10 +246,10 @@ def start_supervisor(run_dir: Path, command: UserCommand | None = None) -> subpr
         else:
             pause.wait(_POLL_S)
             continue
-        if not _has_started(run_dir):
-            words = f"{inert(run_dir.name)} did not start: {problem}: {_log_end(run_dir)}"
+        if not _has_started(run_dir, index):
+            words = f"{inert(run_dir.name)} did not start: {problem}: {_log_end(run_dir, index)}"
             if process.poll() is not None:
-                shutil.rmtree(run_dir, ignore_errors=True)
+                _remove(run_dir, host_index)
             raise CommandError(ExitCode.FAILED, words)
     return process
 
@@ -230,18 +263,23 @@ def wait_settled(supervisor: subprocess.Popen[bytes]) -> None:
         supervisor.wait(SUPERVISOR_EXIT_S)
 
 
-def _has_started(run_dir: Path) -> bool:
+def _remove(run_dir: Path, host_index: int | None) -> None:
+    if host_index is None:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _has_started(run_dir: Path, host_index: int) -> bool:
     """Whether the supervisor has written a whole line."""
     try:
-        with (run_dir / f"supervisor-0{SUFFIX}").open("rb") as file:
+        with (run_dir / f"supervisor-{host_index}{SUFFIX}").open("rb") as file:
             return b"\n" in file.read(4096)
     except FileNotFoundError:
         return False
 
 
-def _log_end(run_dir: Path) -> str:
+def _log_end(run_dir: Path, host_index: int) -> str:
     try:
-        text = (run_dir / spawn.SUPERVISOR_LOG).read_text(errors="replace")
+        text = (run_dir / spawn.supervisor_log(host_index)).read_text(errors="replace")
     except OSError as error:
         return str(error)
     return inert(" | ".join(text.strip().splitlines()[-_LOG_LINES:])) or "no output"

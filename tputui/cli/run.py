@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tputui import config
-from tputui.cli import alert_options, launch, metrics_server, open_run, script, strict_option
+from tputui.cli import alert_options, hosts, launch, metrics_server, open_run, script, strict_option
 from tputui.cli.arguments import find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, port
@@ -26,7 +28,8 @@ DESCRIPTION = """Starts training from a configuration file, or any command of yo
 `tputui run -- python train.py --lr 0.1`. Checks it and this machine, creates a run directory and starts the run in its
 own processes, which survive a closed terminal. In a terminal it opens the live screen; otherwise, or with --no-ui, it
 prints one line per event to stdout; with --json the events as JSON lines. Without the screen, Ctrl-C requests save
-and stop; pressed again, stop at once. --set values use TOML syntax: --set epochs=3 --set optim.lr=0.01"""
+and stop; pressed again, stop at once. For a run on several hosts, start the same command on each of them.
+--set values use TOML syntax: --set epochs=3 --set optim.lr=0.01"""
 EXIT_CODES = exit_codes(
     DONE="every epoch was trained, the command succeeded, or the viewer left and the run continues",
     USAGE="the command line or the configuration is not valid; nothing was created",
@@ -55,6 +58,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="serve the newest values to Prometheus on this port of 127.0.0.1 (0: any), as `tputui serve --metrics`",
     )
+    hosts.add_options(parser)
     alert_options.add_alert_options(parser)
     strict_option.add_strict_option(parser)
     open_run.add_view_options(parser)
@@ -77,12 +81,20 @@ def run(args: argparse.Namespace) -> ExitCode:
     command: UserCommand | None = None
     tables = _tables(args)
     if tables is None or config.is_script(tables):
-        command, run_dir = _create_script_run(args, parent, tables, argv)
+        command, run_dir, place = _create_script_run(args, parent, tables, argv)
     else:
-        loaded, resume = _checked(args, parent, tables)
-        run_dir = launch.create_run(parent, loaded, config_path=args.config, name=args.name, resume=resume, argv=argv)
+        loaded, resume, place = _checked(args, parent, tables)
+        run_dir = launch.create_run(
+            parent,
+            loaded,
+            config_path=args.config,
+            name=place.name if place else args.name,
+            resume=resume,
+            argv=argv,
+            host_index=place.host_index if place else None,
+        )
     with open_run.ctrl_c_stops(run_dir) as interrupts:
-        supervisor = launch.start_supervisor(run_dir, command)
+        supervisor = launch.start_supervisor(run_dir, command, place.host_index if place else None)
         if listening is not None:
             _serve_metrics(run_dir, listening)
         if args.detach:
@@ -155,14 +167,15 @@ def _option_tables(args: argparse.Namespace, tables: dict[str, Any]) -> dict[str
     changed = {
         "alerts": alert_options.with_options(tables.get("alerts"), args),
         "diagnosis": strict_option.with_option(tables.get("diagnosis"), args),
+        "launch": hosts.with_options(tables.get("launch"), args),
     }
     return {name: table for name, table in changed.items() if table is not None}
 
 
 def _create_script_run(
     args: argparse.Namespace, parent: Path, tables: dict[str, Any] | None, argv: list[str]
-) -> tuple[UserCommand, Path]:
-    """Checks a command and creates the directory of its run. Raises `CommandError`."""
+) -> tuple[UserCommand, Path, hosts.HostPlace | None]:
+    """Checks a command and creates the directory of its run, on this host of several. Raises `CommandError`."""
     if tables is None:
         loaded, source = script.from_words(args.command, _option_tables(args, {})), "run"
     else:
@@ -173,25 +186,42 @@ def _create_script_run(
         except config.ConfigError as error:
             raise CommandError(ExitCode.USAGE, str(error)) from None
     alert_options.check(loaded.alerts, source, args.set)
+    place = hosts.place_of_command(loaded.launch, args, os.environ)
+    if place is not None:
+        loaded = msgspec.structs.replace(loaded, launch=place.launch)
     command = script.prepared(loaded, source)
     path = args.config or shlex.join(loaded.script.command)
-    run_dir = script.create_run(parent, loaded, command, config_path=path, name=args.name, argv=argv)
-    return command, run_dir
+    run_dir = script.create_run(
+        parent,
+        loaded,
+        command,
+        config_path=path,
+        name=place.name if place else args.name,
+        argv=argv,
+        host_index=place.host_index if place else None,
+    )
+    return command, run_dir, place
 
 
-def _checked(args: argparse.Namespace, parent: Path, tables: dict[str, Any]) -> tuple[config.RunConfig, Path | None]:
-    """The configuration and the checkpoint to resume from, after all checks. Creates nothing. Raises `CommandError`."""
+def _checked(
+    args: argparse.Namespace, parent: Path, tables: dict[str, Any]
+) -> tuple[config.RunConfig, Path | None, hosts.HostPlace | None]:
+    """The configuration, the checkpoint to resume from, and the place of this host among several, after all checks.
+    Creates nothing. Raises `CommandError`."""
     try:
         loaded = config.from_builtins(tables, args.config, args.set)
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
     alert_options.check(loaded.alerts, args.config, args.set)
+    place = hosts.place_of(loaded.launch, args, os.environ)
+    if place is not None:
+        loaded = msgspec.structs.replace(loaded, launch=place.launch)
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     resume = launch.last_checkpoint(find_run(args.resume, parent)) if args.resume is not None else None
     launch.check_with_engine(loaded, args.config, resume, args.set)
-    return loaded, resume
+    return loaded, resume, place
 
 
 def _print_started(run_dir: Path, *, as_json: bool) -> ExitCode:

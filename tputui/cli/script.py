@@ -32,6 +32,7 @@ def from_words(words: Sequence[str], tables: Mapping[str, object] = _NONE) -> co
         script=config.ScriptConfig(command=list(words)),
         alerts=msgspec.convert(tables.get("alerts", {}), config.AlertsConfig),
         diagnosis=msgspec.convert(tables.get("diagnosis", {}), config.DiagnosisConfig),
+        launch=msgspec.convert(tables.get("launch", {}), config.LaunchConfig),
     )
 
 
@@ -61,14 +62,32 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
 
 
 def create_run(
-    parent: Path, run: config.ScriptRun, command: UserCommand, *, config_path: str, name: str | None, argv: list[str]
+    parent: Path,
+    run: config.ScriptRun,
+    command: UserCommand,
+    *,
+    config_path: str,
+    name: str | None,
+    argv: list[str],
+    host_index: int | None = None,
 ) -> Path:
-    """Creates the run directory; secrets of the command are masked in it. Raises `CommandError`."""
+    """Creates the run directory; secrets of the command are masked in it. `host_index`: of a run on several hosts.
+
+    Raises `CommandError`.
+    """
     tables = config.script_to_builtins(run)
     tables["script"] |= {"command": redaction.masked_argv(run.script.command), "cwd": command.cwd}
     what = config.script_name(run.script.command)
     return launch.create_directory(
-        parent, tables, what, config_path=config_path, name=name, resume=None, argv=argv, command=command
+        parent,
+        tables,
+        what,
+        config_path=config_path,
+        name=name,
+        resume=None,
+        argv=argv,
+        command=command,
+        host_index=host_index,
     )
 
 

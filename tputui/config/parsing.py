@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from tputui.config.checks import ConfigError, SourceOf, check, check_values
+from tputui.config.checks import ConfigError, SourceOf, check, check_launch, check_values
 from tputui.config.script import SCRIPT, SCRIPT_TABLES, ScriptRun, is_script
 from tputui.config.tables import (
     TABLES,
@@ -136,6 +136,7 @@ def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequenc
     for name, value in script.env.items():
         if not name or "=" in name or "\0" in name + value:
             refuse("script.env", f"{name!r} cannot be set as an environment variable")
+    check_launch(run.launch, refuse)
     if any("\0" in text for text in (*script.command, script.cwd or "")):
         refuse("script.command" if not script.cwd else "script", "contains a NUL character")
     return run

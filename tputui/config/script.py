@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.config.tables import AlertsConfig, DiagnosisConfig, Table
+from tputui.config.tables import AlertsConfig, DiagnosisConfig, LaunchConfig, Table
 
 SCRIPT = "script"
 """Name of the table."""
@@ -82,6 +82,8 @@ class ScriptRun(Table, frozen=True, kw_only=True):
     """Alerts: conditions on the run, and where a message goes when one begins to hold."""
     diagnosis: DiagnosisConfig = msgspec.field(default_factory=DiagnosisConfig)
     """Diagnosis: which findings make a run fail."""
+    launch: LaunchConfig = msgspec.field(default_factory=LaunchConfig)
+    """Several hosts: each starts the command, whose processes find each other by themselves."""
 
 
 SCRIPT_TABLES: dict[str, type[Table]] = {
@@ -91,6 +93,7 @@ SCRIPT_TABLES: dict[str, type[Table]] = {
     f"{SCRIPT}.console": ConsoleConfig,
     "alerts": AlertsConfig,
     "diagnosis": DiagnosisConfig,
+    "launch": LaunchConfig,
 }
 """The tables of such a file; the top of the file under an empty name."""
 

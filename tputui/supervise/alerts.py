@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state import conditions
-from tputui.state.conditions import Condition
+from tputui.state.conditions import Condition, InvalidCondition
 from tputui.state.liveness import Liveness, assess
 from tputui.state.metric_series import MetricSource, metric_series
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.supervise.alert_delivery import AlertDelivery, Result
-from tputui.supervise.alert_targets import TARGETS_MAX, AlertMessage, Target, parse
+from tputui.supervise.alert_targets import TARGETS_MAX, AlertMessage, InvalidTarget, Target, parse
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry.redaction import masked_text
@@ -77,6 +77,16 @@ class AlertRules(NamedTuple):
         on, targets = given.get("on") or (), given.get("targets") or ()
         texts = list(dict.fromkeys(map(str, on)))[:CONDITIONS_MAX]
         return cls([conditions.parse(text) for text in texts], [parse(str(text)) for text in targets][:TARGETS_MAX])
+
+
+def rules_of(config: Mapping[str, Any], host_index: int, log: Callable[[str], None]) -> AlertRules | None:
+    """The alerts of a run; None if there are none. Those of a run on several hosts are raised by the first host."""
+    try:
+        rules = AlertRules.of(config)
+    except (InvalidTarget, InvalidCondition) as error:
+        log(f"there will be no alerts, because [alerts] is not valid: {error}")
+        return None
+    return rules if rules.conditions and host_index == 0 else None
 
 
 class Alerts:

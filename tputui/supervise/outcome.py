@@ -7,6 +7,7 @@ process: the worker ends the other ranks, and the supervisor what remains of the
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from tputui.supervise.host_metrics import OutOfMemoryWatch
 from tputui.supervise.log_tail import read_last
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
+from tputui.telemetry.launch_messages import HostFailed
 from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import write_atomically
@@ -29,6 +31,8 @@ from tputui.telemetry.rundir import write_atomically
 FAILURE_FILE = "failure.txt"
 BROKEN_CODE = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
 """Signals of a crash in native code."""
+_FOLLOWING = frozenset({root_cause.PEER_LOST, "HostLost"})
+"""Errors of a process that lost another one: the cause follows, or none is known when the process ends."""
 _CODES: dict[ev.Outcome, ExitCode] = {"done": ExitCode.DONE, "stopped": ExitCode.STOPPED, "failed": ExitCode.FAILED}
 _REASON_CHARS_MAX = 600
 _LAST_LINES = 3
@@ -146,9 +150,11 @@ class FailureReport:
         reporter: Reporter,
         *,
         of_command: bool = False,
+        host_index: int = 0,
     ) -> None:
         """`writer` is the name of the worker or of the journal about a user's command (`of_command`), `log` the file
         with the output of its processes."""
+        self._path = f"failure-{host_index}.txt" if host_index else FAILURE_FILE
         self._of_command = of_command
         self.output_before: list[str] | None = None
         """The last lines printed before the traceback of a user's command; None for the last lines of the output."""
@@ -159,24 +165,55 @@ class FailureReport:
         self._reporter = reporter
         self.memory = OutOfMemoryWatch()
         self._reported: ev.FailureReported | None = None
+        self._since = -math.inf
+        """When the running generation began; older failures were reported."""
 
     def check(self) -> None:
         """Reports the first failure that a process has recorded, unless it was reported already."""
-        death = root_cause.first(self._worker_state.state)
-        if self._reported is None and death is not None and death.event.error != root_cause.PEER_LOST:
+        death = self._first_death()
+        if self._reported is None and death is not None and death.event.error not in _FOLLOWING:
             self._publish(self._from_recorded(death))
+
+    def begin_generation(self, t: float) -> None:
+        """The training process was started at `t`, perhaps again: its first failure will be reported too."""
+        self._reported, self._since = None, t
+
+    def report_of_host(self, failed: HostFailed) -> None:
+        """Reports the failure of another host that ends training on this one."""
+        if self._reported is not None:
+            return
+        self._publish(
+            ev.FailureReported(
+                t=time.time(),
+                process=failed.process,
+                pid=failed.pid,
+                kind=failed.kind,
+                error=failed.error,
+                message=f"{failed.who}: {failed.message}",
+                phase=failed.phase,
+                step=failed.step,
+                log=[],
+                stack="",
+                silent=False,
+                path=self._path,
+            )
+        )
 
     def worker_ended(self, end: WorkerEnd, exited: ev.WorkerExited) -> None:
         """Reports an end of the worker that the worker did not record itself, then writes what followed to the file."""
         supervisor = self._reporter.writer
         self._worker_state.add(supervisor, exited)
-        death = root_cause.first(self._worker_state.state)
+        death = self._first_death()
         if self._reported is None and death is not None:
             self._publish(self._from_recorded(death))
         elif self._reported is None and self._has_failed(end):
             self._publish(self._from_exit(end, exited))
         if self._reported is not None:
             self._write()
+
+    def _first_death(self) -> root_cause.Death | None:
+        death = root_cause.first(self._worker_state.state)
+        return death if death is not None and death.event.t >= self._since else None
 
     @property
     def _process_name(self) -> str:
@@ -236,7 +273,7 @@ class FailureReport:
             memory=self.memory.verdict() if killed else None,
             log=output.lines if self.output_before is None else self.output_before,
             stack=output.stack if found.kind == "aborted" else "",
-            path=FAILURE_FILE,
+            path=self._path,
         )
 
     def _publish(self, report: ev.FailureReported) -> None:
@@ -252,7 +289,7 @@ class FailureReport:
         assert failure is not None
         text = "".join(f"{inert(masked_text(line))}\n" for line in root_cause.block(failure))
         try:
-            write_atomically(self._run_dir / FAILURE_FILE, text.encode("utf-8", "replace"))
+            write_atomically(self._run_dir / self._path, text.encode("utf-8", "replace"))
         except OSError:
             return False
         return True

@@ -7,6 +7,7 @@ killed. An `engine.py` in the working directory must not shadow the engine, here
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,16 +25,27 @@ from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 SUPERVISOR_LOG = "supervisor.log"
 COMMAND_OPTION = "--command"
 """Argument of a supervisor that reads the command to run from its standard input."""
+HOST_OPTION = "--host"
+"""Argument of a supervisor, with the index of its host."""
 
 
-def supervisor_argv(run_dir: Path) -> list[str]:
+def supervisor_argv(run_dir: Path, host_index: int = 0) -> list[str]:
     """The command line of the supervisor."""
-    return [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)]
+    return [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir), *_host(host_index)]
 
 
-def worker_argv(run_dir: Path) -> list[str]:
+def worker_argv(run_dir: Path, host_index: int = 0) -> list[str]:
     """The command line of the training process."""
-    return [sys.executable, "-P", "-m", "engine.worker", str(run_dir)]
+    return [sys.executable, "-P", "-m", "engine.worker", str(run_dir), *_host(host_index)]
+
+
+def _host(index: int) -> list[str]:
+    return [HOST_OPTION, str(index)] if index else []
+
+
+def supervisor_log(host_index: int) -> str:
+    """Name of the file with the output of the supervisor of a host; the hosts may share the directory."""
+    return f"supervisor-{host_index}.log" if host_index else SUPERVISOR_LOG
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
@@ -46,22 +58,24 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def start_supervisor(run_dir: Path, command: UserCommand | None = None) -> subprocess.Popen[bytes]:
-    """Starts the supervisor of a run, detached; `command` is the command to run instead of training by the engine.
+def start_supervisor(run_dir: Path, command: UserCommand | None = None, host_index: int = 0) -> subprocess.Popen[bytes]:
+    """Starts the supervisor of a run on this host, detached; `command` is run instead of training by the engine.
 
     Raises `OSError`.
     """
     run_dir = run_dir.resolve()
-    argv, log, env = supervisor_argv(run_dir), run_dir / SUPERVISOR_LOG, environment(os.environ)
+    argv, log = supervisor_argv(run_dir, host_index), run_dir / supervisor_log(host_index)
+    env = environment(os.environ)
     if command is None:
         return _start(argv, log, env)
     with command.as_file() as file:
         return _start([*argv, COMMAND_OPTION], log, env, stdin=file)
 
 
-def start_worker(argv: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Starts the training process; its output is appended to `log`, unbuffered. Raises `OSError`."""
-    return _start(argv, log, {**environment(os.environ), "PYTHONUNBUFFERED": "1"})
+def start_worker(argv: list[str], log: Path, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """Starts the training process, or its launcher, which inherits `pass_fds`; the output is appended to `log`,
+    unbuffered. Raises `OSError`."""
+    return _start(argv, log, {**environment(os.environ), "PYTHONUNBUFFERED": "1"}, pass_fds=pass_fds)
 
 
 def start_command(command: UserCommand, run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
@@ -90,12 +104,24 @@ def has_exited(pid: int) -> bool:
         return True
 
 
+def kill_group(pid: int) -> None:
+    """Kills a process group; one that is gone is no error."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     pass
 
 
 def _start(
-    argv: list[str], log: Path, env: dict[str, str], *, stdin: IO[bytes] | int | None = None, cwd: str | None = None
+    argv: list[str],
+    log: Path,
+    env: dict[str, str],
+    *,
+    stdin: IO[bytes] | int | None = None,
+    cwd: str | None = None,
+    pass_fds: tuple[int, ...] = (),
 ) -> subprocess.Popen[bytes]:
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -108,6 +134,7 @@ def _start(
             cwd=cwd,
             start_new_session=True,
             close_fds=True,
+            pass_fds=pass_fds,
         )
     finally:
         os.close(fd)

@@ -11,33 +11,31 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from tputui.cache.cache_writer import CacheWriter, Frame
+from tputui.cache.cache_writer import CacheWriter
 from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.exit_codes import ExitCode
-from tputui.state.conditions import InvalidCondition
 from tputui.supervise import spawn, strict
-from tputui.supervise.alert_targets import InvalidTarget
-from tputui.supervise.alerts import AlertRules, Alerts
+from tputui.supervise.alerts import AlertRules, Alerts, rules_of
 from tputui.supervise.command import UserCommand, unobserved_reason
 from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, StallStacks, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
+from tputui.supervise.hosts import HostLaunch, needs_launcher
 from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, signal_name
+from tputui.supervise.own_log import log_line
 from tputui.supervise.script import STOPS, Script
+from tputui.supervise.sealing import seal_journals
 from tputui.supervise.stack_signal import StackSignal
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
-from tputui.telemetry.compressed import CompressionError, seal
 from tputui.telemetry.disk_space import ReservedSpace
-from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.reporter import Reporter
 
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks", "trace"})
@@ -67,17 +65,20 @@ class Supervisor:
         Raises `RunNotFound`, `FileExistsError` and `OSError`.
         """
         self._manifest = rundir.read_manifest(run_dir)
-        self._argv = command.words if command else worker_argv or spawn.worker_argv(run_dir.resolve())
+        self._argv = command.words if command else worker_argv or spawn.worker_argv(run_dir.resolve(), host_index)
         self._command = command
         self._host_index = host_index
         self._script: Script | None = None
         self._run_dir = rundir.held(run_dir)
         self._timing = timing or Timing()
         self._reporter = Reporter(self._run_dir, "supervisor", host_index)
+        self._hosts: HostLaunch | None = None
+        if command is None and worker_argv is None and needs_launcher(self._manifest.config):
+            self._hosts = HostLaunch(run_dir.resolve(), host_index, self._record_launch)
         writer = f"worker-{host_index}"
         self._log_path = self._run_dir / f"{writer}.log"
         self._log = LogTail(self._log_path)
-        rules = self._alert_rules()
+        rules = rules_of(self._manifest.config, host_index, log_line)
         self._worker_state = WorkerState(
             self._run_dir,
             writer,
@@ -96,6 +97,7 @@ class Supervisor:
             self._worker_state,
             self._reporter,
             of_command=command is not None,
+            host_index=host_index,
         )
         stacks, config = StallStacks(self._run_dir), self._manifest.config
         self._stalls = StallPolicy(config, self._worker_state, self._escalation, self._reporter, stacks)
@@ -133,7 +135,8 @@ class Supervisor:
             except OSError as error:
                 what = "the command" if self._command else "the training process"
                 return self._end(RunEnding("failed", ExitCode.FAILED, f"{what} could not be started: {error}"))
-            self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
+            if self._hosts is None:
+                self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             with contextlib.suppress(OSError):
                 self._output_space = ReservedSpace(self._log_path, OUTPUT_RESERVE_BYTES)
             self._devices = start_sampler(self._command.environ if self._command else os.environ, began)
@@ -142,6 +145,8 @@ class Supervisor:
             return self._end(self._ending_of(worker, pipe))
 
     def _start(self) -> subprocess.Popen[bytes]:
+        if self._hosts is not None:
+            return self._hosts.start(self._log_path)
         if self._command is None:
             return spawn.start_worker(self._argv, self._log_path)
         process = spawn.start_command(self._command, self._run_dir, self._log_path)
@@ -158,7 +163,7 @@ class Supervisor:
                 self._host_index,
             )
         except OSError:
-            _kill_group(process.pid)
+            spawn.kill_group(process.pid)
             process.wait()
             raise
         return process
@@ -178,15 +183,17 @@ class Supervisor:
                 self._reporter.emit(host.sample())
                 self._report.memory.sample()
         # The exited leader is not reaped yet, so its group's number cannot be another's.
-        _kill_group(worker.pid)
+        spawn.kill_group(worker.pid)
         worker.wait()
-        self._exited = ev.WorkerExited(
-            t=time.time(),
-            pid=worker.pid,
-            exit_code=worker.returncode if worker.returncode >= 0 else None,
-            signal=signal_name(worker.returncode),
-        )
-        self._reporter.emit(self._exited)
+        self._poll_hosts()
+        if self._hosts is None or not self._hosts.num_started:
+            self._exited = ev.WorkerExited(
+                t=time.time(),
+                pid=worker.pid,
+                exit_code=worker.returncode if worker.returncode >= 0 else None,
+                signal=signal_name(worker.returncode),
+            )
+            self._reporter.emit(self._exited)
         if self._output_space is not None:
             self._output_space.close()
         if left := host.survivors():
@@ -198,6 +205,7 @@ class Supervisor:
         try:
             self._record_log(final=False)
             self._worker_state.read()
+            self._poll_hosts()
             self._report.check()
             self._submit(self._stalls.check(time.time(), time.monotonic()), worker_pid, by="stall")
             self._take_requests()
@@ -218,7 +226,7 @@ class Supervisor:
             if self._script is not None:
                 self._script.kill()
             else:
-                _kill_group(worker_pid)
+                spawn.kill_group(worker_pid)
         self._disk.check(self._reporter.failure, time.monotonic())
         if self._output_space is not None:
             self._output_space.renew()
@@ -226,17 +234,21 @@ class Supervisor:
         self._cache_writer.poll()
         self._log_cache_failure()
 
-    def _alert_rules(self) -> AlertRules | None:
-        """The alerts of the run; None if there are none. Those of another host's run are raised by the first host."""
-        try:
-            rules = AlertRules.of(self._manifest.config)
-        except (InvalidTarget, InvalidCondition) as error:
-            _log_line(f"there will be no alerts, because [alerts] is not valid: {error}")
-            return None
-        return rules if rules.conditions and self._host_index == 0 else None
+    def _poll_hosts(self) -> None:
+        """Takes what the launcher of this host reports."""
+        if self._hosts is not None and (failed := self._hosts.poll()) is not None:
+            self._report.report_of_host(failed)
+
+    def _record_launch(self, event: ev.Event) -> None:
+        """Records an event of the launcher."""
+        if isinstance(event, ev.WorkerStarted):
+            self._report.begin_generation(event.t)
+        elif isinstance(event, ev.WorkerExited):
+            self._exited = event
+        self._reporter.emit(event)
 
     def _alerts_by(self, rules: AlertRules) -> Alerts:
-        return Alerts(self._run_dir, self._manifest, rules, self._worker_state, self._reporter.emit, _log_line)
+        return Alerts(self._run_dir, self._manifest, rules, self._worker_state, self._reporter.emit, log_line)
 
     def _check_alerts(self, ended: ev.RunEnded | None = None) -> None:
         """Raises and reports alerts; with the end event, those of the end too. No error of them may end the run."""
@@ -275,6 +287,8 @@ class Supervisor:
             if request.kind == "stacks" and self._devices is not None:
                 self._devices.request_core_states(request.id)
             self._escalation.on_request(request.kind, time.monotonic())
+            if self._hosts is not None:
+                self._hosts.on_request(request.kind)
             if self._script is not None and self._script.on_request(request, time.time()):
                 self._escalation.allow_grace(time.monotonic() + self._script.stop_grace_s)
 
@@ -288,7 +302,7 @@ class Supervisor:
         try:
             requests.submit(self._run_dir, kind, by=by, now=time.time())
         except OSError as error:
-            _log_line(f"request {kind} could not be written ({error}); sending SIGTERM to the worker instead")
+            log_line(f"request {kind} could not be written ({error}); sending SIGTERM to the worker instead")
             self._is_stop_unwritten = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker_pid, signal.SIGTERM)
@@ -307,20 +321,22 @@ class Supervisor:
                 self._worker_state.read()
         except OSError as error:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
+        hosts = self._hosts
         end = WorkerEnd(
-            returncode=worker.returncode,
+            returncode=worker.returncode if hosts is None else hosts.returncode(worker.returncode),
             stop_asked=self._is_stop_asked(),
             killed=self._killed,
         )
-        if self._exited is not None:
+        state = self._worker_state
+        of_hosts = hosts.ending(end, state.training_ended, worker.returncode) if hosts is not None else None
+        if self._exited is not None and (of_hosts is None or self._exited.pid != worker.pid):
             self._report.worker_ended(end, self._exited)
-        killed = worker.returncode == -signal.SIGKILL and not self._killed
+        killed = end.returncode == -signal.SIGKILL and not self._killed
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
         last = read_last(self._log_path)
         # If native code ended the process: the lines before the stack. What the interpreter prints after it is no help.
-        state = self._worker_state
         judge = run_ending if self._command is None else command_ending
-        ending = judge(end, state.training_ended, state.failure, last.lines or last.head)
+        ending = of_hosts or judge(end, state.training_ended, state.failure, last.lines or last.head)
         self._close_requests(ending)
         if self._script is not None:
             # The machine may be switched off soon after SIGTERM.
@@ -380,33 +396,24 @@ class Supervisor:
         self._check_alerts(ended)
         self._reporter.emit(replace(ended, t=time.time()))
         if not self._reporter.flush(self._timing.end_record_s):
-            _log_line(f"the end event could not be written: {self._reporter.failure}")
+            log_line(f"the end event could not be written: {self._reporter.failure}")
         self._reporter.close()
         self._worker_state.close()
         self._log.close()
-        # Files of a save that was interrupted; their writer is gone.
-        rundir.clear_half_written(self._run_dir)
+        if self._hosts is not None:
+            self._hosts.close()
+        if self._host_index == 0:
+            # Files of a save that was interrupted; their writer, on this host, is gone.
+            rundir.clear_half_written(self._run_dir)
         self._cache_writer.finish()
-        self._seal()
+        own = [path for path in worker_journals(self._run_dir) if self._owns(path)]
+        seal_journals(own, self._manifest.config, self._cache_writer, log_line)
         self._log_cache_failure()
         return ending.exit_code
 
-    def _seal(self) -> None:
-        """Seals the worker's journals, whose writer is gone, if the configuration asks for it."""
-        report = self._manifest.config.get("report")
-        if not (isinstance(report, dict) and report.get("seal")):
-            return
-        for path in worker_journals(self._run_dir):
-            self._seal_journal(path)
-
-    def _seal_journal(self, path: Path) -> None:
-        frames: list[Frame] = []
-        try:
-            target = seal(path, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
-        except (CompressionError, OSError) as error:
-            _log_line(f"{path.name} was not sealed and is unchanged: {error}")
-        else:
-            self._cache_writer.retarget_to_sealed(path.name.removesuffix(SUFFIX), target.name, frames)
+    def _owns(self, path: Path) -> bool:
+        """Whether the process that wrote a journal ran on this host; those of commands are numbered over all hosts."""
+        return self._hosts is None or path.name.startswith(f"worker-{self._host_index}.")
 
     def _record_log(self, *, final: bool) -> None:
         lines = self._log.read(final=final)
@@ -419,14 +426,14 @@ class Supervisor:
         failure = self._reporter.failure
         if failure != self._journal_failure:
             self._journal_failure = failure
-            _log_line(f"the journal cannot be written: {failure}" if failure else "the journal can be written again")
+            log_line(f"the journal cannot be written: {failure}" if failure else "the journal can be written again")
 
     def _log_cache_failure(self) -> None:
         trouble = self._cache_writer.error
         if trouble != self._cache_failure:
             self._cache_failure = trouble
             if trouble:
-                _log_line(f"the state cache cannot be written, so opening this run takes longer: {trouble}")
+                log_line(f"the state cache cannot be written, so opening this run takes longer: {trouble}")
 
     def _warn_once(self, text: str) -> None:
         if text != self._warned:
@@ -434,17 +441,5 @@ class Supervisor:
             self._warn(text)
 
     def _warn(self, text: str) -> None:
-        _log_line(text)
+        log_line(text)
         self._reporter.emit(ev.WarningRaised(t=time.time(), text=text))
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _log_line(text: str) -> None:
-    """Writes a line to the supervisor's log; a full disk must not end the loop."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        sys.stderr.flush()

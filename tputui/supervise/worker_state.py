@@ -113,7 +113,15 @@ class WorkerState:
         number = self._num_taken[writer] = self._num_taken.get(writer, -1) + 1
         self.state.apply(writer, number, event)
 
+    def _begin_generation(self) -> None:
+        """The training process was restarted: nothing that ended before counts."""
+        self.failure = self.training_ended = None
+        self.state = RunState()
+        self._num_taken.clear()
+
     def _take(self, writer: str, event: ev.Event) -> None:
+        if isinstance(event, ev.JournalOpened) and event.generation and writer == self._worker:
+            self._begin_generation()
         if isinstance(event, self._kept):
             self._reduce(writer, event)
         if writer != self._worker and not (self._of_command and writer.startswith(("worker-", "logs-"))):

@@ -1,0 +1,134 @@
+"""The launcher of a host: `python -P -m engine.launch RUN_DIR --host 0 ...`, started by the supervisor.
+
+It joins the other hosts, starts the training process of this host by torch's elastic agent or directly, and ends when
+training has ended. It ends with the supervisor, and the training process ends with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from engine.errors import Unable
+from engine.launch.plan import LaunchPlan, make_plan
+from engine.launch.supervisor_pipe import SupervisorPipe
+from engine.process.parent import die_with
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import events as ev
+from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
+from tputui.telemetry.rundir import RunNotFound, held, read_manifest
+
+os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+"""Without it, training processes after a restart read addresses of the ones before: they recover after minutes."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -P -m engine.launch", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
+    parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
+    parser.add_argument("--report-fd", type=int, help="inherited end of the pipe to the supervisor")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the supervisor")
+    parser.add_argument("--log", type=Path, help="file for messages of torch elastic")
+    arguments = parser.parse_args(argv)
+    die_with(arguments.parent)
+    logging.basicConfig(filename=arguments.log, format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    pipe = SupervisorPipe(arguments.report_fd)
+    try:
+        # The name of the directory may change, but not that of the run.
+        manifest = read_manifest(arguments.run_dir)
+        plan = make_plan(held(arguments.run_dir), manifest, arguments.host, _worker_argv(arguments, manifest.config))
+        return _launch(plan, pipe)
+    except (RunNotFound, Unable, OSError) as error:
+        code = getattr(error, "code", ExitCode.ENVIRONMENT)
+        pipe.send(LaunchFailed(code=code, reason=str(error)))
+        sys.stderr.write(f"{error}\n")
+        return int(code)
+
+
+def _worker_argv(arguments: argparse.Namespace, config: dict[str, object]) -> list[str]:
+    launch = config.get("launch")
+    hosts = launch.get("nnodes") if isinstance(launch, dict) else None
+    argv = [sys.executable, "-P", "-m", "engine.worker", str(arguments.run_dir), "--host", str(arguments.host)]
+    return [*argv, "--hosts", str(hosts or 1), "--parent", str(os.getpid())]
+
+
+def _launch(plan: LaunchPlan, pipe: SupervisorPipe) -> int:
+    """Joins the other hosts and trains. Raises `Unable`."""
+    _import_torch()
+    from engine.launch import agent, clock, direct, stores
+    from engine.launch.host_watch import HostWatch
+    from engine.launch.host_worker import HostWorker
+    from engine.launch.joining import Joining, NotJoined
+
+    endpoint, timeout_s = plan.endpoint, plan.launch.lost_after_s
+    server = stores.serve(endpoint, timeout_s) if not plan.index else None
+    if server is not None:
+        endpoint = (endpoint[0], server.port)
+    joining = Joining(plan, pipe.emit)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise NotJoined(f"host {plan.index} was stopped before training began", ExitCode.STOPPED)
+
+    signal.signal(signal.SIGTERM, stop)
+    clocks = clock.ClockServer(stores.connect(endpoint, timeout_s)) if server is not None else None
+    joined = joining.join(endpoint)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    here = joined.hosts[plan.index]
+    pipe.emit(
+        ev.HostJoined(
+            t=time.time(),
+            host_index=plan.index,
+            num_hosts=plan.num_hosts,
+            waited_s=joined.waited_s,
+            address=here.address,
+        )
+    )
+    worker = HostWorker(plan, pipe)
+
+    def leave(failure: HostFailed) -> NoReturn:
+        worker.kill()
+        os._exit(failure.code)
+
+    connect = partial(stores.connect, endpoint, timeout_s)
+    watch = HostWatch(plan.index, joined, connect, pipe, timeout_s, worker.kill, leave)
+    watch.start()
+    try:
+        if plan.launch.used_engine == "external":
+            direct.run(plan, joined, stores.connect(endpoint, timeout_s), watch, worker)
+        else:
+            agent.run(plan, joined, endpoint, watch, worker)
+    finally:
+        worker.kill()
+        watch.finish()
+        if clocks is not None:
+            clocks.close()
+    return _exit_code(worker.returncode)
+
+
+def _import_torch() -> None:
+    """Imports torch without the warnings of its C++ code about stores that do not answer yet."""
+    level = os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    import torch.distributed  # noqa: F401
+
+    if level == "ERROR":
+        # Read once, at the import; the training process has a log of its own.
+        del os.environ["TORCH_CPP_LOG_LEVEL"]
+
+
+def _exit_code(returncode: int | None) -> int:
+    if returncode is None:
+        return ExitCode.FAILED
+    return returncode if returncode >= 0 else ExitCode.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Why a training process ended, as the other hosts of the run are told: `failure_of` its exit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+from engine.errors import PEER_LOST
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import codec
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.launch_messages import HostFailed
+
+TAIL_BYTES = 1 << 20
+HEAD_BYTES = 1 << 18
+FOLLOWING = frozenset({"PeerLost", "HostLost"})
+"""Errors of a process that lost another one."""
+REFUSED_CODES = (ExitCode.USAGE, ExitCode.ENVIRONMENT)
+"""Exit codes of a process that refused to train."""
+FINAL_CODES = (*REFUSED_CODES, ExitCode.STOPPED)
+"""Exit codes after which a restart would be of no use, or is not wanted."""
+_CRASHES = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
+
+
+def failure_of(
+    run_dir: Path, host_index: int, generation: int, returncode: int, pid: int, since: float
+) -> HostFailed | None:
+    """The failure of the training process of this host; None if it was stopped, or only lost another host.
+
+    `returncode` is its exit code, or the negative number of a signal; `since` is when it was started, in unix time.
+    """
+    writer = f"worker-{host_index}"
+    found = _events(run_dir / f"{writer}{SUFFIX}")
+    raised = [event for event in found if isinstance(event, ev.FailureRaised) and event.t >= since]
+    if returncode in (PEER_LOST, ExitCode.STOPPED) or (raised and raised[-1].error in FOLLOWING):
+        return None
+    declared = [event for event in found if isinstance(event, ev.TopologyDeclared)]
+    beats = [event for event in found if isinstance(event, ev.HeartbeatSent) and event.t >= since]
+    beat = beats[-1] if beats else None
+    place = _place(declared[-1]) if declared else ""
+    if raised:
+        event = raised[-1]
+        refused = returncode in REFUSED_CODES
+        return HostFailed(
+            t=event.t,
+            host_index=host_index,
+            host=socket.gethostname(),
+            generation=generation,
+            place=place if event.process in (None, writer) else "",
+            process=event.process or writer,
+            pid=event.pid or pid,
+            kind=event.kind,
+            error=event.error,
+            message=event.message,
+            phase=event.phase,
+            step=event.step,
+            code=returncode if refused else ExitCode.FAILED,
+            is_final=refused,
+        )
+    name = signal_name(returncode)
+    how = f"signal {name}" if name else f"exit code {returncode}"
+    return HostFailed(
+        t=time.time(),
+        host_index=host_index,
+        host=socket.gethostname(),
+        generation=generation,
+        place=place,
+        process=writer,
+        pid=pid,
+        kind="exited" if not name else "aborted" if name in _CRASHES else "killed",
+        error=name or "no error report",
+        message=f"the training process ended by {how} without an error report",
+        phase=beat.phase if beat else "starting",
+        step=beat.step if beat else 0,
+        code=ExitCode.FAILED,
+        is_final=False,
+    )
+
+
+def lost_host(host_index: int, host: str, generation: int, silent_s: float, why: str = "") -> HostFailed:
+    """The failure of a host that no longer answers."""
+    return HostFailed(
+        t=time.time(),
+        host_index=host_index,
+        host=host,
+        generation=generation,
+        process=f"supervisor-{host_index}",
+        pid=None,
+        place="",
+        kind="killed",
+        error="HostLost",
+        message=why or f"has not answered for {silent_s:.0f} s",
+        phase="unknown",
+        step=0,
+        code=ExitCode.FAILED,
+        is_final=True,
+    )
+
+
+def _place(declared: ev.TopologyDeclared) -> str:
+    """Rank and cores of the leading process of a host."""
+    cores = declared.cores
+    if not cores:
+        return ""
+    if declared.strategy == "replica":
+        # A rank per core; the process leads the others of its host.
+        return f"rank {cores[0]} (core {cores[0]})"
+    return f"core {cores[0]}" if len(cores) == 1 else f"cores {cores[0]}-{cores[-1]}"
+
+
+def signal_name(returncode: int) -> str | None:
+    """The name of the signal of a negative return code; None for an exit code."""
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _events(path: Path) -> list[ev.Event]:
+    """The events at the start and at the end of a journal, which may be large."""
+    try:
+        with path.open("rb") as file:
+            lines = file.read(HEAD_BYTES).splitlines(keepends=True)
+            size = file.seek(0, os.SEEK_END)
+            if size > HEAD_BYTES:
+                file.seek(max(HEAD_BYTES, size - TAIL_BYTES))
+                lines += file.read(TAIL_BYTES).splitlines(keepends=True)
+    except OSError:
+        return []
+    found: list[ev.Event] = []
+    for line in lines:
+        # Lines that the two reads cut, and one that the process did not finish.
+        with contextlib.suppress(codec.DamagedLine):
+            found.append(codec.decode(line).event)
+    return found

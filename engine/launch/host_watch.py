@@ -1,0 +1,254 @@
+"""`HostWatch`: keeps the launchers of all hosts informed of each other while training runs.
+
+Each launcher counts a beat at the store. The first failure of a generation is published there, so that every host
+names it within a second, although the processes of the other hosts end too. A host without beats counts as lost, and a
+host that does not reach the store, because its link is dead or host 0 is, ends by itself: no connection needs to be
+reset for that, and no process is left with the cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+from torch._C._distributed_c10d import Store
+
+from engine.launch import clock, exits, stores
+from engine.launch.joining import AWAITED_S, Joined, missing_hosts
+from engine.launch.supervisor_pipe import SupervisorPipe
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import events as ev
+from tputui.telemetry.launch_messages import HostFailed
+
+POLL_S = 0.25
+BEAT_S = 1.0
+GRACE_S = 5.0
+"""Time that the training process of this host has to end by itself after another host has failed."""
+CAUSE_WAIT_S = 2.0
+"""How soon another host reports a failure after which this one lost it."""
+STALE_S = 2.5
+"""A host that is silent for this long has ended, if the training processes lost it too."""
+END_WAIT_S = 30.0
+"""How long host 0 serves the store for the others after its own training has ended."""
+
+
+class HostWatch:
+    """One host's view of the others."""
+
+    def __init__(
+        self,
+        index: int,
+        joined: Joined,
+        connect: Callable[[], Store],
+        pipe: SupervisorPipe,
+        lost_after_s: float,
+        end_worker: Callable[[], None],
+        leave: Callable[[HostFailed], None],
+    ) -> None:
+        """`end_worker` kills the training process of this host; `leave` ends the launcher and must not return."""
+        self._index = index
+        self._names = [host.host for host in joined.hosts]
+        self._connect = connect
+        self._store = connect()
+        self._pipe = pipe
+        self._lost_after_s = lost_after_s
+        self._end_worker = end_worker
+        self._leave = leave
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._began = time.time()
+        self._running = False
+        """Whether a training process of this host runs or is about to."""
+        self._seen: dict[int, tuple[int, float]] = {}
+        """The newest beat of each host, and when (monotonic) it was new."""
+        self._heard = time.monotonic()
+        """When (monotonic) the store answered last."""
+        self._end_at: float | None = None
+        self._awaited: tuple[int, float] | None = None
+        self._next_awaited_s = AWAITED_S
+        self._closing = threading.Event()
+        self.cause: HostFailed | None = None
+        """The first failure of this generation, if another host has it."""
+
+    @property
+    def _num_hosts(self) -> int:
+        return len(self._names)
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for target in (self._poll_until_closed, self._check_link, self._measure_clock):
+            threading.Thread(target=target, name="tputui-hosts", daemon=True).start()
+
+    def begin(self, generation: int) -> None:
+        """The training process of a generation is about to start."""
+        with self._lock:
+            self._generation, self._began, self._running = generation, time.time(), True
+            self.cause, self._end_at, self._awaited = None, None, None
+
+    def await_round(self, number: int) -> None:
+        """This host waits for the others before round `number` of training, from 0."""
+        with self._lock:
+            self._awaited, self._next_awaited_s = (number, time.monotonic()), AWAITED_S
+        with contextlib.suppress(RuntimeError):
+            self._store.set(f"round/{number}/{self._index}", "")
+
+    def exited(self, failure: HostFailed | None, returncode: int) -> None:
+        """The training process of this host has ended; `failure` is why, unless that is the fault of another host."""
+        with self._lock:
+            self._running = False
+            generation = self._generation
+        if returncode in (ExitCode.DONE, ExitCode.STOPPED):
+            return
+        if failure is not None:
+            self._publish(failure)
+        until = time.monotonic() + CAUSE_WAIT_S
+        while self.cause is None and failure is None and time.monotonic() < until:
+            time.sleep(0.05)
+        if self.cause is None and failure is None and (silent := self._silent(STALE_S)):
+            index, silent_s = silent[0]
+            self._publish(exits.lost_host(index, self._names[index], generation, silent_s))
+            self._take_cause()
+
+    def finish(self) -> None:
+        """Training has ended on this host. Host 0 serves the store until the others have ended too."""
+        with self._lock:
+            self._running = False
+        with contextlib.suppress(RuntimeError):
+            self._store.set(f"ended/{self._index}", "")
+            until = time.monotonic() + (END_WAIT_S if not self._index else 0.0)
+            while time.monotonic() < until and not self._has_ended_everywhere():
+                time.sleep(POLL_S)
+        self._closing.set()
+
+    def _has_ended_everywhere(self) -> bool:
+        lost = {index for index, _ in self._silent(self._lost_after_s)}
+        others = [index for index in range(self._num_hosts) if index not in lost]
+        return stores.has(self._store, *(f"ended/{index}" for index in others))
+
+    def _publish(self, failure: HostFailed) -> None:
+        """Makes a failure known to all hosts, unless one of this generation is."""
+        with contextlib.suppress(RuntimeError):
+            stores.put_first(
+                self._store, f"failure/{failure.generation}", msgspec.json.encode(failure).decode("utf-8", "replace")
+            )
+
+    def _poll_until_closed(self) -> None:
+        next_beat = 0.0
+        while not self._closing.wait(POLL_S):
+            try:
+                if time.monotonic() >= next_beat:
+                    next_beat = time.monotonic() + BEAT_S
+                    self._beat()
+                self._take_cause()
+                self._report_awaited()
+                self._heard = time.monotonic()
+            except RuntimeError as error:
+                self._lose_store(str(error).partition("\n")[0])
+                return
+            if self._end_at is not None and time.monotonic() >= self._end_at:
+                self._end_at = None
+                self._end()
+
+    def _beat(self) -> None:
+        self._store.add(f"beat/{self._index}", 1)
+        if self._num_hosts == 1:
+            return
+        watched = range(1, self._num_hosts) if not self._index else range(1)
+        now = time.monotonic()
+        for index in watched:
+            beat = int(self._store.add(f"beat/{index}", 0))
+            if self._seen.get(index, (-1, 0.0))[0] != beat:
+                self._seen[index] = (beat, now)
+        if self._index:
+            return
+        for index, silent_s in self._silent(self._lost_after_s):
+            if not stores.has(self._store, f"ended/{index}"):
+                self._publish(exits.lost_host(index, self._names[index], self._generation, silent_s))
+
+    def _silent(self, limit_s: float) -> list[tuple[int, float]]:
+        """Hosts without a beat for longer than `limit_s`, and for how long."""
+        now = time.monotonic()
+        return [(index, now - seen) for index, (_, seen) in sorted(self._seen.items()) if now - seen > limit_s]
+
+    def _take_cause(self) -> None:
+        """Reports the first failure of this generation, if it is of another host."""
+        key = f"failure/{self._generation}"
+        if self.cause is not None or not stores.has(self._store, key):
+            return
+        failure = msgspec.json.decode(stores.take(self._store, key), type=HostFailed)
+        with self._lock:
+            if failure.host_index == self._index or failure.generation != self._generation or self.cause is not None:
+                return
+            self.cause = failure
+            self._end_at = time.monotonic() + GRACE_S
+        self._pipe.send(failure)
+
+    def _end(self) -> None:
+        """Ends what is left of the generation on this host after another one has failed."""
+        cause = self.cause
+        if cause is None:
+            return
+        if self._running:
+            self._end_worker()
+        if cause.is_final:
+            self._leave(cause)
+
+    def _report_awaited(self) -> None:
+        """Reports which hosts have not come back for the next generation."""
+        awaited = self._awaited
+        if awaited is None or time.monotonic() - awaited[1] < self._next_awaited_s:
+            return
+        number, since = awaited
+        self._next_awaited_s += AWAITED_S
+        joined = [i for i in range(self._num_hosts) if stores.has(self._store, f"round/{number}/{i}")]
+        missing = [i for i in range(self._num_hosts) if i not in joined]
+        waited_s, now = time.monotonic() - since, time.time()
+        self._pipe.emit(
+            ev.HostsAwaited(t=now, num_hosts=self._num_hosts, joined=joined, missing=missing, waited_s=waited_s)
+        )
+        text = f"after a restart, {missing_hosts(self._num_hosts, joined)}; waiting for {waited_s:.0f} s"
+        self._pipe.emit(ev.WarningRaised(t=now, text=text))
+
+    def _check_link(self) -> None:
+        """Ends this host when the store has not answered for too long, although no connection was reset."""
+        while self._index and not self._closing.wait(BEAT_S):
+            silent_s = time.monotonic() - self._heard
+            if silent_s > self._lost_after_s:
+                self._lose_store("", silent_s)
+                return
+
+    def _lose_store(self, why: str, silent_s: float = 0.0) -> None:
+        """Host 0 is gone, or out of reach."""
+        if self._closing.is_set() or not self._index:
+            return
+        text = f"its launcher has ended: {why}" if why else ""
+        lost = exits.lost_host(0, self._names[0], self._generation, silent_s, text)
+        with self._lock:
+            known = self.cause
+            self.cause = known or lost
+        if known is None:
+            self._pipe.send(lost)
+        if not self._running and known is None and self._awaited is None:
+            return
+        self._end_worker()
+        self._leave(known or lost)
+
+    def _measure_clock(self) -> None:
+        """Measures the clock of this host now and every few minutes."""
+        if not self._index:
+            return
+        with contextlib.suppress(RuntimeError):
+            store = self._connect()
+            while True:
+                found = clock.measure(store)
+                if found is not None:
+                    self._pipe.emit(
+                        ev.ClockMeasured(
+                            t=time.time(), offset_s=found.offset_s, error_s=found.error_s, reference=self._names[0]
+                        )
+                    )
+                if self._closing.wait(clock.INTERVAL_S):
+                    return

@@ -1,0 +1,207 @@
+"""Joins the hosts of a run: each registers at the store of host 0, and waits until all have.
+
+Hosts that do not belong together are refused: a run of another name, a configuration that differs, or two hosts with
+one index. The host that finds it tells the others why, so that all end.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+from torch._C._distributed_c10d import Store
+
+from engine.errors import Unable
+from engine.launch import stores
+from engine.launch.plan import LaunchPlan
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import events as ev
+
+AWAITED_S = 60.0
+"""Seconds after which missing hosts are reported, and between reports."""
+POLL_S = 0.2
+ABORT = "abort"
+"""Key of the reason why the hosts do not train."""
+CONFIG = "config"
+"""Key of the configuration of host 0."""
+JOINED = "joined"
+"""Key of the number of hosts that have registered."""
+_GOODBYE_S = 2.0
+"""How long host 0 serves the store after it gave up, so that the others read why."""
+_DIFFERENCES_MAX = 3
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host says about itself."""
+
+    index: int
+    host: str
+    """Host name."""
+    address: str
+    """Its address in the network of the hosts."""
+    digest: str
+    """Digest of its configuration."""
+
+
+class NotJoined(Unable):
+    """The hosts did not meet, or do not belong to one run."""
+
+    def __init__(self, reason: str, code: ExitCode = ExitCode.ENVIRONMENT) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Joined(NamedTuple):
+    """All hosts have met."""
+
+    hosts: list[Registration]
+    """All hosts, by index."""
+    waited_s: float
+
+    def address(self, index: int) -> str:
+        """The address of a host."""
+        return self.hosts[index].address
+
+
+class Joining:
+    """One host that joins the others."""
+
+    def __init__(self, plan: LaunchPlan, emit: Callable[[ev.Event], None]) -> None:
+        self._plan = plan
+        self._emit = emit
+        self._began = time.monotonic()
+        self._next_report_s = AWAITED_S
+        self._store: Store | None = None
+
+    def join(self, endpoint: tuple[str, int]) -> Joined:
+        """Waits until all hosts have registered. `endpoint` is where the store is. Raises `NotJoined`."""
+        plan = self._plan
+        try:
+            return self._join(endpoint)
+        except NotJoined as error:
+            self.abort(str(error))
+            raise
+        except RuntimeError as error:
+            words = f"the connection to host 0 at {plan.endpoint[0]}:{plan.endpoint[1]} broke off: {_first(error)}"
+            raise NotJoined(words) from None
+
+    def _join(self, endpoint: tuple[str, int]) -> Joined:
+        plan = self._plan
+        address = self._reached(endpoint)
+        store = self._store = stores.connect(endpoint, plan.launch.lost_after_s)
+        name = stores.put_first(store, "run", plan.run)
+        if name != plan.run:
+            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
+            self._store = None
+            words = f"host 0 at {where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
+            raise NotJoined(words + "--name, and each run an endpoint of its own", ExitCode.USAGE)
+        own = Registration(index=plan.index, host=socket.gethostname(), address=address, digest=plan.digest)
+        self._register(store, own)
+        while int(store.add(JOINED, 0)) < plan.num_hosts:
+            self._check_abort(store)
+            self._check_time()
+            time.sleep(POLL_S)
+        self._check_abort(store)
+        texts = stores.take_all(store, [f"host/{index}" for index in range(plan.num_hosts)])
+        return Joined([msgspec.json.decode(text, type=Registration) for text in texts], self._waited_s)
+
+    def _check_abort(self, store: Store) -> None:
+        if stores.has(store, ABORT):
+            raise NotJoined(stores.take(store, ABORT))
+
+    def _reached(self, endpoint: tuple[str, int]) -> str:
+        """The address of this host once host 0 answers."""
+        while (address := stores.own_address(endpoint)) is None:
+            self._check_time()
+            time.sleep(POLL_S)
+        return address
+
+    def _register(self, store: Store, own: Registration) -> None:
+        """Registers this host. Raises `NotJoined` if it does not belong to the others."""
+        index = own.index
+        if index:
+            while not stores.has(store, "host/0"):
+                self._check_time()
+                time.sleep(POLL_S)
+            first = msgspec.json.decode(stores.take(store, "host/0"), type=Registration)
+            if first.digest != own.digest:
+                theirs = msgspec.json.decode(stores.take(store, CONFIG), type=dict[str, str])
+                raise NotJoined(_difference(own, self._plan.flat_config, first, theirs), ExitCode.USAGE)
+        else:
+            store.set(CONFIG, msgspec.json.encode(self._plan.flat_config).decode())
+        text = msgspec.json.encode(own).decode()
+        present = stores.put_first(store, f"host/{index}", text)
+        if present != text:
+            other = msgspec.json.decode(present, type=Registration)
+            # Only this host is wrong.
+            self._store = None
+            raise NotJoined(
+                f"host {index} has already joined from {other.host} ({other.address}), but {own.host} ({own.address}) "
+                "was started with the same index; each host needs a --host-index of its own",
+                ExitCode.USAGE,
+            )
+        store.add(JOINED, 1)
+
+    @property
+    def _waited_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def _check_time(self) -> None:
+        """Reports missing hosts when that is due. Raises `NotJoined` when the time is over."""
+        waited_s, limit_s = self._waited_s, self._plan.launch.join_timeout_s
+        if waited_s < min(self._next_report_s, limit_s):
+            return
+        sentence, joined, missing = self._missing()
+        if waited_s >= limit_s:
+            raise NotJoined(f"{sentence}; gave up after {limit_s:g} s (launch.join_timeout_s)")
+        self._next_report_s += AWAITED_S
+        now, num_hosts = time.time(), self._plan.num_hosts
+        self._emit(ev.HostsAwaited(t=now, num_hosts=num_hosts, joined=joined, missing=missing, waited_s=waited_s))
+        self._emit(ev.WarningRaised(t=now, text=f"{sentence}; waiting for {waited_s:.0f} s"))
+
+    def _missing(self) -> tuple[str, list[int], list[int]]:
+        """A sentence about the missing hosts, and the indices of those that joined and that are missing."""
+        plan = self._plan
+        if self._store is None:
+            # Which other hosts wait too, only host 0 could know.
+            return f"host 0 does not answer at {plan.endpoint[0]}:{plan.endpoint[1]}", [plan.index], [0]
+        joined = [index for index in range(plan.num_hosts) if stores.has(self._store, f"host/{index}")]
+        missing = [index for index in range(plan.num_hosts) if index not in joined]
+        return missing_hosts(plan.num_hosts, joined), joined, missing
+
+    def abort(self, reason: str) -> None:
+        """Has the other hosts end for this reason, if they are still joining."""
+        if self._store is None:
+            return
+        try:
+            stores.put_first(self._store, ABORT, reason)
+        except RuntimeError:
+            return
+        if not self._plan.index:
+            time.sleep(_GOODBYE_S)
+
+
+def missing_hosts(num_hosts: int, joined: list[int]) -> str:
+    """`3 of 4 hosts joined; missing: host 2`."""
+    missing = [index for index in range(num_hosts) if index not in joined]
+    names = ", ".join(str(index) for index in missing[:16]) + (" ..." if len(missing) > 16 else "")
+    return f"{len(joined)} of {num_hosts} hosts joined; missing: {'host' if len(missing) == 1 else 'hosts'} {names}"
+
+
+def _difference(own: Registration, mine: dict[str, str], first: Registration, theirs: dict[str, str]) -> str:
+    """In which values the configuration of this host differs from that of host 0."""
+    different = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
+    parts = [
+        f"{key} is {mine.get(key, 'not set')} on host {own.index} ({own.host}) and "
+        f"{theirs.get(key, 'not set')} on host 0 ({first.host})"
+        for key in different[:_DIFFERENCES_MAX]
+    ]
+    more = f"; {len(different) - len(parts)} more keys differ" if len(different) > len(parts) else ""
+    return f"the hosts were not started with the same configuration: {'; '.join(parts)}{more}"
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,109 @@
+"""The store where the hosts of a run meet: a TCPStore of torch that host 0 serves, and connections to it.
+
+Anyone who can reach its port can change it, as with torchrun: it belongs into the network of the cluster.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from datetime import timedelta
+
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from engine.errors import Unable
+
+PROBE_S = 1.0
+"""How long one attempt to reach host 0 may take."""
+
+
+def serve(endpoint: tuple[str, int], timeout_s: float) -> TCPStore:
+    """Serves the store at the endpoint, on its address if that is one of this host, else on all. Raises `Unable`."""
+    name, port = endpoint
+    try:
+        listener = _listen(name, port)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise Unable(
+            f"host 0 cannot serve launch.rdzv_endpoint {name}:{port}: {why}; choose another port, and check that no "
+            "other run uses it"
+        ) from None
+    port = listener.getsockname()[1]
+    return TCPStore(
+        name,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=timeout_s),
+        master_listen_fd=listener.detach(),
+    )
+
+
+def connect(endpoint: tuple[str, int], timeout_s: float) -> Store:
+    """A new connection to the store. Raises `RuntimeError` if it is not reachable."""
+    name, port = endpoint
+    store = TCPStore(name, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
+    return PrefixStore("tputui", store)
+
+
+def own_address(endpoint: tuple[str, int]) -> str | None:
+    """The address of this host on the way to the endpoint; None while nothing listens there."""
+    try:
+        with socket.create_connection(endpoint, PROBE_S) as connection:
+            return str(connection.getsockname()[0])
+    except OSError:
+        return None
+
+
+def has(store: Store, *keys: str) -> bool:
+    """Whether all keys are set."""
+    return bool(store.check(list(keys)))
+
+
+def put_first(store: Store, key: str, value: str) -> str:
+    """Sets a key unless another host was first; returns its value."""
+    return bytes(store.compare_set(key, "", value)).decode("utf-8", "replace")
+
+
+def take(store: Store, key: str) -> str:
+    """The value of a key that is set."""
+    return bytes(store.get(key)).decode("utf-8", "replace")
+
+
+def take_all(store: Store, keys: list[str]) -> list[bytes]:
+    """The values of keys that are set, in one operation."""
+    return [bytes(value) for value in store.multi_get(keys)]  # type: ignore[attr-defined] # missing in torch's stub
+
+
+def wait_for(store: Store, key: str, timeout_s: float, poll_s: float = 0.02) -> str | None:
+    """The value of a key once it is set; None after `timeout_s`. Polls, because a wait that times out prints a
+    warning."""
+    until = time.monotonic() + timeout_s
+    while not has(store, key):
+        if time.monotonic() >= until:
+            return None
+        time.sleep(poll_s)
+    return take(store, key)
+
+
+def _listen(name: str, port: int) -> socket.socket:
+    """A listening socket on the address of `name`, or on all addresses if that is not one of this host."""
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+        except OSError as error:
+            listener.close()
+            if error.errno in _NOT_OURS:
+                continue
+            raise
+        return listener
+    listener = socket.create_server(("", port), backlog=1024)
+    return listener
+
+
+_NOT_OURS = (99, 97)
+"""EADDRNOTAVAIL and EAFNOSUPPORT."""

@@ -1,0 +1,190 @@
+"""A run on several hosts: which of them this is, where they meet, and the directory that they may share.
+
+`tputui run` is started on every host with the same configuration. What differs, and what nobody wrote down, comes from
+options or from the environment that a cluster gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tputui import cluster
+from tputui.cli.console import CommandError
+from tputui.cli.parser import Parser, positive_int
+from tputui.config import RDZV_PORT, LaunchConfig
+from tputui.config_diff import diff
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.telemetry import redaction, rundir
+from tputui.telemetry.journal import SUFFIX
+
+MANIFEST_WAIT_S = 30.0
+"""How long a directory that another host has just created may be without its manifest, on a slow file system."""
+_POLL_S = 0.2
+_DIFFERENCES_MAX = 3
+
+
+class HostPlace(NamedTuple):
+    """This host among those of a run."""
+
+    host_index: int
+    launch: LaunchConfig
+    """The table `[launch]` with the number of hosts and the endpoint, equal on all hosts."""
+    name: str
+    """Name of the run, equal on all hosts."""
+    is_restarted: bool = False
+    """Whether what started this command restarts it when it fails."""
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the options."""
+    parser.add_option(
+        "--nnodes",
+        type=positive_int,
+        metavar="N",
+        help="number of hosts, each started with this command (launch.nnodes)",
+    )
+    parser.add_option(
+        "--host-index",
+        type=_index,
+        metavar="I",
+        help="index of this host, from 0 (default from SLURM, GKE or torchrun)",
+    )
+    parser.add_option(
+        "--rdzv-endpoint", metavar="HOST:PORT", help="address of host 0, where the hosts meet (launch.rdzv_endpoint)"
+    )
+
+
+def with_options(table: object, args: argparse.Namespace) -> object:
+    """The table `[launch]` of a file with the options in place of its keys; unchanged if it is not a table."""
+    given = {"nnodes": args.nnodes, "rdzv_endpoint": args.rdzv_endpoint}
+    changed = {key: value for key, value in given.items() if value is not None}
+    if not changed or not (table is None or isinstance(table, Mapping)):
+        return table
+    return {**(table or {}), **changed}
+
+
+def place_of(
+    launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str], *, joins: bool = True
+) -> HostPlace | None:
+    """The place of this host; None for a run on one host that nothing restarts.
+
+    `joins`: whether the hosts meet before they train, as those of the engine do. Raises `CommandError`.
+    """
+    several = launch.num_hosts > 1 or args.host_index is not None
+    found = None
+    if launch.engine != "local" and launch.nnodes != 1:
+        try:
+            found = cluster.find(environ, contract=launch.engine == "external" or several)
+        except cluster.MissingVariable as error:
+            if args.host_index is None or launch.num_hosts == 1:
+                raise CommandError(ExitCode.USAGE, f"run: {inert(str(error))}") from None
+    if found is not None and several and found.num_hosts != launch.num_hosts and args.host_index is None:
+        words = f"run: launch.nnodes is {launch.num_hosts}, but {found.cluster} started this command on "
+        words += f"{found.num_hosts} hosts ({found.count_variable})"
+        raise CommandError(ExitCode.USAGE, words)
+    num_hosts = launch.num_hosts if several or found is None else found.num_hosts
+    if num_hosts == 1:
+        return _single(launch, args)
+    index = _own_index(launch, args, found, num_hosts)
+    endpoint = launch.rdzv_endpoint or _endpoint(launch, found)
+    if endpoint is None and joins:
+        words = "run: --rdzv-endpoint is missing: the address of host 0 as HOST:PORT, the same on all hosts"
+        raise CommandError(ExitCode.USAGE, words)
+    name = args.name or (found.job if found is not None else None)
+    if name is None:
+        words = (
+            "run: --name is missing: the hosts of a run need one name (SLURM, a JobSet and torchrun --rdzv-id give it)"
+        )
+        raise CommandError(ExitCode.USAGE, words)
+    engine = launch.engine or ("external" if found is not None and found.restarts else "torchrun")
+    if engine == "external" and launch.max_restarts:
+        words = f"run: launch.max_restarts is {launch.max_restarts}, but an outer torchrun restarts this command; set "
+        words += "its --max-restarts instead"
+        raise CommandError(ExitCode.USAGE, words)
+    resolved = msgspec.structs.replace(launch, engine=engine, nnodes=num_hosts, rdzv_endpoint=endpoint)
+    return HostPlace(index, resolved, name, is_restarted=found is not None and found.restarts)
+
+
+def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> HostPlace | None:
+    """The place of this host in a run of a command of the user; only the options and the file make it one of several,
+    since a cluster may start commands that have nothing to do with each other. Raises `CommandError`."""
+    if launch.num_hosts == 1 and args.host_index is None:
+        return None
+    return place_of(launch, args, environ, joins=False)
+
+
+def _single(launch: LaunchConfig, args: argparse.Namespace) -> HostPlace | None:
+    if args.host_index:
+        words = f"run: --host-index is {args.host_index}, but --nnodes is missing: the number of hosts"
+        raise CommandError(ExitCode.USAGE, words)
+    return None
+
+
+def _own_index(
+    launch: LaunchConfig, args: argparse.Namespace, found: cluster.ClusterHost | None, num_hosts: int
+) -> int:
+    """The index of this host, from the option, the cluster, or its name in `launch.hosts`. Raises `CommandError`."""
+    index: int | None = args.host_index
+    if index is None and found is not None:
+        index = found.host_index
+    if index is None and launch.hosts:
+        full = socket.gethostname()
+        names = {full, full.partition(".")[0], socket.getfqdn()}
+        matching = [number for number, host in enumerate(launch.hosts) if host in names]
+        index = matching[0] if len(matching) == 1 else None
+    if index is None:
+        words = f"run: --host-index is missing: which of the {num_hosts} hosts this is, from 0; the environment has no "
+        raise CommandError(ExitCode.USAGE, words + cluster.known_variables())
+    if index >= num_hosts:
+        words = f"run: --host-index {index}: the run has {num_hosts} hosts, with indices from 0 to {num_hosts - 1}"
+        raise CommandError(ExitCode.USAGE, words)
+    return index
+
+
+def _endpoint(launch: LaunchConfig, found: cluster.ClusterHost | None) -> str | None:
+    """Where the hosts meet by default."""
+    if launch.hosts:
+        return _with_port(launch.hosts[0], RDZV_PORT)
+    return _with_port(found.coordinator, found.port or RDZV_PORT) if found is not None else None
+
+
+def _with_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path:
+    """The directory of a run that another host has created, on a file system that the hosts share.
+
+    Raises `CommandError` if it is that of another run, or if this host has its journal in it already.
+    """
+    deadline = time.monotonic() + MANIFEST_WAIT_S
+    while (theirs := rundir.manifest_if_readable(run_dir)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    if theirs is None:
+        words = f"{inert(str(run_dir))} exists, but it is not a run; choose another --name"
+        raise CommandError(ExitCode.USAGE, words)
+    journal = run_dir / f"supervisor-{index}{SUFFIX}"
+    if journal.exists() or journal.with_name(journal.name + ".zst").exists():
+        words = f"host {index} of the run {inert(run_dir.name)} was already started; choose another --name on all hosts"
+        raise CommandError(ExitCode.USAGE, words)
+    ours: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(redaction.masked(manifest.config)))
+    rows = diff([ours, theirs.config], 0).rows
+    if rows:
+        parts = [f"{row.key} is {row.values[0]} here and {row.values[1]} there" for row in rows[:_DIFFERENCES_MAX]]
+        words = f"the run {run_dir.name} was created by {theirs.host} with another configuration: {'; '.join(parts)}; "
+        raise CommandError(ExitCode.USAGE, inert(words + "start all hosts with the same one, or choose another --name"))
+    return run_dir
+
+
+def _index(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 7):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)

@@ -1,0 +1,147 @@
+"""`HostLaunch`: the launcher of this host, which joins the other hosts of the run and runs the training process.
+
+The supervisor starts it in place of the training process if the run has several hosts, or is restarted by torchrun. It
+reports through a pipe what happens to the training process here and on the other hosts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tputui.config import LaunchConfig
+from tputui.exit_codes import ExitCode
+from tputui.supervise import spawn
+from tputui.supervise.outcome import RunEnding, WorkerEnd, returncode_text
+from tputui.telemetry import events as ev
+from tputui.telemetry import launch_messages as messages
+from tputui.telemetry.codec import DamagedLine
+
+_READ_BYTES = 1 << 16
+_STOPS: frozenset[ev.RequestKind] = frozenset({"stop", "stop_after_epoch", "stop_now"})
+
+_CODES = frozenset(int(code) for code in ExitCode)
+
+
+class HostLaunch:
+    """The launcher, as its supervisor sees it."""
+
+    def __init__(self, run_dir: Path, host_index: int, emit: Callable[[ev.Event], None]) -> None:
+        """`emit` records an event of the launcher."""
+        self._run_dir = run_dir
+        self._host_index = host_index
+        self._emit = emit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: int | None = None
+        self._partial = b""
+        self._failed: messages.LaunchFailed | None = None
+        self.exited: ev.WorkerExited | None = None
+        """How the newest training process of this host ended; None while one runs."""
+        self.num_started = 0
+        """Number of training processes that were started on this host."""
+        self.cause: messages.HostFailed | None = None
+        """The failure of another host that ended the training processes of this generation."""
+
+    def start(self, log: Path) -> subprocess.Popen[bytes]:
+        """Starts the launcher; its output, and that of the training process, is appended to `log`. Raises `OSError`."""
+        self._pipe, theirs = os.pipe()
+        os.set_blocking(self._pipe, False)
+        argv = [sys.executable, "-P", "-m", "engine.launch", str(self._run_dir), "--host", str(self._host_index)]
+        argv += ["--report-fd", str(theirs), "--parent", str(os.getpid())]
+        argv += ["--log", str(self._run_dir / spawn.supervisor_log(self._host_index))]
+        try:
+            self._process = spawn.start_worker(argv, log, pass_fds=(theirs,))
+        finally:
+            os.close(theirs)
+        return self._process
+
+    def poll(self) -> messages.HostFailed | None:
+        """Records what the launcher has reported; returns a new failure of another host."""
+        found: messages.HostFailed | None = None
+        for line in self._lines():
+            try:
+                message = messages.decode(line)
+                event = messages.event_of(message) if isinstance(message, messages.EventEmitted) else None
+            except (msgspec.MsgspecError, DamagedLine):
+                # A bug in the launcher, or a version that is being replaced; the run goes on.
+                continue
+            if event is not None:
+                self._take(event)
+            elif isinstance(message, messages.HostFailed):
+                self.cause = found = message
+            elif isinstance(message, messages.LaunchFailed):
+                self._failed = message
+        return found
+
+    def on_request(self, kind: ev.RequestKind) -> None:
+        """Ends the launcher if the run is stopped before a training process could act on it."""
+        if kind in _STOPS and not self.num_started and self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
+    def returncode(self, launcher: int) -> int:
+        """How the training process ended, or if none was started, how the launcher did: with `launcher`."""
+        if self.exited is None:
+            return launcher
+        if self.exited.exit_code is not None:
+            return self.exited.exit_code
+        name = self.exited.signal or ""
+        return -signal.Signals[name].value if name in signal.Signals.__members__ else launcher
+
+    def ending(self, end: WorkerEnd, training_ended: ev.TrainingEnded | None, launcher: int) -> RunEnding | None:
+        """How the run ended on this host, if the training process of this host does not decide that."""
+        if training_ended is not None and training_ended.outcome != "failed":
+            return None
+        if self._failed is not None:
+            code = self._failed.code if self._failed.code in _CODES else ExitCode.ENVIRONMENT
+            outcome: ev.Outcome = "stopped" if code == ExitCode.STOPPED else "failed"
+            return RunEnding(outcome, ExitCode(code), self._failed.reason)
+        if self.cause is not None:
+            code = self.cause.code if self.cause.code in _CODES else ExitCode.FAILED
+            return RunEnding("failed", ExitCode(code), self.cause.sentence)
+        if launcher < 0 and self.exited is None and not end.killed:
+            how = returncode_text(launcher)
+            return RunEnding(
+                "failed", ExitCode.FAILED, f"the launcher of this host, and training with it, ended by {how}"
+            )
+        return None
+
+    def close(self) -> None:
+        """Closes the pipe."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+    def _take(self, event: ev.Event) -> None:
+        if isinstance(event, ev.WorkerStarted):
+            self.num_started += 1
+            self.exited = self.cause = None
+        elif isinstance(event, ev.WorkerExited):
+            self.exited = event
+        self._emit(event)
+
+    def _lines(self) -> list[bytes]:
+        if self._pipe is None:
+            return []
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self._pipe, _READ_BYTES):
+                self._partial += chunk
+        *lines, self._partial = self._partial.split(b"\n")
+        return lines
+
+
+def needs_launcher(config: Mapping[str, Any]) -> bool:
+    """Whether the training process of a run with this configuration is started by a launcher."""
+    try:
+        launch = msgspec.convert(config.get("launch", {}), LaunchConfig)
+    except msgspec.ValidationError:
+        return False
+    return launch.used_engine == "torchrun" or (launch.used_engine == "external" and launch.num_hosts > 1)
