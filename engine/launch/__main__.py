@@ -36,10 +36,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
     parser.add_argument("--report-fd", type=int, help="inherited end of the pipe to the supervisor")
-    parser.add_argument("--parent", type=int, required=True, help="process id of the supervisor")
+    parser.add_argument("--parent", type=int, help="process id of the supervisor, with which this process ends")
+    parser.add_argument("--worker", default="engine.worker", help="module of the training process")
     parser.add_argument("--log", type=Path, help="file for messages of torch elastic")
     arguments = parser.parse_args(argv)
-    die_with(arguments.parent)
+    if arguments.parent is not None:
+        die_with(arguments.parent)
     logging.basicConfig(filename=arguments.log, format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
     pipe = SupervisorPipe(arguments.report_fd)
     try:
@@ -57,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 def _worker_argv(arguments: argparse.Namespace, config: dict[str, object]) -> list[str]:
     launch = config.get("launch")
     hosts = launch.get("nnodes") if isinstance(launch, dict) else None
-    argv = [sys.executable, "-P", "-m", "engine.worker", str(arguments.run_dir), "--host", str(arguments.host)]
+    argv = [sys.executable, "-P", "-m", arguments.worker, str(arguments.run_dir), "--host", str(arguments.host)]
     return [*argv, "--hosts", str(hosts or 1), "--parent", str(os.getpid())]
 
 
