@@ -19,6 +19,8 @@ from tputui.ui.base.preferences import Views
 from tputui.ui.monitor.arrangement import (
     DIAGNOSIS,
     FAILURE,
+    HOSTS,
+    LASTING,
     LEAST_HEIGHT,
     LEAST_WIDTH,
     PANELS,
@@ -41,7 +43,7 @@ KEYS = [
 ]
 LAYOUTS = st.builds(
     Layout,
-    st.sets(st.sampled_from(PANELS), max_size=len(PANELS) - 1).map(frozenset),
+    st.sets(st.sampled_from(PANELS)).filter(lambda hidden: not hidden >= LASTING).map(frozenset),
     st.dictionaries(st.sampled_from(KEYS), st.integers(1, 10_000).map(lambda share: share / 10_000)),
 )
 
@@ -85,19 +87,21 @@ def tiles(found: dict[str, Box], width: int, height: int) -> bool:
     layout=LAYOUTS,
     size=st.sampled_from([(60, 13), (80, 18), (100, 24), (110, 26), (120, 31), (200, 45)]),
     failed=st.booleans(),
-    num_cores=st.sampled_from([0, 1, 8, 2048]),
+    of_run=st.sampled_from([(0, 0), (1, 1), (8, 1), (2048, 1), (32, 4), (128, 16), (2048, 256)]),
     data=st.data(),
 )
 def test_every_layout_tiles_the_screen_with_minimum_sizes(
-    layout: Layout, size: tuple[int, int], failed: bool, num_cores: int, data: st.DataObject
+    layout: Layout, size: tuple[int, int], failed: bool, of_run: tuple[int, int], data: st.DataObject
 ) -> None:
-    wanted = data.draw(st.sampled_from([name for name in PANELS if layout.shows(name)]))
-    found = arrange(*size, wanted, num_cores=num_cores, failed=failed, layout=layout).boxes
+    num_cores, num_hosts = of_run
+    exist = [name for name in PANELS if layout.shows(name) and (name != HOSTS or num_hosts > 1)]
+    wanted = data.draw(st.sampled_from(exist))
+    found = arrange(*size, wanted, num_cores=num_cores, num_hosts=num_hosts, failed=failed, layout=layout).boxes
     assert tiles(found, *size)
     assert wanted in found
     assert not layout.hidden & set(found)
     assert all(box.width >= LEAST_WIDTH for box in found.values())
-    assert all(box.height >= (3 if name == "cores" else LEAST_HEIGHT) for name, box in found.items())
+    assert all(box.height >= (3 if name in ("cores", HOSTS) else LEAST_HEIGHT) for name, box in found.items())
 
 
 def test_room_of_hidden_panels_goes_to_others() -> None:
@@ -115,7 +119,7 @@ def test_room_of_hidden_panels_goes_to_others() -> None:
         "epochs",
         "events",
     }
-    alone = Layout(frozenset(PANELS) - {"pace"})
+    alone = Layout(frozenset(LASTING) - {"pace"})
     assert arrange(80, 18, "pace", num_cores=8, layout=alone).boxes == {"pace": Box(0, 0, 80, 18)}
 
 
@@ -204,8 +208,8 @@ def test_the_last_panel_and_the_failure_cannot_be_hidden() -> None:
         body = body_of(pilot)
         await pilot.press("0", "H")
         assert "the failure cannot be hidden" in shown(pilot)
-        await pilot.press(*"1H" * len(PANELS))
-        for name in PANELS:
+        await pilot.press(*"1H" * len(LASTING))
+        for name in LASTING:
             if name != "pace" and body.layout_now.shows(name):
                 body.toggle(name)
         assert [name for name in body.names() if name != FAILURE] == ["pace"]
@@ -452,7 +456,7 @@ def test_layouts_are_saved_chosen_deleted_and_restored_at_the_next_start(tmp_pat
         assert "(*) wide cores" in shown(pilot)
         await pilot.press("6", "escape")
         await pilot.pause()
-        assert set(boxes(pilot)) == set(PANELS) - {"xla", "memory", DIAGNOSIS}
+        assert set(boxes(pilot)) == set(LASTING) - {"xla", "memory", DIAGNOSIS}
 
     views = Views.opened(path)
     drive(opened(views), first)
@@ -460,7 +464,7 @@ def test_layouts_are_saved_chosen_deleted_and_restored_at_the_next_start(tmp_pat
 
     async def second(pilot: AppPilot) -> None:
         await pilot.pause()
-        assert set(boxes(pilot)) == set(PANELS) - {"xla", "memory", DIAGNOSIS}
+        assert set(boxes(pilot)) == set(LASTING) - {"xla", "memory", DIAGNOSIS}
         assert "P hidden 5 6" in shown(pilot)
         await pilot.press("P", "up")
         assert "wide cores changed; s saves it" in shown(pilot)
@@ -588,7 +592,7 @@ def test_damaged_layouts_are_reported_and_the_default_is_used(tmp_path: Path) ->
 
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "layout ignored: line 3 is damaged; the default one is shown" in shown(pilot))
-        assert set(boxes(pilot)) == set(PANELS) - {DIAGNOSIS}
+        assert set(boxes(pilot)) == set(LASTING) - {DIAGNOSIS}
         await pilot.press("P", "up")
         assert "newer cannot be used: it is damaged" in shown(pilot)
         assert "\x1b" not in shown(pilot)
@@ -596,7 +600,7 @@ def test_damaged_layouts_are_reported_and_the_default_is_used(tmp_path: Path) ->
         assert "layout newer refused: it is damaged; the panels stay" in text(pilot.app.screen_stack[1])
         await pilot.press("up", "space")
         await pilot.pause()
-        assert set(boxes(pilot)) == set(PANELS) - {"pace", DIAGNOSIS}
+        assert set(boxes(pilot)) == set(LASTING) - {"pace", DIAGNOSIS}
 
     views = Views.opened(path)
     drive(opened(views), script, size=(160, 45))

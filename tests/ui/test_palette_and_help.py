@@ -149,6 +149,7 @@ def test_palette_titles_are_unique() -> None:
     for of_screen in (
         keymap.MONITOR,
         keymap.LOG,
+        keymap.HOSTS,
         keymap.RUNS,
         keymap.PICTURES,
         keymap.COMPARE,
@@ -215,7 +216,7 @@ def test_every_screen_has_the_common_keys() -> None:
         for name, value in vars(keymap).items()
         if name.isupper() and name[0] != "_" and isinstance(value, tuple)
     }
-    of_panels = {"LOG", "COMMON", "TYPING"}  # parts of the map of a screen
+    of_panels = {"LOG", "HOSTS", "COMMON", "TYPING"}  # parts of the map of a screen
     assert {"MONITOR", "RUNS", "PICTURES"} <= set(maps)
     for name in set(maps) - of_panels:
         assert set(keymap.COMMON) <= set(maps[name]), name

@@ -25,7 +25,7 @@ from tputui.telemetry.events import CoreSample, ProgressReported, StepPrograms
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
-from tputui.ui.monitor.arrangement import DIAGNOSIS, PANELS, arrange
+from tputui.ui.monitor.arrangement import DIAGNOSIS, HOSTS, PANELS, arrange
 from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.core_history import CoreHistory
 from tputui.ui.monitor.cores import CoresPanel
@@ -565,16 +565,17 @@ def test_memory_shows_hbm_or_reason() -> None:
 
 
 @pytest.mark.parametrize("failed", [True, False])
-@pytest.mark.parametrize("num_cores", [0, 1, 8, 64, 2048])
+@pytest.mark.parametrize(("num_cores", "num_hosts"), [(0, 0), (1, 1), (8, 1), (64, 4), (128, 16), (2048, 256)])
 @pytest.mark.parametrize("size", [(80, 19), (80, 18), (120, 31), (160, 40), (200, 45), (60, 13), (110, 26), (300, 80)])
-def test_panels_tile_the_body(size: tuple[int, int], num_cores: int, failed: bool) -> None:
+def test_panels_tile_the_body(size: tuple[int, int], num_cores: int, num_hosts: int, failed: bool) -> None:
     width, height = size
     for selected in PANELS:
-        boxes = arrange(width, height, selected, failed=failed, num_cores=num_cores).boxes
-        assert selected in boxes
+        boxes = arrange(width, height, selected, failed=failed, num_cores=num_cores, num_hosts=num_hosts).boxes
+        assert (selected in boxes) == (selected != HOSTS or num_hosts > 1)
         cells = [cell for box in boxes.values() for cell in cells_of(box)]
         assert sorted(cells) == [(x, y) for x in range(width) for y in range(height)]
-        assert all(box.width >= 20 and box.height >= (3 if name == "cores" else 5) for name, box in boxes.items())
+        assert all(box.width >= 20 for box in boxes.values())
+        assert all(box.height >= (3 if name in ("cores", HOSTS) else 5) for name, box in boxes.items())
 
 
 def cells_of(box: Box) -> list[tuple[int, int]]:
@@ -631,13 +632,13 @@ def test_strip_of_cores_shows_every_loss_and_state() -> None:
 
 def test_all_panels_are_visible_at_120x36() -> None:
     boxes = arrange(120, 31, "cores", num_cores=8).boxes
-    assert set(boxes) == set(PANELS) - {"events", DIAGNOSIS}
+    assert set(boxes) == set(PANELS) - {"events", DIAGNOSIS, HOSTS}
     boxes = arrange(120, 31, "events", num_cores=8).boxes
-    assert set(boxes) == set(PANELS) - {"log", DIAGNOSIS}
+    assert set(boxes) == set(PANELS) - {"log", DIAGNOSIS, HOSTS}
 
 
 def test_log_and_events_are_side_by_side_at_160x45() -> None:
-    assert set(arrange(160, 39, "cores", num_cores=8).boxes) == set(PANELS) - {DIAGNOSIS}
+    assert set(arrange(160, 39, "cores", num_cores=8).boxes) == set(PANELS) - {DIAGNOSIS, HOSTS}
 
 
 def test_clean_removes_control_characters() -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tputui.telemetry.events import Phase
+from tputui.telemetry.events import Phase, ProcessSample
 
 HostCondition = Literal["starting", "running", "stalled", "ended", "lost", "missing"]
 """`lost`: its processes are gone, or were silent for long, without an end event. `missing`: it has written nothing."""
@@ -55,6 +55,8 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
     """The offset is within this many seconds of the truth."""
     generation: int = 0
     """How often its training process was restarted."""
+    processes: list[ProcessSample] = []
+    """The processes of the run on the host, as its supervisor measures them."""
     link: str | None = None
     """The connection of the viewer to the host, if it reads the journals over ssh."""
 

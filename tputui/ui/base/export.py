@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from tputui.state.chart_data import CoreExtreme, Mark
+from tputui.state.host_data import HostView
 from tputui.state.snapshot import LogLine, Snapshot, best_epoch
 from tputui.ui.base.reader_thread import Frame
 
@@ -127,6 +128,15 @@ def _cores(snapshot: Snapshot) -> Figures:
         (c.core, c.host, c.condition, c.phase, c.phase_s, c.step, c.loss, c.compute_s) for c in snapshot.cores
     ]
     return Figures(head, rows)
+
+
+def _hosts(snapshot: Snapshot) -> Figures:
+    left_out = ("cores", "processes")
+    head = tuple(name for name in HostView.__struct_fields__ if name not in left_out)
+    rows: list[tuple[Figure, ...]] = [
+        (*(getattr(host, name) for name in head), " ".join(map(str, host.cores))) for host in snapshot.hosts
+    ]
+    return Figures((*head, "cores"), rows)
 
 
 def _meters(snapshot: Snapshot) -> Figures:
@@ -250,6 +260,7 @@ def _failure(snapshot: Snapshot) -> Figures:
 
 BY_PANEL: dict[str, Callable[[Snapshot], Figures]] = {
     "cores": _cores,
+    "hosts": _hosts,
     "loss": _loss,
     "meters": _meters,
     "epochs": _epochs,

@@ -42,6 +42,8 @@ _body, _loss, _player = (functools.partial(on_widget, widget_id) for widget_id i
 HELP = "help"
 PLAY_OR_PAUSE = _player("play_or_pause")
 BACK_TO_NOW = _player("back_to_now")
+SELECT_HOSTS = _body("select('h')")
+NEXT_VALUE = on_widget("hosts", "next_value")
 
 # fmt: off
 # One or two lines per key, so that the map reads as a table.
@@ -134,6 +136,16 @@ LOG: tuple[Key, ...] = (
 )
 """Active while the log is selected."""
 
+HOSTS: tuple[Key, ...] = (
+    Key("left", "\u2190", "cursor(-1)", "", "previous host, once one is chosen", "hosts",
+        title="hosts: go to the previous one", also="left"),
+    Key("right", "\u2192", "cursor(1)", "", "next host, once one is chosen", "hosts",
+        title="hosts: go to the next one", also="right"),
+    Key("escape", "esc", "drop_host", "", "choose no host", "hosts",
+        title="hosts: choose none", also="clear unselect"),
+)
+"""Active while the hosts panel is selected; only once a host is chosen, which the keys up and down do."""
+
 MONITOR: tuple[Key, ...] = (
     Key("q", "q", "leave", "detach", "leave this screen; training continues", "run", also="quit exit close back"),
     Key("c", "c", "checkpoint", "checkpoint", "save a checkpoint now", "run", "live", also="save"),
@@ -152,11 +164,15 @@ MONITOR: tuple[Key, ...] = (
     ),
     Key("W,shift+w", "W", _body("select('W')"), "", "diagnosis: why the run is slow; again: full screen", "panels",
         title="diagnosis: why the run is slow", also="verdicts recompile sync fallback bottleneck performance"),
+    Key("h", "h", SELECT_HOSTS, "hosts", "hosts of a run with several; again: full screen", "panels",
+        title="hosts of a run with several", also="machines pod map straggler slow silent missing"),
+    Key("F,shift+f", "F", NEXT_VALUE, "value", "map of hosts: loss, steps behind, time, memory, phase", "hosts",
+        title="hosts: next value of the map", also="figure lag memory phase time"),
     Key("tab", "tab", _body("cycle(1)"), "", "select the next panel", "panels"),
     Key("shift+tab", "shift+tab", _body("cycle(-1)"), "", "select the previous panel", "panels"),
-    Key("enter", "enter", _body("open"), "full", "full screen and back; in the events: go to the chosen one",
-        "panels", title="full screen, or to the chosen event",
-        also="full screen maximise zoom"),
+    Key("enter", "enter", _body("open"), "full",
+        "full screen and back; in events and hosts: opens the chosen one", "panels",
+        title="full screen, or open the chosen event or host", also="full screen maximise zoom"),
     Key("z", "z", _body("maximise"), "", "toggle full screen", "panels",
         title="toggle full screen", also="selected panel maximise zoom"),
     Key("P,shift+p", "P", _body("layouts"), "",

@@ -15,6 +15,7 @@ from tputui.diagnosis.verdict import found as found_in
 from tputui.state.snapshot import ENDED, CheckpointView, RequestView, RunCondition, SkippedView, Snapshot
 from tputui.telemetry.events import Phase, RequestKind
 from tputui.text import verdict_lines
+from tputui.ui.base import host_text
 from tputui.ui.render.lines import Tone, clean
 
 
@@ -155,6 +156,7 @@ def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
     if snapshot.topology is not None and snapshot.topology.device_warning:
         # The log has the full message.
         found.append(Alarm("", "NOT ON THE TPU"))
+    found += [Alarm(*alarm) for alarm in host_text.alarms(snapshot)]
     if snapshot.num_non_finite:
         found.append(Alarm("nan", f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}"))
     odd = snapshot.outlier

@@ -16,8 +16,13 @@ from tputui.ui.widgets.panel_grid import Box
 
 DIAGNOSIS = "diagnosis"
 """Visible on a wide terminal only if something was found, or if it is selected."""
-PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace", DIAGNOSIS)
-"""In the order of their keys, from 1 to 9, and W."""
+HOSTS = "hosts"
+"""Visible only if the run has several hosts."""
+PANELS = ("cores", "loss", "meters", "epochs", "xla", "memory", "log", "events", "pace", DIAGNOSIS, HOSTS)
+"""In the order of their keys, from 1 to 9, W and h."""
+
+LASTING = frozenset(PANELS) - {HOSTS}
+"""Panels that every run has; one of them must be visible."""
 
 FAILURE = "failure"
 """Shown above the others if the run failed."""
@@ -29,6 +34,8 @@ _LEAST_STRIP = 3
 _TINY_WIDTH, _TINY_HEIGHT = 60, 13
 _WIDE_WIDTH, _WIDE_HEIGHT = 110, 26
 _FEW_CORES = 32
+_FEW_HOSTS = 4
+"""Maximum number of hosts whose table has the place of the strip; more are a map."""
 _THREE_FROM, _FOUR_FROM = 16, 22
 """Rows of the body from which a narrow terminal shows a third panel, and the epochs beside the meters."""
 _MIDDLE = ("meters", "epochs")
@@ -36,7 +43,11 @@ _BOTH_FROM = 74
 """Cells beside the other panels of the last row from which log and events are both visible."""
 _TALL = 56
 """Rows of the body from which cores and loss take half of them."""
-_LAST = ("log", "events", "meters", "epochs", "xla", "memory", "pace", "loss", "cores", DIAGNOSIS)
+_HOST_ROWS_FROM = 36
+"""Rows of the body from which a table of hosts has a row of its own."""
+_MAP_WIDTH = 180
+"""Cells from which a map of hosts is beside the cores, and not in their place."""
+_LAST = ("log", "events", "meters", "epochs", "xla", "memory", "pace", "loss", "cores", HOSTS, DIAGNOSIS)
 """Panels for the last row of a narrow terminal, the first visible one if none of them was selected."""
 
 Axis = Literal["x", "y"]
@@ -159,6 +170,7 @@ def arrange(
     wanted: str,
     *,
     num_cores: int,
+    num_hosts: int = 1,
     failed: bool = False,
     diagnosed: bool = False,
     maximised: bool = False,
@@ -170,7 +182,7 @@ def arrange(
         return Arrangement({})
     if maximised or width < _TINY_WIDTH or height < _TINY_HEIGHT:
         return Arrangement({wanted: Box(0, 0, width, height)})
-    visible = [name for name in PANELS if layout.shows(name)]
+    visible = [name for name in PANELS if layout.shows(name) and (name != HOSTS or num_hosts > 1)]
     panel = wanted if wanted in visible else "cores" if "cores" in visible else visible[0]
     if not diagnosed and panel != DIAGNOSIS and DIAGNOSIS in visible:
         visible.remove(DIAGNOSIS)
@@ -183,7 +195,7 @@ def arrange(
         parts = _sized(halves, height, layout)
         top = parts[0].size
         boxes[FAILURE] = Box(0, 0, width, top)
-    rows = _rows(width, height - top, panel, visible, num_cores)
+    rows = _rows(width, height - top, panel, visible, num_cores, num_hosts)
     names = [tuple(name for _, name, _ in row.cells) for row in rows]
     if failed:
         splits.append(Split("y", (parts[0], parts[1]._replace(panels=names[0])), 0, range(width)))
@@ -231,29 +243,34 @@ def _scale(total: int, wanted: Sequence[float]) -> float:
     return total / sum(wanted) if sum(wanted) else 0.0
 
 
-def _rows(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int) -> list[_Row]:
+def _rows(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int) -> list[_Row]:
     if width >= _WIDE_WIDTH and height >= _WIDE_HEIGHT:
-        return _wide(width, height, wanted, visible, num_cores)
+        return _wide(width, height, wanted, visible, num_cores, num_hosts)
     if height < _TINY_HEIGHT:
         return [_Row("only", height, (("only", wanted, width),))]
-    return _narrow(width, height, wanted, visible, num_cores)
+    return _narrow(width, height, wanted, visible, num_cores, num_hosts)
 
 
-def _narrow(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int) -> list[_Row]:
-    """A strip of cores, the loss, and the selected panel or the log; meters and epochs too if there is room."""
-    strip = strip_rows(num_cores, width - FRAME, max(height // 4, 4)) + FRAME if "cores" in visible else 0
+def _narrow(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int) -> list[_Row]:
+    """A strip of cores or hosts, the loss, the selected panel or the log; meters and epochs too if there is room."""
+    of_strip, visible = _cores_or_hosts(wanted, visible)
+    strip = 0
+    if of_strip == "cores":
+        strip = strip_rows(num_cores, width - FRAME, max(height // 4, 4)) + FRAME
+    elif of_strip == HOSTS:
+        strip = (num_hosts + 1 if num_hosts <= _FEW_HOSTS else max(height // 4, 4)) + FRAME
     rest = height - strip
     chart = ("loss",) if "loss" in visible and height >= _THREE_FROM else ()
     has_middle = height >= (_FOUR_FROM if chart else _THREE_FROM)
     middle = tuple(name for name in _MIDDLE if name in visible and has_middle)
-    above = {*chart, *middle, "cores"}
-    first = wanted if height >= _THREE_FROM or wanted != "cores" else "loss"
+    above = {*chart, *middle, of_strip}
+    first = wanted if height >= _THREE_FROM or wanted != of_strip else "loss"
     last = next((name for name in (first, *_LAST) if name in visible and name not in above), None)
     lower = 0 if last is None else max(5, rest // 4 if middle else rest * 3 // 8)
     between = max(6, rest // 4) if middle else 0
     rows = []
     if strip:
-        rows.append(_Row("narrow.strip", strip, (("narrow.cores", "cores", width),), _LEAST_STRIP))
+        rows.append(_Row("narrow.strip", strip, (("narrow.cores", of_strip, width),), _LEAST_STRIP))
     if chart:
         rows.append(_Row("narrow.chart", rest - lower - between, (("narrow.loss", "loss", width),)))
     if middle:
@@ -266,10 +283,30 @@ def _narrow(width: int, height: int, wanted: str, visible: Sequence[str], num_co
     return rows
 
 
-def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int) -> list[_Row]:
-    """Everything, in three rows, and the diagnosis in a row between them."""
+def _cores_or_hosts(wanted: str, visible: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The panel in the shared place of cores and hosts, empty if both are hidden, and the visible panels without the
+    other one."""
+    both = [name for name in ("cores", HOSTS) if name in visible]
+    if len(both) < 2:
+        return (both[0] if both else ""), visible
+    shown = "cores" if wanted == "cores" else HOSTS
+    return shown, [name for name in visible if name not in both or name == shown]
+
+
+def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int) -> list[_Row]:
+    """Everything, in three rows, and in rows between them the diagnosis and a table of hosts.
+
+    A map of hosts is beside the cores, or in their place.
+    """
     diagnosis = LEAST_HEIGHT if DIAGNOSIS in visible else 0
     height -= diagnosis
+    table = max(num_hosts + 1 + FRAME, LEAST_HEIGHT)
+    if HOSTS not in visible or height < _HOST_ROWS_FROM or table > height // 4:
+        table = 0
+    height -= table
+    beside_cores = HOSTS in visible and not table
+    if beside_cores and width < _MAP_WIDTH:
+        _, visible = _cores_or_hosts(wanted, visible)
     upper = _upper_height(height, num_cores)
     middle = max(9, (height - upper) * 45 // 100)
     share = 31 if num_cores <= _FEW_CORES else 38
@@ -280,8 +317,11 @@ def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_core
     if len(last) == 2 and width - beside < _BOTH_FROM:
         last = ["events" if wanted == "events" else "log"]
     below = [("log", last[0])] if len(last) == 1 else [(name, name) for name in last]
+    first = [name for name in (HOSTS, "cores") if name in visible and (name != HOSTS or beside_cores)]
+    lefts = (left, max(40, width * 20 // 100)) if len(first) == 2 else (left,) * len(first)
     rows = (
-        ("upper", upper, (("cores", "cores"), ("loss", "loss")), (left,)),
+        ("upper", upper, (*zip(("cores", "cores2"), first, strict=False), ("loss", "loss")), lefts),
+        ("hosts", table, ((HOSTS, HOSTS if table else ""),), ()),
         ("diagnosis", diagnosis, ((DIAGNOSIS, DIAGNOSIS),), ()),
         (
             "middle",

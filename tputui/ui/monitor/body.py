@@ -12,15 +12,27 @@ from textual.message import Message
 
 from tputui.diagnosis.verdict import Verdict, found
 from tputui.state.snapshot import Snapshot
-from tputui.ui.base import keymap
+from tputui.ui.base import host_text
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import ShowsNotices
-from tputui.ui.monitor.arrangement import DIAGNOSIS, FAILURE, PANELS, Arrangement, Axis, Border, Layout, arrange
+from tputui.ui.monitor.arrangement import (
+    DIAGNOSIS,
+    FAILURE,
+    HOSTS,
+    LASTING,
+    PANELS,
+    Arrangement,
+    Axis,
+    Border,
+    Layout,
+    arrange,
+)
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.diagnosis import DiagnosisPanel, part_of
 from tputui.ui.monitor.epochs import EpochsPanel
 from tputui.ui.monitor.events import EventsPanel
-from tputui.ui.monitor.layouts import DEFAULT_NAME, Chosen, InvalidLayout, SavedLayouts
+from tputui.ui.monitor.hosts import HostsPanel
+from tputui.ui.monitor.layouts import Chosen, InvalidLayout, SavedLayouts
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.memory import MemoryPanel
@@ -43,6 +55,7 @@ PANEL_TYPES: tuple[type[RunPanel[Any]], ...] = (
     EventsPanel,
     PacePanel,
     DiagnosisPanel,
+    HostsPanel,
     FailurePanel,
 )
 """In the order of their keys; the failure, with key 0, is the last."""
@@ -82,6 +95,9 @@ class Body(Panels[RunPanel[Any]]):
         self._found_at = -math.inf
         """Unix time of the newest snapshot with a verdict."""
         self._num_cores = 0
+        self._num_hosts = 0
+        self._knows_hosts = False
+        """Whether the run was found to have several hosts, whose panel was selected then."""
         self.chosen = Chosen()
         self._wanted = "cores"
         """The panel that was selected last by a command, unlike `selected` not by a click on a visible one."""
@@ -125,6 +141,7 @@ class Body(Panels[RunPanel[Any]]):
             height,
             wanted,
             num_cores=self._num_cores,
+            num_hosts=self._num_hosts,
             failed=self._failed,
             diagnosed=self._diagnosed,
             maximised=self.maximised,
@@ -132,8 +149,18 @@ class Body(Panels[RunPanel[Any]]):
         )
 
     def names(self) -> Sequence[str]:
-        """The panels that can be selected: those that are not hidden, and the failure only if there is one."""
-        return [name for name in NAMES if self.layout_now.shows(name) and (name != FAILURE or self._failed)]
+        """The panels that can be selected: those that are not hidden, the failure only if there is one, and the hosts
+        only if there are several."""
+        return [name for name in NAMES if self.layout_now.shows(name) and self.exists(name)]
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether the run has several hosts."""
+        return self._num_hosts > 1
+
+    def exists(self, name: str) -> bool:
+        """Whether the run has what a panel shows."""
+        return (name != FAILURE or self._failed) and (name != HOSTS or self.has_hosts)
 
     def show(self, snapshot: Snapshot, verdicts: tuple[Verdict, ...] = ()) -> None:
         """Give each panel its part."""
@@ -142,8 +169,13 @@ class Body(Panels[RunPanel[Any]]):
         if found(verdicts):
             self._found_at = snapshot.now
         diagnosed = abs(snapshot.now - self._found_at) < _DIAGNOSED_S
-        if (failed, num_cores, diagnosed) != (self._failed, self._num_cores, self._diagnosed):
-            self._failed, self._num_cores, self._diagnosed = failed, num_cores, diagnosed
+        num_hosts = host_text.num_hosts(snapshot)
+        found_now = (failed, num_cores, num_hosts, diagnosed)
+        if found_now != (self._failed, self._num_cores, self._num_hosts, self._diagnosed):
+            self._failed, self._num_cores, self._num_hosts, self._diagnosed = found_now
+            if self.has_hosts and not self._knows_hosts and self.selected == "cores":
+                self.select(HOSTS)
+            self._knows_hosts |= self.has_hosts
             self.place()
         for panel in self.panels():
             is_diagnosis = isinstance(panel, DiagnosisPanel)
@@ -155,14 +187,18 @@ class Body(Panels[RunPanel[Any]]):
 
     def select(self, name: str) -> None:
         """Show a panel and focus it, also if it was hidden."""
+        if name == HOSTS and not self.has_hosts:
+            self.notify_user("this run has one host")
+            return
         if not self.layout_now.shows(name):
             self.toggle(name)
         self._wanted = name
         super().select(name)
 
     def action_open(self) -> None:
-        """Go to the chosen event; else show the selected panel in full screen, or all panels again."""
-        if not (isinstance(self.panel, EventsPanel) and self.panel.go()):
+        """Go to the chosen event, or open the chosen host; else show the selected panel in full screen, or all panels
+        again."""
+        if not (isinstance(self.panel, EventsPanel | HostsPanel) and self.panel.go()):
             self.action_maximise()
 
     def on_panel_opened(self, event: Panel.Opened) -> None:
@@ -174,7 +210,7 @@ class Body(Panels[RunPanel[Any]]):
 
     def hidden(self) -> list[RunPanel[Any]]:
         """The panels that the user has hidden."""
-        return [self._panels[name] for name in PANELS if not self.layout_now.shows(name)]
+        return [self._panels[name] for name in PANELS if not self.layout_now.shows(name) and self.exists(name)]
 
     def toggle(self, name: str) -> None:
         """Hide a panel, or show it again."""
@@ -182,7 +218,7 @@ class Body(Panels[RunPanel[Any]]):
         hidden = self.layout_now.hidden ^ {name}
         if name == FAILURE:
             self.notify_user("the failure cannot be hidden")
-        elif len(hidden) == len(PANELS):
+        elif hidden >= LASTING:
             self.notify_user(f"{title} is the only panel left and cannot be hidden")
         else:
             self._change(f"{'hide' if shown else 'show'} {title}", self.layout_now._replace(hidden=hidden))
@@ -299,46 +335,6 @@ class Body(Panels[RunPanel[Any]]):
             self.select(next(behind, lasting[-1]))
         self.place()
         self.post_message(self.LayoutChanged())
-
-    def with_hidden(self, keys: Sequence[keymap.Key]) -> list[keymap.Key]:
-        """Keys of the footer, without those of hidden panels, and with the numbers of the hidden panels."""
-        hidden = self.hidden()
-        ids = tuple(f"app.on_widget({panel.id!r}," for panel in hidden)
-        word = f"hidden {' '.join(panel.key for panel in hidden)}" if hidden else ""
-        of_layouts = keymap.on_widget("body", "layouts")
-        return [
-            key._replace(footer=word if key.action == of_layouts else key.footer)
-            for key in keys
-            if not key.action.startswith(ids)
-        ]
-
-    def palette_keys(self) -> list[keymap.Key]:
-        """Entries of the palette: each panel and each saved layout."""
-        panels = [
-            keymap.Key(
-                "",
-                "",
-                keymap.on_widget("body", f"hide_or_show({name!r})"),
-                "",
-                f"{'hide' if self.layout_now.shows(name) else 'show'} {self._panels[name].name_shown}",
-                "panels",
-                also="hidden toggle",
-            )
-            for name in PANELS
-        ]
-        layouts = [
-            keymap.Key(
-                "",
-                "",
-                keymap.on_widget("body", f"choose_layout({name!r})"),
-                "",
-                f"layout: {clean(name)}",
-                "layouts",
-                also="arrangement panels saved",
-            )
-            for name in (DEFAULT_NAME, *self.saved.names())
-        ]
-        return [*panels, *layouts]
 
     def notify_user(self, sentence: str) -> None:
         """Show a notice of the screen."""

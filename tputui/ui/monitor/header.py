@@ -16,7 +16,7 @@ from tputui.state.snapshot import (
     best_epoch,
     monitored,
 )
-from tputui.ui.base import status_text
+from tputui.ui.base import host_text, status_text
 from tputui.ui.base.status_text import Alarm
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
 from tputui.ui.widgets.line_widget import Drawn
@@ -177,7 +177,18 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
         left.append(Span(f" {_doing(snapshot, width - width_of([*left, *right]) - 2)}", "plain"))
     elif snapshot.exit_code:
         left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
-    return spread(left, right, width)
+    size = _size(snapshot.topology)
+    return spread([*left, *size] if width_of([*left, *size, *right]) < width else left, right, width)
+
+
+def _size(topology: Topology | None) -> Line:
+    """The hosts and their cores, if there are several hosts."""
+    if topology is None or topology.num_hosts < 2:
+        return []
+    return [
+        Span("  "),
+        Span(f" {host_text.size_of(topology.num_hosts, topology.num_cores, topology.device)} ", "chip_info"),
+    ]
 
 
 def _doing(snapshot: Snapshot, room: int) -> str:
@@ -273,13 +284,14 @@ def _best(snapshot: Snapshot) -> list[Line]:
 
 
 def _device(topology: Topology, plan: Plan | None) -> list[Line]:
-    """The cores, and how they are used; facts that do not change are dim."""
-    if topology.device == "unknown":
+    """The cores of one host, and how they are used; facts that do not change are dim."""
+    if topology.device == "unknown" and topology.num_hosts < 2:
         return [[Span(fmt.counted(topology.num_cores, "core"), "dim")]]
-    cores = fmt.counted(topology.num_cores, f"{clean(topology.device)} core")
-    hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
     precision = f" {clean(plan.precision)}" if plan is not None else ""
-    return [[Span(f"{cores}{hosts}", "dim")], [Span(f"{clean(topology.strategy)}{precision}", "dim")]]
+    strategy: Line = [Span(f"{clean(topology.strategy)}{precision}", "dim")]
+    if topology.num_hosts > 1:
+        return [strategy]  # hosts and cores are in the first line
+    return [[Span(fmt.counted(topology.num_cores, f"{clean(topology.device)} core"), "dim")], strategy]
 
 
 def _batch(plan: Plan, topology: Topology | None) -> Line:

@@ -8,6 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
+from tputui.ui.monitor.arrangement import HOSTS
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.layouts import DEFAULT_NAME, Chosen, InvalidLayout
 from tputui.ui.render.lines import Line, Span, clean, fit
@@ -107,7 +108,7 @@ class LayoutsList(Drawn):
         found = []
         for panel in body.panels():
             name = panel.id or ""
-            if panel.key == "0":
+            if panel.key == "0" or (name == HOSTS and not body.has_hosts):
                 continue  # the failure is always shown
             box = "[ ]" if panel in hidden else "[x]"
             line = [Span(f"{panel.key} ", "dim"), Span(f"{box} {panel.name_shown}")]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tputui.ui.base.preferences import SAVED, Views
-from tputui.ui.monitor.arrangement import DEFAULT, PANELS, Layout
+from tputui.ui.monitor.arrangement import DEFAULT, LASTING, PANELS, Layout
 
 VERSION = 1
 DEFAULT_NAME = "default"
@@ -123,7 +123,7 @@ def layout_of(stored: Any) -> Layout:
                 sizes[key] = _number(share)
             case _:
                 raise InvalidLayout(f"line {number} is damaged")
-    if hidden == set(PANELS):
+    if hidden >= LASTING:
         raise InvalidLayout("it hides every panel")
     return Layout(frozenset(hidden), sizes)
 

@@ -13,7 +13,7 @@ from textual import events, work
 from textual.message import Message
 
 from tputui.state.snapshot import LogLine, Snapshot
-from tputui.ui.base import keymap, status_text
+from tputui.ui.base import host_text, keymap, status_text
 from tputui.ui.base.export import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.monitor.log_lines import LINES_MAX, Entry, LogStore, OlderLines, Rows, lanes_of
@@ -23,6 +23,9 @@ from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
 SHOWN_AT_ONCE = 1_000
 """Number of lines of a snapshot: if there are fewer, there are no older ones."""
+LANES_CYCLED_MAX = 24
+"""Maximum number of hosts, processes and cores that a key cycles through; of more one is typed."""
+_DIGITS_MAX = 7
 
 
 class LogPart(NamedTuple):
@@ -30,6 +33,8 @@ class LogPart(NamedTuple):
 
     logs: list[LogLine]
     why_none: str
+    has_hosts: bool = False
+    """Whether the run has several hosts."""
 
 
 class LogPanel(RunPanel[LogPart]):
@@ -84,9 +89,8 @@ class LogPanel(RunPanel[LogPart]):
     @staticmethod
     def pick(snapshot: Snapshot) -> LogPart:
         """The newest lines."""
-        return LogPart(
-            snapshot.logs, "" if snapshot.logs else status_text.nothing_yet(snapshot, "log line", verb="printed")
-        )
+        why = "" if snapshot.logs else status_text.nothing_yet(snapshot, "log line", verb="printed")
+        return LogPart(snapshot.logs, why, host_text.has_hosts(snapshot))
 
     def on_mount(self) -> None:
         """Restore the view settings."""
@@ -97,6 +101,7 @@ class LogPanel(RunPanel[LogPart]):
         if part == self._part:
             return
         chosen, num_cut = self._chosen_entry, self._store.num_cut
+        self._store.has_hosts = part.has_hosts
         self._store.take(part.logs)
         self._filter()
         if chosen is not None:
@@ -284,7 +289,35 @@ class LogPanel(RunPanel[LogPart]):
 
     def action_next_lane(self) -> None:
         """Show the lines of the next process or core, or of all."""
-        self._change_undoably("lines shown", lambda: self._query.next_lane(lanes_of(self._store.lines)))
+        lanes = self._lanes()
+        if len(lanes) <= LANES_CYCLED_MAX:
+            self._change_undoably("lines shown", lambda: self._query.next_lane(lanes))
+            return
+        # Imported here so that the monitor opens faster.
+        from tputui.ui.widgets.dialogs import PromptScreen
+
+        question = "Lines of one host or core, such as host 12; empty: all"
+        self.app.push_screen(PromptScreen(question, self._valid_lane, self._query.filter.lane), self._lane_typed)
+
+    def show_lane(self, lane: str) -> None:
+        """Show the lines of a host, a process or a core only; an empty one shows all."""
+        level = self._query.filter.level
+        self._change_undoably("lines shown", lambda: self._query.choose(lane, level))
+
+    def _lanes(self) -> list[str]:
+        return lanes_of(self._store.lines, has_hosts=self._store.has_hosts)
+
+    def _valid_lane(self, text: str) -> str:
+        """A host, process or core typed by the user; a number alone is a host. Raises `ValueError` with a sentence."""
+        name = " ".join(text.split())
+        name = f"host {int(name)}" if name.isdecimal() and len(name) < _DIGITS_MAX else name
+        if name and name not in self._lanes():
+            raise ValueError(f"no line of {clean(name)} among the loaded ones")
+        return name
+
+    def _lane_typed(self, lane: str | None) -> None:
+        if lane is not None:
+            self.show_lane(lane)
 
     def action_next_level(self) -> None:
         """Show the lines of the next level and above."""

@@ -1,6 +1,7 @@
 """The lines of the log: stored, folded into entries by core, and drawn as rows. Only `older_lines` reads files.
 
-A line belongs to a core if its prefix names one, as `[rank3]:` or `core 3:`; else to the process that printed it.
+A line belongs to a core if its prefix names one, as `[rank3]:` or `core 3:`; else to the process that printed it. In a
+run of several hosts it belongs to the host of that process too.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import functools
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rich.cells import cell_len
 
@@ -40,6 +41,8 @@ class LogStore:
         """Number of lines dropped at the front since the beginning."""
         self.generation = 0
         """Changes when lines before the newest ones have moved."""
+        self.has_hosts = False
+        """Whether lines belong to hosts, because the run has several."""
 
     def take(self, newest: Sequence[LogLine]) -> None:
         """Add the newest lines, as a snapshot has them."""
@@ -150,6 +153,8 @@ class Entry(NamedTuple):
     """The few cores that did not print what all others printed."""
     odd: bool
     """Whether a core printed it that lacked in an entry of the others at about the same time."""
+    hosts: tuple[int, ...] = ()
+    """The hosts that printed it, in order of their first line; empty if the run has one host."""
 
 
 class SplitLine(NamedTuple):
@@ -173,13 +178,26 @@ def split_core(line: LogLine) -> SplitLine:
     return SplitLine(f"{'rank' if kind == 'default' else kind} {int(number)}", rest) if rest else SplitLine("", text)
 
 
-def folded(lines: Iterable[LogLine]) -> list[Entry]:
-    """Fold lines into entries, in order of their first lines."""
+_SOURCE = re.compile(r"(?:worker|supervisor|logs)-(\d{1,6})")
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def host_of_source(source: str) -> int | None:
+    """The host of the process that printed a line, in a run of several hosts; None for lines of tputui."""
+    found = _SOURCE.fullmatch(source)
+    return int(found.group(1)) if found is not None else None
+
+
+def folded(lines: Iterable[LogLine], *, has_hosts: bool = False) -> list[Entry]:
+    """Fold lines into entries, in order of their first lines. `has_hosts`: the run has several hosts."""
     groups: list[list[tuple[LogLine, SplitLine]]] = []
     open_groups: dict[tuple[str, str], int] = {}
     all_lanes: dict[str, None] = {}
+    all_hosts: dict[int, None] = {}
     for line in lines:
         split = split_core(line)
+        if has_hosts and (host := host_of_source(line.source)) is not None:
+            all_hosts[host] = None
         if split.lane:
             all_lanes[split.lane] = None
         key = (line.level, split.text)
@@ -189,15 +207,34 @@ def folded(lines: Iterable[LogLine]) -> list[Entry]:
             continue
         open_groups[key] = len(groups)
         groups.append([(line, split)])
-    return _marked([_entry(group, tuple(all_lanes)) for group in groups])
+    return _marked([_entry(group, all_lanes, all_hosts) for group in groups])
 
 
-def _entry(group: Sequence[tuple[LogLine, SplitLine]], all_lanes: tuple[str, ...]) -> Entry:
-    lanes = tuple(dict.fromkeys(split.lane for _, split in group if split.lane))
-    absent = [lane for lane in all_lanes if lane not in lanes] if len(lanes) > 1 else []
-    missing = tuple(absent) if 0 < len(absent) <= min(NAMED_MAX, len(lanes) - 1) else ()
+def _entry(group: Sequence[tuple[LogLine, SplitLine]], all_lanes: Collection[str], all_hosts: Collection[int]) -> Entry:
+    lanes = dict.fromkeys(split.lane for _, split in group if split.lane)
+    hosts: dict[int, None] = {}
+    if all_hosts:
+        found = (host_of_source(line.source) for line, _ in group)
+        hosts = dict.fromkeys(host for host in found if host is not None)
+    # Of an entry of several hosts the missing hosts are of interest, not the missing cores.
+    missing = _missing(lanes, all_lanes) if len(hosts) < 2 else tuple(map(host_lane, _missing(hosts, all_hosts)))
     line, split = group[0]
-    return Entry(line, split.text, len(group), lanes, missing, False)
+    return Entry(line, split.text, len(group), tuple(lanes), missing, False, tuple(hosts))
+
+
+KeyT = TypeVar("KeyT")
+
+
+def _missing(found: Collection[KeyT], every: Collection[KeyT]) -> tuple[KeyT, ...]:
+    """The few that did not print what all others printed."""
+    if not 0 < len(every) - len(found) <= min(NAMED_MAX, len(found) - 1):
+        return ()
+    return tuple(each for each in every if each not in found)
+
+
+def host_lane(host: int) -> str:
+    """The name of a host: `host 3`."""
+    return f"host {host}"
 
 
 def _marked(entries: list[Entry]) -> list[Entry]:
@@ -209,20 +246,28 @@ def _marked(entries: list[Entry]) -> list[Entry]:
 
 
 def _is_odd(entry: Entry, lacking: Sequence[tuple[float, str]]) -> bool:
-    alone = entry.lanes[0] if len(entry.lanes) == 1 else None
-    return any(lane == alone and abs(entry.line.t - t) <= FOLD_S for t, lane in lacking)
+    alone = set(entry.lanes) if len(entry.lanes) == 1 else set[str]()
+    if len(entry.hosts) == 1:
+        alone.add(host_lane(entry.hosts[0]))
+    return any(lane in alone and abs(entry.line.t - t) <= FOLD_S for t, lane in lacking)
 
 
-def lanes_of(lines: Iterable[LogLine]) -> list[str]:
-    """The processes with lines, sorted by name, then the cores that lines name, by number."""
+def lanes_of(lines: Iterable[LogLine], *, has_hosts: bool = False) -> list[str]:
+    """The hosts or else processes with lines, sorted, then the cores that lines name, by number."""
     sources: dict[str, None] = {}
     lanes: set[str] = set()
+    hosts: set[int] = set()
     for line in lines:
-        sources[clean(line.source)] = None
+        host = host_of_source(line.source) if has_hosts else None
+        if host is not None:
+            hosts.add(host)
+        else:
+            sources[clean(line.source)] = None
         split = split_core(line)
         if split.lane:
             lanes.add(split.lane)
-    return [*sorted(sources), *sorted(lanes, key=lambda lane: (lane.split()[0], int(lane.split()[1])))]
+    of_cores = sorted(lanes, key=lambda lane: (lane.split()[0], int(lane.split()[1])))
+    return [*map(host_lane, sorted(hosts)), *sorted(sources), *of_cores]
 
 
 # Drawing.
@@ -276,7 +321,9 @@ class Rows(DrawnLate):
 
     def _room(self, entry: Entry) -> int:
         source = entry.line.source if self._with_source else None
-        return max(self._width - _head_width(source, entry.num_lines, entry.missing, entry.lanes), 8)
+        num_hosts = len(entry.hosts)
+        first = entry.hosts[0] if num_hosts == 1 else -1
+        return max(self._width - _head_width(source, entry.num_lines, entry.missing, entry.lanes, num_hosts, first), 8)
 
     def line_at(self, row: int) -> Line:
         """A row of an entry: a piece of its wrapped text, or as much of it as fits."""
@@ -304,10 +351,13 @@ _clock = functools.lru_cache(maxsize=1 << 14)(status_text.time_of_day)
 
 
 def _head(entry: Entry, with_source: bool) -> Line:
-    source = f"{clean(entry.line.source)} " if with_source else ""
+    source = f"{clean(entry.line.source)} " if with_source and not entry.hosts else ""
     head: Line = [Span(f" {_clock(int(entry.line.t))} ", "dim"), Span(source, "label")]
+    if len(entry.hosts) == 1:
+        head.append(Span(f"{host_lane(entry.hosts[0])} ", "warn" if entry.odd else "label"))
     if entry.num_lines > 1:
-        head.append(Span(f"x{entry.num_lines} ", "accent"))
+        hosts = f"{len(entry.hosts)} hosts" if len(entry.hosts) > 1 else str(entry.num_lines)
+        head.append(Span(f"x{hosts} ", "accent"))
     if entry.missing:
         head.append(Span(f"not {', '.join(entry.missing)} ", "warn"))
     elif len(entry.lanes) == 1:
@@ -316,10 +366,13 @@ def _head(entry: Entry, with_source: bool) -> Line:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _head_width(source: str | None, count: int, missing: tuple[str, ...], lanes: tuple[str, ...]) -> int:
-    """The width in cells of the part before the text; without the source if that is None."""
+def _head_width(
+    source: str | None, count: int, missing: tuple[str, ...], lanes: tuple[str, ...], num_hosts: int, host: int
+) -> int:
+    """The width in cells of the part before the text; without the source if that is None. `host` is a single host."""
     line = LogLine(t=0.0, source=source or "", level="info", text="")
-    head = _head(Entry(line, "", count, lanes, missing, False), source is not None)
+    hosts = (host,) if num_hosts == 1 else tuple(range(num_hosts))
+    head = _head(Entry(line, "", count, lanes, missing, False, hosts), source is not None)
     return sum(cell_len(span.text) for span in head)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui.state.snapshot import LogLine
-from tputui.ui.monitor.log_lines import SIGNS, Entry, LogStore, folded, split_core
+from tputui.ui.monitor.log_lines import SIGNS, Entry, LogStore, folded, host_lane, host_of_source, split_core
 from tputui.ui.render.lines import Line, Span, clean, printed, width_of
 from tputui.ui.widgets.line_input import EditedText, press, spans
 
@@ -37,9 +37,15 @@ class LogFilter(NamedTuple):
         """Whether a line is shown."""
         if line.level not in LEVELS[self.level][1]:
             return False
-        if self.lane and self.lane not in (split_core(line).lane, clean(line.source)):
+        if self.lane and not self._is_of_lane(line):
             return False
         return self.pattern is None or self.pattern.search(searched(line)) is not None
+
+    def _is_of_lane(self, line: LogLine) -> bool:
+        if self.lane in (split_core(line).lane, clean(line.source)):
+            return True
+        host = host_of_source(line.source)
+        return host is not None and self.lane == host_lane(host)
 
 
 def searched(line: LogLine) -> str:
@@ -47,10 +53,10 @@ def searched(line: LogLine) -> str:
     return SIGNS[line.level] + printed(line.text)
 
 
-def filtered(lines: Sequence[LogLine], filter: LogFilter) -> tuple[list[Entry], int]:
+def filtered(lines: Sequence[LogLine], filter: LogFilter, *, has_hosts: bool = False) -> tuple[list[Entry], int]:
     """The entries of the accepted lines, and the number of these lines."""
     wanted = [line for line in lines if filter.accepts(line)] if filter != LogFilter() else list(lines)
-    return folded(wanted), len(wanted)
+    return folded(wanted, has_hosts=has_hosts), len(wanted)
 
 
 class FilteredLog:
@@ -59,12 +65,13 @@ class FilteredLog:
     def __init__(self) -> None:
         self._pieces: dict[int, tuple[list[Entry], int]] = {}
         """The result of each whole piece, by its index since the beginning of the log."""
-        self._of: tuple[int, LogFilter] | None = None
+        self._of: tuple[int, bool, LogFilter] | None = None
 
     def entries_of(self, store: LogStore, filter: LogFilter) -> tuple[list[Entry], int]:
         """The entries of the accepted lines, and the number of these lines."""
-        if self._of != (store.generation, filter):
-            self._of, self._pieces = (store.generation, filter), {}
+        key = (store.generation, store.has_hosts, filter)
+        if self._of != key:
+            self._of, self._pieces = key, {}
         end = store.num_cut + len(store.lines)
         entries: list[Entry] = []
         found = 0
@@ -73,7 +80,8 @@ class FilteredLog:
             whole = first == piece * PIECE and last <= end - NEWEST
             some = self._pieces.get(piece) if whole else None
             if some is None:
-                some = filtered(store.lines[first - store.num_cut : last - store.num_cut], filter)
+                lines = store.lines[first - store.num_cut : last - store.num_cut]
+                some = filtered(lines, filter, has_hosts=store.has_hosts)
                 if whole:
                     self._pieces[piece] = some
             entries += some[0]

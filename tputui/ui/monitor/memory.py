@@ -15,7 +15,8 @@ from tputui.ui.charts.series_chart import evenly
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
-_NEARLY_FULL = 0.9
+NEARLY_FULL = 0.9
+"""Share of the memory from which a value is highlighted."""
 
 
 class MemoryPart(NamedTuple):
@@ -56,7 +57,7 @@ class MemoryPanel(RunPanel[MemoryPart]):
             *_duty_over_time(part.duty_history, width),
             *_device_notes(part, width),
             _host(memory, width),
-            *(_process(process, width) for process in memory.processes),
+            *(process_line(process, width) for process in memory.processes),
         ]
         many = memory.hbm is not None and len(memory.hbm) > 1
         return Drawing([*rows, *(_core(reading, width) for reading in (memory.hbm or []) if many)])
@@ -156,7 +157,8 @@ def _host(memory: MemoryView, width: int) -> Line:
     return [*line, Span("  "), *_gauge(used / total, room)] if room >= 6 else line
 
 
-def _process(process: ProcessSample, width: int) -> Line:
+def process_line(process: ProcessSample, width: int) -> Line:
+    """Memory and CPU of a process."""
     line: Line = [
         Span(f" {clean(process.role):<10} ", "label"),
         Span(f"{fmt.size(process.rss_bytes):>8}"),
@@ -170,7 +172,7 @@ def _core(reading: HbmReading, width: int) -> Line:
     share = _share(reading)
     text = f"{fmt.size(reading.used_bytes):>8} of {fmt.size(reading.limit_bytes)}"
     peak = f"  peak {fmt.size(reading.peak_bytes)}" if reading.peak_bytes else ""
-    line: Line = [Span(f" HBM {reading.core:<6} ", "label"), Span(text, "warn" if share >= _NEARLY_FULL else "plain")]
+    line: Line = [Span(f" HBM {reading.core:<6} ", "label"), Span(text, "warn" if share >= NEARLY_FULL else "plain")]
     if peak and width_of(line) + len(peak) <= width:
         line.append(Span(peak, "label"))
     room = width - width_of(line) - 2
@@ -178,5 +180,5 @@ def _core(reading: HbmReading, width: int) -> Line:
 
 
 def _gauge(share: float, width: int) -> Line:
-    tone: Tone = "warn" if share >= _NEARLY_FULL else "accent"
+    tone: Tone = "warn" if share >= NEARLY_FULL else "accent"
     return bar(share, min(width, 24), tone)

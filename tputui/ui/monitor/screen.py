@@ -19,28 +19,21 @@ from tputui.ui.base import keymap
 from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
 from tputui.ui.base_app import BaseApp
 from tputui.ui.charts.events_line import sign_of
+from tputui.ui.monitor import offered_keys
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.header import Behind, Header
+from tputui.ui.monitor.hosts import HostsPanel
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_lines import OlderLines, older_lines
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.notification import is_fresh
+from tputui.ui.widgets import player_bar
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.panel_grid import RunOverlay
-from tputui.ui.widgets.player_bar import (
-    Command,
-    KnownMarks,
-    PlayerBar,
-    by_step,
-    by_time,
-    jump_origin,
-    marks_of,
-    pause_at,
-    to_newest,
-)
+from tputui.ui.widgets.player_bar import Command, KnownMarks, PlayerBar
 from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
 
 if TYPE_CHECKING:
@@ -97,7 +90,7 @@ class MonitorScreen(Screen[MonitorResult]):
         """Time of the newest alert that was shown."""
         self._overlay: PicturesScreen | RunOverlay | None = None
         """The screen above this one that is updated with every frame."""
-        self._keys_depend_on: tuple[object, ...] = ()
+        self._keys_depend_on: offered_keys.FooterState | None = None
         """What the keys of the footer were found from."""
         self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
         self.notices = Notices(self, self._put_notice)
@@ -112,11 +105,12 @@ class MonitorScreen(Screen[MonitorResult]):
         yield Body(id="body")
         if self._timed:
             yield PlayerBar(self._move_time, self._reader.ask, id="player")
-        yield KeyBar(self._footer_keys(), panels="1-9", id="keys")
+        yield KeyBar([], panels="1-9", id="keys")
 
     def on_mount(self) -> None:
         """Start reading."""
         self.query_one(Body).select("cores")
+        self._show_keys()
         self.query_one(LogPanel).read_older = self._older_lines
         self.run_worker(self._reader.run, thread=True, group="reader")
 
@@ -142,7 +136,7 @@ class MonitorScreen(Screen[MonitorResult]):
                 frame.snapshot, replaying=self._replaying, behind=behind, verdicts=frame.verdicts
             )
             self.query_one(Body).show(frame.snapshot, frame.verdicts)
-            self._show_keys(frame.snapshot)
+            self._show_keys()
             if frame.player is not None:
                 marks = self._marks(frame).marks
                 self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
@@ -166,6 +160,11 @@ class MonitorScreen(Screen[MonitorResult]):
     def _newest(self) -> Snapshot | None:
         """The current state of a live run, also while its past is shown."""
         return self.frame.newest if self.frame is not None else None
+
+    @property
+    def _snapshot(self) -> Snapshot | None:
+        """The moment that is shown."""
+        return self.frame.snapshot if self.frame is not None else None
 
     @property
     def _is_over(self) -> bool:
@@ -194,7 +193,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def keys_in_force(self) -> list[keymap.Key]:
         """The keys that do something now, including those of the selected panel."""
-        of_panel = keymap.LOG if self.query_one(Body).selected == "log" else ()
+        of_panel = {"log": keymap.LOG, "hosts": keymap.HOSTS}.get(self.query_one(Body).selected, ())
         return [*self._in_force(), *of_panel]
 
     def _in_force(self) -> list[keymap.Key]:
@@ -208,9 +207,8 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
         """For the palette: every key with the reason why it does nothing now, and the log's keys from every panel."""
-        of_log = [(key._replace(action=f"in_log({key.action!r})"), "") for key in keymap.LOG]
-        of_body = [(key, "") for key in self.query_one(Body).palette_keys()]
-        return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_body, *of_log]
+        of_panels = [(key, "") for key in offered_keys.of_panels(self.query_one(Body))]
+        return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_panels]
 
     async def action_in_log(self, action: str) -> None:
         """Select the log, and run one of its actions."""
@@ -219,24 +217,25 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def _why_unfit(self, key: keymap.Key) -> str:
         reason = keymap.why_unfit(key, replaying=self._replaying, timed=self._timed)
+        reason = reason or offered_keys.why_no_hosts(key, self.query_one(Body))
         return reason or ((self._refusal() or "") if key.action in REQUEST_ACTIONS else "")
 
-    def _show_keys(self, snapshot: Snapshot) -> None:
+    def _show_keys(self) -> None:
         """Show the keys in force, found again only if something changed that they depend on: frames change little."""
-        is_typing, hidden = self.query_one(LogPanel).is_typing, self.query_one(Body).layout_now.hidden
-        depend_on = (is_typing, snapshot.pictures is None, self._in_past, self._is_over, hidden)
+        depend_on = self._footer_state()
         if depend_on != self._keys_depend_on:
             self._keys_depend_on = depend_on
-            self.query_one(KeyBar).show(self._footer_keys())
+            keys = offered_keys.footer_keys(self._in_force(), depend_on, self.query_one(Body))
+            self.query_one(KeyBar).show(keys)
 
-    def _footer_keys(self) -> list[keymap.Key]:
-        """The keys in force, without the key of the pictures if there are none; while a search is typed, its keys."""
-        if self.is_mounted and self.query_one(LogPanel).is_typing:
-            return list(keymap.TYPING)
-        has_pictures = self.frame is not None and self.frame.snapshot.pictures is not None
-        known = [key for key in self._in_force() if has_pictures or key.action != "pictures"]
-        offered = keymap.offered(known, in_past=self._in_past, over=self._is_over)
-        return self.query_one(Body).with_hidden(offered) if self.is_mounted else offered
+    def _footer_state(self) -> offered_keys.FooterState:
+        return offered_keys.state_of(
+            self.query_one(Body),
+            is_typing=self.query_one(LogPanel).is_typing,
+            has_pictures=self.frame is not None and self.frame.snapshot.pictures is not None,
+            in_past=self._in_past,
+            is_over=self._is_over,
+        )
 
     def panel_descriptions(self) -> list[tuple[str, str]]:
         """The key of each panel, and its name with what it shows."""
@@ -246,7 +245,8 @@ class MonitorScreen(Screen[MonitorResult]):
         """Show the keys and the panels."""
         from tputui.ui.help import HelpScreen
 
-        self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG], self.panel_descriptions()))
+        of_hosts = keymap.HOSTS if self.query_one(Body).has_hosts else ()
+        self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG, *of_hosts], self.panel_descriptions()))
 
     def action_restore(self) -> None:
         """Remove the cursor; else leave the full screen; else hide the alarms until there are new ones."""
@@ -285,10 +285,9 @@ class MonitorScreen(Screen[MonitorResult]):
         """Request the stacks of every process, and show them; in a recording, show the stacks dumped then."""
         from tputui.ui.monitor.problems import StacksScreen
 
-        snapshot = self.frame.snapshot if self.frame is not None else None
         self._request_stacks()
-        if self._refusal() is None or (snapshot is not None and snapshot.stacks is not None):
-            self._push_overlay(StacksScreen(snapshot, self._request_stacks, self._refusal))
+        if self._refusal() is None or (self._snapshot is not None and self._snapshot.stacks is not None):
+            self._push_overlay(StacksScreen(self._snapshot, self._request_stacks, self._refusal))
 
     def _request_stacks(self) -> None:
         self._requests.submit(self._run_dir, "stacks")
@@ -319,13 +318,20 @@ class MonitorScreen(Screen[MonitorResult]):
         """Show the examples that were skipped."""
         from tputui.ui.monitor.problems import SkippedScreen
 
-        self._push_overlay(SkippedScreen(self.frame.snapshot if self.frame is not None else None))
+        self._push_overlay(SkippedScreen(self._snapshot))
 
     def action_details(self) -> None:
         """Show where the run comes from, and its configuration."""
         from tputui.ui.monitor.details import DetailsScreen
 
-        self._push_overlay(DetailsScreen(self.frame.snapshot if self.frame is not None else None))
+        self._push_overlay(DetailsScreen(self._snapshot))
+
+    def on_hosts_panel_opened(self, message: HostsPanel.Opened) -> None:
+        """Show one host."""
+        from tputui.ui.monitor.host_screen import HostScreen
+
+        message.stop()
+        self._push_overlay(HostScreen(message.index, self._snapshot))
 
     def _push_overlay(self, overlay: PicturesScreen | RunOverlay) -> None:
         def forget(_: None) -> None:
@@ -363,7 +369,7 @@ class MonitorScreen(Screen[MonitorResult]):
     def action_end(self) -> None:
         """Go to the newest moment; else to the end of the selected panel."""
         if self._in_past:
-            self._move_time(to_newest)
+            self._move_time(player_bar.to_newest)
         else:
             self.query_one(Body).action_scroll(1_000_000)
 
@@ -386,9 +392,9 @@ class MonitorScreen(Screen[MonitorResult]):
             return
         known, panel = self._marks(frame), self.query_one(EventsPanel)
         if not self._in_past:
-            mark = by_step(panel.of_kind(frame.snapshot.marks), self.query_one(LossPanel).look.cursor, by)
+            mark = player_bar.by_step(panel.of_kind(frame.snapshot.marks), self.query_one(LossPanel).look.cursor, by)
         elif frame.player is not None:
-            mark = by_time(panel.of_kind(known.marks), jump_origin(frame.player, by), by)
+            mark = player_bar.by_time(panel.of_kind(known.marks), player_bar.jump_origin(frame.player, by), by)
         else:
             return
         if mark is not None:
@@ -398,7 +404,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     @work(thread=True, group="marks", exclusive=True)
     def _read_marks(self) -> None:
-        self.post_message(self.MarksRead(marks_of(self._run_dir, lambda: self._reader.is_stopped)))
+        self.post_message(self.MarksRead(player_bar.marks_of(self._run_dir, lambda: self._reader.is_stopped)))
 
     def on_monitor_screen_marks_read(self, message: MarksRead) -> None:
         """Go to the next event, now that the events are known."""
@@ -418,7 +424,7 @@ class MonitorScreen(Screen[MonitorResult]):
         """Go to an event: in time if the past is shown, else by the cursor of the charts and the line of the log."""
         self.notices.show(f"{sign_of(mark.kind).mark} step {mark.step:,}: {clean(mark.text)}{remark}")
         if self._in_past:
-            self._reader.ask(lambda player: pause_at(player, mark.t))
+            self._reader.ask(lambda player: player_bar.pause_at(player, mark.t))
         else:
             self.query_one(LossPanel).read_at(mark.step)
             self.query_one(LogPanel).show_moment(mark.t)
@@ -440,7 +446,7 @@ class MonitorScreen(Screen[MonitorResult]):
     def _footer_changed(self, message: Message) -> None:
         """Show the keys that act now: hidden panels, or the keys of typing."""
         message.stop()
-        self.query_one(KeyBar).show(self._footer_keys())
+        self._show_keys()
 
     def _older_lines(self) -> OlderLines:
         """The older lines of the log up to the moment that is shown. Called in a thread."""

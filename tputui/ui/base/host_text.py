@@ -1,0 +1,206 @@
+"""Texts about the hosts of a run: which of them stand out, and why. Used if a run has several hosts.
+
+A problem has a word and a sign besides its colour. Nothing here knows the terminal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from tputui import formatting as fmt
+from tputui.state.chart_data import OutlierView
+from tputui.state.host_data import GenerationView, HostView, SlowHostView
+from tputui.state.snapshot import ENDED, CoreView, Snapshot
+from tputui.ui.render.lines import Tone, clean
+
+ProblemKind = Literal["missing", "lost", "nan", "stalled", "link", "slow", "outlier", "lag", "memory"]
+"""The most severe first."""
+
+NAMED_MAX = 3
+"""Maximum number of hosts with one problem that are named one by one."""
+
+_MEMORY_FULL = 0.95
+"""Share of the host memory from which the kernel may soon kill a process."""
+_LAG_REPORTS = 2
+"""Reports that a host may be behind: hosts report at different moments."""
+
+
+class HostProblem(NamedTuple):
+    """Why a host stands out."""
+
+    host: int
+    """Its index."""
+    kind: ProblemKind
+    mark: str
+    tone: Tone
+    text: str
+    """`silent 31 s, waiting for data`; without the name of the host."""
+
+
+class ProblemSign(NamedTuple):
+    """Sign and tone of a kind of problem, and the word for several hosts that have it."""
+
+    mark: str
+    tone: Tone
+    word: str
+
+
+SIGNS: dict[ProblemKind, ProblemSign] = {
+    "missing": ProblemSign("\u25cb", "bad", "missing"),
+    "lost": ProblemSign("?", "bad", "lost"),
+    "nan": ProblemSign("\u2716", "bad", "with NaN or inf"),
+    "stalled": ProblemSign("\u25b2", "warn", "silent"),
+    "link": ProblemSign("!", "warn", "not connected"),
+    "slow": ProblemSign("\u25b2", "warn", "slow"),
+    "outlier": ProblemSign("\u25b4", "alert", "with an outlier"),
+    "lag": ProblemSign("\u25b2", "warn", "behind"),
+    "memory": ProblemSign("!", "warn", "with full memory"),
+}
+_RANK: dict[ProblemKind, int] = {kind: rank for rank, kind in enumerate(SIGNS)}
+
+
+def has_hosts(snapshot: Snapshot) -> bool:
+    """Whether the run has several hosts."""
+    return num_hosts(snapshot) > 1
+
+
+def num_hosts(snapshot: Snapshot) -> int:
+    """The number of hosts, as far as known."""
+    declared = snapshot.topology.num_hosts if snapshot.topology is not None else 0
+    return max(len(snapshot.hosts), declared)
+
+
+def listed(indices: Sequence[int]) -> str:
+    """`host 3`, `hosts 3, 7, 9`, `hosts 3, 7, 9 and 12 more`."""
+    some = ", ".join(map(str, indices[:NAMED_MAX]))
+    more = f" and {len(indices) - NAMED_MAX} more" if len(indices) > NAMED_MAX else ""
+    return f"host{'' if len(indices) == 1 else 's'} {some}{more}"
+
+
+def problems(
+    hosts: Sequence[HostView],
+    cores: Iterable[CoreView],
+    *,
+    slow: SlowHostView | None = None,
+    outlier: OutlierView | None = None,
+    report_steps: int | None = None,
+    is_over: bool = False,
+) -> list[HostProblem]:
+    """The problems of the hosts, at most one each, the most severe first. `report_steps` is the number of steps of a
+    report; `is_over`: the run has ended, so that nothing is silent or missing."""
+    bad = {core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)}
+    found = []
+    for host in hosts:
+        problem = _problem(host, bad, slow, outlier, report_steps, is_over=is_over)
+        if problem is not None:
+            kind, text = problem
+            sign = SIGNS[kind]
+            mark = "\u25be" if kind == "outlier" and outlier is not None and outlier.by < 0 else sign.mark
+            found.append(HostProblem(host.index, kind, mark, sign.tone, text))
+    return sorted(found, key=lambda one: (_RANK[one.kind], one.host))
+
+
+def _problem(
+    host: HostView,
+    bad: set[int],
+    slow: SlowHostView | None,
+    outlier: OutlierView | None,
+    report_steps: int | None,
+    *,
+    is_over: bool,
+) -> tuple[ProblemKind, str] | None:
+    if not is_over and host.condition == "missing":
+        return "missing", "has not joined"
+    if host.condition == "lost":
+        return "lost", clean(host.reason) or "lost without an end event"
+    if nan := [core for core in host.cores if core in bad]:
+        return "nan", f"NaN or inf on {fmt.cores(nan)}"
+    if not is_over and host.condition == "stalled":
+        return "stalled", _silence(host)
+    if host.link is not None and host.link != "connected":
+        return "link", clean(host.link)
+    if slow is not None and slow.index == host.index:
+        return "slow", slowness(slow)
+    if outlier is not None and outlier.core in host.cores:
+        side = "above" if outlier.by > 0 else "below"
+        return "outlier", f"core {outlier.core} {side} the others since step {outlier.first_step:,}"
+    if not is_over and report_steps and host.lag_steps > _LAG_REPORTS * report_steps and host.step:
+        return "lag", f"{fmt.counted(host.lag_steps, 'step')} behind"
+    if host.used_bytes is not None and host.total_bytes and host.used_bytes >= _MEMORY_FULL * host.total_bytes:
+        return "memory", f"host memory {fmt.percent(100 * host.used_bytes / host.total_bytes)} used"
+    return None
+
+
+def _silence(host: HostView) -> str:
+    doing = f", {fmt.PHASES[host.phase]}" if host.phase not in (None, "unknown") else ""
+    if host.silent_s is not None and host.silent_s >= host.phase_s / 2:
+        return f"silent {fmt.age(host.silent_s)}{doing}"
+    return f"no progress for {fmt.age(host.phase_s)}{doing}"
+
+
+def slowness(slow: SlowHostView) -> str:
+    """`12 % slower in data, 0.8 ms per step; 255 hosts wait`."""
+    part = "" if slow.part == "step" else f" in {slow.part}"
+    waiting = f"; {fmt.counted(slow.waiting, 'host')} wait{'s' if slow.waiting == 1 else ''}" if slow.waiting else ""
+    return f"{fmt.slower(slow.share)}{part}, {fmt.duration(slow.seconds)} per step{waiting}"
+
+
+def grouped(found: Iterable[HostProblem]) -> list[tuple[HostProblem, list[int]]]:
+    """The problems to list: one by one, or together if many hosts have the same kind of problem."""
+    kinds: dict[ProblemKind, list[HostProblem]] = {}
+    for one in found:
+        kinds.setdefault(one.kind, []).append(one)
+    rows: list[tuple[HostProblem, list[int]]] = []
+    for members in kinds.values():
+        if len(members) <= NAMED_MAX:
+            rows += [(one, [one.host]) for one in members]
+        else:
+            rows.append((members[0], [one.host for one in members]))
+    return rows
+
+
+_ALARMED: tuple[ProblemKind, ...] = ("missing", "lost", "stalled", "link")
+"""Kinds of problems that the header names; the other ones have alarms of their own."""
+
+
+def alarms(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """The problems of hosts for the header: a key that identifies each, and its text."""
+    if not has_hosts(snapshot):
+        return []
+    is_over = snapshot.condition in ENDED
+    found = problems(snapshot.hosts, (), is_over=is_over)
+    alarms: list[tuple[str, str]] = []
+    for kind in _ALARMED:
+        those = [one for one in found if one.kind == kind]
+        if not those or (is_over and kind == "lost"):
+            continue
+        indices = [one.host for one in those]
+        text = f"host {indices[0]} {those[0].text}" if len(those) == 1 else f"{listed(indices)} {SIGNS[kind].word}"
+        alarms.append((f"hosts {kind} {indices}", text))
+    if (slow := snapshot.slow_host) is not None:
+        part = "" if slow.part == "step" else f" in {slow.part}"
+        text = f"host {slow.index} {fmt.slower(slow.share)}{part} since step {slow.first_step:,}"
+        alarms.append((f"slow host {slow.index}", text))
+    if restarts := restarted(snapshot.generations):
+        alarms.append((f"generation {snapshot.generations[-1].number}", restarts))
+    return alarms
+
+
+def restarted(generations: Sequence[GenerationView]) -> str:
+    """`restarted 2 times, 120 steps lost`; empty if training was not restarted."""
+    times = len(generations) - 1
+    if times < 1:
+        return ""
+    lost = sum(generation.lost_steps for generation in generations)
+    steps = f", {fmt.counted(lost, 'step')} lost" if lost else ""
+    return f"restarted {'once' if times == 1 else f'{times} times'}{steps}"
+
+
+def size_of(hosts: int, cores: int, device: str) -> str:
+    """`256 hosts x 8 TPU cores`, or `26 TPU cores on 4 hosts` if not all have as many."""
+    kind = "" if device == "unknown" else f"{clean(device)} "
+    if hosts and cores % hosts == 0:
+        return f"{hosts:,} hosts x {fmt.counted(cores // hosts, f'{kind}core')}"
+    return f"{fmt.counted(cores, f'{kind}core')} on {hosts:,} hosts"

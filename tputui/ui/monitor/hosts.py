@@ -1,0 +1,311 @@
+"""The hosts panel: a table of a few hosts, or a map of many; hosts that stand out are named with the reason.
+
+Moving the cursor chooses a host; Enter opens it. Without a chosen host the arrow keys to the left and right keep their
+usual meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from textual import events
+from textual.message import Message
+
+from tputui import formatting as fmt
+from tputui.state.chart_data import OutlierView
+from tputui.state.host_data import HostView, SlowHostView
+from tputui.state.snapshot import ENDED, CoreView, Snapshot
+from tputui.telemetry.events import HbmReading
+from tputui.ui.base import host_text, keymap, status_text
+from tputui.ui.base.host_text import HostProblem
+from tputui.ui.base.preferences import undo_of, views_of
+from tputui.ui.monitor.host_map import MAP_VALUES, Grid, MapValue, draw_map, grid_of, legend_of, lines_least, values_of
+from tputui.ui.monitor.host_table import summary_of, table_lines
+from tputui.ui.render.lines import Line, Span, clean, crop, paragraph
+from tputui.ui.render.ramp import Ramp
+from tputui.ui.terminal.capabilities import paints_grounds
+from tputui.ui.terminal.themes import ramp_of
+from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
+
+TABLE_MAX = 16
+"""Maximum number of hosts that are rows of a table."""
+_LISTED_SHARE = 3
+"""Part of the panel that the list of problems takes at most: a third."""
+_TITLE = 16
+"""Cells of the frame that its note cannot have."""
+
+
+class HostsPart(NamedTuple):
+    """The content of the panel."""
+
+    hosts: list[HostView]
+    cores: list[CoreView]
+    hbm: list[HbmReading]
+    slow: SlowHostView | None
+    outlier: OutlierView | None
+    report_steps: int | None
+    is_over: bool
+    size: str
+    """`256 hosts x 8 TPU cores`."""
+    why_none: str
+
+    def problems(self) -> list[HostProblem]:
+        """The hosts that stand out, the most severe problem first."""
+        return host_text.problems(
+            self.hosts,
+            self.cores,
+            slow=self.slow,
+            outlier=self.outlier,
+            report_steps=self.report_steps,
+            is_over=self.is_over,
+        )
+
+
+class HostsPanel(RunPanel[HostsPart]):
+    """The hosts of a run."""
+
+    BINDINGS = keymap.bindings(keymap.HOSTS)
+
+    key = "h"
+    name_shown = "hosts"
+    what = (
+        "the hosts of a run with several: a table, or from 17 on a map of hosts and cores, whose value `F` changes; "
+        "hosts that are silent, slow, behind or missing are named; enter opens the chosen one"
+    )
+
+    class Opened(Message):
+        """The user opened a host."""
+
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.value: MapValue = "loss"
+        """The value of the map."""
+        self.chosen: int | None = None
+        """Index of the chosen host."""
+        self._grid: Grid | None = None
+        """Where the hosts of the map are; None for the table."""
+        self._num_head = 0
+        self._drawn_with: Ramp | None = None
+        self._paints = True
+
+    @property
+    def has_map(self) -> bool:
+        """Whether the hosts are a map, whose value can be changed."""
+        num_hosts = len(self._part.hosts) if self._part is not None else 0
+        return self._grid is not None or num_hosts > TABLE_MAX
+
+    @staticmethod
+    def pick(snapshot: Snapshot) -> HostsPart:
+        """The hosts, their cores, and what stands out."""
+        topology = snapshot.topology
+        size = ""
+        if topology is not None:
+            size = host_text.size_of(host_text.num_hosts(snapshot), topology.num_cores, topology.device)
+        why = "" if snapshot.hosts else status_text.nothing_yet(snapshot, "host")
+        if not host_text.has_hosts(snapshot) and snapshot.hosts:
+            why = "this run has one host; see the panels cores and memory"
+        return HostsPart(
+            snapshot.hosts,
+            snapshot.cores,
+            snapshot.memory.hbm or [],
+            snapshot.slow_host,
+            snapshot.outlier,
+            snapshot.report_steps,
+            snapshot.condition in ENDED,
+            size,
+            why,
+        )
+
+    def on_mount(self) -> None:
+        """Restore the value of the map."""
+        stored = views_of(self.app).get("hosts.value", self.value)
+        self.value = next((value for value in MAP_VALUES if value == stored), self.value)
+
+    # Drawing.
+
+    def draw(self, part: HostsPart, width: int, height: int) -> Drawing:
+        """The table or the map, and the hosts that stand out."""
+        self._grid, self._num_head = None, 0
+        if part.why_none:
+            return Drawing(paragraph(part.why_none, width, height))
+        found = part.problems()
+        if len(part.hosts) <= TABLE_MAX and (len(part.hosts) < height or self.has_class("-maximised")):
+            return self._table(part, found, width, height)
+        return self._map(part, found, width, height)
+
+    def _table(self, part: HostsPart, found: list[HostProblem], width: int, height: int) -> Drawing:
+        head, rows, hidden = table_lines(part.hosts, found, part.slow, width, self.chosen)
+        self._num_head = 1
+        room = height - 1 - len(rows)
+        listed = _listed(part, found, room - 1) if room > 1 and found else []
+        note = _note(part, found, width, named=bool(listed)) if found else part.size
+        more = status_text.hidden_columns(hidden) if hidden and not self.has_class("-maximised") else ""
+        return Drawing(
+            [*rows, *([[]] if listed else []), *listed], head=(head,), note=more if more and not found else note
+        )
+
+    def _map(self, part: HostsPart, found: list[HostProblem], width: int, height: int) -> Drawing:
+        """The map; a line with the legend or the chosen host, and a list of the problems, if there is room."""
+        spare = height - lines_least(len(part.hosts), width)
+        listed = _listed(part, found, min(height // _LISTED_SHARE, spare - 1))
+        ramp = self._drawn_with = self._ramp()
+        values = values_of(self.value, part.hosts, part.cores, part.hbm)
+        head = [legend_of(values, part.hosts, ramp)] if spare > 0 else []
+        chosen = next((host for host in part.hosts if host.index == self.chosen), None)
+        if chosen is not None and spare > 0:
+            problem = next((one for one in found if one.host == chosen.index), None)
+            head = [summary_of(chosen, problem)]
+        most = max((len(host.cores) for host in part.hosts), default=1)
+        room = height - len(head) - len(listed)
+        self._grid = grid_of(len(part.hosts), most, width, room)
+        self._num_head = len(head)
+        cores = {core.core: core for core in part.cores}
+        rows = draw_map(part.hosts, cores, found, values, self._grid, ramp=ramp, chosen=self.chosen)
+        spare = room - len(rows)
+        between: list[Line] = [[]] if listed and spare > 0 else []
+        return Drawing([*rows, *between, *listed], head=tuple(head), note=_note(part, found, width, named=bool(listed)))
+
+    def _ramp(self) -> Ramp | None:
+        """The colours of the map; None if nothing is painted as a background."""
+        is_painted = self.is_attached and self._paints and paints_grounds(self.app)
+        return ramp_of(self.app.current_theme) if is_painted else None
+
+    def notify_style_update(self) -> None:
+        """Draw again in the colours of another theme."""
+        super().notify_style_update()
+        if self._grid is not None and self._drawn_with != self._ramp():
+            self.call_next(self.redraw)
+
+    def as_text(self) -> str:
+        """The panel without colours, so the map is made of shades."""
+        self._paints = False
+        try:
+            return super().as_text()
+        finally:
+            self._paints = True
+
+    # The chosen host.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without a chosen host, leave the keys to the left and right to the screen."""
+        return self.chosen is not None if action in ("cursor", "drop_host") else True
+
+    def scroll_rows(self, rows: int) -> None:
+        """Choose the host so many rows away."""
+        grid = self._grid
+        per_row = 1 if grid is None else grid.per_line * grid.hosts
+        self._move(rows * per_row, whole_rows=grid is not None)
+
+    def action_cursor(self, by: int) -> None:
+        """Choose the next host, or the one before."""
+        self._move(by * (1 if self._grid is None else self._grid.hosts))
+
+    def action_drop_host(self) -> None:
+        """Choose no host."""
+        self.choose(None)
+
+    def action_next_value(self) -> None:
+        """Show the next value in the map."""
+        before = self.value
+        undo_of(self.app).push("value of the map of hosts", lambda: self._show_value(before))
+        self._show_value(MAP_VALUES[(MAP_VALUES.index(before) + 1) % len(MAP_VALUES)])
+
+    def _show_value(self, value: MapValue) -> None:
+        self.value = value
+        views_of(self.app).set("hosts.value", value)
+        self.redraw()
+
+    def _move(self, by: int, *, whole_rows: bool = False) -> None:
+        hosts = self._part.hosts if self._part is not None and not self._part.why_none else []
+        if not hosts:
+            return
+        at = next((at for at, host in enumerate(hosts) if host.index == self.chosen), None)
+        if at is None:
+            self.choose(self._first_choice())
+            return
+        target = at + by
+        if whole_rows and abs(by) < len(hosts) and not 0 <= target < len(hosts):
+            return
+        self.choose(hosts[min(max(target, 0), len(hosts) - 1)].index)
+
+    def _first_choice(self) -> int:
+        """The host with the most severe problem, or else the first one."""
+        assert self._part is not None
+        found = self._part.problems()
+        return found[0].host if found else self._part.hosts[0].index
+
+    def choose(self, index: int | None) -> None:
+        """Choose a host; None chooses none."""
+        self.chosen = index
+        if index is not None and self._part is not None and self._grid is None:
+            row = next((row for row, host in enumerate(self._part.hosts) if host.index == index), 0)
+            room = max(self.size.height - FRAME - self._num_head, 1)
+            self._top = min(max(self._first_row(), row - room + 1), row)
+        self.redraw()
+
+    def follow(self) -> None:
+        """Choose no host."""
+        self.choose(None)
+
+    def go(self) -> bool:
+        """Open the chosen host; returns whether there is one."""
+        if self.chosen is None or self._part is None or self._part.why_none:
+            return False
+        self.post_message(self.Opened(self.chosen))
+        return True
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the host that is clicked; a second click opens it."""
+        row = event.y - FRAME // 2 - self._num_head
+        if self._part is None or row < 0 or not self.is_inside(event.x, event.y):
+            return
+        row += self._first_row()
+        hosts = self._part.hosts
+        at = row if self._grid is None else self._grid.position_at(row, event.x - FRAME // 2)
+        if at is not None and 0 <= at < len(hosts):
+            self.choose(hosts[at].index)
+            if event.chain == 2:
+                event.stop()
+                event.prevent_default()
+                self.go()
+
+
+def _note(part: HostsPart, found: list[HostProblem], width: int, *, named: bool) -> str:
+    """The number of hosts; the worst problem if it is not listed below."""
+    if not found:
+        return part.size
+    worst = found[0]
+    more = f" +{len(found) - 1}" if len(found) > 1 else ""
+    text = f"{worst.mark} host {worst.host} {worst.text}"
+    if named:
+        return f"{fmt.counted(len(found), 'host')} of {len(part.hosts)} stand{'s' if len(found) == 1 else ''} out"
+    room = width - _TITLE - len(more)
+    return (crop(text, room) if room > 0 else "") + more
+
+
+def _listed(part: HostsPart, found: list[HostProblem], most: int) -> list[Line]:
+    """The hosts that stand out, a line each, and how many have no line."""
+    if most < 1:
+        return []
+    names: Mapping[int, str] = {host.index: clean(host.name) for host in part.hosts}
+    lines: list[Line] = []
+    if not found:
+        return [[Span(" no host is missing, silent, slow or behind", "dim")]] if most > 1 else []
+    rows = host_text.grouped(found)
+    for problem, indices in rows:
+        if len(indices) == 1:
+            name = f"host {problem.host} {crop(names.get(problem.host, ''), 20)}".rstrip()
+            text = f"  {problem.text}"
+        else:
+            name, text = host_text.listed(indices), f"  {host_text.SIGNS[problem.kind].word}"
+        lines.append([Span(f" {problem.mark} ", problem.tone), Span(name, "strong"), Span(text, problem.tone)])
+    if len(lines) > most:
+        rest = sum(len(indices) for _, indices in rows[most - 1 :])
+        last: Line = [Span(f"   and {fmt.counted(rest, 'host')} more", "label")]
+        lines = [*lines[: most - 1], last] if most > 1 else lines[:1]
+    return lines
