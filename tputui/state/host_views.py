@@ -129,6 +129,7 @@ def _host(
         clock_offset_s=clock.offset_s if clock else None,
         clock_error_s=clock.error_s if clock else None,
         generation=max((process.opened.generation for process in own if process.opened), default=0),
+        processes=[sample for process in own for sample in process.processes],
     )
 
 

@@ -6,7 +6,7 @@ A problem has a word and a sign besides its colour. Nothing here knows the termi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tputui import formatting as fmt
@@ -183,19 +183,37 @@ def alarms(snapshot: Snapshot) -> list[tuple[str, str]]:
         part = "" if slow.part == "step" else f" in {slow.part}"
         text = f"host {slow.index} {fmt.slower(slow.share)}{part} since step {slow.first_step:,}"
         alarms.append((f"slow host {slow.index}", text))
-    if restarts := restarted(snapshot.generations):
+    if restarts := restarted(snapshot):
         alarms.append((f"generation {snapshot.generations[-1].number}", restarts))
     return alarms
 
 
-def restarted(generations: Sequence[GenerationView]) -> str:
-    """`restarted 2 times, 120 steps lost`; empty if training was not restarted."""
-    times = len(generations) - 1
+def restarted(snapshot: Snapshot) -> str:
+    """`restarted 2 of at most 3 times, 120 steps lost`; empty if training was not restarted."""
+    times = len(snapshot.generations) - 1
     if times < 1:
         return ""
-    lost = sum(generation.lost_steps for generation in generations)
+    launch = snapshot.config.get("launch")
+    most = launch.get("max_restarts") if isinstance(launch, Mapping) else None
+    of = f" of at most {most}" if isinstance(most, int) and most >= times else ""
+    lost = sum(generation.lost_steps for generation in snapshot.generations)
     steps = f", {fmt.counted(lost, 'step')} lost" if lost else ""
-    return f"restarted {'once' if times == 1 else f'{times} times'}{steps}"
+    return f"restarted {'once' if times == 1 and not of else f'{times}{of} times'}{steps}"
+
+
+def lost_by(generation: GenerationView) -> str:
+    """`generation 1 from step 221: 29 steps and 14.2 s lost; rank 3: SIGKILL`."""
+    begun = f" from step {generation.first_step:,}" if generation.first_step is not None else ""
+    lost = [fmt.counted(generation.lost_steps, "step")] if generation.lost_steps else []
+    lost += [fmt.duration(generation.lost_s)] if generation.lost_s is not None else []
+    parts = [f"{' and '.join(lost)} lost"] if lost else []
+    parts += [clean(generation.reason)] if generation.reason else []
+    return f"generation {generation.number}{begun}{': ' if parts else ''}{'; '.join(parts)}"
+
+
+def host_of_cores(snapshot: Snapshot) -> Mapping[int, int]:
+    """The index of the host of each core; empty if the run has one host."""
+    return {core: host.index for host in snapshot.hosts for core in host.cores} if has_hosts(snapshot) else {}
 
 
 def size_of(hosts: int, cores: int, device: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, OutlierView, SlowCoreView
 from tputui.state.snapshot import CoreView, DevicesView, Snapshot
 from tputui.telemetry.events import CoreSample
-from tputui.ui.base import status_text
+from tputui.ui.base import host_text, status_text
 from tputui.ui.monitor.core_history import CoreHistory
 from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph
 from tputui.ui.widgets.panel import Drawing, RunPanel
@@ -60,6 +60,8 @@ class CoresPart(NamedTuple):
     slow: SlowCoreView | None = None
     why_no_times: str | None = None
     devices: DevicesView | None = None
+    host_of: Mapping[int, int] = {}
+    """The index of the host of each core, if the run has several hosts."""
 
 
 class _DeviceColumn(NamedTuple):
@@ -103,6 +105,7 @@ class CoresPanel(RunPanel[CoresPart]):
             snapshot.slow_core,
             snapshot.compute_reason,
             snapshot.devices,
+            host_text.host_of_cores(snapshot),
         )
 
     def draw(self, part: CoresPart, width: int, height: int) -> Drawing:
@@ -133,11 +136,11 @@ class CoresPanel(RunPanel[CoresPart]):
         if height <= _STRIP_ROWS and rows <= height and rows * (width // _COLUMN) >= len(cores):
             is_quiet = odd is None and slow is None
             return Drawing(_strip(cores, odd, slow, width, rows), note=_conditions(cores) if is_quiet else note)
-        summary = [_summary(cores, odd, slow)]
+        summary = [_summary(cores, odd, slow, part.host_of)]
         per_line = max(width // _COLUMN, 1)
         if math.ceil(len(cores) / per_line) <= height - len(summary):
             return Drawing(_grid(cores, odd, slow, per_line), head=tuple(summary), note=note)
-        return _map(cores, odd, slow, width, height, note)
+        return _map(part, width, height, note)
 
     def _with_history(self, table: Drawing, part: CoresPart, width: int, rows: int) -> Drawing:
         """The table with the loss so far of each core below its row."""
@@ -312,36 +315,38 @@ def _mark(core: CoreView, slow: SlowCoreView | None) -> tuple[str, Tone]:
     return state[:1], tone
 
 
-def _summary(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None) -> Line:
+def _summary(
+    cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, host_of: Mapping[int, int]
+) -> Line:
     finite = sorted(core.loss for core in cores if core.loss is not None and math.isfinite(core.loss))
     stalled = [core.core for core in cores if core.condition == "stalled"]
     bad = [core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)]
     line: Line = []
     if bad:
-        line.append(Span(f"\u2716 NaN/inf: {_some(bad)}  ", "bad"))
+        line.append(Span(f"\u2716 NaN/inf: {_some(bad, host_of)}  ", "bad"))
     if stalled:
-        line.append(Span(f"\u25b2 stalled: {_some(stalled)}  ", "warn"))
+        line.append(Span(f"\u25b2 stalled: {_some(stalled, host_of)}  ", "warn"))
     if slow is not None:
-        line.append(Span(f"\u25b2 core {slow.core}: {fmt.slower(slow.share)}  ", "warn"))
+        line.append(Span(f"\u25b2 {_some([slow.core], host_of)}: {fmt.slower(slow.share)}  ", "warn"))
     if odd is not None:
         sign = "\u25b4" if odd.by > 0 else "\u25be"
         loss = next((core.loss for core in cores if core.core == odd.core), None)
-        line.append(Span(f"{sign} core {odd.core}: {fmt.number(loss)}  ", "alert"))
+        line.append(Span(f"{sign} {_some([odd.core], host_of)}: {fmt.number(loss)}  ", "alert"))
     if finite:
         low, middle, high = finite[0], finite[len(finite) // 2], finite[-1]
         line.append(Span(f"loss {fmt.number(low)} to {fmt.number(high)}, median {fmt.number(middle)}", "label"))
     return line
 
 
-def _some(numbers: list[int]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:3])
+def _some(numbers: list[int], host_of: Mapping[int, int]) -> str:
+    """The first of some cores, each with its host: `core 1033 (host 129)`."""
+    shown = ", ".join(f"{core} (host {host_of[core]})" if core in host_of else f"{core}" for core in numbers[:3])
     return f"core {shown}" if len(numbers) <= 3 else f"core {shown} and {len(numbers) - 3} more"
 
 
-def _map(
-    cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, width: int, height: int, note: str
-) -> Drawing:
+def _map(part: CoresPart, width: int, height: int, note: str) -> Drawing:
     """One block per core, or per group of neighbours, which shows the worst of them."""
+    cores, odd, slow = part.cores, part.outlier, part.slow
     labels = len(str(cores[-1].core)) + 1
     rows_free, room = max(height - 2, 1), max(width - labels - 1, 1)
     group = _power_of_two(math.ceil(len(cores) / (rows_free * room)))
@@ -359,9 +364,21 @@ def _map(
             found = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
             line.append(_block(losses[place], min(found, default=None), bounds, each))
         rows.append(joined(line))
-    legend = "one block per core" if group == 1 else f"one block per {group} cores, the worst shown"
-    head: tuple[Line, ...] = (_summary(cores, odd, slow), [Span(f"{legend}; higher block = higher loss", "dim")])
+    legend = "one block per core" if group == 1 else f"one block per {_group(shown, part.host_of)}, the worst shown"
+    head: tuple[Line, ...] = (
+        _summary(cores, odd, slow, part.host_of),
+        [Span(f"{legend}; higher block = higher loss", "dim")],
+    )
     return Drawing(rows, head=head, note=note)
+
+
+def _group(shown: Sequence[Sequence[CoreView]], host_of: Mapping[int, int]) -> str:
+    """What a block of several cores is: `4 cores`, `host (8 cores)`, `2 hosts (16 cores)`."""
+    cores = fmt.counted(len(shown[0]), "core")
+    hosts = [{host_of[core.core] for core in members if core.core in host_of} for members in shown]
+    if not host_of or len(set().union(*hosts)) != sum(map(len, hosts)):
+        return cores
+    return f"{fmt.counted(len(hosts[0]), 'host') if len(hosts[0]) > 1 else 'host'} ({cores})"
 
 
 def _power_of_two(least: int) -> int:

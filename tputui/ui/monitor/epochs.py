@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
+from tputui.state.host_data import GenerationView
 from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
-from tputui.ui.base import status_text
-from tputui.ui.render.lines import Cell, Line, Span, Table, Tone, align_table, clean, paragraph, stack_tables, width_of
+from tputui.ui.base import host_text, status_text
+from tputui.ui.charts.events_line import sign_of
+from tputui.ui.render.lines import (
+    Cell,
+    Line,
+    Span,
+    Table,
+    Tone,
+    align_table,
+    clean,
+    fit,
+    paragraph,
+    stack_tables,
+    width_of,
+)
 from tputui.ui.widgets.panel import Along, Drawing, RunPanel
 
 SECTIONS = ("data", "trace", "compile", "execute", "wait", "report", "evaluate", "save", "stall", "other")
@@ -61,6 +75,8 @@ class EpochsPart(NamedTuple):
     """The first step of the run."""
     global_batch: int = 0
     """Examples of a step; 0 if unknown."""
+    generations: Sequence[GenerationView] = ()
+    """The training processes between restarts."""
 
 
 class EpochsPanel(RunPanel[EpochsPart]):
@@ -81,12 +97,20 @@ class EpochsPanel(RunPanel[EpochsPart]):
         why = "" if snapshot.epochs else status_text.nothing_yet(snapshot, "finished epoch")
         plan = snapshot.plan
         first_step, global_batch = (plan.first_step, plan.global_batch) if plan is not None else (1, 0)
-        return EpochsPart(snapshot.epochs, monitored(snapshot.config), why, first_step, global_batch)
+        return EpochsPart(
+            snapshot.epochs, monitored(snapshot.config), why, first_step, global_batch, snapshot.generations
+        )
 
     def draw(self, part: EpochsPart, width: int, height: int) -> Drawing:
-        """One row per epoch, the best one with a star."""
+        """One row per epoch, the best one with a star; above them what was lost by restarts."""
+        restarts = _restarts(part.generations, width, height)
         if not part.epochs:
-            return Drawing(paragraph(part.why_none, width, height))
+            return Drawing([*restarts, *paragraph(part.why_none, width, height)])
+        drawing = self._draw_epochs(part, width, height - len(restarts))
+        return drawing._replace(head=(*restarts, *drawing.head))
+
+    def _draw_epochs(self, part: EpochsPart, width: int, height: int) -> Drawing:
+        """The table with its bars."""
         columns = _columns(part)
         best = best_epoch(part.epochs)
         rows = [_row(epoch, columns, part.monitored if epoch is best else None) for epoch in part.epochs]
@@ -125,6 +149,15 @@ class EpochsPanel(RunPanel[EpochsPart]):
             hidden = status_text.hidden_columns(first.num_hidden) if first.num_hidden else ""
             return Drawing(rows, head=heads, note=_note(hidden, epochs, width))
         return Drawing(rows, head=heads, note=_note(_UNITS, epochs, width), along=_along(drawn))
+
+
+def _restarts(generations: Sequence[GenerationView], width: int, height: int) -> list[Line]:
+    """A line per restart, the newest ones if there are many: what was lost."""
+    sign = sign_of("restart")
+    restarts = generations[1:][-max(height // 4, 1) :]
+    return [
+        fit([Span(f" {sign.mark} ", sign.tone), Span(host_text.lost_by(each), sign.tone)], width) for each in restarts
+    ]
 
 
 def _in_two_heads(titles: list[_Title], rows: list[list[Cell]], width: int) -> tuple[Line, Table]:

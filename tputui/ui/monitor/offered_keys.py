@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.monitor.arrangement import PANELS
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.hosts import HostsPanel
 from tputui.ui.monitor.layouts import DEFAULT_NAME
+from tputui.ui.monitor.log import LogPanel
 from tputui.ui.render.lines import clean
 
 ONE_HOST = "this run has one host"
@@ -29,10 +31,17 @@ class FooterState(NamedTuple):
     """Whether the hosts are a map, whose value can be changed."""
 
 
-def state_of(body: Body, *, is_typing: bool, has_pictures: bool, in_past: bool, is_over: bool) -> FooterState:
-    """What the keys depend on now."""
-    has_map = body.has_hosts and body.get(HostsPanel).has_map
-    return FooterState(is_typing, has_pictures, in_past, is_over, body.layout_now.hidden, body.has_hosts, has_map)
+def state_of(body: Body, snapshot: Snapshot | None, *, in_past: bool, is_over: bool) -> FooterState:
+    """What the keys depend on now. `in_past` and `is_over` are as for `keymap.offered`."""
+    return FooterState(
+        is_typing=body.get(LogPanel).is_typing,
+        has_pictures=snapshot is not None and snapshot.pictures is not None,
+        in_past=in_past,
+        is_over=is_over,
+        hidden=body.layout_now.hidden,
+        has_hosts=body.has_hosts,
+        has_map=body.has_hosts and body.get(HostsPanel).has_map,
+    )
 
 
 def footer_keys(in_force: Sequence[keymap.Key], state: FooterState, body: Body) -> list[keymap.Key]:

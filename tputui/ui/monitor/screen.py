@@ -222,20 +222,11 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def _show_keys(self) -> None:
         """Show the keys in force, found again only if something changed that they depend on: frames change little."""
-        depend_on = self._footer_state()
+        body = self.query_one(Body)
+        depend_on = offered_keys.state_of(body, self._snapshot, in_past=self._in_past, is_over=self._is_over)
         if depend_on != self._keys_depend_on:
             self._keys_depend_on = depend_on
-            keys = offered_keys.footer_keys(self._in_force(), depend_on, self.query_one(Body))
-            self.query_one(KeyBar).show(keys)
-
-    def _footer_state(self) -> offered_keys.FooterState:
-        return offered_keys.state_of(
-            self.query_one(Body),
-            is_typing=self.query_one(LogPanel).is_typing,
-            has_pictures=self.frame is not None and self.frame.snapshot.pictures is not None,
-            in_past=self._in_past,
-            is_over=self._is_over,
-        )
+            self.query_one(KeyBar).show(offered_keys.footer_keys(self._in_force(), depend_on, body))
 
     def panel_descriptions(self) -> list[tuple[str, str]]:
         """The key of each panel, and its name with what it shows."""

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.ui.base import status_text
+from tputui.ui.base import host_text, status_text
 from tputui.ui.render.lines import Line, Span, Tone, clean
 
 _SIGNS: dict[str, tuple[str, Tone, Tone]] = {
@@ -18,6 +18,7 @@ _SIGNS: dict[str, tuple[str, Tone, Tone]] = {
 
 _COMPILING = ("tracing", "compiling")
 _COMMAND_STARTED = "start the command"
+_HOSTS = "meet the other hosts"
 
 
 class StartupStep(NamedTuple):
@@ -36,7 +37,7 @@ def checklist(snapshot: Snapshot) -> tuple[StartupStep, ...]:
         return ()
     if snapshot.phase == "unknown":
         return _of_command(snapshot)
-    return (_process(snapshot), _build(snapshot), *_first_step(snapshot))
+    return (*_hosts(snapshot), _process(snapshot), _build(snapshot), *_first_step(snapshot))
 
 
 def _of_command(snapshot: Snapshot) -> tuple[StartupStep, ...]:
@@ -46,6 +47,19 @@ def _of_command(snapshot: Snapshot) -> tuple[StartupStep, ...]:
         StartupStep(_COMMAND_STARTED, "done"),
         StartupStep("find a loss in its logs or output", "running", ran_s, "or call tputui.start() in the script"),
     )
+
+
+def _hosts(snapshot: Snapshot) -> tuple[StartupStep, ...]:
+    """The hosts of a run with several: how many have joined, and which are missing."""
+    if not host_text.has_hosts(snapshot):
+        return ()
+    missing = [host.index for host in snapshot.hosts if host.condition == "missing"]
+    every = host_text.num_hosts(snapshot)
+    if not missing:
+        return (StartupStep(_HOSTS, "done", detail=f"{every:,} hosts"),)
+    waited = int(max(snapshot.now - snapshot.created, 0)) if snapshot.created is not None else None
+    joined = f"{every - len(missing):,} of {every:,} joined; missing: {host_text.listed(missing)}"
+    return (StartupStep(_HOSTS, "running", waited, joined),)
 
 
 def _process(snapshot: Snapshot) -> StartupStep:

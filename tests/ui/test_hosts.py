@@ -1,0 +1,388 @@
+"""The hosts of a run with several: panel, screen of one host, header, checklist, log and keys."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.ui import made, pods
+from tests.ui.driving import AppPilot, drive, monitor, text, until
+from tputui.state.chart_data import OutlierView
+from tputui.state.snapshot import Snapshot
+from tputui.ui.base import keymap
+from tputui.ui.monitor.body import Body
+from tputui.ui.monitor.cores import CoresPanel
+from tputui.ui.monitor.epochs import EpochsPanel
+from tputui.ui.monitor.host_map import MAP_VALUES, grid_of
+from tputui.ui.monitor.host_screen import HostScreen
+from tputui.ui.monitor.hosts import HostsPanel
+from tputui.ui.monitor.log import LogPanel
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.monitor.startup import checklist
+from tputui.ui.render.lines import Line
+from tputui.ui.widgets.dialogs import PromptScreen
+from tputui.ui.widgets.panel import Drawing
+
+SIGNS = "\u25cb\u2716\u25b2"
+
+
+def lines_of(drawing: Drawing) -> list[str]:
+    return ["".join(span.text for span in line) for line in [*drawing.head, *drawing.rows]]
+
+
+def drawn(snapshot: Snapshot, width: int, height: int, **state: Any) -> list[str]:
+    """The lines of the panel, without colours."""
+    panel = HostsPanel()
+    for name, value in state.items():
+        setattr(panel, name, value)
+    return lines_of(panel.draw(panel.pick(snapshot), width, height))
+
+
+def row(drawing: list[str], start: str) -> str:
+    return next(line for line in drawing if line.strip().startswith(start))
+
+
+# The table.
+
+
+def test_few_hosts_are_a_table_with_their_figures() -> None:
+    said = drawn(pods.troubled(4), 150, 12)
+    assert said[0].split()[:9] == ["host", "name", "state", "step", "lag", "loss", "data", "compute", "wait"]
+    assert "tpu-vm-0" in row(said, "0")
+    assert "silent 31 s" in row(said, "1")
+    assert " 290 " in row(said, "1")
+    assert "NaN or inf" in row(said, "2")
+    assert "missing" in row(said, "3")
+    assert "gen" in pods_head(pods.with_hosts(pods.pod(2), {1: {"generation": 1}}))
+    assert "gen" not in pods_head(pods.pod(2)), "nothing was restarted"
+    assert "link" in pods_head(pods.with_hosts(pods.pod(2), {1: {"link": "reconnecting, last heard 12 s ago"}}))
+
+
+def pods_head(snapshot: Snapshot) -> str:
+    return drawn(snapshot, 180, 12)[0]
+
+
+def test_names_with_control_characters_are_inert() -> None:
+    said = drawn(pods.with_hosts(pods.pod(4), {1: {"name": "a\x1b[2Jb\u202e"}}), 120, 12)
+    assert "\x1b" not in "".join(said)
+    assert "ab" in row(said, "1")
+
+
+# The map.
+
+
+@pytest.mark.parametrize("size", [(78, 4), (42, 10), (76, 20), (118, 30), (198, 46)])
+@pytest.mark.parametrize("value", MAP_VALUES)
+def test_a_map_of_256_hosts_fits_and_shows_every_problem(size: tuple[int, int], value: str) -> None:
+    said = drawn(pods.troubled(256), *size, value=value)
+    assert len(said) <= size[1]
+    assert all(len(line) <= size[0] + 1 for line in said if line[:1].isdigit())
+    cells = "".join(line for line in said if line[:1].isdigit())
+    assert all(sign in cells for sign in SIGNS), "missing, NaN and silent"
+
+
+def test_worst_hosts_are_named_with_the_reason() -> None:
+    said = drawn(pods.troubled(256), 76, 22)
+    listed = [line.strip() for line in said if line[:1] == " " and "host" in line]
+    assert listed == [
+        "\u25cb host 255  has not joined",
+        "\u2716 host 2 tpu-vm-2  NaN or inf on core 19",
+        "\u25b2 host 1 tpu-vm-1  silent 31 s, waiting for data",
+        "\u25b2 host 3 tpu-vm-3  12 % slower in data, 1.5 ms per step; 253 hosts wait",
+    ]
+
+
+def test_many_hosts_with_one_problem_are_listed_together() -> None:
+    silent = {"condition": "stalled", "silent_s": 40.0, "phase_s": 40.0}
+    said = "\n".join(drawn(pods.with_hosts(pods.pod(64), dict.fromkeys(range(10, 30), silent)), 76, 22))
+    assert "hosts 10, 11, 12 and 17 more  silent" in said
+
+
+def test_a_healthy_pod_names_no_host() -> None:
+    said = drawn(pods.pod(256), 76, 22)
+    assert not set("".join(said)) & set(SIGNS)
+    assert "no host is missing, silent, slow or behind" in "\n".join(said)
+
+
+def test_steps_of_one_report_are_no_lag() -> None:
+    report = made.running().report_steps
+    assert report is not None
+    for lag, named in ((report, False), (3 * report, True)):
+        said = "\n".join(drawn(pods.with_hosts(pods.pod(32), {5: {"lag_steps": lag}}), 76, 22))
+        assert (f"{lag} steps behind" in said) == named
+
+
+def test_an_ended_run_has_no_silent_or_missing_host() -> None:
+    ended = made.changed(pods.troubled(64), condition="done", slow_host=None, cores=pods.pod(64).cores)
+    assert "host 1 " not in "\n".join(drawn(ended, 76, 22))
+
+
+@pytest.mark.parametrize("num_hosts", [5, 17, 64, 256, 1000, 4096])
+@pytest.mark.parametrize("size", [(20, 3), (78, 4), (118, 30)])
+def test_every_host_has_a_place_in_the_map(num_hosts: int, size: tuple[int, int]) -> None:
+    grid = grid_of(num_hosts, 8, *size)
+    assert grid.lines <= size[1]
+    assert grid.label + grid.per_line * grid.pitch <= size[0]
+    for position in range(0, num_hosts, grid.hosts):
+        line, block = divmod(position // grid.hosts, grid.per_line)
+        assert grid.position_at(line, grid.label + block * grid.pitch + grid.pitch - 1) == position
+
+
+def test_phases_are_letters_with_a_legend() -> None:
+    said = drawn(pods.troubled(32), 118, 30, value="phase")
+    assert "executing" in said[0]
+    assert "eeeeeeee" in "".join(said).replace(" ", "")
+
+
+def test_colours_follow_the_distance_from_the_median() -> None:
+    app = monitor(pods.with_hosts(pods.pod(64), {9: {"lag_steps": 500}}))
+
+    def painted(line: Line) -> int:
+        return sum(len(span.text) for span in line if span.colours is not None)
+
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(HostsPanel)
+        await pilot.press("F")
+        assert panel.value == MAP_VALUES[1] == "lag"
+        assert panel._part is not None
+        rows = panel.draw(panel._part, 118, 30).rows
+        if panel._ramp() is not None:
+            assert 0 < sum(painted(line) for line in rows) <= 16, "only the host that is behind"
+        await pilot.press("u")
+        assert panel.value == MAP_VALUES[0]
+
+    drive(app, script, size=(160, 45))
+
+
+# Keys.
+
+
+def test_the_panel_of_hosts_is_selected_and_hosts_are_opened() -> None:
+    async def script(pilot: AppPilot) -> None:
+        body = pilot.app.screen.query_one(Body)
+        panel = pilot.app.screen.query_one(HostsPanel)
+        await until(pilot, lambda: body.selected == "hosts")
+        await pilot.press("enter")
+        assert body.maximised, "no host is chosen"
+        await pilot.press("enter", "down")
+        assert panel.chosen == 255, "the host with the most severe problem"
+        await pilot.press("left", "left", "k", "j")
+        assert panel.chosen == 253
+        await pilot.press("home", "right", "right", "right", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HostScreen))
+        assert "host 3 tpu-vm-3" in text(pilot.app.screen)
+        await pilot.press("left")
+        await until(pilot, lambda: "host 2 tpu-vm-2" in text(pilot.app.screen))
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+        assert panel.chosen == 3
+        await pilot.press("escape")
+        assert panel.chosen is None
+
+    drive(monitor(pods.troubled(256)), script)
+
+
+def test_arrows_look_back_until_a_host_is_chosen() -> None:
+    player = made.HandPlayer()
+
+    async def script(pilot: AppPilot) -> None:
+        at = player.position
+        await pilot.press("left")
+        await until(pilot, lambda: player.position < at)
+        at = player.position
+        await pilot.press("down", "right")
+        await pilot.pause()
+        assert player.position == at
+        assert pilot.app.screen.query_one(HostsPanel).chosen is not None
+
+    drive(monitor(pods.pod(256), player=player), script)
+
+
+def test_a_click_chooses_a_host_and_a_second_one_opens_it() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(HostsPanel)
+        await pilot.click(HostsPanel, offset=(6, 3))
+        assert panel.chosen is not None
+        chosen = panel.chosen
+        await pilot.click(HostsPanel, offset=(6, 3), times=2)
+        await until(pilot, lambda: isinstance(pilot.app.screen, HostScreen))
+        assert pilot.app.screen.index == chosen  # type: ignore[attr-defined]
+
+    drive(monitor(pods.pod(256)), script, size=(160, 45))
+
+
+def test_a_run_on_one_host_has_no_panel_of_hosts() -> None:
+    async def script(pilot: AppPilot) -> None:
+        footer = text(pilot.app.screen).splitlines()[-1]
+        assert "hosts" not in footer
+        await pilot.press("h")
+        assert "this run has one host" in text(pilot.app.screen)
+        assert pilot.app.screen.query_one(Body).selected == "cores"
+        await pilot.press("P")
+        assert "hosts" not in text(pilot.app.screen)
+
+    drive(monitor(made.running()), script)
+
+
+def test_the_footer_names_the_keys_of_hosts_that_act() -> None:
+    for num_hosts, has_map in ((4, False), (256, True)):
+
+        async def script(pilot: AppPilot) -> None:
+            footer = text(pilot.app.screen).splitlines()[-1]
+            assert "h hosts" in footer
+            assert ("F value" in footer) == has_map  # noqa: B023 - run at once
+
+        drive(monitor(pods.pod(num_hosts)), script, size=(160, 45))
+
+
+def test_one_key_selects_the_cores_in_the_shared_place() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("1")
+        assert "1 cores" in text(pilot.app.screen)
+        assert "h hosts" not in "\n".join(text(pilot.app.screen).splitlines()[:-1])
+        await pilot.press("h")
+        assert "h hosts" in text(pilot.app.screen)
+        await pilot.press("H")
+        assert "h hosts" not in "\n".join(text(pilot.app.screen).splitlines()[:-1])
+        assert "1 cores" in text(pilot.app.screen), "the cores have the room of the hidden hosts"
+
+    drive(monitor(pods.pod(256)), script)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (59, 20), (80, 24), (120, 36), (160, 45), (200, 50)])
+@pytest.mark.parametrize("num_hosts", [2, 16, 256])
+def test_hosts_survive_every_size(size: tuple[int, int], num_hosts: int) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert "host" in text(pilot.app.screen)
+
+    drive(monitor(pods.troubled(num_hosts)), script, size=size)
+
+
+# Starting, and restarts.
+
+
+def test_the_checklist_names_hosts_that_have_not_joined() -> None:
+    hosts = [pods.host(0), pods.host(1), pods.host(2), pods.host(3)]
+    starting = made.changed(made.starting(), hosts=hosts, created=made.NOW - 75)
+    step = checklist(pods.with_hosts(starting, {2: pods.missing(2)}))[0]
+    assert (step.state, step.seconds, step.detail) == ("running", 75, "3 of 4 joined; missing: host 2")
+    assert (checklist(starting)[0].state, checklist(starting)[0].detail) == ("done", "4 hosts")
+    assert len(checklist(made.starting())) == 4, "one host has nobody to wait for"
+
+
+def test_epochs_show_what_restarts_lost() -> None:
+    panel = EpochsPanel()
+    said = lines_of(panel.draw(panel.pick(pods.troubled(4)), 110, 12))
+    assert said[0].endswith("generation 1 from step 221: 29 steps and 14 s lost; host 3, rank 3: SIGKILL")
+    assert any("epoch" in line for line in said[1:3])
+
+
+# The screen of one host.
+
+
+def test_the_screen_of_a_host_has_cores_memory_processes_and_log() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("down", "home", "right", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HostScreen))
+        said = text(pilot.app.screen)
+        for core in range(8, 16):
+            assert f" {core} " in said
+        assert "\u2587" in said, "the loss so far"
+        for word in ("GiB of 340 GiB", "worker", "pid 4243", "epoch 1 begins", "shard 12 read again after an error"):
+            assert word in said
+        assert "shard 12 read\n" not in said, "host 1 did not print this"
+
+    drive(monitor(pods.pod(4)), script)
+
+
+# Header.
+
+
+def test_the_header_has_hosts_and_cores_and_names_hosts_in_trouble() -> None:
+    async def script(pilot: AppPilot) -> None:
+        header = "\n".join(text(pilot.app.screen).splitlines()[:4])
+        assert "256 hosts x 8 TPU cores" in header
+        for alarm in ("host 255 has not joined", "host 1 silent 31 s", "host 3 12 % slower in data since step 250"):
+            assert alarm in header
+        assert "restarted once, 29 steps lost" in header
+
+    drive(
+        monitor(made.changed(pods.troubled(256), requests=[], num_non_finite=0, non_finite=[])), script, size=(240, 50)
+    )
+
+
+# Log.
+
+
+def test_equal_lines_of_many_hosts_are_one_line() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("7", "enter")
+        said = text(pilot.app.screen)
+        assert "x256 hosts epoch 1 begins" in said
+        assert "x255 hosts not host 1 shard 12 read" in said
+        assert "host 1 \u25b2 warning: shard 12 read again" in said
+        await pilot.press("slash", *"again")
+        assert "epoch 1 begins" not in text(pilot.app.screen)
+        assert "shard 12 read again" in text(pilot.app.screen)
+
+    drive(monitor(pods.pod(256)), script)
+
+
+def test_the_lines_of_one_of_many_hosts_are_chosen_by_its_number() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("7", "f")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PromptScreen))
+        await pilot.press(*"999", "enter")
+        await until(pilot, lambda: "no line of host 999 among the loaded ones" in text(pilot.app.screen))
+        await pilot.press("backspace", "backspace", "backspace", "1", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        panel = pilot.app.screen.query_one(LogPanel)
+        shown = [entry.text for entry in panel._entries]
+        assert shown == ["epoch 1 begins", "shard 12 read again after an error"]
+        assert "host 1" in text(pilot.app.screen)
+
+    drive(monitor(pods.pod(256)), script)
+
+
+def test_the_lines_of_few_hosts_are_cycled_through() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("7", "f", "f")
+        panel = pilot.app.screen.query_one(LogPanel)
+        assert panel._query.filter.lane == "host 1"
+        assert len(panel._entries) == 2
+
+    drive(monitor(pods.pod(4)), script)
+
+
+# Cores.
+
+
+def test_an_outlying_core_is_named_with_its_host() -> None:
+    cores = pods.pod(256).cores
+    cores[1033] = msgspec.structs.replace(cores[1033], loss=0.001)
+    cores[2000] = msgspec.structs.replace(cores[2000], loss=math.nan)
+    odd = OutlierView(core=1033, by=-0.09, first_step=300, last_step=330)
+    panel = CoresPanel()
+    crowded = made.changed(pods.pod(256), cores=cores, outlier=odd)
+    drawing = panel.draw(panel.pick(crowded), 100, 30)
+    said = lines_of(drawing)
+    assert len(said) <= 30
+    assert "core 1033 (host 129)" in said[0]
+    assert "core 2000 (host 250)" in said[0]
+    assert "one block per host (8 cores)" in lines_of(panel.draw(panel.pick(crowded), 44, 12))[1]
+
+
+def test_hosts_have_their_keys_in_the_palette() -> None:
+    async def script(pilot: AppPilot) -> None:
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen)
+        offered = dict((key.action, why) for key, why in screen.keys_offered())
+        assert offered[keymap.SELECT_HOSTS] == offered[keymap.NEXT_VALUE] == ""
+        assert all(keymap.on_widget("hosts", key.action) in offered for key in keymap.HOSTS)
+
+    drive(monitor(pods.pod(4)), script)
