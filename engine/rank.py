@@ -1,7 +1,7 @@
 """Another training process of a `replica` run: `python -P -m engine.rank RUN_DIR ...`, started by the worker.
 
-It trains one rank per core in step with the first rank, and writes a journal for each with its heartbeat and failures.
-The first rank, in the worker, reports, saves, and receives requests and signals. This process ends with the worker.
+It trains one rank per core in step with the others, and writes a journal for each with its heartbeat and failures. The
+leading rank of its host, in the worker, reports, and receives requests and signals. This process ends with the worker.
 """
 
 from __future__ import annotations
@@ -19,60 +19,32 @@ import threading
 import time
 from pathlib import Path
 
-import msgspec
-
 from engine import run_plan
 from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Stopped, Unable, text_of
+from engine.host_place import HostPlace
 from engine.parallel.rank_processes import ROLE
 from engine.process import crash_report, hardware, main_thread, stacks
 from engine.process.main_thread import POLL_INTERVAL_S, WorkerMonitor
+from engine.process.own_journal import RankReporter
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
-from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import Manifest, held, read_manifest
 
 _SET_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG."""
 
 
-class RankReporter(Reporter):
-    """Writes only the events of this rank itself; all others are in the journal of the first rank."""
-
-    training = False
-    """Whether training has begun. Warnings before that are the same in the first rank, which emits them."""
-
-    def __init__(self, run_dir: Path, rank: int) -> None:
-        self._rank = rank
-        super().__init__(run_dir, ROLE, rank)
-
-    def emit(self, event: ev.Event) -> None:
-        """Writes the event if it is one of this rank itself."""
-        if isinstance(event, ev.TopologyDeclared):
-            event = msgspec.structs.replace(event, cores=[self._rank])
-        own = (
-            ev.JournalOpened
-            | ev.TopologyDeclared
-            | ev.HeartbeatSent
-            | ev.FailureRaised
-            | ev.StacksTaken
-            | ev.TrainingEnded
-        )
-        if isinstance(event, own) or (self.training and isinstance(event, ev.WarningRaised | ev.ExampleSkipped)):
-            super().emit(event)
-
-    def record_steps(self, first: int, values: object, cores: int, metric: str = "loss") -> None:
-        """Does nothing: the first rank records the steps of all."""
-
-
 class Rank:
     """One rank: its training and its journal."""
 
-    def __init__(self, run_dir: Path, manifest: Manifest, rank: int, *, telemetry: bool) -> None:
+    def __init__(self, run_dir: Path, manifest: Manifest, rank: int, place: HostPlace, *, telemetry: bool) -> None:
+        """`place` is that of its host."""
         self.rank = rank
-        self._reporter = RankReporter(run_dir, rank)
+        self._place = place
+        self._reporter = RankReporter(run_dir, rank, host_index=place.index, generation=place.generation)
         self.stacks = stacks.StackReporter(run_dir, self._reporter)
         """Writes the stacks of this process on request."""
         self._progress, self._requests = Progress(), RequestQueue()
@@ -86,8 +58,8 @@ class Rank:
         self._monitor.beat()
 
     def train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
-        """Trains to the end and returns the exit code; failures are reported, never raised. `link` leads to the first
-        rank."""
+        """Trains to the end and returns the exit code; failures are reported, never raised. `link` leads to the leading
+        rank of the host."""
         try:
             return self._train(planned, num_ranks, link, device_index)
         except PeerLost:
@@ -110,7 +82,7 @@ class Rank:
         from engine.loop import build
         from engine.parallel.group import RankSocket
 
-        place = RankSocket(self.rank, num_ranks, [link], self._progress.wait_for)
+        place = RankSocket(self.rank, num_ranks, [link], self._progress.wait_for, self._place.num_hosts)
         cores = build.replica(planned, place, device_index)
         context = build.RunContext(
             self._run_dir, self._reporter, self._progress, self._requests, self._resume_path, self._telemetry
@@ -142,7 +114,11 @@ class Process:
         self._manifest = manifest
         first, last = (int(part) for part in arguments.ranks.split("-"))
         telemetry = not arguments.no_telemetry
-        self._ranks = [Rank(run_dir, manifest, rank, telemetry=telemetry) for rank in range(first, last + 1)]
+        index, num_hosts = (int(part) for part in arguments.host.split("/"))
+        self._place = HostPlace(index=index, num_hosts=num_hosts, generation=arguments.generation)
+        self._ranks = [
+            Rank(run_dir, manifest, rank, self._place, telemetry=telemetry) for rank in range(first, last + 1)
+        ]
         self._ended = threading.Event()
         self._code = RANK_FINISHED
 
@@ -190,7 +166,7 @@ class Process:
         found = hardware.find(os.environ)
         os.environ.update(hardware.environment(config, found))
         hardware.require_packages()
-        return run_plan.make(config, found, self._manifest.config_path)
+        return run_plan.make(config, found, self._manifest.config_path, self._place.num_hosts)
 
     def _end(self, code: int) -> None:
         """Ends the process with this code, unless it is ending already."""
@@ -203,10 +179,12 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point; ends the process itself once training has begun."""
     parser = argparse.ArgumentParser(prog="python -P -m engine.rank", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
-    parser.add_argument("--process", required=True, help="P/N: number of this process, and of how many")
+    parser.add_argument("--process", required=True, help="P/N: number of this process on its host, and of how many")
+    parser.add_argument("--host", default="0/1", help="I/N: index of the host, and number of hosts")
+    parser.add_argument("--generation", type=int, default=0, help="how often the run was restarted")
     parser.add_argument("--ranks", required=True, help="A-B: ranks of this process")
-    parser.add_argument("--of", type=int, required=True, help="number of ranks of the run")
-    parser.add_argument("--links", required=True, help="inherited file descriptors of the links to the first rank")
+    parser.add_argument("--of", type=int, required=True, help="number of ranks of all hosts")
+    parser.add_argument("--links", required=True, help="inherited file descriptors of the links to the leading rank")
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
     parser.add_argument("--no-telemetry", action="store_true", help="do not record steps")
     arguments = parser.parse_args(argv)

@@ -39,16 +39,17 @@ class TaskOptions(NamedTuple):
     model: Options
 
 
-def make(config: RunConfig, machine: Machine, source: str) -> Plan:
-    """Checks the configuration against the task and the machine. Raises `Refused` with every problem found."""
-    problems = machines.core_problems(config, machine)
-    config = machines.resolved(config, machine)
+def make(config: RunConfig, machine: Machine, source: str, num_hosts: int = 1) -> Plan:
+    """Checks the configuration against the task and the machine, one of `num_hosts` alike. Raises `Refused` with every
+    problem found."""
+    problems = machines.core_problems(config, machine) + machines.host_problems(config, machine, num_hosts)
+    config = machines.resolved(config, machine, num_hosts)
     if (why := config.share_problem) is not None:
         # Every size depends on the batch of a core.
         raise Refused([*problems, Problem("data.global_batch", why)])
     try:
         task, data, model = configured(find_task(config.task), config, source)
-        plan = Plan(config, task, data, model, machine, _sizes(task, data, config.seed))
+        plan = Plan(config, task, data, model, machine, _sizes(task, data, config.seed), num_hosts)
     except Refused as refused:
         raise Refused(problems + refused.problems) from refused
     problems += _problems(plan)
@@ -93,6 +94,9 @@ def _problems(plan: Plan) -> list[Problem]:
         if plan.num_processes > 1:
             message = '"replica" is not for a task with a loop of its own; write "spmd"'
             problems = [*problems, Problem("device.strategy", message)]
+        if plan.num_hosts > 1:
+            message = f'"{config.task}" has a loop of its own, which trains on one host; the run has {plan.num_hosts}'
+            problems = [*problems, Problem("task", message)]
         return problems
     if config.device.precision not in ("fp32", "bf16"):
         message = f'"{config.device.precision}" is not supported by the TPU; write "bf16"'

@@ -201,7 +201,7 @@ class Plan(NamedTuple):
     """A checked configuration, ready to be trained."""
 
     config: RunConfig
-    """With `device.cores = "all"` replaced by the number of cores."""
+    """With `device.cores` replaced by the number of cores of all hosts."""
     task: Task
     data: Options
     """The task's options in `[data]`."""
@@ -209,6 +209,8 @@ class Plan(NamedTuple):
     """The task's options in `[model]`."""
     machine: hardware.Machine
     sizes: Sizes
+    num_hosts: int = 1
+    """Number of hosts, each with as many cores."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -234,8 +236,8 @@ class Plan(NamedTuple):
 
     @property
     def num_processes(self) -> int:
-        """Number of training processes."""
-        return hardware.num_processes(self.config, self.machine)
+        """Number of training processes of a host."""
+        return hardware.num_processes(self.config, self.machine, self.num_hosts)
 
     @property
     def keeps_norms(self) -> bool:
@@ -259,6 +261,7 @@ class Plan(NamedTuple):
             "device": self.machine.device,
             "device_reason": self.machine.reason,
             "device_warning": self.machine.warning,
+            "num_hosts": self.num_hosts,
             "num_cores": self.config.num_cores,
             "batch_per_core": self.config.batch_per_core,
             "global_batch": self.config.global_batch,

@@ -15,7 +15,7 @@ import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import rank as ranks
 from engine import run_plan
@@ -24,6 +24,7 @@ from engine.host_place import HostPlace, read_place
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware, stacks
 from engine.process.main_thread import WorkerMonitor, leave
+from engine.process.own_journal import HostReporter
 from engine.process.parent import die_with
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
@@ -31,7 +32,10 @@ from tputui.config import RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.rundir import Manifest, RunNotFound, held, read_manifest
+from tputui.telemetry.rundir import CHECKPOINTS, Manifest, RunNotFound, clear_half_written, held, read_manifest
+
+if TYPE_CHECKING:
+    from engine.parallel.host_group import HostGroup
 
 
 class Ending(NamedTuple):
@@ -40,6 +44,8 @@ class Ending(NamedTuple):
     outcome: ev.Outcome
     code: ExitCode
     reason: str
+    everywhere: bool = False
+    """Whether all processes of the run end like this at the same step."""
 
 
 class Worker:
@@ -50,13 +56,16 @@ class Worker:
         self._place = place
         self._manifest = manifest
         self._telemetry = telemetry
-        self._reporter = Reporter(run_dir, "worker", place.index)
+        make = Reporter if place.is_first else HostReporter
+        self._reporter = make(run_dir, "worker", place.index, generation=place.generation)
         self._progress = Progress()
         self._requests = RequestQueue()
         self._monitor = WorkerMonitor(run_dir, self._reporter, self._progress, self._requests)
         self._rank_processes: RankProcesses | None = None
         self._local_ranks: list[ranks.Rank] = []
         """The other ranks of this process, which are threads of it."""
+        self._hosts: HostGroup | None = None
+        """Connection to the other hosts, if there are any."""
         self._ended = threading.Event()
         self._ending = Ending("failed", ExitCode.FAILED, "training did not report how it ended")
 
@@ -72,6 +81,10 @@ class Worker:
         self._reporter.emit(
             ev.TrainingEnded(t=time.time(), outcome=ending.outcome, step=self._progress.step, reason=ending.reason)
         )
+        if self._hosts is not None:
+            self._hosts.close(
+                "stopped" if ending.everywhere and ending.outcome == "failed" else ending.outcome, ending.reason
+            )
         if self._rank_processes is not None:
             self._report_exits(ending=False)
             self._rank_processes.end(wait_s=0.0 if ending.outcome == "failed" else LAST_STEP_S)
@@ -84,15 +97,17 @@ class Worker:
         try:
             ending = self._train()
         except PeerLost as error:
-            # The main thread is about to find out which rank was lost and why, and then ends the process.
-            self._ended.wait(ROOT_CAUSE_WAIT_S)
+            if self._hosts is not None or self._rank_processes is not None:
+                # The main thread is about to find out which rank or host was lost and why, and then ends the process.
+                self._ended.wait(ROOT_CAUSE_WAIT_S)
             if self._ended.is_set():
                 return
             ending = self._failed(error)
         except NotFinite as error:
-            # Of no rank in particular: all have found it at the same step.
-            crash_report.report(crash_report.failure_event(error, self._progress), self._reporter)
-            ending = Ending("failed", ExitCode.FAILED, str(error))
+            # Of no rank in particular: all have found it at the same step, and the first host reports it.
+            if self._place.is_first:
+                crash_report.report(crash_report.failure_event(error, self._progress), self._reporter)
+            ending = Ending("failed", ExitCode.FAILED, str(error), everywhere=True)
         except BaseException as error:  # noqa: BLE001, RUF100 - reported in the journal and the log, then the process ends
             ending = self._failed(error)
         self._progress.enter("ending")
@@ -108,7 +123,7 @@ class Worker:
         found = hardware.find(os.environ)
         # Before the plan, since a user's module may import the runtime.
         _apply_environment(config, found)
-        planned = run_plan.make(config, found, self._manifest.config_path)
+        planned = run_plan.make(config, found, self._manifest.config_path, self._place.num_hosts)
         hardware.require_packages()
         self._start_ranks(planned)
         try:
@@ -118,12 +133,35 @@ class Worker:
         from engine.xla import backend
 
         backend.drop_temporary_directory()
+        hosts = self._join_hosts(config)
         if planned.num_processes > 1:
-            return self._lead(planned, build)
-        return self._train_on(planned, build, build.strategy(planned))
+            return self._lead(planned, build, hosts)
+        if hosts is None:
+            return self._train_on(planned, build, build.strategy(planned))
+        return self._train_on(planned, build, self._only_process(planned, build, hosts))
 
-    def _lead(self, planned: Plan, build: Any) -> Ending:
-        """Trains as the first of several ranks, in one thread for each rank of this process."""
+    def _join_hosts(self, config: RunConfig) -> HostGroup | None:
+        """Waits for the other hosts; None if there are none. Raises `PeerLost`."""
+        if self._place.num_hosts == 1:
+            return None
+        from engine.parallel.host_group import HostGroup
+
+        timeouts = {"link_timeout_s": config.launch.lost_after_s, "join_timeout_s": config.launch.join_timeout_s}
+        self._hosts = HostGroup(self._place, self._progress.wait_for, **timeouts)
+        self._monitor.connect_hosts(self._hosts.links)
+        return self._hosts
+
+    def _only_process(self, planned: Plan, build: Any, hosts: HostGroup) -> Any:
+        """The cores of this host, if this is its only process."""
+        from engine.parallel.group import RankSocket
+
+        place = RankSocket(
+            self._place.index, self._place.num_hosts, [], self._progress.wait_for, self._place.num_hosts, hosts
+        )
+        return build.strategy_over_hosts(planned, place)
+
+    def _lead(self, planned: Plan, build: Any, hosts: HostGroup | None) -> Ending:
+        """Trains as the leading rank of this host, in one thread for each rank of this process."""
         from engine.parallel.group import RankSocket
         from engine.xla import backend
 
@@ -137,10 +175,12 @@ class Worker:
                     planned, processes.num_ranks, processes.local_links[index - 1], index
                 )
                 if code not in (ExitCode.DONE, PEER_LOST) and not ending.done():
-                    ending.set_exception(RuntimeError(f"rank {index} failed; see rank-{index}.jsonl"))
+                    rank = processes.first_rank + index
+                    ending.set_exception(RuntimeError(f"rank {rank} failed; see rank-{rank}.jsonl"))
                 return
             try:
-                place = RankSocket(0, processes.num_ranks, processes.links, self._progress.wait_for)
+                waits, num_hosts = self._progress.wait_for, self._place.num_hosts
+                place = RankSocket(processes.first_rank, processes.num_ranks, processes.links, waits, num_hosts, hosts)
                 cores = build.replica(planned, place, index)
                 ending.set_result(self._train_on(planned, build, cores))
             except BaseException as error:  # noqa: BLE001, RUF100 - raised by result() below
@@ -154,7 +194,7 @@ class Worker:
         from engine.loop.build import RunContext
         from engine.loop.checkpoint_manager import remove_partial_writes
 
-        resume_path = self._manifest.resume_path
+        resume_path = self._resume_path()
         if resume_path is not None:
             remove_partial_writes(resume_path)
         context = RunContext(
@@ -162,6 +202,8 @@ class Worker:
         )
         trainer = build.trainer(planned, cores, context)
         self._monitor.connect(trainer.events.programs.compiling_since, trainer.events.served)
+        if isinstance(self._reporter, HostReporter):
+            self._reporter.training = True
         try:
             return Ending("done", ExitCode.DONE, trainer.train())
         except Stopped as stopped:
@@ -169,30 +211,45 @@ class Worker:
         finally:
             trainer.events.programs.close()
 
+    def _resume_path(self) -> Path | None:
+        """The checkpoint to continue from: the newest of this run if its processes were restarted."""
+        if self._place.generation and self._place.is_first:
+            clear_half_written(self._run_dir)
+            last = self._run_dir / CHECKPOINTS / "last.pt"
+            if last.exists():
+                return last
+        return self._manifest.resume_path
+
     @property
     def _rank_prefix(self) -> str:
         """Prefix that names this rank; empty if there is only one."""
-        return "rank 0 (core 0): " if self._rank_processes is not None else ""
+        processes = self._rank_processes
+        return "" if processes is None else f"rank {processes.first_rank} (core {processes.first_rank}): "
 
     def _start_ranks(self, planned: Plan) -> None:
         """Starts the other processes of the run, if the plan has any."""
         if planned.num_processes == 1:
             return
-        each = planned.config.num_cores // planned.num_processes
+        each = planned.config.num_cores // planned.num_hosts // planned.num_processes
+        first = self._place.index * planned.num_processes * each
         self._local_ranks = [
-            ranks.Rank(self._run_dir, self._manifest, rank, telemetry=self._telemetry) for rank in range(1, each)
+            ranks.Rank(self._run_dir, self._manifest, rank, self._place, telemetry=self._telemetry)
+            for rank in range(first + 1, first + each)
         ]
         self._rank_processes = RankProcesses(
-            self._run_dir.resolve(), planned.num_processes, each, telemetry=self._telemetry
+            self._run_dir.resolve(), planned.num_processes, each, self._place, telemetry=self._telemetry
         )
 
     def _check_ranks(self) -> None:
-        """Ends the run if another process of it has failed."""
+        """Ends the run if another process of it has failed, on this host or another one."""
         for rank in self._local_ranks:
             rank.beat()
         lost = self._rank_processes.lost() if self._rank_processes is not None else None
         self._report_exits(ending=False)
-        if lost is None or not self._requests.claim_end():
+        if lost is None:
+            self._check_hosts()
+            return
+        if not self._requests.claim_end():
             return
         self._reporter.emit(
             ev.FailureRaised(
@@ -209,6 +266,25 @@ class Worker:
             )
         )
         self._ending = Ending("failed", lost.code, lost.sentence)
+        self._ended.set()
+
+    def _check_hosts(self) -> None:
+        lost = self._hosts.links.lost() if self._hosts is not None else None
+        if lost is None or not self._requests.claim_end():
+            return
+        self._reporter.emit(
+            ev.FailureRaised(
+                t=time.time(),
+                error="HostLost",
+                message=lost.sentence,
+                traceback="",
+                phase=self._progress.doing.phase,
+                step=self._progress.step,
+                kind="exited",
+                process=f"worker-{lost.host}",
+            )
+        )
+        self._ending = Ending("failed", ExitCode.FAILED, lost.sentence)
         self._ended.set()
 
     def _report_exits(self, *, ending: bool) -> None:

@@ -154,6 +154,9 @@ class CheckpointStore:
         try:
             if not resumed.ends_best_epoch and load_best(path) != resumed.best:
                 raise SaveFailed(f"{path} does not contain the weights with the value {resumed.best}")
+            if path == (self._directory / BEST).resolve():
+                # The run itself was restarted.
+                return
             self._note_sum([BEST], checksums.verified_digest(path))
             atomic_write.duplicate(path, self._directory / BEST)
             atomic_write.sync_directory(self._directory)

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from engine.checkpoint import checkpoint_store, resume
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
 from engine.errors import Problem, Refused, TooManyBad, Unable, one_line
-from engine.loop import network
+from engine.loop import network, shared_resume
 from engine.loop.artifacts import NoArtifacts, RunArtifacts, training_examples
 from engine.loop.checkpoint_manager import SharedCheckpointStore, adopt_best
 from engine.loop.events import EventEmitter
@@ -23,10 +25,12 @@ from engine.models.scan_lstm import unrolled_modules
 from engine.models.weights import new_head
 from engine.parallel.base import Strategy
 from engine.parallel.group import RankSocket
-from engine.parallel.strategies import Replica, Single, Spmd
+from engine.parallel.strategies import Replica, Single, Spmd, SpmdOverHosts
 from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Dataset, Plan
+from tputui import __version__
+from tputui.config import to_builtins
 from tputui.telemetry.reporter import Reporter
 
 TILE_ROWS = 8
@@ -41,7 +45,7 @@ class RunContext(NamedTuple):
     progress: Progress
     requests: RequestQueue
     resume_from: Path | None = None
-    """Checkpoint that training continues from."""
+    """Checkpoint that training continues from; with several processes, that of the first one counts."""
     telemetry: bool = True
     """False to train without recording steps, which measures what telemetry costs."""
 
@@ -64,6 +68,17 @@ def replica(plan: Plan, place: RankSocket, device_index: int) -> Strategy:
         return Replica(place, device_index)
 
 
+def strategy_over_hosts(plan: Plan, place: RankSocket) -> Strategy:
+    """Opens the cores of this host, which one process drives, for the calling thread, and waits for the other hosts.
+
+    Raises `Unable` if they cannot be opened, and `PeerLost`.
+    """
+    with _opening(plan):
+        if plan.config.device.strategy == "replica":
+            return Replica(place)
+        return SpmdOverHosts(place, plan.config.num_cores)
+
+
 @contextmanager
 def _opening(plan: Plan) -> Iterator[None]:
     try:
@@ -77,8 +92,10 @@ def _opening(plan: Plan) -> Iterator[None]:
 
 def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     """A trainer of the plan. Raises `Refused` if the data or the checkpoint cannot be used."""
-    run_dir, resume_from = context.run_dir, context.resume_from
-    resumed = checkpoint_store.load(resume_from, plan) if resume_from is not None else None
+    run_dir = context.run_dir
+    require_equal_config(plan, cores)
+    continued = shared_resume.load(context.resume_from, plan, cores)
+    resumed = continued.checkpoint if continued is not None else None
     splits = plan.task.load(plan.data, plan.config.seed)
     found, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
     if found != expected:
@@ -111,12 +128,36 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     if context.telemetry:
         at = resumed.position if resumed is not None else built.position
         _draw_examples(plan, splits.train, artifacts, events, at)
-    if resumed is not None and resume_from is not None:
+    if continued is not None and resumed is not None:
         data_note = resume.data_note(resumed.identity, identity)
         for note in (*resumed.notes, *([data_note] if data_note else [])):
             events.warn(note)
-        built.resume(adopt_best(store, resumed, resume_from, events.warn))
+        built.resume(adopt_best(store, resumed, continued.path, events.warn))
     return built
+
+
+def require_equal_config(plan: Plan, cores: Strategy) -> None:
+    """Raises `Refused` if the hosts were started with different configurations. Collective."""
+    if cores.host.num_hosts == 1:
+        return
+    mine = {"version": __version__, **_flat(to_builtins(plan.config))}
+    # How a host reaches the others may differ.
+    mine = {key: value for key, value in mine.items() if not key.startswith("launch.")}
+    first, *others = (msgspec.json.decode(each) for each in cores.collect(msgspec.json.encode(mine)))
+    for host, other in enumerate(others, 1):
+        keys = [key for key in sorted(first.keys() | other.keys()) if first.get(key) != other.get(key)]
+        if keys:
+            shown = ", ".join(f"{key} {other.get(key)!r} instead of {first.get(key)!r}" for key in keys[:3])
+            message = f"host {host} was started with another configuration than host 0: {shown}; use the same on all"
+            raise Refused([Problem(keys[0], message)])
+
+
+def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested tables by their full key."""
+    found: dict[str, Any] = {}
+    for name, value in tables.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
 
 
 def _draw_examples(plan: Plan, dataset: Dataset, artifacts: RunArtifacts, events: EventEmitter, at: Position) -> None:

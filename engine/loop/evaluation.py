@@ -111,7 +111,7 @@ class EvalCollector:
         self._task = plan.task
         self._strategy = strategy
         draws = type(plan.task).pictures is not Task.pictures
-        self._size = plan.config.batch_per_core * len(strategy.own)
+        self._size = plan.config.batch_per_core * strategy.traced
         shown = spread_examples(plan.config.report.pictures, plan.sizes.valid) if draws else []
         self._rows = rows_by_batch(shown, plan.config.global_batch)
         """Rows of which pictures are drawn, by number of the batch."""

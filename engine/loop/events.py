@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from engine.checkpoint.checkpoint_store import Saved
 from engine.checkpoint.resume import Position
 from engine.data.stage_times import StageTimes
@@ -42,6 +44,16 @@ class TrainingFacts(NamedTuple):
     precision: str
     lr: float
     lr_rule: str
+
+
+class HostPace(NamedTuple):
+    """Mean seconds per step of one host of several; None if they cannot be measured on the host."""
+
+    steps: int
+    step_s: float
+    data_s: float | None
+    compute_s: float | None
+    wait_s: float | None
 
 
 class EventEmitter:
@@ -187,7 +199,9 @@ class EventEmitter:
         return max(wall_s - compile_s, _MIN_S) / steps
 
     def report_steps(self, at: Position, losses: Float32s, step_s: float, *, lr: float, report_steps: int) -> None:
-        """Records the losses, [steps, cores or 1], of the steps up to `at`, and emits their pace."""
+        """Records the losses, [steps, cores or 1], of the steps up to `at`, and emits their pace. Each host records
+        those of its own cores."""
+        losses = self._of_host(losses)
         self._reporter.record_steps(at.step - len(losses) + 1, losses, losses.shape[1])
         self.progress.reported_step = at.step
         self.emit(
@@ -205,8 +219,13 @@ class EventEmitter:
         )
 
     def record_compute(self, first_step: int, compute_s: Float32s) -> None:
-        """Records the compute time of each core, [steps, cores]."""
+        """Records the compute time of each core, [steps, cores]; each host that of its own cores."""
+        compute_s = self._of_host(compute_s)
         self._reporter.record_steps(first_step, compute_s, compute_s.shape[1], ev.COMPUTE_METRIC)
+
+    def report_host_pace(self, at: Position, pace: HostPace) -> None:
+        """Emits the pace of this host, if there are several."""
+        self.emit(ev.HostPaceMeasured(t=time.time(), step=at.step, **pace._asdict()))
 
     def report_meters(self, at: Position, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
         """Emits meters of a split; `reduced` says how they were computed."""
@@ -279,6 +298,18 @@ class EventEmitter:
             )
         )
 
+    def request_seen(self, request: Request) -> None:
+        """A request that arrived at another host is about to be served here."""
+        self.emit(
+            ev.RequestSeen(
+                t=time.time(),
+                request=request.id,
+                kind=request.kind,
+                phase=self.progress.doing.phase,
+                step=self.progress.step,
+            )
+        )
+
     def request_refused(self, request: Request, why: str) -> None:
         """A request cannot be served."""
         self.served.add(request.id)
@@ -290,7 +321,13 @@ class EventEmitter:
         if self._blocks is not None:
             self._blocks.entered(name)
 
+    def _of_host(self, values: Float32s) -> Float32s:
+        """The columns of the cores of this host, of [steps, cores]."""
+        host = self._strategy.host
+        return values if host.num_hosts == 1 else np.ascontiguousarray(values[:, host.cores.start : host.cores.stop])
+
     def _declare_topology(self) -> None:
+        host = self._strategy.host
         self.emit(
             ev.TopologyDeclared(
                 t=time.time(),
@@ -300,9 +337,9 @@ class EventEmitter:
                 device_warning=self._plan.machine.warning,
                 chip=self._plan.machine.chip,
                 num_cores=self._plan.config.num_cores,
-                num_hosts=1,
-                host_index=0,
-                cores=self._strategy.core_ids,
+                num_hosts=host.num_hosts,
+                host_index=host.number,
+                cores=[self._strategy.core_ids[core] for core in host.cores],
             )
         )
         if self._plan.machine.warning is not None:

@@ -19,7 +19,7 @@ import torch
 
 from engine.checkpoint.resume import Position
 from engine.data.feed import Batch
-from engine.loop.events import EventEmitter
+from engine.loop.events import EventEmitter, HostPace
 from engine.loop.step_buffer import Detached, ReportInterval, StepBuffer, StepValues
 from engine.non_finite import NonFiniteDetector
 from engine.parallel.base import Strategy
@@ -45,6 +45,8 @@ class _FetchedReport(NamedTuple):
     lr: float
     values: StepValues
     step_s: float
+    host_pace: HostPace | None
+    """Pace of this host, if there are several."""
 
 
 class StepReporter:
@@ -77,6 +79,7 @@ class StepReporter:
         """Otherwise the device still computes earlier batches of the update when a step begins."""
         self._is_traced = False
         """Whether a step was traced and has not run."""
+        self._host_totals = _HostTotals(0.0, 0.0, 0.0)
 
     @property
     def not_finite(self) -> str | None:
@@ -148,23 +151,53 @@ class StepReporter:
             values = self.buffer.fetch(detached)
             step_s = self._events.step_s(len(values.means))
             self.buffer.interval.retune(step_s)
-            self._fetched = _FetchedReport(at, lr, values, step_s)
+            self._fetched = _FetchedReport(at, lr, values, step_s, self._host_pace(len(values.means), step_s))
         self._events.restart_pace()
 
     def _emit(self) -> None:
         if self._fetched is None:
             return
-        (at, lr, values, step_s), self._fetched = self._fetched, None
+        (at, lr, values, step_s, host_pace), self._fetched = self._fetched, None
         events, meters = self._events, self.buffer.meters
         with events.sections.section("report"):
             losses = values.means if self.per_core else np.ascontiguousarray(values.means[:, :1])
             events.report_steps(at, losses, step_s, lr=lr, report_steps=self.buffer.interval.steps)
+            if host_pace is not None:
+                events.report_host_pace(at, host_pace)
             first_step = at.step - len(values.means) + 1
             if values.compute_s is not None:
                 events.record_compute(first_step, values.compute_s)
             self._detector.look(first_step, values.means, values.norms, per_core=self.per_core)
             events.report_meters(at, "train", meters.readings(), meters.reduced)
             events.report_runtime()
+
+    def _host_pace(self, steps: int, step_s: float) -> HostPace | None:
+        """The pace of this host since the last report; None if there is one host."""
+        hosts = self._strategy.hosts
+        if hosts is None:
+            return None
+        times = self._events.stage_times
+        before = self._host_totals
+        now = _HostTotals(times.waited_s if times else 0.0, self._coordinator.host_compute_s, hosts.waited_s)
+        self._host_totals = now
+        data_s, compute_s, wait_s = ((new - old) / steps for new, old in zip(now, before, strict=True))
+        # Without an exchange on the host there is none that could be measured.
+        is_measured = wait_s > 0 and self._times_compute
+        return HostPace(
+            steps,
+            step_s,
+            data_s if times is not None else None,
+            compute_s if is_measured else None,
+            wait_s if is_measured else None,
+        )
+
+
+class _HostTotals(NamedTuple):
+    """Seconds of a host since training began."""
+
+    data_s: float
+    compute_s: float
+    wait_s: float
 
 
 def make_buffer(plan: Plan, strategy: Strategy, meters: tuple[str, ...], *, with_norm: bool = False) -> StepBuffer:

@@ -88,7 +88,7 @@ class Detached(NamedTuple):
     """Steps on the device that are to be read as one report."""
 
     register: torch.Tensor
-    """[MAX_REPORT_STEPS x rows of a step, own cores], oldest step first; the newest rows belong to these steps."""
+    """[MAX_REPORT_STEPS x rows of a step, traced cores], oldest step first; the newest rows belong to these steps."""
     counts: npt.NDArray[np.int64]
     """[steps, own cores] examples."""
     compute_s: npt.NDArray[np.float64]
@@ -121,12 +121,13 @@ class StepBuffer:
         self._strategy = strategy
         self._num_cores = len(strategy.core_ids)
         self._num_own = len(strategy.own)
+        self._num_traced = strategy.traced
         self._counts: list[npt.NDArray[np.int64]] = []
         self._compute_s: list[float] = []
         self._detached_at = time.perf_counter()
         self._with_norm = with_norm
         self._num_rows = len(names) + with_norm
-        empty = torch.zeros(MAX_REPORT_STEPS * self._num_rows, self._num_own)
+        empty = torch.zeros(MAX_REPORT_STEPS * self._num_rows, self._num_traced)
         self._register = strategy.shard(empty.to(strategy.device), 1)
 
     @property
@@ -158,11 +159,11 @@ class StepBuffer:
             if batch.real is not None:
                 # Not a product: the outcome of padding may be NaN.
                 values = torch.where(batch.real > 0, values, 0.0)
-            sums = values.view(len(self._names), self._num_own, -1).sum(-1)
+            sums = values.view(len(self._names), self._num_traced, -1).sum(-1)
             rows = [self._register[self._num_rows :], sums]
             if self._with_norm:
                 norm = torch.zeros((), device=sums.device) if norm is None else norm
-                rows.append(norm.float().expand(1, self._num_own))
+                rows.append(norm.float().expand(1, self._num_traced))
             register = torch.cat(rows)
         # Marked in each step: the sharding that the compiler would choose changes between steps, and so the program.
         self._register = self._strategy.shard(register, 1)

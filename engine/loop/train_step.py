@@ -173,7 +173,7 @@ class TrainStep:
     def _seed(self, step: int) -> None:
         """Makes the random numbers of a step depend on its number only, not on saves or reports in between."""
         # Ranks draw different numbers for their rows; the first one draws what a single process would.
-        offset = self.strategy.own.start * _RANK_STRIDE
+        offset = self.strategy.stream * _RANK_STRIDE
         backend.seed(((self._plan.config.seed << 32) + step) ^ (offset & _SEED_BITS), self.strategy.device)
 
     def _precision(self) -> torch.autocast:
@@ -184,7 +184,7 @@ class TrainStep:
         meters = self._plan.task.meters
         if set(outcomes) != set(meters):
             raise TaskError(f"outcomes() returned {sorted(outcomes)}, but meters is {sorted(meters)}")
-        size = self._plan.config.batch_per_core * len(self.strategy.own)
+        size = self._plan.config.batch_per_core * self.strategy.traced
         for name, value in outcomes.items():
             if value.shape != (size,):
                 shape = list(value.shape)

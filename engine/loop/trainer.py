@@ -217,7 +217,7 @@ class Trainer:
         if recorder is None:
             return
         recorder.close()
-        size = self._plan.config.batch_per_core * len(self._strategy.own)
+        size = self._plan.config.batch_per_core * self._strategy.traced
         try:
             self._artifacts.layers(recorder.table(size))
         except OSError as error:
@@ -267,8 +267,11 @@ class Trainer:
             self._manager.serve_requests(requests, self.position)
 
     def _shared(self, requests: list[Request]) -> list[Request]:
-        """The requests to all processes that ask for a save. Collective."""
-        return self.events.take_traces(self._coordinator.share_requests(requests))
+        """The requests to all processes that ask for a save, from every host. Collective."""
+        shared = self._coordinator.share_requests(requests)
+        for request in self._requests.adopt(shared):
+            self.events.request_seen(request)
+        return self.events.take_traces(shared)
 
     def _check_finite(self) -> None:
         """Ends training if a loss or gradient is not finite and the configuration says so. Raises `NotFinite`."""

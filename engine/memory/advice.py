@@ -41,7 +41,7 @@ class MemoryAdvice(NamedTuple):
 def predict(plan: Plan, dataset: Dataset) -> MemoryAdvice:
     """Predicts the memory of the plan's training step. Raises `Unpredictable`."""
     batch, settings = estimate.shapes(dataset), estimate.settings(plan)
-    limit = hardware.memory_limit(plan.machine, plan.config.num_cores)
+    limit = hardware.memory_limit(plan.machine, plan.config.num_cores // plan.num_hosts)
     return MemoryAdvice(plan, batch, settings, estimate.estimate(plan, batch, settings), limit)
 
 

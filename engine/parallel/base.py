@@ -1,18 +1,29 @@
 """The `Strategy` protocol: how the cores of a run execute one program, on one process or on several.
 
-Cores are numbered from 0 over all processes of the run. One process may drive all of them (`OneProcess`), or several
-processes one part each (`replica`). Those processes train in step: a method marked *collective* must be called by every
-process, in the same order.
+Cores are numbered from 0 over all processes of the run, host by host. One process may drive all of them (`OneProcess`),
+or several processes one part each (`replica`, and any strategy over several hosts). Those processes train in step: a
+method marked *collective* must be called by every process, in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from engine.parallel.host_group import HostGroup
+
+
+class HostShare(NamedTuple):
+    """The host of a process, and its part of the cores."""
+
+    number: int
+    num_hosts: int
+    cores: range
+    """Indices in `core_ids` of the cores of this host."""
 
 
 class Strategy(Protocol):
@@ -24,8 +35,18 @@ class Strategy(Protocol):
     """Global ids of the cores of all processes."""
     own: range
     """Indices in `core_ids` of the cores that this process drives."""
+    traced: int
+    """Number of cores whose rows are in the tensors of a traced program: those of this process, or all cores of a mesh
+    over several hosts."""
+    stream: int
+    """Number of the stream of random numbers; copies of the network that see different rows have different streams."""
+    host: HostShare
+    """The host of this process. The process that drives the first core of its host leads it: it records the losses of
+    the cores of the host, and receives requests."""
+    hosts: HostGroup | None
+    """Connection to the other hosts, in a process that leads its host; None if there is one host."""
     is_first: bool
-    """Whether this process drives core 0. The first process reports, saves and receives requests."""
+    """Whether this process drives core 0. The first process reports and saves."""
     is_only: bool
     """Whether this process drives all cores, so that nothing has to be agreed on with other processes."""
     device: torch.device
@@ -59,8 +80,8 @@ class Strategy(Protocol):
         self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
     ) -> int | None:
         """Replaces each gradient by its mean over the processes. `run` runs the traced program if the exchange needs
-        its result; then `ready` is called before this process waits for the others. Returns the `byte` of the first
-        process if the exchange can carry it, else None. Collective."""
+        its result; then `ready` is called before this process waits for the others. Returns the `byte` of all
+        leading processes, OR-ed, if the exchange can carry it, else None. Collective."""
         ...
 
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -68,8 +89,12 @@ class Strategy(Protocol):
         Collective."""
         ...
 
-    def broadcast_byte(self, byte: int) -> int:
-        """Returns the byte, 0 to 255, of the first process. Collective."""
+    def combine(self, byte: int) -> int:
+        """Returns the bytes, 0 to 255, of the processes that lead a host, OR-ed. Collective."""
+        ...
+
+    def collect(self, payload: bytes) -> list[bytes]:
+        """Returns the payloads of the processes that lead a host, in the order of the hosts. Collective."""
         ...
 
     def broadcast(self, payload: bytes) -> bytes:
@@ -80,8 +105,17 @@ class Strategy(Protocol):
 class OneProcess:
     """Base of strategies in which one process drives all cores: the collective methods have nothing to exchange."""
 
+    stream = 0
+    hosts: HostGroup | None = None
     is_first = True
     is_only = True
+
+    def __init__(self, device: torch.device, core_ids: list[int]) -> None:
+        self.device = device
+        self.core_ids = core_ids
+        self.own = range(len(core_ids))
+        self.traced = len(core_ids)
+        self.host = HostShare(0, 1, self.own)
 
     def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
         """Returns the array."""
@@ -96,9 +130,13 @@ class OneProcess:
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Does nothing."""
 
-    def broadcast_byte(self, byte: int) -> int:
+    def combine(self, byte: int) -> int:
         """Returns the byte."""
         return byte
+
+    def collect(self, payload: bytes) -> list[bytes]:
+        """Returns the payload."""
+        return [payload]
 
     def broadcast(self, payload: bytes) -> bytes:
         """Returns the payload."""

@@ -1,7 +1,8 @@
 """Keeps the processes of a run in step: when requests are served, when a report is due, and the mean of the gradients.
 
-Several processes have several clocks and only the first one receives requests, so the first process decides for all.
-Its decision travels with the gradients where possible: an exchange of its own costs as much as a short step.
+Several processes have several clocks, so the first one decides for all when a report is due. Requests may arrive at any
+host, and all serve them at the same boundary. Both travel with the gradients where possible: an exchange of its own
+costs as much as a short step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from engine.parallel.base import Strategy
 from engine.section_timer import SectionTimer
-from tputui.telemetry.requests import Request
+from tputui.telemetry.requests import STRENGTH, Request
 
 _REQUESTED, _REPORT_DUE = 1, 2
 """Bits of the exchanged byte."""
@@ -47,12 +48,15 @@ class Coordinator:
         self._sections = sections
         self._run = run
         self._byte: int | None = None
-        """Decision of the first process that came with the newest gradients."""
+        """Decision that came with the newest gradients."""
         self._report_due = False
         self._began_s = 0.0
         self._compiled_s = 0.0
         """Seconds spent compiling before the running step."""
         self._compute_s = math.nan
+        self.host_compute_s = 0.0
+        """Seconds from `begin_step` until this host was ready to exchange with the others, summed over all steps;
+        compiling not counted."""
 
     def begin_step(self) -> None:
         """The batch of the next step is here: its compute time begins."""
@@ -67,13 +71,13 @@ class Coordinator:
         return self._compute_s
 
     def should_serve(self, schedule: ReportSchedule, *, requested: bool) -> bool:
-        """Whether requests are to be served at this boundary: `requested` of the first process. Also decides whether
-        the next step ends a report. Collective."""
+        """Whether requests are to be served at this boundary: `requested` of any host. Also decides whether the next
+        step ends a report. Collective."""
         if self._strategy.is_only:
             return requested
         byte, self._byte = self._byte, None
         if byte is None:
-            byte = self._strategy.broadcast_byte(_encode(requested, schedule.is_due_after(schedule.pending + 1)))
+            byte = self._strategy.combine(self._encode(requested, schedule, schedule.pending + 1))
         self._report_due = bool(byte & _REPORT_DUE)
         return bool(byte & _REQUESTED)
 
@@ -90,21 +94,30 @@ class Coordinator:
             return
         # The running step is not pending yet, and never will be if it ends a report.
         steps = 1 if self._report_due else schedule.pending + 2
-        byte = _encode(requested, schedule.is_due_after(steps))
+        byte = self._encode(requested, schedule, steps)
         with self._sections.section("execute"):
             run = partial(self._run, "gradients")
             self._byte = self._strategy.reduce_gradients(parameters, run, self._end_compute, byte)
+        hosts = self._strategy.hosts
+        if hosts is not None and hosts.ready_s > self._began_s:
+            compiling_s = self._sections.compiled_s() - self._compiled_s
+            self.host_compute_s += max(hosts.ready_s - self._began_s - compiling_s, 0.0)
 
     def share_requests(self, requests: list[Request]) -> list[Request]:
-        """Returns the requests that the first process has received. Collective."""
+        """Returns the requests that any host has received, each once, the strongest last. Collective."""
         if self._strategy.is_only:
             return requests
-        return msgspec.json.decode(self._strategy.broadcast(msgspec.json.encode(requests)), type=list[Request])
+        found: dict[str, Request] = {}
+        for received in self._strategy.collect(msgspec.json.encode(requests)):
+            for request in msgspec.json.decode(received, type=list[Request]):
+                found.setdefault(request.id, request)
+        return sorted(found.values(), key=lambda request: (STRENGTH[request.kind], request.id))
 
     def _end_compute(self) -> None:
         compiling_s = self._sections.compiled_s() - self._compiled_s
         self._compute_s = max(time.perf_counter() - self._began_s - compiling_s, _MIN_S)
 
-
-def _encode(requested: bool, report_due: bool) -> int:
-    return _REQUESTED * requested + _REPORT_DUE * report_due
+    def _encode(self, requested: bool, schedule: ReportSchedule, steps: int) -> int:
+        """The byte of this process; a report is due if the first process says so."""
+        report_due = self._strategy.is_first and schedule.is_due_after(steps)
+        return _REQUESTED * requested + _REPORT_DUE * report_due

@@ -1,4 +1,4 @@
-"""The other processes of a `replica` run: the worker, which is the first rank, starts, watches and ends them.
+"""The other processes of a `replica` run on this host: the worker, which leads them, starts, watches and ends them.
 
 They are started before the worker imports the runtime, so that all import it at the same time. The first process to
 fail is reported; those that only lost their connection to it are not. Must not touch a device or import torch.
@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import PEER_LOST, RANK_FINISHED
+from engine.host_place import HostPlace
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
 
 ROLE = "rank"
-"""Role of a rank's journal, `rank-3.jsonl`; the first rank writes to the journal of the worker."""
+"""Role of a rank's journal, `rank-3.jsonl`; the leading rank of a host writes to the journal of the worker."""
 GRACE_S = 2.0
 """Time that a rank has to report its end before it is killed."""
 LAST_STEP_S = 15.0
-"""How much later than the first rank the others may reach their regular end."""
+"""How much later than the leading rank the others may reach their regular end."""
 CRASH_SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 """Signals of a crash in native code."""
 ROOT_CAUSE_S = 3.0
@@ -115,26 +116,34 @@ class RankProcess:
 
 
 class RankProcesses:
-    """All processes of the run except the worker."""
+    """All processes of the run on this host except the worker."""
 
-    def __init__(self, run_dir: Path, num_processes: int, ranks_each: int, *, telemetry: bool) -> None:
-        """Starts the processes. Raises `OSError`."""
+    def __init__(
+        self, run_dir: Path, num_processes: int, ranks_each: int, place: HostPlace, *, telemetry: bool
+    ) -> None:
+        """Starts the processes of the host at `place`. Raises `OSError`."""
         self.num_processes = num_processes
-        self.num_ranks = num_processes * ranks_each
-        pairs = [socket.socketpair() for _ in range(1, self.num_ranks)]
+        of_host = num_processes * ranks_each
+        self.num_ranks = of_host * place.num_hosts
+        """Number of ranks of all hosts."""
+        self.first_rank = of_host * place.index
+        """The leading rank of this host."""
+        pairs = [socket.socketpair() for _ in range(1, of_host)]
         self.links = [ours for ours, _ in pairs]
-        """Links of the first rank to each other rank, in order."""
+        """Links of the leading rank to each other rank of the host, in order."""
         self.local_links = [theirs for _, theirs in pairs[: ranks_each - 1]]
-        """Links to the first rank, of the ranks that are threads of this process."""
+        """Links to the leading rank, of the ranks that are threads of this process."""
         self._unclear_since: float | None = None
         self._processes: list[RankProcess] = []
         for number in range(1, num_processes):
-            ranks = range(number * ranks_each, (number + 1) * ranks_each)
+            first = self.first_rank + number * ranks_each
+            ranks = range(first, first + ranks_each)
             argv = [sys.executable, "-P", "-m", "engine.rank", str(run_dir)]
             argv += ["--process", f"{number}/{num_processes}", "--ranks", f"{ranks.start}-{ranks.stop - 1}"]
-            ends = [pairs[rank - 1][1] for rank in ranks]
+            ends = [pairs[rank - self.first_rank - 1][1] for rank in ranks]
             inherited = [end.fileno() for end in ends]
             argv += ["--of", str(self.num_ranks), "--links", ",".join(map(str, inherited))]
+            argv += ["--host", f"{place.index}/{place.num_hosts}", "--generation", str(place.generation)]
             argv += ["--parent", str(os.getpid())]
             argv += [] if telemetry else ["--no-telemetry"]
             started = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=inherited)

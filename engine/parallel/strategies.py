@@ -1,4 +1,5 @@
-"""The strategies: `Single`, one core; `Spmd`, a mesh over all devices; `Replica`, one core for each rank."""
+"""The strategies: `Single`, one core; `Spmd`, a mesh over all devices of a host; `SpmdOverHosts`, a mesh over those of
+several hosts; `Replica`, one core for each rank, on one host or several."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.parallel.base import OneProcess
+from engine.parallel.base import HostShare, OneProcess
 from engine.parallel.group import Group, RankSocket
+from engine.parallel.host_group import HostGroup
 from engine.xla import backend
 
 
@@ -21,9 +23,7 @@ class Single(OneProcess):
 
     def __init__(self, core_id: int, device_index: int) -> None:
         """`core_id` is the global id of the core, `device_index` its index among the devices of this process."""
-        self.device = backend.device(device_index)
-        self.core_ids = [core_id]
-        self.own = range(1)
+        super().__init__(backend.device(device_index), [core_id])
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Moves the batch to the core."""
@@ -50,9 +50,7 @@ class Spmd(OneProcess):
     def __init__(self, num_cores: int) -> None:
         """Opens the devices."""
         backend.use_spmd()
-        self.device = backend.device()
-        self.core_ids = list(range(num_cores))
-        self.own = range(num_cores)
+        super().__init__(backend.device(), list(range(num_cores)))
         self._mesh = backend.CoreMesh(num_cores)
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -72,6 +70,79 @@ class Spmd(OneProcess):
         return backend.read_shards(tensors, 0)
 
 
+class SpmdOverHosts:
+    """One mesh over the devices of all hosts of a TPU slice: one process per host, which feeds the rows of its cores.
+
+    The program is the same on all hosts, and exchanges gradients by itself; what the hosts decide or read goes through
+    `HostGroup`. Needs a runtime that connects the devices of several hosts, which only that of the TPU does. It has
+    never run on a real TPU.
+    """
+
+    name = "spmd"
+    stream = 0
+    """The random state is an input of the one program, so it must be equal on all hosts."""
+    is_only = False
+
+    def __init__(self, place: RankSocket, num_cores: int) -> None:
+        """Opens the devices. `place` is that of the one rank of each host; `num_cores` is the number of all cores.
+        Raises `PeerLost`, and `RuntimeError` if the runtime has another number of devices."""
+        assert place.hosts is not None
+        backend.use_spmd()
+        self.device = backend.device()
+        self.core_ids = list(range(num_cores))
+        self.traced = num_cores
+        size = num_cores // place.num_hosts
+        self.own = range(place.rank * size, (place.rank + 1) * size)
+        self.host = HostShare(place.rank, place.num_hosts, self.own)
+        self.hosts: HostGroup | None = place.hosts
+        self.is_first = place.rank == 0
+        self._group = Group(place)
+        # Host by host: the runtime numbers devices by their position in the slice.
+        devices = self._group.gather(np.array(backend.own_devices(), dtype=np.int64), 0)
+        self._mesh = backend.CoreMesh(num_cores, devices.tolist(), per_host=True)
+
+    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Moves the rows of this host to its cores. The tensors on the device have the rows of all hosts."""
+        return dict(zip(batch, self._mesh.put(list(batch.values()), self.device), strict=True))
+
+    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        """Marks the dimension as split over the mesh."""
+        return self._mesh.shard(tensor, dim)
+
+    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+        """Reads [rows, cores]; one transfer of the shards of this host, and one exchange."""
+        return self._group.gather(backend.read_shards([tensor], 1)[0], 1)
+
+    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
+        """Reads [rows, ...] each; one transfer of the shards of this host, and one exchange a tensor."""
+        return [self._group.gather(shards, 0) for shards in backend.read_shards(tensors, 0)]
+
+    def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+        """Concatenates the arrays of all hosts; one exchange."""
+        return self._group.gather(array, axis)
+
+    def reduce_gradients(
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
+    ) -> int | None:
+        """Does nothing: the program itself takes the mean over the whole batch."""
+        return None
+
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Does nothing: the tensors of all hosts are the same."""
+
+    def combine(self, byte: int) -> int:
+        """Returns the bytes of all hosts, OR-ed."""
+        return self._group.combine(byte)
+
+    def collect(self, payload: bytes) -> list[bytes]:
+        """Returns the payloads of all hosts."""
+        return self._group.collect(payload)
+
+    def broadcast(self, payload: bytes) -> bytes:
+        """Returns the payload of the first host."""
+        return self._group.broadcast(payload)
+
+
 class Replica:
     """One core, driven by this rank; each of the other ranks drives one core, with its own copy of the weights.
 
@@ -81,10 +152,12 @@ class Replica:
     layers both strategies give the same result, up to the order of sums.
 
     On CPU devices the gradients are exchanged through the host, since the runtime's own collectives do nothing between
-    processes there. On a TPU the program itself averages them; that path has never run on a real TPU.
+    processes there: first within each host, then between the hosts. On a TPU the program itself averages them, over all
+    hosts of the slice; that path has never run on a real TPU.
     """
 
     name = "replica"
+    traced = 1
     is_only = False
 
     def __init__(self, place: RankSocket, device_index: int = 0) -> None:
@@ -92,6 +165,9 @@ class Replica:
         self.device = backend.device(device_index)
         self.core_ids = list(range(place.num_ranks))
         self.own = range(place.rank, place.rank + 1)
+        self.stream = place.rank
+        self.host = HostShare(place.of_host.start // len(place.of_host), place.num_hosts, place.of_host)
+        self.hosts = place.hosts
         self.is_first = place.rank == 0
         self._through_host = backend.kind() == "CPU"
         self._group = Group(place)
@@ -128,12 +204,12 @@ class Replica:
         gradients = backend.read_all([_gradient(parameter) for parameter in with_gradients])
         ready()
         flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
-        flat, first_byte = self._group.mean(flat, byte)
+        flat, combined = self._group.mean(flat, byte)
         means = torch.split(flat, [gradient.numel() for gradient in gradients])
         shaped = [mean.view(old.shape).to(old.dtype) for mean, old in zip(means, gradients, strict=True)]
         for parameter, gradient in zip(with_gradients, backend.put(shaped, self.device), strict=True):
             parameter.grad = gradient
-        return first_byte
+        return combined
 
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Overwrites the tensors by those of the first rank, in one exchange."""
@@ -149,9 +225,13 @@ class Replica:
             for tensor, value in zip(tensors, backend.put(values, self.device), strict=True):
                 tensor.data = value
 
-    def broadcast_byte(self, byte: int) -> int:
-        """Returns the byte of the first rank."""
-        return self._group.broadcast_byte(byte)
+    def combine(self, byte: int) -> int:
+        """Returns the bytes of the leading ranks of all hosts, OR-ed."""
+        return self._group.combine(byte)
+
+    def collect(self, payload: bytes) -> list[bytes]:
+        """Returns the payloads of the leading ranks."""
+        return self._group.collect(payload)
 
     def broadcast(self, payload: bytes) -> bytes:
         """Returns the payload of the first rank."""

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine.errors import NotFinite, NotImported, OutOfMemory, Refused, TooManyBad, Unable, printable, text_of
+from engine.errors import NotFinite, NotImported, OutOfMemory, PeerLost, Refused, TooManyBad, Unable, printable, text_of
 from engine.process import stacks
 from engine.process.requests import Progress
 from tputui.config import ConfigError
@@ -20,7 +20,7 @@ from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 
-COMPLETE_MESSAGES = (Refused, ConfigError, Unable, TooManyBad, NotFinite)
+COMPLETE_MESSAGES = (Refused, ConfigError, Unable, TooManyBad, NotFinite, PeerLost)
 """Errors whose message is complete: a traceback would add nothing about the user's data or configuration."""
 TRACEBACK_CHARS_MAX = 131_072
 _Made = TypeVar("_Made")

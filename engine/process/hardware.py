@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import psutil
 
 from engine.errors import Problem, Unable
@@ -68,9 +69,14 @@ def _cpu(reason: str, warning: str | None) -> Machine:
     return Machine("CPU", 0, 0, reason, f"not training on a TPU: {warning}" if warning else None)
 
 
-def resolved(config: RunConfig, machine: Machine) -> RunConfig:
-    """The configuration with `device.cores = "all"` replaced by this machine's number of cores."""
-    return config.on_cores(machine.tpu_cores or config.device.virtual_cores)
+def resolved(config: RunConfig, machine: Machine, num_hosts: int = 1) -> RunConfig:
+    """The configuration with `device.cores`, which are those of one host, replaced by the number of cores of all hosts,
+    and "all" by that of this machine."""
+    config = config.on_cores(machine.tpu_cores or config.device.virtual_cores)
+    if num_hosts == 1:
+        return config
+    cores = config.num_cores * num_hosts
+    return msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, cores=cores))
 
 
 def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
@@ -89,17 +95,43 @@ def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
     return variables
 
 
-def num_processes(config: RunConfig, machine: Machine) -> int:
-    """The number of training processes: one, or under `replica` one per core, on a TPU one per chip."""
+def num_processes(config: RunConfig, machine: Machine, num_hosts: int = 1) -> int:
+    """The number of training processes of a host: one, or under `replica` one per core, on a TPU one per chip. `config`
+    has the number of cores of all hosts."""
     if config.num_cores == 1 or config.device.strategy != "replica":
         return 1
-    return machine.chips if machine.device == "TPU" else config.num_cores
+    return machine.chips if machine.device == "TPU" else config.num_cores // num_hosts
 
 
 def device_index(config: RunConfig, machine: Machine) -> int:
     """The device index, within the process, of the core of a run on one core."""
     core = config.core_ids[0]
     return core % machine.cores_per_chip if machine.device == "TPU" else core
+
+
+def host_problems(config: RunConfig, machine: Machine, num_hosts: int) -> list[Problem]:
+    """Problems if the cores of several hosts cannot train together."""
+    problems: list[Problem] = []
+    if num_hosts == 1:
+        return problems
+    if isinstance(config.device.cores, list):
+        message = (
+            f'{config.device.cores} names a core of one host, and the run has {num_hosts}: write a number or "all"'
+        )
+        problems.append(Problem("device.cores", message))
+    elif machine.device == "TPU" and config.device.cores not in ("all", machine.tpu_cores):
+        message = (
+            f"{config.device.cores} is not possible on {num_hosts} hosts: a slice trains on all {machine.tpu_cores} "
+            'TPU cores of each host; write "all"'
+        )
+        problems.append(Problem("device.cores", message))
+    if machine.device == "CPU" and config.device.strategy == "spmd":
+        message = (
+            f'"spmd" on {num_hosts} hosts is one program over all their cores, which only the runtime of a TPU slice '
+            'can run; on CPU devices write "replica"'
+        )
+        problems.append(Problem("device.strategy", message))
+    return problems
 
 
 def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:

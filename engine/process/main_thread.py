@@ -14,18 +14,51 @@ import time
 from collections.abc import Callable, Set
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Literal, NoReturn, Protocol
 
 from engine.process.requests import Activity, Progress, RequestQueue
 from engine.process.stacks import StackReporter
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests as requests
+from tputui.telemetry.events import RequestKind
 from tputui.telemetry.reporter import Reporter
 
+AT_ONCE: frozenset[RequestKind] = frozenset({"stacks", "stop_now"})
+"""Requests that this thread answers; the others are served by the loop, at the same step on all hosts."""
 POLL_INTERVAL_S = 0.2
 HEARTBEAT_INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 3.0
+
+
+class Relay(Protocol):
+    """The way to the other hosts."""
+
+    def pass_on(self, request: requests.Request) -> None:
+        """Sends a request to all other hosts."""
+        ...
+
+    def passed(self) -> list[requests.Request]:
+        """The requests that other hosts have sent since the last call."""
+        ...
+
+    def close(self, outcome: Literal["done", "stopped", "failed"], sentence: str) -> None:
+        """Tells the other hosts how this one ends."""
+        ...
+
+
+class NoRelay:
+    """There is one host."""
+
+    def pass_on(self, request: requests.Request) -> None:
+        """Does nothing."""
+
+    def passed(self) -> list[requests.Request]:
+        """Returns nothing."""
+        return []
+
+    def close(self, outcome: Literal["done", "stopped", "failed"], sentence: str) -> None:
+        """Does nothing."""
 
 
 class WorkerMonitor:
@@ -40,6 +73,7 @@ class WorkerMonitor:
         self._control = control
         self._inbox = requests.Inbox(run_dir)
         self._stacks = StackReporter(run_dir, reporter)
+        self._relay: Relay = NoRelay()
         self._open: dict[str, requests.Request] = {}
         self._signals: list[str] = []
         self._next_heartbeat = 0.0
@@ -55,6 +89,10 @@ class WorkerMonitor:
         answered."""
         self._compiling_since = compiling_since
         self._served = served
+
+    def connect_hosts(self, relay: Relay) -> None:
+        """Connects the other hosts, for requests that must not wait for the loop."""
+        self._relay = relay
 
     def run_until(self, ended: threading.Event, besides: Callable[[], None] = lambda: None) -> None:
         """Polls until the loop has ended; `besides` is called each time."""
@@ -87,7 +125,11 @@ class WorkerMonitor:
         return doing
 
     def _pass_on(self, doing: Activity) -> None:
-        arrived = self._signalled() + self._inbox.poll()
+        passed = self._relay.passed()
+        arrived = [r for r in self._signalled() + self._inbox.poll() + passed if self._control.note(r)]
+        for request in arrived:
+            if request.kind in AT_ONCE and request not in passed:
+                self._relay.pass_on(request)
         step = self._progress.step
         for request in arrived:
             self._reporter.emit(
@@ -144,6 +186,7 @@ class WorkerMonitor:
             self._reporter.emit(unread)
         reason = f"ended at once on request, at step {step}; nothing was saved for it"
         self._reporter.emit(ev.TrainingEnded(t=time.time(), outcome="stopped", step=step, reason=reason))
+        self._relay.close("stopped", reason)
         leave(self._reporter, ExitCode.STOPPED)
 
 

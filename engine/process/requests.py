@@ -78,13 +78,33 @@ class RequestQueue:
         """Whether a request waits for the next boundary."""
         self._lock = threading.Lock()
         self._waiting: list[Request] = []
+        self._known: set[str] = set()
+        """Ids of the requests that have arrived, here or by another host."""
         self._ended = False
 
-    def submit(self, request: Request) -> None:
-        """Adds a request."""
+    def note(self, request: Request) -> bool:
+        """Notes that a request has arrived at this process; False if it is known already."""
         with self._lock:
+            is_new = request.id not in self._known
+            self._known.add(request.id)
+        return is_new
+
+    def submit(self, request: Request) -> None:
+        """Adds a request for the loop."""
+        with self._lock:
+            self._known.add(request.id)
             self._waiting.append(request)
             self.is_pending = self.is_pending or request.kind != "stop_after_epoch"
+
+    def adopt(self, served: list[Request]) -> list[Request]:
+        """Notes requests, of any host, that the loop is about to serve; returns those that had not arrived here."""
+        with self._lock:
+            new = [request for request in served if request.id not in self._known]
+            ids = {request.id for request in served}
+            self._known |= ids
+            # The same request may have arrived at several hosts.
+            self._waiting = [request for request in self._waiting if request.id not in ids]
+        return new
 
     def take(self, *, epoch_end: bool = False) -> list[Request]:
         """Takes the requests to be served at this boundary, the strongest last."""

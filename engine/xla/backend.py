@@ -89,15 +89,20 @@ class Compiles(NamedTuple):
 
 
 class CoreMesh:
-    """All devices of the process as a one-dimensional mesh."""
+    """All devices as a one-dimensional mesh."""
 
-    def __init__(self, num_cores: int) -> None:
-        """Raises `RuntimeError` if the number of devices differs."""
+    def __init__(self, num_cores: int, devices: Sequence[int] | None = None, *, per_host: bool = False) -> None:
+        """`devices` are the devices of the cores, as `own_devices` numbers them; those of the process in order by
+        default. With `per_host` each host puts the rows of its own cores only, which never ran, for lack of a TPU.
+
+        Raises `RuntimeError` if the number of devices differs.
+        """
         there = xr.global_runtime_device_count()
         if there != num_cores:
             raise RuntimeError(f"the runtime has {there} devices, but {num_cores} cores are configured")
-        self._mesh = xs.Mesh(np.arange(num_cores), (num_cores,), (_AXIS,))
-        self._rows = _RowSpec(self._mesh)
+        order = np.arange(num_cores) if devices is None else np.array(devices)
+        self._mesh = xs.Mesh(order, (num_cores,), (_AXIS,))
+        self._rows = _RowSpec(self._mesh, per_host=per_host)
         self._marks: dict[tuple[int, int], Any] = {}
 
     def put(self, tensors: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
@@ -120,9 +125,9 @@ class CoreMesh:
 class _RowSpec:
     """Shards the first dimension of tensors of any rank; the runtime's own class supports one rank only."""
 
-    minibatch = False
-
-    def __init__(self, mesh: Any) -> None:
+    def __init__(self, mesh: Any, *, per_host: bool) -> None:
+        self.minibatch = per_host
+        """Read by the runtime: whether a tensor has the rows of this host's devices only, in their order."""
         self._mesh = mesh
         self._by_rank: dict[int, Any] = {}
 
@@ -130,7 +135,7 @@ class _RowSpec:
         """Called by the runtime for each tensor."""
         rank = tensor.dim()
         if rank not in self._by_rank:
-            self._by_rank[rank] = xs.ShardingSpec(self._mesh, _spec(rank, 0))
+            self._by_rank[rank] = xs.ShardingSpec(self._mesh, _spec(rank, 0), self.minibatch)
         return self._by_rank[rank].xla_spec(tensor)
 
 
@@ -156,6 +161,12 @@ def device(index: int | None = None) -> torch.device:
     chosen: torch.device = torch_xla.device() if index is None else torch_xla.device(index)
     _runtime._xla_set_default_device(str(chosen))
     return chosen
+
+
+def own_devices() -> list[int]:
+    """The devices that this process drives, in the runtime's order: positions in its list of all devices."""
+    everywhere: list[str] = _runtime._xla_get_all_runtime_devices()
+    return [everywhere.index(name) for name in _runtime._xla_get_runtime_devices()]
 
 
 def kind() -> str:

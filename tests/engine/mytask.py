@@ -96,5 +96,5 @@ def ask_for_stop(run_dir: Path) -> None:
     if any((run_dir / "requests").iterdir()):
         return
     requests.submit(run_dir, "stop", by="test", now=time.time())
-    while b"RequestSeen" not in (run_dir / "worker-0.jsonl").read_bytes():
+    while not any(b"RequestSeen" in journal.read_bytes() for journal in run_dir.glob("worker-*.jsonl")):
         threading.Event().wait(0.05)

@@ -40,20 +40,21 @@ SomeEvent = TypeVar("SomeEvent", bound=ev.Event)
 class Run:
     """A worker's run directory and its process."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, host: int = 0) -> None:
         self.dir = directory
-        self.log = directory / "worker-0.log"
+        self.host = host
+        self.log = directory / f"worker-{host}.log"
         self._process: forked.Process | None = None
         self._tail: Tail | None = None
         self._events: list[ev.Event] = []
         self._over = False
 
-    def start(self, environ: dict[str, str] | None = None) -> None:
+    def start(self, environ: dict[str, str] | None = None, *, num_hosts: int = 1) -> None:
         """Starts the worker the way the supervisor does, but with torch imported."""
         with self.log.open("wb") as log, open(os.devnull, "rb") as nothing:
             self._process = forked.Process(
                 "engine.worker",
-                [str(self.dir)],
+                [str(self.dir), "--host", str(self.host), "--hosts", str(num_hosts)],
                 cwd=self.dir,
                 env={**os.environ, **(environ or {})},
                 streams=[nothing.fileno(), log.fileno(), log.fileno()],
@@ -102,7 +103,7 @@ class Run:
 
     def events(self) -> list[ev.Event]:
         """All events that the worker has written so far."""
-        path = self.dir / "worker-0.jsonl"
+        path = self.dir / f"worker-{self.host}.jsonl"
         if self._tail is None:
             if self._over or not path.exists():
                 return list(self._events)

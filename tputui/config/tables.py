@@ -23,7 +23,7 @@ class DataConfig(Table, frozen=True, kw_only=True):
     batch_per_core: int | None = None
     """Examples per core and step. Set this or `global_batch`."""
     global_batch: int | None = None
-    """Examples per step over all cores, a multiple of the number of cores. Set this or `batch_per_core`."""
+    """Examples per step over all cores of all hosts, a multiple of their number. Set this or `batch_per_core`."""
     prefetch_batches: int = 4
     """Batches that are loaded to the device ahead of the step."""
     workers: int = 0
@@ -111,8 +111,8 @@ class DeviceConfig(Table, frozen=True, kw_only=True):
     """Cores and how they are used."""
 
     cores: int | list[int] | Literal["all"] = "all"
-    """Cores to train on: `"all"` TPU cores of this host, or all virtual cores without a TPU; a number (8, 1); or the
-    index of one core (`[5]`)."""
+    """Cores to train on, of each host: `"all"` TPU cores of the host, or all virtual cores without a TPU; a number (8,
+    1); or the index of one core (`[5]`)."""
     strategy: Literal["spmd", "replica"] = "spmd"
     """How several cores train one model: `spmd` is one process with the batch sharded over a mesh; `replica` is one
     process per core (on a TPU: per chip) with averaged gradients and BatchNorm per core. Ignored for one core."""
