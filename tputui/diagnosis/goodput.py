@@ -67,6 +67,10 @@ class RunTime(NamedTuple):
     """Whether it ended with its state saved or done, so that nothing is lost unless a later run resumes earlier."""
     resumed_from: str | None = None
     """Path of the checkpoint of the run before that it resumed."""
+    restarts: int = 0
+    """How often its training processes were restarted."""
+    lost_steps: int = 0
+    """Steps that were trained again after these restarts."""
 
 
 class Goodput(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +87,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
     lost_steps: int
     """Steps that were reported, and lost."""
     restarts: int
-    """Number of times that training was resumed."""
+    """Number of times that training was resumed, by a new run or by new processes of the same run."""
 
 
 def run_time(snapshot: Snapshot) -> RunTime | None:
@@ -102,6 +106,8 @@ def run_time(snapshot: Snapshot) -> RunTime | None:
         is_over=is_over,
         kept_whole=snapshot.condition == "done",
         resumed_from=snapshot.details.resumed_from,
+        restarts=sum(1 for generation in snapshot.generations if generation.number),
+        lost_steps=sum(generation.lost_steps for generation in snapshot.generations),
     )
 
 
@@ -113,7 +119,7 @@ def goodput(runs: Sequence[RunTime]) -> Goodput:
     if not runs:
         raise ValueError("goodput needs a run")
     parts = dict.fromkeys(PARTS, 0.0)
-    lost_steps = 0
+    lost_steps = sum(run.lost_steps for run in runs)
     kept_of = _kept_of(runs)
     for run, later in zip(runs, [*runs[1:], None], strict=True):
         # A run that ended after the next one had begun counts up to that moment.
@@ -137,7 +143,7 @@ def goodput(runs: Sequence[RunTime]) -> Goodput:
         parts_s=dict[str, float](parts.items()),
         share=productive_s / wall_s if wall_s > 0 else 0.0,
         lost_steps=lost_steps,
-        restarts=len(runs) - 1,
+        restarts=len(runs) - 1 + sum(run.restarts for run in runs),
     )
 
 

@@ -40,7 +40,7 @@ def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: floa
     if plan is None or anchored is None:
         return None
     pace, anchor = anchored
-    done = max(w.steps_done for w in state.workers)
+    done = state.steps_done
     ends_left = plan.num_epochs - max((view.epoch for view in epochs), default=0)
     left = max(0, plan.total_steps - done) * pace + max(0, ends_left) * _end_s(epochs)
     return max(0.0, left - _worked_off_s(state, epochs, pace, now - anchor))
@@ -52,7 +52,7 @@ def eta_epoch_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now
     if plan is None or anchored is None:
         return None
     pace, anchor = anchored
-    done = max(w.steps_done for w in state.workers)
+    done = state.steps_done
     epoch = max((w.epoch_started.epoch for w in state.workers if w.epoch_started), default=0)
     if any(view.epoch == epoch for view in epochs) or not epoch:
         return None
@@ -90,7 +90,9 @@ def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tu
     first = next((w for w in state.workers if w.pace.num_reports > 1), None)
     if plan is None or progress is None or first is None:
         return None
-    pace = state.memoized("lasting pace", (first.name, first.pace.num_reports), first.pace.lasting_s)
+    pace = state.memoized(
+        "lasting pace", (first.name, first.pace.num_reports, first.pace.num_cuts), first.pace.lasting_s
+    )
     ends = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
     return pace, max([progress.t, *ends])
 

@@ -67,13 +67,13 @@ class SlowHostView(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     name: str
     part: Literal["compute", "data", "step"]
-    """The part of a step in which it takes longer; `step` if its parts are not known."""
+    """The part of a step in which it takes longer: computing, or waiting for batches; `step` if they are not known."""
     share: float
     """0.25 if it takes a quarter longer than the median of the other hosts."""
     seconds: float
     """Seconds per step that it takes longer than the median host."""
     first_step: int
-    """Step since which it has been slower."""
+    """First of the newest steps that show it; it may have been slower before."""
     waiting: int
     """Number of hosts that wait for it in each step."""
 

@@ -30,11 +30,6 @@ class HostPace(NamedTuple):
     compute_s: float | None
     wait_s: float | None
 
-    @property
-    def own_s(self) -> float | None:
-        """Seconds of a step before the host waits for others."""
-        return None if self.compute_s is None else self.compute_s + (self.data_s or 0.0)
-
 
 class Restart(NamedTuple):
     """A process took the place of one that had ended."""
@@ -98,6 +93,11 @@ class HostReports(StateStruct):
         """Whether the process was restarted, and its first step is not known yet."""
         return bool(self.restarts) and self.restarts[-1].first_step is None
 
+    @property
+    def is_resuming(self) -> bool:
+        """Whether the process was restarted, and has not reported a step yet."""
+        return bool(self.restarts) and self.restarts[-1].resumed_t is None
+
     def planned(self, first_step: int, kept_t: float | None) -> None:
         """The new process begins at `first_step`."""
         self.restarts[-1] = self.restarts[-1]._replace(first_step=first_step, kept_t=kept_t)
@@ -105,6 +105,8 @@ class HostReports(StateStruct):
 
     def stepped(self, t: float) -> None:
         """The process reported steps."""
+        if not self.restarts:
+            return
         newest = self.restarts[-1]
         if newest.resumed_t is None and newest.first_step is not None and math.isfinite(t):
             self.restarts[-1] = newest._replace(resumed_t=t)

@@ -23,7 +23,7 @@ def hosts(state: RunState, liveness: Liveness, hbm: Iterable[HbmReading] | None,
     """The hosts of the run in order, also those that have written nothing."""
     by_host = state.by_host
     clocks = {index: clock for index, own in by_host.items() if (clock := _clock(own)) is not None}
-    furthest = max((process.steps_done for process in state.workers), default=0)
+    furthest = state.steps_done
     shares = {reading.core: reading.used_bytes / reading.limit_bytes for reading in hbm or () if reading.limit_bytes}
     found = {
         index: _host(index, own, liveness, clocks.get(index), furthest, shares, now) for index, own in by_host.items()
@@ -100,7 +100,7 @@ def _host(
     trains = [process for process in own if process.role in ("worker", "logs")]
     leader = trains[0] if trains else own[0]
     cores = sorted({core for each in own if each.topology for core in each.topology.cores})
-    step = max((process.steps_done for process in trains), default=0)
+    step = min(furthest, max((process.steps_done for process in trains), default=0))
     condition, reason = _condition(leader, own, liveness, now)
     phase, phase_s = core_views.phase_of(leader, liveness, now)
     newest = [process.newest_t for process in own if process.newest_t is not None]

@@ -147,7 +147,8 @@ class Pace(StateStruct):
                 break
             newer.append(report)
             left -= report.num_steps
-        return _trimmed_step_s(newer)
+        # After a restart none may be left.
+        return _trimmed_step_s(newer) if newer else self.quantile(0.5)
 
     def closed_points(self, first: int) -> list[ThroughputPoint]:
         """The reports in order from number `first` on, bounded in number, without those of `newest_points`."""

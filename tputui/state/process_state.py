@@ -156,8 +156,8 @@ class ProcessState(StateStruct):
 
     @property
     def stepped(self) -> bool:
-        """Whether it has reported a step of this run."""
-        return self.progress is not None or bool(self.values.series)
+        """Whether it has reported a step since it was started."""
+        return not self.reports.is_resuming and (self.progress is not None or bool(self.values.series))
 
     @property
     def sort_key(self) -> tuple[int, str]:
@@ -245,8 +245,7 @@ class ProcessState(StateStruct):
     def _done(self, step: int, t: float) -> None:
         if step > self.steps_done:
             self.steps_done = step
-            if self.reports.restarts:
-                self.reports.stepped(t)
+            self.reports.stepped(t)
         self._moved(t)
 
     def _journal_opened(self, event: ev.JournalOpened) -> None:
@@ -291,6 +290,8 @@ class ProcessState(StateStruct):
         if not makes_sense(event):
             self.num_senseless += 1
             return
+        if self.reports.awaits_plan:
+            restart.cut(self, event.first)  # the first process alone records the plan
         self._done(event.first + event.n - 1, event.t)
         self.values.take(self.last_seq, event, self.log, self.newest_t)
 
@@ -350,8 +351,7 @@ class ProcessState(StateStruct):
 
     def _observed(self, event: Observed) -> None:
         epoch = self.epoch_started.epoch if self.epoch_started is not None else 0
-        if not self.evidence.add(event, self.steps_done, epoch):
-            self.num_senseless += 1
+        self.num_senseless += not self.evidence.add(event, self.steps_done, epoch)
 
     def _memory_sampled(self, event: ev.MemorySampled) -> None:
         self.memory = event

@@ -101,6 +101,12 @@ class RunState:
         return found
 
     @property
+    def steps_done(self) -> int:
+        """Newest step that a training process has reported; of a restarted one only if its first step is known."""
+        known = [process for process in self.workers if not process.reports.awaits_plan] or self.workers
+        return max((process.steps_done for process in known), default=0)
+
+    @property
     def is_imported(self) -> bool:
         """Whether the run was read from logs of another program: no process of it reports, and nobody sends heartbeats.
         The times of its events are those of the log."""

@@ -30,6 +30,7 @@ from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
 from tputui.state.run_details import RunDetails
 from tputui.state.series import combined, piece_aligner
+from tputui.state.slow_host import slow_host
 from tputui.state.snapshot import (
     DamageRegion,
     EpochView,
@@ -82,7 +83,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
     plan, epochs = plan_of(state), epochs_of(state)
     progress = history.newest_progress(state)
     epoch, epoch_step = _place(state, plan, epochs, progress)
-    steps = max((w.steps_done for w in state.workers), default=0) or (plan.first_step - 1 if plan else 0)
+    steps = state.steps_done or (plan.first_step - 1 if plan else 0)
     first = state.workers[0] if state.workers else None
     phase, phase_s = core_views.phase_of(first, liveness, now) if first else (None, 0.0)
     bad, num_bad = timeline.non_finite(state)
@@ -161,6 +162,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         evidence=evidence_of(state),
         time_spent=core_views.time_of(state, liveness, now),
         hosts=host_views.hosts(state, liveness, memory.hbm, now),
+        slow_host=slow_host(state),
         generations=host_views.generations(state),
     )
 

@@ -126,7 +126,7 @@ def _of_requests(state: RunState, requests: Iterable[RequestView]) -> list[Mark]
 
 def _end(state: RunState, liveness: Liveness) -> list[Mark]:
     """The mark of the end of the run, if it ended."""
-    step = max((worker.steps_done for worker in state.workers), default=0)
+    step = state.steps_done
     if liveness.ended_t is not None and math.isfinite(liveness.ended_t):
         text = f"run {liveness.condition}: {liveness.reason}"
         return [Mark(t=liveness.ended_t, step=step, kind="end", text=text, core=None)]

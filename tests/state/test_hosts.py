@@ -1,0 +1,162 @@
+"""A run on several hosts: a view of each host, also of those that are missing or lost, and of restarts."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from tests.recorded import T0, opened
+from tests.state.pod import CORES, STEP_S, reduced, saved, shown, started, trained
+from tputui.cache import state_codec
+from tputui.diagnosis.goodput import goodput, run_time
+from tputui.telemetry import events as ev
+
+
+def test_each_host_has_a_view_with_its_newest_values() -> None:
+    sample = ev.HostSampled(t=T0 + 2, cpu_percent=40.0, memory_used_bytes=3, memory_total_bytes=4, processes=[])
+    pace = ev.HostPaceMeasured(t=T0 + 3, step=20, steps=10, step_s=0.1, data_s=0.02, compute_s=0.05, wait_s=0.03)
+    clock = ev.ClockMeasured(t=T0 + 1, offset_s=90.0, error_s=0.002, reference="tpu-vm-0")
+    state = reduced(
+        {
+            "worker-0": [*started(0, 2), *trained(0, T0 + 2, 1, 40)],
+            "worker-1": [*started(1, 2), *trained(1, T0 + 2, 1, 20), pace],
+            "supervisor-0": [opened(T0, "supervisor", 0)],
+            "supervisor-1": [opened(T0, "supervisor", 1), clock, sample],
+        }
+    )
+    first, second = shown(state).hosts
+    assert (first.index, first.name, first.condition, first.cores) == (0, "tpu-vm-0", "running", [0, 1])
+    assert (first.step, first.lag_steps, second.step, second.lag_steps) == (40, 0, 20, 20)
+    assert (second.name, second.cores, second.phase) == ("tpu-vm-1", [2, 3], "executing")
+    assert (second.compute_s, second.data_s, second.wait_s, second.step_s) == (0.05, 0.02, 0.03, 0.1)
+    assert (second.cpu_percent, second.used_bytes, second.total_bytes) == (40.0, 3, 4)
+    assert (second.clock_offset_s, second.clock_error_s) == (90.0, 0.002)
+    assert first.clock_offset_s is None
+    assert second.loss == pytest.approx(math.fsum(core.loss or 0 for core in shown(state).cores[CORES:]) / CORES)
+    assert [core.core for core in shown(state).cores] == [0, 1, 2, 3]
+
+
+def test_hosts_that_have_not_joined_are_missing() -> None:
+    waits = ev.HostsAwaited(t=T0 + 60, num_hosts=4, joined=[0, 1], missing=[2, 3], waited_s=60.0)
+    state = reduced(
+        {"supervisor-0": [opened(T0, "supervisor", 0), waits], "supervisor-1": [opened(T0, "supervisor", 1)]}
+    )
+    assert [(host.index, host.condition) for host in shown(state).hosts] == [
+        (0, "starting"),
+        (1, "starting"),
+        (2, "missing"),
+        (3, "missing"),
+    ]
+
+
+def test_number_of_hosts_in_a_hostile_journal_is_bounded() -> None:
+    waits = ev.HostsAwaited(t=T0 + 60, num_hosts=1 << 60, joined=[0], missing=[], waited_s=60.0)
+    assert len(shown(reduced({"supervisor-0": [opened(T0, "supervisor", 0), waits]})).hosts) == 1
+
+
+def test_host_that_fell_silent_is_lost_and_one_that_ended_is_not() -> None:
+    ended = ev.TrainingEnded(t=T0 + 4, outcome="done", step=20, reason="")
+    state = reduced(
+        {
+            "worker-0": [*started(0, 2), *trained(0, T0 + 2, 1, 20), ended],
+            "worker-1": [*started(1, 2), *trained(1, T0 + 2, 1, 20)],
+        }
+    )
+    first, second = shown(state, now=T0 + 40, alive=["worker-0"]).hosts
+    assert (first.condition, second.condition) == ("ended", "lost")
+    assert second.reason == "nothing was heard of it for 36 s, and it has no end event"
+
+
+def restarted() -> dict[str, list[ev.Event]]:
+    """Two hosts that had trained 60 steps, 40 of them saved, when the second one failed; they resumed after 10 s."""
+    failed = ev.FailureRaised(
+        t=T0 + 8, error="ValueError", message="bad row", traceback="", phase="executing", step=60
+    )  # fmt: skip
+    again = T0 + 18
+    return {
+        "worker-0": [
+            *started(0, 2), *trained(0, T0 + 2, 1, 40), saved(T0 + 6, 40), *trained(0, T0 + 6, 41, 60),
+            *started(0, 2, again, generation=1, first_step=41), *trained(0, again + 2, 41, 50),
+        ],
+        "worker-1": [
+            *started(1, 2), *trained(1, T0 + 2, 1, 60), failed,
+            *started(1, 2, again, generation=1, first_step=41), *trained(1, again + 2, 41, 50),
+        ],
+    }  # fmt: skip
+
+
+def test_restart_cuts_the_curves_back_and_counts_what_was_lost() -> None:
+    snapshot = shown(reduced(restarted()))
+    assert (snapshot.steps, snapshot.epoch_step, snapshot.condition) == (50, 50, "running")
+    steps = [step for piece in snapshot.loss for step in range(piece.first_step, piece.last_step + 1)]
+    assert steps == list(range(1, 51))
+    assert [column.last_step for column in snapshot.core_columns][-1] == 50
+    assert sum(column.num_steps for column in snapshot.core_columns) == 50
+    assert snapshot.throughput is not None
+    assert [point.step for point in snapshot.throughput.history] == [10, 20, 30, 40, 50]
+    first, second = snapshot.generations
+    assert (first.number, second.number, second.first_step, second.lost_steps) == (0, 1, 41, 20)
+    assert second.lost_s == pytest.approx(T0 + 21 - (T0 + 6))
+    assert second.reason == "worker-1: ValueError: bad row"
+    assert snapshot.failure is None
+    assert [mark.kind for mark in snapshot.marks if mark.kind in ("restart", "stall")] == ["restart"]
+    assert [host.generation for host in snapshot.hosts] == [1, 1]
+    assert [core.step for core in snapshot.cores] == [50] * 4
+
+
+def test_time_of_a_restart_and_lost_work_are_parts_of_the_goodput() -> None:
+    snapshot = shown(reduced(restarted()))
+    spent = snapshot.time_spent
+    assert spent is not None
+    assert math.fsum(spent.sections_s.values()) == pytest.approx(spent.until - spent.began)
+    assert spent.sections_s["lost"] == pytest.approx(3.0, abs=0.2)
+    assert spent.sections_s["restart"] == pytest.approx(11.0, abs=0.2)
+    run = run_time(snapshot)
+    assert run is not None
+    found = goodput([run])
+    assert (found.lost_steps, found.restarts) == (20, 1)
+    assert found.parts_s["lost"] == pytest.approx(3.0, abs=0.2)
+    assert found.parts_s["downtime"] == pytest.approx(11.0, abs=0.2)
+    assert found.parts_s["steps"] == pytest.approx(50 * STEP_S, abs=0.2)
+    assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s)
+
+
+def test_restarting_shows_the_old_steps_until_the_first_new_one_is_known() -> None:
+    journals = restarted()
+    before = {name: [event for event in events if event.t < T0 + 18.5] for name, events in journals.items()}
+    snapshot = shown(reduced(before))
+    assert (snapshot.steps, snapshot.condition) == (60, "starting")
+    assert snapshot.generations[-1].first_step is None
+    # The first host has its plan; the other one records its first step only.
+    planned = {name: [event for event in events if event.t < T0 + 19.5] for name, events in journals.items()}
+    snapshot = shown(reduced(planned))
+    assert (snapshot.steps, [host.lag_steps for host in snapshot.hosts]) == (40, [0, 0])
+
+
+def test_every_prefix_of_a_restarted_journal_can_be_cached_and_continued() -> None:
+    for name, events in restarted().items():
+        whole = reduced({name: events}).processes[name]
+        for cut in range(1, len(events)):
+            state = reduced({name: events[:cut]}).processes[name]
+            copy = state_codec.decode(name, state_codec.encode(state))
+            for seq, event in enumerate(events[cut:], start=cut):
+                copy.apply(seq, event)
+            assert state_codec.encode(copy) == state_codec.encode(whole.fork()), cut
+
+
+def test_restart_from_the_beginning_loses_everything() -> None:
+    events = [*started(0, 1), *trained(0, T0 + 2, 1, 30, 1), *started(0, 1, T0 + 20, generation=1)]
+    snapshot = shown(reduced({"worker-0": events}))
+    assert (snapshot.steps, snapshot.loss, snapshot.core_columns) == (0, [], [])
+    assert snapshot.generations[-1].lost_steps == 30
+    more = [*events, *trained(0, T0 + 22, 1, 10, 1)]
+    assert shown(reduced({"worker-0": more})).generations[-1].lost_s == pytest.approx(22.0)
+
+
+def test_ranks_of_a_script_on_one_host_are_one_host() -> None:
+    heads: dict[str, list[ev.Event]] = {}
+    for rank in range(4):
+        heads[f"worker-{rank}"] = [msgspec.structs.replace(opened(T0, "worker", rank), host_index=rank // 2)]
+    assert [host.index for host in shown(reduced(heads)).hosts] == [0, 1]

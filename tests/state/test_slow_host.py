@@ -1,0 +1,125 @@
+"""The host that is named as slower than the others: none in a healthy run, the slow one within seconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tputui.state.host_data import SlowHostView
+from tputui.state.host_reports import HostPace
+from tputui.state.slow_host import SlowHosts
+
+COMPUTE_S, DATA_S, STEP_S = 0.008, 0.001, 0.01
+REPORT_STEPS = 10
+REPORTS = 32
+SEEDS = 100
+
+Paces = dict[int, list[HostPace]]
+
+
+def paces(
+    num_hosts: int,
+    seed: int,
+    *,
+    slower: Mapping[int, float] | None = None,
+    late: Mapping[int, float] | None = None,
+    scatter: float = 0.03,
+    reports: int = REPORTS,
+) -> Paces:
+    """The reports of hosts that each report at their own steps; `slower` computes longer, `late` waits for batches."""
+    chance = random.Random(seed)
+    found: Paces = {}
+    for host in range(num_hosts):
+        first, of_host = 1 + host % REPORT_STEPS, list[HostPace]()
+        compute_s = COMPUTE_S + STEP_S * (slower or {}).get(host, 0.0)
+        data_s = DATA_S + STEP_S * (late or {}).get(host, 0.0)
+        for _ in range(reports):
+            noise = chance.gauss(1.0, scatter)
+            of_host.append(HostPace(first, first + REPORT_STEPS - 1, STEP_S, data_s * noise, compute_s * noise, None))
+            first += REPORT_STEPS
+        found[host] = of_host
+    return found
+
+
+def named(found: Mapping[int, Sequence[HostPace]], every: int = 4) -> list[SlowHostView | None]:
+    """The slow host after every few reports, as a viewer that follows the run sees it."""
+    hosts = SlowHosts()
+    names = {host: f"vm-{host}" for host in found}
+    longest = max(map(len, found.values()))
+    return [
+        hosts.find({host: reports[:until] for host, reports in found.items()}, names)
+        for until in range(every, longest + 1, every)
+    ]
+
+
+def test_scatter_of_three_percent_names_no_host_of_256() -> None:
+    for seed in range(SEEDS):
+        assert set(named(paces(256, seed), every=16)) == {None}, seed
+
+
+def test_host_that_is_ten_percent_slower_is_always_the_one_that_is_named() -> None:
+    for seed in range(SEEDS):
+        slow = seed * 7 % 256
+        found = named(paces(256, seed, slower={slow: 0.10}), every=16)
+        assert {view.index for view in found if view is not None} == {slow}, seed
+        assert found[-1] is not None
+
+
+@pytest.mark.parametrize("num_hosts", [2, 3, 4, 16])
+def test_few_hosts_need_no_majority(num_hosts: int) -> None:
+    for seed in range(20):
+        assert set(named(paces(num_hosts, seed))) == {None}
+        found = named(paces(num_hosts, seed, slower={1: 0.2}))
+        assert found[-1] is not None
+        assert {view.index for view in found if view is not None} == {1}
+
+
+def test_view_tells_the_part_the_amount_and_who_waits() -> None:
+    view = named(paces(8, 1, slower={3: 0.2}, scatter=0.01))[-1]
+    assert view is not None
+    assert (view.index, view.name, view.part, view.waiting) == (3, "vm-3", "compute", 7)
+    assert view.seconds == pytest.approx(0.2 * STEP_S, rel=0.1)
+    assert view.share == pytest.approx(0.2 * STEP_S / (COMPUTE_S + DATA_S), rel=0.1)
+    view = named(paces(8, 1, late={5: 0.5}, scatter=0.01))[-1]
+    assert view is not None
+    assert (view.index, view.part) == (5, "data")
+
+
+def test_host_is_named_after_ten_reports_and_forgotten_after_it_recovered() -> None:
+    slow, fast = paces(8, 1, slower={3: 0.2}, scatter=0.01), paces(8, 2, scatter=0.01, reports=60)
+    both = {
+        host: [*slow[host], *(pace._replace(first=pace.first + 320, last=pace.last + 320) for pace in fast[host])]
+        for host in slow
+    }
+    found = named(both, every=1)
+    first = next(index for index, view in enumerate(found) if view is not None)
+    assert first <= 20
+    assert found[31] is not None
+    assert found[-1] is None
+
+
+def test_hiccup_of_a_few_reports_names_no_host() -> None:
+    found = paces(8, 1, scatter=0.01)
+    found[2] = [pace._replace(data_s=0.02) if 12 <= index < 18 else pace for index, pace in enumerate(found[2])]
+    assert set(named(found, every=1)) == {None}
+
+
+def test_host_that_reads_late_is_named_if_only_waiting_for_batches_is_measured() -> None:
+    found = {
+        host: [pace._replace(compute_s=None) for pace in reports]
+        for host, reports in paces(8, 1, late={5: 0.2}).items()
+    }
+    view = named(found)[-1]
+    assert view is not None
+    assert (view.index, view.part) == (5, "data")
+    assert view.share == pytest.approx(0.2, rel=0.2)
+
+
+def test_host_without_reports_and_a_silent_one_do_not_matter() -> None:
+    found = paces(8, 1, slower={3: 0.2})
+    found[6], found[7] = [], found[7][:5]
+    view = named(found)[-1]
+    assert view is not None
+    assert view.index == 3

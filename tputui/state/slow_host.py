@@ -1,0 +1,224 @@
+"""The host that is persistently slower than the others, so that they wait for it in every step.
+
+The criterion is the one of `tputui.state.slow_core`. A row is the time that every host itself took per step, so
+computing and waiting for batches but not waiting for others, in the same few steps: hosts report at different steps,
+so each row is a mean over the reports that overlap it. Single times scatter, so a row is judged by the median of its
+times and of the `_SMOOTHED` - 1 rows before. A host is off if that exceeds the median host by more than `SLOWER` of a
+step and by more than three median absolute deviations. It is named after 20 steps in which it was off, at least ten of
+them apart, or correspondingly more with steps in between in which it was not.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from statistics import median
+from typing import Literal, NamedTuple
+
+from tputui.state.host_data import SlowHostView
+from tputui.state.host_reports import HostPace
+from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_of_sorted
+from tputui.state.reducer import RunState
+
+SLOWER = 0.05
+"""Share of a step by which a host must exceed the median host."""
+_SMOOTHED = 5
+_LEAD = _SMOOTHED // 2
+"""Slow rows before the first one whose median is slow."""
+_STEPS_MOST = 2
+"""Steps that a row counts for, however many it covers."""
+_ROWS_MAX = 48
+"""Newest rows that are examined."""
+_FIRST = itemgetter(0)
+_KNOWN = 0.75
+"""Share of the hosts that must have reported the steps of a row."""
+
+
+class _Row(NamedTuple):
+    """The hosts in the same few steps."""
+
+    first: int
+    last: int
+    own_s: Mapping[int, float]
+    """By host: seconds per step that it took itself."""
+    basis_s: float
+    """Seconds of a step of the median host, which excesses are shares of."""
+
+
+class SlowHosts:
+    """Finds the slow host. Rows are kept between snapshots, since only the newest ones change."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, int], _Row] = {}
+        self._judged: dict[tuple[int, int], OutlierRow] = {}
+
+    def find(self, paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str]) -> SlowHostView | None:
+        """The host that is slower now; `paces` are the newest reports by host, in order of steps."""
+        known = {host: reports for host, reports in paces.items() if reports}
+        if len(known) < 2:
+            return None
+        size = _row_size([reports[-1] for reports in known.values()])
+        rows, are_whole = self._newest_rows(known, size)
+        if len(rows) < _SMOOTHED:
+            return None
+        search = OutlierSearch(lead=_LEAD)
+        judged: dict[tuple[int, int], OutlierRow] = {}
+        for index in range(_SMOOTHED - 1, len(rows)):
+            key = rows[index].first, rows[index].last
+            row = self._judged.get(key) or _judged(rows[index - _SMOOTHED + 1 : index + 1])
+            if are_whole[index]:
+                judged[key] = row
+            search.add(row)
+        self._judged = judged
+        found = search.outlier(now=True)
+        if found is None or found.by <= 0:
+            return None
+        return _view(found.core, found.first_step, rows[-NAMED:], known, names)
+
+    def _newest_rows(self, paces: Mapping[int, Sequence[HostPace]], size: int) -> tuple[list[_Row], list[bool]]:
+        """The newest rows in order, and whether all hosts have reported the steps of each."""
+        newest = sorted(reports[-1].last for reports in paces.values())
+        reached = newest[int((1.0 - _KNOWN) * len(newest))]
+        last_index = reached // size
+        first_index = max(min(reports[0].first for reports in paces.values()) // size, last_index - _ROWS_MAX)
+        rows: list[_Row] = []
+        are_whole: list[bool] = []
+        kept: dict[tuple[int, int], _Row] = {}
+        for index in range(first_index, last_index):
+            key = index * size + 1, (index + 1) * size
+            is_whole = newest[0] >= key[1]
+            row = self._rows.get(key) or _row(paces, *key)
+            if is_whole:
+                kept[key] = row
+            if len(row.own_s) >= max(2, _KNOWN * len(paces)):
+                rows.append(row)
+                are_whole.append(is_whole)
+        self._rows = kept
+        return rows, are_whole
+
+
+def slow_host(state: RunState) -> SlowHostView | None:
+    """The host that is slower than the others now; None if there is none, or if the run has one host."""
+    by_host = state.by_host
+    if len(by_host) < 2:
+        return None
+    leaders = {host: next((process for process in own if process.reports.paces), None) for host, own in by_host.items()}
+    paces = {host: leader.reports.paces for host, leader in leaders.items() if leader is not None}
+    names = {
+        host: leader.opened.host if leader.opened is not None else ""
+        for host, leader in leaders.items()
+        if leader is not None
+    }
+    key = tuple((host, leader.name, leader.reports.num_paces) for host, leader in leaders.items() if leader is not None)
+    found = state.memoized("slow hosts", None, SlowHosts)
+    return state.memoized("slow host", key, lambda: found.find(paces, names))
+
+
+def _own_s(pace: HostPace) -> float:
+    """Seconds of a step before the host waits for others, as far as they are measured on it; else of the whole step."""
+    if pace.compute_s is None:
+        return pace.step_s if pace.data_s is None else pace.data_s
+    return pace.compute_s + (pace.data_s or 0.0)
+
+
+def _row_size(newest: Sequence[HostPace]) -> int:
+    """Steps of a row: a power of two, so that the rows stay the same while reports change a little in length."""
+    steps = sorted(pace.last - pace.first + 1 for pace in newest)
+    return 1 << max(0, math.ceil(math.log2(steps[len(steps) // 2])))
+
+
+def _row(paces: Mapping[int, Sequence[HostPace]], first: int, last: int) -> _Row:
+    own: dict[int, float] = {}
+    whole: list[float] = []
+    is_partial = False
+    for host, reports in paces.items():
+        overlap = _overlap(reports, first, last)
+        if overlap is None:
+            continue
+        own[host], step_s, compute_known = overlap
+        whole.append(step_s)
+        is_partial = is_partial or not compute_known
+    basis = median(whole if is_partial else own.values()) if own else 0.0
+    return _Row(first, last, own, basis)
+
+
+def _overlap(reports: Sequence[HostPace], first: int, last: int) -> tuple[float, float, bool] | None:
+    """Seconds per step in the reports that overlap the steps: of the host itself, in all, and whether its time to
+    compute is known. None if the steps are not reported."""
+    own_s = step_s = 0.0
+    steps, compute_known = 0, True
+    for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
+        pace = reports[index]
+        if pace.last < first:
+            break
+        shared = (pace.last if pace.last < last else last) - (pace.first if pace.first > first else first) + 1
+        steps += shared
+        own_s += shared * _own_s(pace)
+        step_s += shared * pace.step_s
+        compute_known = compute_known and pace.compute_s is not None
+    return (own_s / steps, step_s / steps, compute_known) if steps else None
+
+
+def _judged(rows: Sequence[_Row]) -> OutlierRow:
+    """The hosts that are slow in the newest of the rows."""
+    newest, before = rows[-1], rows[:-1]
+    own: dict[int, float] = {}
+    for host, seconds in newest.own_s.items():
+        times = [row.own_s[host] for row in before if host in row.own_s]
+        own[host] = median_of_sorted(sorted([*times, seconds]))
+    steps = min(newest.last - newest.first + 1, _STEPS_MOST)
+    least = SLOWER / OFF * newest.basis_s
+    if len(own) >= LEAST_CORES:
+        values = sorted(own.values())
+        middle = median_of_sorted(values)
+        deviation = max(median_of_sorted(sorted(abs(value - middle) for value in values)), least, 1e-12)
+        off = {host: (value - middle) / deviation for host, value in own.items() if value > middle + OFF * deviation}
+        return OutlierRow(newest.first, newest.last, steps, off, deviation, middle)
+    # Of two or three hosts, one is compared with the slower one of the others.
+    off = {}
+    for host, value in own.items():
+        others = max(seconds for other, seconds in own.items() if other != host)
+        if value - others > OFF * least > 0:
+            off[host] = (value - others) / least
+    return OutlierRow(newest.first, newest.last, steps, off, least, newest.basis_s)
+
+
+def _view(
+    host: int, first_step: int, rows: Sequence[_Row], paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str]
+) -> SlowHostView | None:
+    """The view of the slow host by the newest rows; None if it is no longer slow over all of them."""
+    shares, seconds = [], []
+    for row in rows:
+        others = [value for other, value in row.own_s.items() if other != host]
+        if host in row.own_s and others and row.basis_s > 0:
+            seconds.append(row.own_s[host] - median(others))
+            shares.append(seconds[-1] / row.basis_s)
+    if not shares or median(shares) < SLOWER:
+        return None
+    data_s, compute_s = (_excess(host, rows[0].first, paces, part) for part in ("data_s", "compute_s"))
+    part: Literal["compute", "data", "step"] = "step" if data_s is None else "data"
+    if compute_s is not None and (data_s is None or compute_s >= data_s):
+        part = "compute"
+    return SlowHostView(
+        index=host,
+        name=names.get(host, ""),
+        part=part,
+        share=median(shares),
+        seconds=median(seconds),
+        first_step=first_step,
+        waiting=len(paces) - 1,
+    )
+
+
+def _excess(host: int, first: int, paces: Mapping[int, Sequence[HostPace]], part: str) -> float | None:
+    """Seconds per step by which a host exceeds the median of the others in one part of its time since a step."""
+    means: dict[int, float] = {}
+    for index, reports in paces.items():
+        parts = [(pace.last - pace.first + 1, getattr(pace, part)) for pace in reports if pace.last >= first]
+        known = [(steps, seconds) for steps, seconds in parts if seconds is not None]
+        if known:
+            means[index] = sum(steps * seconds for steps, seconds in known) / sum(steps for steps, _ in known)
+    others = [seconds for index, seconds in means.items() if index != host]
+    return means[host] - median(others) if host in means and others else None
