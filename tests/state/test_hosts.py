@@ -160,3 +160,12 @@ def test_ranks_of_a_script_on_one_host_are_one_host() -> None:
     for rank in range(4):
         heads[f"worker-{rank}"] = [msgspec.structs.replace(opened(T0, "worker", rank), host_index=rank // 2)]
     assert [host.index for host in shown(reduced(heads)).hosts] == [0, 1]
+
+
+def test_view_that_follows_a_restart_shows_the_same_as_one_that_is_opened_after_it() -> None:
+    numbered = [(event.t, name, seq, event) for name, events in restarted().items() for seq, event in enumerate(events)]
+    state = reduced({})
+    for _, name, seq, event in sorted(numbered, key=lambda each: each[:3]):
+        state.apply(name, seq, event)
+        followed = shown(state)
+    assert followed == shown(reduced(restarted()))
