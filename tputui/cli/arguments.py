@@ -49,7 +49,15 @@ def chosen_run(args: argparse.Namespace) -> Path:
 
 
 def find_run(name: str, parent: Path) -> Path:
-    """The directory of the run with the name or path `name`. Raises `CommandError` with the nearest name."""
+    """The directory of the run with the name or path `name`, or the mirror of one at an ssh address.
+
+    Raises `CommandError` with the nearest name.
+    """
+    if name.startswith("ssh://"):
+        # Imported here so that commands of local runs start faster.
+        from tputui.cli.remote_runs import whole_mirror
+
+        return whole_mirror(name)
     try:
         return rundir.find(name, parent)
     except PermissionError:

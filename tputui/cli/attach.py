@@ -10,6 +10,7 @@ from tputui.cli.arguments import add_run_argument, existing_parent, parent_of, r
 from tputui.cli.console import CommandError, narrate
 from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
+from tputui.cli.remote_runs import add_host_options, address_of, opened_mirror
 from tputui.exit_codes import ExitCode
 from tputui.session import session
 from tputui.state.snapshot import ENDED
@@ -35,6 +36,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_argument(parser, optional=True, help=f"{RUN_OR_LOG} (default the newest running run)")
     parser.add_option("--follow", action="store_true", help="follow a log of another program until you leave it")
     parser.add_option("--read-only", action="store_true", help="do not allow requests to the run from the screen")
+    add_host_options(parser)
     open_run.add_view_options(parser)
     parser.add_option(
         "--lines",
@@ -50,12 +52,17 @@ def run(args: argparse.Namespace) -> ExitCode:
     name = args.run
     if name is None and args.follow:
         raise CommandError(ExitCode.USAGE, "--follow needs the path of a log")
+    address = address_of(args)
     if name is None:
         name = str(_newest_running(existing_parent(args)))
     found: RunOrLog | None = None
     try:
-        found = RunOrLog(name, parent_of(args), follow=args.follow)
-        snapshot = open_run.watch(found.run_dir, args, read_only=args.read_only or found.is_log, earlier=args.lines)
+        if address is not None:
+            run_dir, is_log = opened_mirror(address, summary=args.summary).run_dir, False
+        else:
+            found = RunOrLog(name, parent_of(args), follow=args.follow)
+            run_dir, is_log = found.run_dir, found.is_log
+        snapshot = open_run.watch(run_dir, args, read_only=args.read_only or is_log, earlier=args.lines)
     except KeyboardInterrupt:
         narrate(
             "left; the log can be opened again" if found is None or found.is_log else "left; the run is still running"

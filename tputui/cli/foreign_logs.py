@@ -33,6 +33,9 @@ class RunOrLog:
         """With `follow` a log is read on until this process ends. Raises `CommandError`."""
         self._name = name
         self._log: OpenedLog | None = None
+        if name.startswith("ssh://") and not follow:
+            self.run_dir = find_run(name, parent)
+            return
         path = Path(name)
         if _is_run(name, parent) or not os.path.lexists(path):
             self.run_dir = find_run(name, parent)

@@ -49,6 +49,7 @@ COMMANDS: dict[str, str] = {
     "rm": "delete runs",
     "doctor": "check whether this machine can train",
     "data": "list and download data sets",
+    "stream": "send a run to a viewer on another machine (ssh starts it)",
     "serve": "show the screen in a browser on this machine",
 }
 """Every command with a one-line summary, in the order of `tputui --help`."""

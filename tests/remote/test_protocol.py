@@ -1,0 +1,117 @@
+"""The frames between a viewer and a host: whole messages whatever way the bytes are cut, and bounded for any bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tputui.remote import protocol as p
+from tputui.remote.address import InvalidAddress, parse_address, parse_host, parse_hosts
+
+WRITERS = st.sampled_from(["supervisor-0", "worker-255", "rank-2047", "logs-3"])
+TO_VIEWER = st.one_of(
+    st.builds(
+        p.Data, writer=WRITERS, form=st.just("plain"), offset=st.integers(0, 2**40), data=st.binary(max_size=2_000),
+        end=st.booleans(),
+    ),
+    st.builds(p.File, path=st.just("run.json"), content=st.binary(max_size=500)),
+    st.builds(p.Found, writer=WRITERS, head_crc=st.integers(0, 2**32 - 1), sealed=st.booleans()),
+    st.builds(p.Pong, t=st.floats(allow_nan=False), host_t=st.floats(allow_nan=False)),
+    st.builds(p.Refused, reason=st.text(max_size=50)),
+    st.builds(p.Listed),
+)  # fmt: skip
+TO_HOST = st.one_of(
+    st.builds(p.Ping, t=st.floats(allow_nan=False)),
+    st.builds(p.Submit, id=st.just("1-1"), content=st.binary(max_size=200)),
+    st.builds(
+        p.Open, version=st.just(1), run=st.text(max_size=30), runs_dir=st.none() | st.text(max_size=9),
+        summary=st.booleans(),
+    ),
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(TO_VIEWER, max_size=4), max_size=6), st.integers(1, 400))
+@settings(max_examples=30, deadline=None)
+def test_the_viewer_gets_what_the_host_sent_however_the_bytes_are_cut(
+    frames: list[list[p.ToViewer]], piece: int
+) -> None:
+    packer, reader = p.Packer(), p.HostFrames()
+    sent = b"".join(packer.pack(frame) for frame in frames)
+    received = [message for at in range(0, len(sent), piece) for message in reader.feed(sent[at : at + piece])]
+    assert received == [message for frame in frames for message in frame]
+
+
+@given(st.lists(TO_HOST, max_size=10), st.integers(1, 100))
+@settings(max_examples=60, deadline=None)
+def test_the_host_gets_what_the_viewer_sent_however_the_bytes_are_cut(messages: list[p.ToHost], piece: int) -> None:
+    sent = b"".join(map(p.pack, messages))
+    reader = p.ViewerFrames()
+    assert [one for at in range(0, len(sent), piece) for one in reader.feed(sent[at : at + piece])] == messages
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=200, deadline=None)
+def test_any_other_bytes_are_waited_for_or_refused(data: bytes) -> None:
+    for reader in (p.HostFrames(), p.ViewerFrames()):
+        with contextlib.suppress(p.ProtocolError):
+            assert reader.feed(data) == []
+
+
+def test_a_few_bytes_cannot_claim_gigabytes() -> None:
+    parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=p.WINDOW_LOG)
+    bomb = zstandard.ZstdCompressor(compression_params=parameters).compress(bytes(1 << 28))
+    assert len(bomb) < 100_000
+    for plain_bytes in (1_000, p.FRAME_BYTES_MAX):
+        with pytest.raises(p.ProtocolError, match="another size"):
+            p.HostFrames().feed(struct.pack("<II", plain_bytes, len(bomb)) + bomb)
+    with pytest.raises(p.ProtocolError, match="too long"):
+        p.HostFrames().feed(struct.pack("<II", 1 << 31, 10))
+    with pytest.raises(p.ProtocolError, match="too long"):
+        p.ViewerFrames().feed(struct.pack("<I", 1 << 30))
+
+
+def test_an_unknown_message_is_refused() -> None:
+    encoded = msgspec.msgpack.encode(["Execute", "rm"])
+    with pytest.raises(p.ProtocolError, match="cannot be read"):
+        p.ViewerFrames().feed(struct.pack("<I", len(encoded)) + encoded)
+
+
+@pytest.mark.parametrize("name", ["../worker-0", "worker-0/..", "worker", "worker-01", "run.json", "worker-0\n", ""])
+def test_only_names_of_journals_are_journals(name: str) -> None:
+    assert not p.is_writer(name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../run.json", "/run.json", "requests/../x-1.json", "requests/1-1.json\n", "pictures/epoch-0001/../../x.png",
+     "pictures/epoch-0001/.png", "checkpoints/last.pt", "places/a.jsonl", "link.json"],
+)  # fmt: skip
+def test_only_small_files_of_a_run_are_side_files(path: str) -> None:
+    assert not p.is_side_file(path)
+
+
+def test_addresses() -> None:
+    address = parse_address("ssh://me@tpu-vm.example:2222/digits-1")
+    assert (str(address), address.run) == ("ssh://me@tpu-vm.example:2222/digits-1", "digits-1")
+    assert parse_address("ssh://[2001:db8::1]:22/r").hosts[0].name == "2001:db8::1"
+    assert parse_address("ssh://vm//data/runs/r/").run == "/data/runs/r"
+    assert [str(host) for host in parse_hosts("a, b@c:9,a")] == ["a", "b@c:9"]
+    assert [str(host) for host in parse_hosts("@f", lambda path, most: b"a\n# all\nb # second\n\n")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["-oProxyCommand=x", "a b", "a;b", "-l@a", "a:99999", "@@", "a/../b", "$(x)", "u@-h"])
+def test_what_is_no_host_never_reaches_ssh(text: str) -> None:
+    with pytest.raises(InvalidAddress, match="not a host"):
+        parse_host(text)
+
+
+@pytest.mark.parametrize("text", ["ssh://vm", "ssh://vm/", "ssh://vm/a b", "ssh://vm/a/b", "ssh://vm/$(x)", "ssh:///r"])
+def test_what_is_no_run_is_refused(text: str) -> None:
+    with pytest.raises(InvalidAddress):
+        parse_address(text)

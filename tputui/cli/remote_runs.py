@@ -1,0 +1,78 @@
+"""Runs on other machines: the commands that show or steer runs open them by `ssh://HOST/RUN`.
+
+A process of its own mirrors the run into the user's cache. It ends with this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+from pathlib import Path
+
+from tputui.cli.console import CommandError, narrate
+from tputui.cli.parser import Parser
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.remote.address import InvalidAddress, RunAddress, is_address, parse_address, parse_hosts, parse_run
+from tputui.remote.opening import OpenedMirror, Unreachable
+
+NARRATE_S = 2.0
+"""Seconds of waiting after which the user is asked for patience."""
+PROBLEMS_NAMED = 5
+
+
+def add_host_options(parser: Parser) -> None:
+    """Adds the options of a run on other machines."""
+    parser.add_option(
+        "--hosts",
+        metavar="HOSTS",
+        help="RUN is on these machines: a,b,c or @FILE with one per line, each [user@]HOST[:port]; read over ssh",
+    )
+    parser.add_option(
+        "--summary",
+        action="store_true",
+        help="with ssh: get only the last step of every report, for slow links and many hosts",
+    )
+
+
+def address_of(args: argparse.Namespace) -> RunAddress | None:
+    """The address that RUN and `--hosts` give; None for a run of this machine. Raises `CommandError`."""
+    try:
+        if args.hosts is not None:
+            if args.run is None:
+                raise InvalidAddress("--hosts needs the name of a run, or its absolute directory on the hosts")
+            hosts = parse_hosts(args.hosts)
+            if is_address(args.run):
+                raise InvalidAddress("--hosts names the hosts; write only the name or directory of the run")
+            return RunAddress(hosts=hosts, run=parse_run(args.run), runs_dir=args.runs_dir)
+        if args.run is not None and is_address(args.run):
+            return parse_address(args.run, args.runs_dir)
+    except InvalidAddress as error:
+        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+    if args.summary:
+        raise CommandError(ExitCode.USAGE, "--summary is for runs of other machines: give ssh://HOST/RUN or --hosts")
+    return None
+
+
+def opened_mirror(address: RunAddress, *, summary: bool = False) -> OpenedMirror:
+    """Opens a run on other machines; it is mirrored until this process ends. Raises `CommandError`."""
+    try:
+        mirror = OpenedMirror(address, summary=summary)
+    except Unreachable as error:
+        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+    atexit.register(mirror.close)
+    if not mirror.wait(NARRATE_S):
+        narrate(f"reading {inert(str(address))} ...")
+    return mirror
+
+
+def whole_mirror(text: str, runs_dir: str | None = None) -> Path:
+    """The mirror of a run at an address, with everything that the host has. Raises `CommandError`."""
+    try:
+        mirror = opened_mirror(parse_address(text, runs_dir))
+    except InvalidAddress as error:
+        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+    mirror.wait()
+    for problem in mirror.problems[:PROBLEMS_NAMED]:
+        narrate(problem)
+    return mirror.run_dir

@@ -1,0 +1,111 @@
+"""The process that mirrors a run for a viewer: `python -m tputui.remote`, with the run as JSON on its command line.
+
+Prints a line of JSON when the mirror can be opened, and another one when it has everything that the hosts had. Ends
+when the viewer closes its end of the standard input. If another process mirrors the same run, waits until it can take
+the place of that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from tputui.exit_codes import ExitCode
+from tputui.remote import link
+from tputui.remote.mirror import Mirror, MirrorFull, MirrorLock, mirror_dir_of
+from tputui.remote.mirroring import Mirroring
+from tputui.remote.opening import Ready, Synced, Task
+from tputui.remote.ssh_command import InvalidProgram, remote_command
+
+LOCK_POLL_S = 0.2
+PROBLEMS_NAMED = 3
+
+
+def main(words: list[str]) -> ExitCode:
+    """Mirrors one run."""
+    return asyncio.run(_mirror(msgspec.json.decode(words[-1], type=Task)))
+
+
+async def _mirror(task: Task) -> ExitCode:
+    left = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, lambda: None if os.read(0, 4_096) else left.set())
+    work = asyncio.create_task(_work(task))
+    leaving = asyncio.create_task(left.wait())
+    await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+    asyncio.get_running_loop().remove_reader(0)
+    leaving.cancel()
+    work.cancel()
+    try:
+        return await work
+    except asyncio.CancelledError:
+        return ExitCode.DONE
+
+
+async def _work(task: Task) -> ExitCode:
+    run_dir = mirror_dir_of(task.address, os.environ, summary=task.summary)
+    try:
+        remote_command(os.environ)
+        lock = MirrorLock(run_dir)
+        is_shown = False
+        while not lock.acquire():
+            links = link.read(run_dir)
+            if links is not None and links.synced and not is_shown:
+                is_shown = True
+                _report(Ready(run_dir=str(run_dir)))
+                _report(Synced(problems=[host.reason for host in links.hosts if host.reason]))
+            await asyncio.sleep(LOCK_POLL_S)
+        mirror = Mirror(run_dir)
+        mirroring = Mirroring(task.address, mirror, os.environ, summary=task.summary)
+        running = asyncio.create_task(mirroring.run())
+        try:
+            return await _report_progress(mirroring, running, str(run_dir), is_shown=is_shown)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            mirror.remove_if_empty()
+    except (OSError, MirrorFull, InvalidProgram) as error:
+        words = f"{error.filename or run_dir}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+        _report(Ready(error=f"{task.address}: it cannot be mirrored: {words}"))
+        return ExitCode.USAGE
+
+
+async def _report_progress(
+    mirroring: Mirroring, running: asyncio.Task[None], run_dir: str, *, is_shown: bool
+) -> ExitCode:
+    """Reports when the mirror can be opened and when it is whole, then mirrors on."""
+    await _unless_ended(mirroring.ready(), running)
+    if not mirroring.is_reached and not is_shown:
+        named, more = mirroring.problems[:PROBLEMS_NAMED], len(mirroring.problems) - PROBLEMS_NAMED
+        _report(Ready(error="; ".join(named) + (f"; and {more} more hosts" if more > 0 else "")))
+        return ExitCode.USAGE
+    if not is_shown:
+        _report(Ready(run_dir=run_dir))
+    await _unless_ended(mirroring.synced(), running)
+    if not is_shown:
+        _report(Synced(problems=mirroring.problems))
+    await running
+    return ExitCode.DONE
+
+
+async def _unless_ended(work: Any, running: asyncio.Task[None]) -> None:
+    """Waits for some work. Raises what ended the mirroring meanwhile."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait((task, running), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        task.cancel()
+        await running
+
+
+def _report(reply: Ready | Synced) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(msgspec.json.encode(reply).decode() + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

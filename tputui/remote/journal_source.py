@@ -1,0 +1,251 @@
+"""Reads one journal of a run for a viewer that has a part of it: the bytes that follow, or the events that follow.
+
+Bytes are sent as they are, so the viewer's copy is equal to the journal. Events are encoded anew where the bytes
+cannot be the same: a journal that was sealed after the viewer got a part of it, and with `--summary`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from tputui.remote.protocol import DATA_BYTES, MARK_BYTES, Data, Follow, Form
+from tputui.telemetry import float_blocks
+from tputui.telemetry.codec import NumberedEvent, encode
+from tputui.telemetry.compressed import CompressedTail
+from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX, Tail
+from tputui.telemetry.rundir import SEALED_SUFFIX
+from tputui.telemetry.safe_open import open_plain
+
+WHOLE_MAX = 100
+"""Reports with NaN or infinite values that are sent whole with `--summary`, so that the first ones are located."""
+_LINE_END = re.compile(rb'(?:,"j":"([0-9a-f]{8})")?,"q":([0-9]{1,16}),"c":"[0-9a-f]{8}"}\n\Z')
+_LINE_END_BYTES = 64
+
+
+class Marks(NamedTuple):
+    """What identifies the first bytes of a file: CRC-32 of their first and their last `MARK_BYTES` bytes."""
+
+    head_crc: int
+    tail_crc: int
+
+
+class LastEvent(NamedTuple):
+    """The number of the last event of some lines, and the id of its journal."""
+
+    seq: int
+    journal_id: str
+
+
+def marks_of(path: Path, size: int) -> Marks:
+    """The marks of the first `size` bytes of a file. Raises `OSError`, also if it is shorter."""
+    fd = open_plain(path)
+    try:
+        if os.fstat(fd).st_size < size:
+            raise OSError(f"{path} is shorter than {size} bytes")
+        length = min(size, MARK_BYTES)
+        return Marks(zlib.crc32(os.pread(fd, length, 0)), zlib.crc32(os.pread(fd, length, size - length)))
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path, offset: int, num_bytes: int) -> bytes:
+    fd = open_plain(path)
+    try:
+        return os.pread(fd, num_bytes, offset)
+    finally:
+        os.close(fd)
+
+
+def last_event(lines: bytes) -> LastEvent | None:
+    """The last event of some bytes that end with a line; None if that is none."""
+    found = _LINE_END.search(lines[-_LINE_END_BYTES:])
+    return LastEvent(int(found[2]), (found[1] or b"").decode()) if found else None
+
+
+class JournalSource(Protocol):
+    """What is sent of a journal."""
+
+    path: Path
+
+    def read(self) -> Data | None:
+        """The next part; None if there is nothing more for now. Raises `OSError`."""
+
+    def close(self) -> None:
+        """Closes the journal."""
+
+
+def open_source(run_dir: Path, follow: Follow, *, summary: bool) -> JournalSource:
+    """Chooses how a journal is sent to a viewer. Raises `OSError`."""
+    plain, sealed = run_dir / f"{follow.writer}{SUFFIX}", run_dir / f"{follow.writer}{SEALED_SUFFIX}"
+    if summary:
+        is_known = follow.form == "plain" and follow.size > 0
+        path = plain if plain.exists() else sealed
+        return EventSource(path, follow.writer, follow if is_known else None, summary=True)
+    if plain.exists():
+        offset = follow.size if follow.form == "plain" and _is_prefix(plain, follow) else 0
+        return ByteSource(plain, follow.writer, "plain", offset)
+    if follow.form == "plain" and follow.size > 0 and _id_of(sealed) == follow.journal_id:
+        return EventSource(sealed, follow.writer, follow, summary=False)
+    offset = follow.size if follow.form == "sealed" and _is_prefix(sealed, follow) else 0
+    return ByteSource(sealed, follow.writer, "sealed", offset)
+
+
+class ByteSource:
+    """Sends a journal as it is."""
+
+    def __init__(self, path: Path, writer: str, form: Form, offset: int) -> None:
+        """`offset`: bytes that the viewer has. Raises `OSError`."""
+        self.path = path
+        self._offset = offset
+        self._writer = writer
+        self._form: Form = form
+        self._seen = (-1, -1)
+        """Inode and size of the file when it was read to its end."""
+        self._tail = _read(path, max(0, offset - _LINE_END_BYTES), min(offset, _LINE_END_BYTES))
+        """The last bytes that the viewer has; a file that has others there is another one."""
+        self._is_new = True
+
+    def read(self) -> Data | None:
+        """The next bytes. A plain journal is sent in whole lines."""
+        status = os.stat(self.path)
+        found = (status.st_ino, status.st_size)
+        if found == self._seen:
+            return None
+        if _read(self.path, self._offset - len(self._tail), len(self._tail)) != self._tail:
+            self._offset, self._tail, self._is_new = 0, b"", True
+        data = self._next(status.st_size)
+        offset = self._offset
+        self._offset += len(data)
+        self._tail = (self._tail + data)[-_LINE_END_BYTES:]
+        at_end = self._offset >= status.st_size or not data
+        if at_end:
+            self._seen = found
+        if not data and not self._is_new:
+            return None
+        self._is_new = False
+        return Data(writer=self._writer, form=self._form, offset=offset, data=data, end=at_end)
+
+    def close(self) -> None:
+        """Nothing is open between two reads: a run of a pod has more journals than a process may open."""
+
+    def _next(self, size: int) -> bytes:
+        data = _read(self.path, self._offset, min(DATA_BYTES, max(0, size - self._offset)))
+        if self._form != "plain":
+            return data
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) == DATA_BYTES:
+            data = _read(self.path, self._offset, LINE_BYTES_MAX)
+            # A longer line is damage, and is sent as such.
+            end = data.rfind(b"\n") + 1 or (len(data) if len(data) == LINE_BYTES_MAX else 0)
+        return data[:end]
+
+
+class EventSource:
+    """Sends the events after a number, encoded anew; with `summary` only the last step of each report."""
+
+    def __init__(self, path: Path, writer: str, known: Follow | None, *, summary: bool) -> None:
+        """`known`: the viewer's copy, which must be of the same journal, else it begins anew."""
+        self.path = path
+        self._writer = writer
+        self._summary = summary
+        self._tail = _tail_of(path)
+        self._next_seq = 0
+        self._offset = 0
+        self._is_new = True
+        self._whole_left = WHOLE_MAX
+        if known is not None and _id_of(path) == known.journal_id:
+            self._next_seq, self._offset = known.next_seq, known.size
+            if isinstance(self._tail, CompressedTail):
+                self._skip_frames(self._tail)
+
+    def read(self) -> Data | None:
+        """The next events as lines."""
+        lines = bytearray()
+        while not lines:
+            events = self._tail.read(DATA_BYTES)
+            position = self._tail.position
+            for numbered in events:
+                if numbered.seq >= self._next_seq:
+                    self._next_seq = numbered.seq + 1
+                    lines += self._line(numbered)
+            if not events and position.offset >= position.size:
+                break
+        if not lines and not self._is_new:
+            return None
+        offset, self._is_new = self._offset, False
+        self._offset += len(lines)
+        return Data(
+            writer=self._writer,
+            form="plain",
+            offset=offset,
+            data=bytes(lines),
+            end=position.offset >= position.size,
+        )
+
+    def close(self) -> None:
+        """Closes the journal."""
+        self._tail.close()
+
+    def _line(self, numbered: NumberedEvent) -> bytes:
+        event = numbered.event
+        if self._summary and isinstance(event, StepsRecorded) and event.n > 1:
+            if event.bad and self._whole_left:
+                self._whole_left -= 1
+            else:
+                event = last_step(event)
+        return encode(event, numbered.seq, numbered.journal_id)
+
+    def _skip_frames(self, tail: CompressedTail) -> None:
+        """Continues at the last frame of a sealed journal if the viewer has everything before it."""
+        start = tail.bookmark
+        tail.to_last_frame()
+        last_frame = tail.bookmark
+        events = tail.read()
+        tail.go_to(last_frame if events and events[0].seq <= self._next_seq else start)
+
+
+def last_step(event: StepsRecorded) -> StepsRecorded:
+    """The last step of a report as an event of its own."""
+    try:
+        row = float_blocks.unpack_bytes(event.block, event.n * event.cores)[-4 * event.cores :]
+    except float_blocks.BlockError:
+        return event
+    mean, least, greatest, bad = float_blocks.summarise(float_blocks.unpack(float_blocks.pack_plain(row), event.cores))
+    return msgspec.structs.replace(
+        event,
+        first=event.first + event.n - 1,
+        n=1,
+        mean=mean,
+        min=least,
+        max=greatest,
+        bad=bad,
+        block=float_blocks.pack_plain(row),
+    )
+
+
+def _tail_of(path: Path) -> Tail | CompressedTail:
+    return CompressedTail(path) if path.name.endswith(SEALED_SUFFIX) else Tail(path)
+
+
+def _id_of(path: Path) -> str | None:
+    """The id of a journal; None if it has no event."""
+    tail = _tail_of(path)
+    try:
+        return next((numbered.journal_id for numbered in tail.read()), None)
+    finally:
+        tail.close()
+
+
+def _is_prefix(path: Path, follow: Follow) -> bool:
+    """Whether the viewer's copy is the beginning of a file."""
+    try:
+        return follow.size > 0 and marks_of(path, follow.size) == (follow.head_crc, follow.tail_crc)
+    except OSError:
+        return False

@@ -1,0 +1,301 @@
+"""Follows a run on its hosts: connects, writes the mirror, sends requests, and connects again after a loss.
+
+Runs in a process of its own, so that unpacking what many hosts send never delays a frame of the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from tputui.formatting import inert
+from tputui.remote import link
+from tputui.remote.address import Host, RunAddress
+from tputui.remote.connection import Connection, ConnectionFailed
+from tputui.remote.link import HostLink, Links
+from tputui.remote.mirror import Mirror
+from tputui.remote.protocol import (
+    KEEP_ALIVE_S,
+    VERSION,
+    Data,
+    File,
+    Found,
+    Listed,
+    Open,
+    Opened,
+    Ping,
+    Pong,
+    ProtocolError,
+    Refused,
+    Submit,
+    Submitted,
+    ToViewer,
+)
+from tputui.telemetry import requests, rundir
+
+CONNECTING_MAX = 32
+"""Hosts that are connected to at once."""
+BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Seconds before each try to connect again; the last one counts for all later tries."""
+STEADY_S = 30.0
+"""A connection that lasted so long begins again with the first of them."""
+REQUESTS_POLL_S = 0.2
+LINKS_POLL_S = 0.2
+REQUEST_AGE_MAX_S = 600.0
+"""A request that could not be sent for so long is not sent any more: the user would not expect it."""
+
+
+class _HostRun:
+    """A host of the run, connected or not."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.link = HostLink(host=str(host))
+        self.connection: Connection | None = None
+        self.is_listed = False
+        self.behind: set[str] = set()
+        """Journals that this host has more of, when it was opened."""
+        self.ready = asyncio.Event()
+        """Set when the journals of the host are known, or the first connection failed."""
+        self.tried = asyncio.Event()
+        """Set when everything of the first connection arrived, or it failed."""
+        self.was_connected = False
+        self.announced: dict[str, tuple[bool, int]] = {}
+        """Journals that this host has, also those that are read from another one: whether sealed, and the head."""
+        self.unsent: dict[str, tuple[float, Submit]] = {}
+        """Requests that the host has not confirmed, with the time at which they were made."""
+
+    def note_synced(self) -> None:
+        """Notes that the mirror has everything that the host had."""
+        if self.is_listed:
+            self.ready.set()
+            if not self.behind:
+                self.tried.set()
+
+
+class Mirroring:
+    """Mirrors a run from all its hosts."""
+
+    def __init__(self, address: RunAddress, mirror: Mirror, environ: Mapping[str, str], *, summary: bool) -> None:
+        self._address = address
+        self._mirror = mirror
+        self._environ = environ
+        self._summary = summary
+        self._hosts = [_HostRun(host) for host in address.hosts]
+        self._owners: dict[str, _HostRun] = {}
+        """The host from which each journal is read."""
+        self._slots = asyncio.Semaphore(CONNECTING_MAX)
+        self._links = Links(process=rundir.this_process(), address=str(address), hosts=[h.link for h in self._hosts])
+        self._stored = b""
+        self._known = {request.id for request in requests.read_all(mirror.run_dir)}
+        """Requests that were made before this process, or by others: they are not sent."""
+
+    async def run(self) -> None:
+        """Follows the run until it is cancelled. Raises `MirrorFull` and `OSError`."""
+        works = [*map(self._follow_host, self._hosts), self._send_requests(), self._store_links()]
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ready(self) -> None:
+        """Waits until the journals of at least one host are known, or no host can be reached."""
+        waiting = {asyncio.create_task(host.ready.wait()) for host in self._hosts}
+        while waiting and not self.is_reached:
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+    async def synced(self) -> None:
+        """Waits until the mirror has what the hosts had, without those that could not be reached."""
+        for host in self._hosts:
+            await host.tried.wait()
+        self._links.synced = any(host.was_connected for host in self._hosts)
+        self._write_links()
+
+    @property
+    def problems(self) -> list[str]:
+        """Why hosts are not connected, a sentence each."""
+        return [host.link.reason for host in self._hosts if not host.link.is_connected and host.link.reason]
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether at least one host has the run."""
+        return any(host.was_connected and host.ready.is_set() for host in self._hosts)
+
+    async def _follow_host(self, host: _HostRun) -> None:
+        """Connects to a host, again and again."""
+        num_failed = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._stay_connected(host)
+            except ConnectionFailed as error:
+                host.link.reason = inert(str(error))
+            finally:
+                await self._disconnect(host)
+            host.ready.set()
+            host.tried.set()
+            num_failed = 1 if time.monotonic() - began > STEADY_S else num_failed + 1
+            pause_s = BACKOFF_S[min(num_failed, len(BACKOFF_S)) - 1]
+            # Many hosts that were lost together do not come back in the same moment.
+            await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))
+
+    async def _stay_connected(self, host: _HostRun) -> None:
+        """Connects, and receives until the connection is lost. Raises `ConnectionFailed`."""
+        async with self._slots:
+            host.link.state = "reconnecting" if host.was_connected else "connecting"
+            shared = len(self._hosts) == 1
+            host.connection = connection = await Connection.connect(host.host, self._environ, shared=shared)
+        address = self._address
+        connection.send(Open(version=VERSION, run=address.run, runs_dir=address.runs_dir, summary=self._summary))
+        keep_alive = asyncio.create_task(_keep_alive(connection))
+        try:
+            while True:
+                for message in await connection.receive():
+                    try:
+                        self._take(host, connection, message)
+                    except ProtocolError as error:
+                        raise ConnectionFailed(f"{host.host}: {error}") from None
+        finally:
+            keep_alive.cancel()
+
+    async def _disconnect(self, host: _HostRun) -> None:
+        connection, host.connection = host.connection, None
+        host.is_listed = False
+        host.behind.clear()
+        if host.link.state == "connected" and connection is not None:
+            host.link.heard = connection.heard
+        host.link.state = "reconnecting" if host.was_connected else "waiting"
+        host.announced.clear()
+        for writer in [writer for writer, owner in self._owners.items() if owner is host]:
+            self._pass_on(writer)
+        if connection is not None:
+            await connection.close()
+
+    def _pass_on(self, writer: str) -> None:
+        """Reads a journal from another host that has it, because the directory is shared."""
+        del self._owners[writer]
+        for other in self._hosts:
+            if writer in other.announced and other.connection is not None:
+                self._owners[writer] = other
+                other.connection.send(self._mirror.copy_of(writer))
+                return
+
+    def _take(self, host: _HostRun, connection: Connection, message: ToViewer) -> None:
+        """Handles a message. Raises `ProtocolError`, `ConnectionFailed`, `MirrorFull` and `OSError`."""
+        if isinstance(message, Data):
+            self._take_data(host, message)
+        elif isinstance(message, Found):
+            self._take_found(host, connection, message)
+        elif isinstance(message, File):
+            self._take_file(host, message)
+        elif isinstance(message, Pong):
+            _measure_clock(host.link, message, time.time())
+        elif isinstance(message, Submitted):
+            host.unsent.pop(message.id, None)
+            if message.error is not None:
+                host.link.reason = inert(f"{host.host}: {message.error}")
+        elif isinstance(message, Opened):
+            host.was_connected = True
+            host.link.state, host.link.reason, host.link.heard = "connected", None, connection.heard
+            for t, submit in host.unsent.values():
+                if time.time() - t < REQUEST_AGE_MAX_S:
+                    connection.send(submit)
+        elif isinstance(message, Refused):
+            raise ConnectionFailed(f"{host.host}: {message.reason}")
+        elif isinstance(message, Listed):
+            host.is_listed = True
+        host.note_synced()
+
+    def _take_found(self, host: _HostRun, connection: Connection, found: Found) -> None:
+        copy = self._mirror.copy_of(found.writer)
+        owner = self._owners.setdefault(found.writer, host)
+        host.announced[found.writer] = head = (found.sealed, found.head_crc)
+        if owner is not host:
+            known = owner.announced.get(found.writer)
+            if known is not None and known[0] == head[0] and known != head:
+                raise ConnectionFailed(
+                    f"{host.host}: its {found.writer} is not the one of {owner.host}: "
+                    "the two hosts have different runs of this name"
+                )
+            return
+        index = _host_index(found.writer)
+        if index is not None and index not in host.link.indexes:
+            host.link.indexes = sorted([*host.link.indexes, index])
+        if not host.is_listed:
+            host.behind.add(found.writer)
+        connection.send(copy)
+
+    def _take_data(self, host: _HostRun, data: Data) -> None:
+        if self._owners.get(data.writer) is not host:
+            return
+        self._mirror.write(data)
+        if data.end:
+            host.behind.discard(data.writer)
+
+    def _take_file(self, host: _HostRun, file: File) -> None:
+        if file.path.startswith(f"{rundir.REQUESTS}/"):
+            self._known.add(file.path.removeprefix(f"{rundir.REQUESTS}/").removesuffix(".json"))
+        elif "/" not in file.path and host is not self._first_connected():
+            return  # Each host may have a manifest of its own, which differ in the time.
+        self._mirror.write_file(file)
+
+    def _first_connected(self) -> _HostRun | None:
+        return next((host for host in self._hosts if host.was_connected), None)
+
+    async def _send_requests(self) -> None:
+        """Sends the requests that viewers write into the mirror, to every host."""
+        inbox = requests.Inbox(self._mirror.run_dir)
+        while True:
+            for request in inbox.poll():
+                if request.id in self._known:
+                    continue
+                self._known.add(request.id)
+                submit = Submit(id=request.id, content=msgspec.json.encode(request))
+                for host in self._hosts:
+                    host.unsent[request.id] = (time.time(), submit)
+                    if host.connection is not None and host.link.is_connected:
+                        host.connection.send(submit)
+            await asyncio.sleep(REQUESTS_POLL_S)
+
+    async def _store_links(self) -> None:
+        while True:
+            self._write_links()
+            await asyncio.sleep(LINKS_POLL_S)
+
+    def _write_links(self) -> None:
+        encoded = msgspec.json.encode(self._links)
+        if encoded != self._stored:
+            self._stored = encoded
+            link.write(self._mirror.run_dir, self._links)
+
+
+async def _keep_alive(connection: Connection) -> None:
+    while True:
+        connection.send(Ping(t=time.time()))
+        await asyncio.sleep(KEEP_ALIVE_S)
+
+
+def _measure_clock(host: HostLink, pong: Pong, now: float) -> None:
+    """Keeps the measurement with the shortest round trip."""
+    round_trip_s = now - pong.t
+    if not (0 <= round_trip_s < KEEP_ALIVE_S and math.isfinite(pong.host_t)):
+        return
+    if host.clock_error_s is None or round_trip_s / 2 < host.clock_error_s:
+        host.clock_error_s = round(round_trip_s / 2, 6)
+        host.clock_offset_s = round(pong.host_t - (pong.t + now) / 2, 6)
+
+
+def _host_index(writer: str) -> int | None:
+    """The number of the host that a journal names; ranks and observers do not."""
+    role, _, index = writer.rpartition("-")
+    return int(index) if role in ("supervisor", "worker", "logs") else None

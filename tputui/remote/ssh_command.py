@@ -1,0 +1,127 @@
+"""The command line of ssh, and why a connection failed in one sentence.
+
+The user's own OpenSSH is used with the user's configuration: keys, agent, known hosts, jump hosts. It never asks. The
+command on the host is always the same string: everything else is sent over the connection.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+
+from tputui.formatting import inert
+from tputui.remote.address import Host
+from tputui.remote.mirror import mirrors_dir
+
+SSH = "ssh"
+CONNECT_TIMEOUT_S = 15
+REMOTE_COMMAND = """exec sh -c 'PATH="$PATH:$HOME/.local/bin"; exec tputui stream'"""
+"""The same in every login shell. `pip install --user` puts tputui where shells of ssh often do not search."""
+PROGRAM_VARIABLE = "TPUTUI_REMOTE_PROGRAM"
+"""Environment variable with the path of tputui on the hosts."""
+_PROGRAM = re.compile(r"~?[A-Za-z0-9_./+-]{1,1000}")
+_OPTIONS = (
+    "BatchMode=yes",
+    f"ConnectTimeout={CONNECT_TIMEOUT_S}",
+    "ServerAliveInterval=10",
+    "ServerAliveCountMax=3",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "PermitLocalCommand=no",
+    "RequestTTY=no",
+    "Compression=no",
+)
+_SOCKET_CHARS_MAX = 80
+"""A path of a socket has at most 107 bytes, and ssh appends 17 to ours while it makes it."""
+_HASH_CHARS = 40
+_QUERY_S = 5.0
+
+
+class InvalidProgram(ValueError):
+    """The path of tputui on the hosts is not one."""
+
+
+def remote_command(environ: Mapping[str, str]) -> str:
+    """The command to run on a host. Raises `InvalidProgram`."""
+    program = environ.get(PROGRAM_VARIABLE, "")
+    if not program:
+        return REMOTE_COMMAND
+    if _PROGRAM.fullmatch(program) is None:
+        raise InvalidProgram(f"{PROGRAM_VARIABLE}: {program!r} is not the path of a program")
+    # The pattern has no character that any shell would interpret but `~`.
+    return f"exec {program} stream"
+
+
+def argv_of(host: Host, environ: Mapping[str, str], *, shared: bool) -> list[str]:
+    """The command line that connects to a host; with `shared` the connection is one that other commands join.
+
+    Raises `InvalidProgram`.
+    """
+    options = [*_OPTIONS, *(_sharing(host, environ) if shared else ())]
+    words = [SSH, "-T", *(word for option in options for word in ("-o", option)), *_target(host)]
+    return [*words, remote_command(environ)]
+
+
+def _target(host: Host) -> list[str]:
+    user = ["-l", host.user] if host.user else []
+    port = ["-p", str(host.port)] if host.port is not None else []
+    return [*user, *port, "--", host.name]
+
+
+def _sharing(host: Host, environ: Mapping[str, str]) -> list[str]:
+    """Options that share a connection, unless the user's configuration has some of its own."""
+    folder = mirrors_dir(environ).parent / "ssh"
+    if len(str(folder)) + 1 + _HASH_CHARS > _SOCKET_CHARS_MAX:
+        return []
+    try:
+        words = [SSH, "-G", *_target(host)]
+        found = subprocess.run(words, capture_output=True, text=True, timeout=_QUERY_S, stdin=subprocess.DEVNULL)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    settings = dict(line.partition(" ")[::2] for line in found.stdout.lower().splitlines())
+    if settings.get("controlpath", "none") != "none":
+        return []
+    return ["ControlMaster=auto", f"ControlPath={folder}/%C", "ControlPersist=no"]
+
+
+def failure(host: Host, exit_code: int | None, stderr: str) -> str:
+    """Why a connection failed, in one sentence, with what to do."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    text = "\n".join(lines)
+    last = inert(lines[-1][:300]) if lines else f"ssh ended with exit code {exit_code}"
+    if exit_code == 255 or exit_code is None:
+        for pattern, words in _OF_SSH:
+            if pattern in text:
+                return f"{host}: {words.format(host=host)}"
+        return f"{host}: the connection failed: {last}"
+    if exit_code in (126, 127) or "not found" in text:
+        return (
+            f"{host}: tputui was not found there: install it with `pip install tputui`, "
+            f"or set {PROGRAM_VARIABLE} to its path on the host"
+        )
+    if 'unknown command "stream"' in text:
+        return f"{host}: tputui there is too old to stream runs: update it with `pip install -U tputui`"
+    return f"{host}: tputui ended there with exit code {exit_code}: {last}"
+
+
+_OF_SSH = (
+    ("Could not resolve hostname", "the host is not known; check its name, or add it to ~/.ssh/config"),
+    (
+        "Host key verification failed",
+        "its host key is not known or has changed; connect once with `ssh {host}` to check the key",
+    ),
+    (
+        "Permission denied",
+        "permission denied; check the user, load the key with ssh-add, and try `ssh -o BatchMode=yes {host} true`",
+    ),
+    (
+        "Too many authentication failures",
+        "permission denied: ssh offered too many keys; set IdentityFile for the host",
+    ),
+    ("Connection refused", "the connection was refused; check that an ssh server listens there"),
+    ("timed out", "the connection timed out; check the network, and that the host is up"),
+    ("No route to host", "there is no route to the host; check the network, and that the host is up"),
+)
