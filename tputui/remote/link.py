@@ -13,6 +13,8 @@ from tputui.telemetry import rundir
 from tputui.telemetry.safe_open import read_small
 
 BYTES_MAX = 8 << 20
+NAMED = 3
+"""Hosts that are named in a sentence."""
 
 LinkState = Literal["waiting", "connecting", "connected", "reconnecting"]
 
@@ -44,7 +46,8 @@ class HostLink(msgspec.Struct, kw_only=True):
         if self.state == "connected":
             return self.state
         silent = f", last heard {max(0, round(now - self.heard))} s ago" if self.heard is not None else ""
-        return f"{self.state}{silent}{f': {self.reason}' if self.reason else ''}"
+        reason = (self.reason or "").removeprefix(f"{self.host}: ")
+        return f"{self.state}{silent}{f'; {reason}' if reason else ''}"
 
 
 class Links(msgspec.Struct, kw_only=True):
@@ -56,18 +59,52 @@ class Links(msgspec.Struct, kw_only=True):
     """Whether the mirror had everything that the hosts had at one time."""
     hosts: list[HostLink] = []
 
+    @property
+    def heard(self) -> float | None:
+        """Unix time up to which the run is known, if no host is connected; None if one is."""
+        if any(host.is_connected for host in self.hosts):
+            return None
+        return max((host.heard for host in self.hosts if host.heard is not None), default=None)
+
+    def trouble(self, now: float) -> str | None:
+        """A sentence about the hosts that are not connected; None if all are."""
+        lost = [host for host in self.hosts if not host.is_connected]
+        if not lost:
+            return None
+        if len(lost) == 1:
+            return f"{lost[0].host}: {lost[0].words(now)}"
+        names = ", ".join(host.host for host in lost[:NAMED]) + (", ..." if len(lost) > NAMED else "")
+        return f"{len(lost)} of {len(self.hosts)} hosts are not connected: {names}; {lost[0].words(now)}"
+
 
 def write(run_dir: Path, links: Links) -> None:
     """Stores the state. Raises `OSError`."""
     rundir.write_atomically(run_dir / LINK_FILE, msgspec.json.encode(links))
 
 
+class LinkReader:
+    """Reads the connections of a mirror, when they change."""
+
+    def __init__(self, run_dir: Path) -> None:
+        is_here = run_dir.absolute().parent.name == "mirrors" and is_mirror(run_dir, os.environ)
+        self._path = run_dir / LINK_FILE if is_here else None
+        self._modified: int | None = None
+        self._links: Links | None = None
+
+    def read(self) -> Links | None:
+        """The connections; None if the run is no mirror, or no process writes it."""
+        if self._path is None:
+            return None
+        try:
+            modified = self._path.stat().st_mtime_ns
+            if modified != self._modified:
+                self._links = msgspec.json.decode(read_small(self._path, BYTES_MAX), type=Links)
+                self._modified = modified
+        except (OSError, ValueError, RecursionError):
+            return None
+        return self._links if self._links is not None and rundir.is_alive(self._links.process) else None
+
+
 def read(run_dir: Path) -> Links | None:
     """The connections of a mirror; None if it is no mirror, or no process writes it."""
-    if run_dir.absolute().parent.name != "mirrors" or not is_mirror(run_dir, os.environ):
-        return None
-    try:
-        links = msgspec.json.decode(read_small(run_dir / LINK_FILE, BYTES_MAX), type=Links)
-    except (OSError, ValueError, RecursionError):
-        return None
-    return links if rundir.is_alive(links.process) else None
+    return LinkReader(run_dir).read()

@@ -42,7 +42,7 @@ CONNECTING_MAX = 32
 """Hosts that are connected to at once."""
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds before each try to connect again; the last one counts for all later tries."""
-STEADY_S = 30.0
+STEADY_S = 10.0
 """A connection that lasted so long begins again with the first of them."""
 REQUESTS_POLL_S = 0.2
 LINKS_POLL_S = 0.2

@@ -1,0 +1,44 @@
+"""What a viewer of a mirror knows of the connections to the hosts, as parts of a snapshot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tputui.remote.link import LinkReader, Links
+from tputui.state.snapshot import Snapshot
+
+
+class RemoteLink:
+    """The connections behind a run directory; those of a run of this machine are always up."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._reader = LinkReader(run_dir)
+        self._links: Links | None = None
+
+    def update(self) -> None:
+        """Reads the state of the connections, if it changed."""
+        self._links = self._reader.read()
+
+    def now(self, clock_t: float) -> float:
+        """The time up to which the run is known: while no host is connected, silence of the run means nothing."""
+        heard = self._links.heard if self._links is not None else None
+        return clock_t if heard is None else min(clock_t, heard)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the mirror does not have yet what the hosts had when they were connected."""
+        return self._links is not None and not self._links.synced
+
+    def trouble(self, clock_t: float) -> str | None:
+        """A sentence if hosts are not connected."""
+        return self._links.trouble(clock_t) if self._links is not None else None
+
+    def shown(self, snapshot: Snapshot, clock_t: float) -> Snapshot:
+        """The snapshot with the connection of each host."""
+        if self._links is None or not snapshot.hosts:
+            return snapshot
+        words = {index: link.words(clock_t) for link in self._links.hosts for index in link.indexes}
+        hosts = [msgspec.structs.replace(host, link=words.get(host.index)) for host in snapshot.hosts]
+        return msgspec.structs.replace(snapshot, hosts=hosts)
