@@ -76,6 +76,7 @@ def test_a_run_is_shown_and_its_mirror_has_the_same_bytes(sshd: Sshd, runs: Path
     assert "training done at step 66" in by_path.out
 
 
+@pytest.mark.slow
 def test_a_cut_connection_resumes_at_the_byte_and_no_event_is_lost(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
     run_dir = recorded.write_run(runs, run="cut", ended=False)
     worker = run_dir / "worker-0.jsonl"
@@ -108,6 +109,7 @@ def _copies(run_dir: Path, cache: Path) -> bool:
     return any(equal_journals(run_dir, mirror) for mirror in mirrors_in(cache))
 
 
+@pytest.mark.slow
 def test_requests_reach_the_run_and_receipts_come_back(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
     run_dir = rundir.create(runs, recorded.manifest("steered"))
     writer = JournalWriter(run_dir / "worker-0.jsonl")
@@ -120,8 +122,8 @@ def test_requests_reach_the_run_and_receipts_come_back(sshd: Sshd, runs: Path, t
         wait_for(lambda: requests.read_all(run_dir) or viewer.poll() is not None, "the request", PATIENCE_S)
         [request] = requests.read_all(run_dir)
         assert (request.kind, request.by) == ("checkpoint", "tputui checkpoint")
-        seen = ev.RequestSeen(t=now, request=request.id, phase="executing", step=22)
-        writer.append([seen, ev.RequestApplied(t=now, request=request.id, step=22)])
+        seen = ev.RequestSeen(t=now, request=request.id, kind="checkpoint", phase="executing", step=22)
+        writer.append([seen, ev.RequestApplied(t=now, request=request.id, kind="checkpoint", step=22)])
         result = ended(viewer)
     finally:
         viewer.kill()
@@ -131,6 +133,7 @@ def test_requests_reach_the_run_and_receipts_come_back(sshd: Sshd, runs: Path, t
     assert result.out.splitlines()[1:] == ["seen: in phase executing, step 22", "applied: after step 22"]
 
 
+@pytest.mark.slow
 def test_errors_are_one_sentence(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
     recorded.write_run(runs, run="locked")
     other_key, unknown_host = tmp_path / "other", tmp_path / "unknown"
@@ -177,6 +180,7 @@ def _program(folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_second_viewer_takes_the_place_of_the_first(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
     run_dir = recorded.write_run(runs, run="shared", ended=False)
     viewers = [started(sshd, tmp_path, "attach", f"ssh://{HOST}/shared", "--json") for _ in range(2)]

@@ -11,8 +11,8 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 
 DESCRIPTION = """Sends a run of this machine to `tputui attach ssh://...` on another one, and takes its requests. ssh
-starts it; it reads from stdin which run is wanted, and writes the run's journals to stdout as they grow. Needs neither
-torch nor a terminal."""
+starts it: it reads from stdin which run is wanted, and prints the run's journals in compressed frames as they grow.
+Needs neither torch nor a terminal."""
 EXIT_CODES = exit_codes(DONE="the viewer left", USAGE="the viewer sent something invalid, or is no viewer")
 
 

@@ -17,6 +17,7 @@ from tputui.cache.state_cache import StateCache
 from tputui.session import truncation, viewer_parts
 from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
+from tputui.session.remote_link import RemoteLink
 from tputui.session.truncation import JournalFile
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
@@ -54,6 +55,8 @@ class Session:
         """Time range of a recording."""
         self._last_words = {span.writer: span.end for span in recorded or ()}
         self._manifest: rundir.Manifest | None = None
+        self._link = RemoteLink(run_dir)
+        """The connections to the hosts, if the run is a mirror."""
         self._cached = CachedStates(on_disk=StateCache(run_dir))
         self._reader = JournalReader(run_dir, self._cached)
         self._back: JournalReader | None = None
@@ -153,6 +156,7 @@ class Session:
         full = self._full_disk(liveness) if follows else None
         if full is not None and liveness.condition in ("stalled", "lost"):
             liveness = liveness._replace(reason=full)
+        lost_link = self._link.trouble(self._clock()) if follows else None
         gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
         context = ViewerContext(
             now=now,
@@ -163,7 +167,7 @@ class Session:
             details=viewer_parts.details(manifest) if manifest else RunDetails(),
             requests=[viewer_parts.request_view(r) for r in self._requests() if follows or r.t <= now],
             damage=[viewer_parts.region(damage) for damage in self._damage(reader, final)],
-            troubles=[text for text in (gone, reader.trouble, full) if text],
+            troubles=[text for text in (gone, reader.trouble, full, lost_link) if text],
         )
         if not follows:
             return build_snapshot(reader.state, context, liveness)
@@ -171,10 +175,11 @@ class Session:
         read = {name: process.last_seq for name, process in state.processes.items()}
         built_from = (state, read, liveness, msgspec.structs.replace(context, now=0.0))
         if self._built is not None and self._built[0] == built_from:
-            return at_later_moment(self._built[1], state, liveness, now)
-        snapshot = build_snapshot(state, context, liveness)
-        self._built = (built_from, snapshot)
-        return snapshot
+            snapshot = at_later_moment(self._built[1], state, liveness, now)
+        else:
+            snapshot = build_snapshot(state, context, liveness)
+            self._built = (built_from, snapshot)
+        return self._link.shown(snapshot, self._clock())
 
     @property
     def settled(self) -> bool:
@@ -245,7 +250,7 @@ class Session:
     def _now(self) -> float:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
         if self._unseen:
-            return self._clock() + self._skew_s
+            return self._link.now(self._clock()) + self._skew_s
         state = self._reader.state
         if state.is_imported and state.newest_t is not None and self._clock() - state.newest_t > OLD_LOG_S:
             return state.newest_t  # The log ended long ago, however recently it was opened.
@@ -300,7 +305,8 @@ class Session:
     def _liveness_now(self) -> tuple[float, Liveness]:
         """The present time, and the liveness of a followed run."""
         state = self._reader.state
-        if not self._reader.opened and state.processes:
+        self._link.update()
+        if (not self._reader.opened or self._link.is_behind) and state.processes:
             return _half_read(state, self._clock())
         manifest = self._read_manifest()
         alive = {name: self._process_lives(name) for name in state.processes}
