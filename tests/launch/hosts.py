@@ -1,0 +1,140 @@
+"""Hosts of one run as launchers on this machine, each a real process with real torch agents."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from tests import forked
+from tputui.config import parse, to_builtins
+from tputui.telemetry import events as ev
+from tputui.telemetry import launch_messages as messages
+from tputui.telemetry import rundir
+from tputui.telemetry.journal import SUFFIX, Tail
+
+PATIENCE_S = 120.0
+CONFIG = 'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 4\n[launch]\nlost_after_s = 4\n'
+
+
+class Host:
+    """One host: its launcher, and what that reports."""
+
+    def __init__(self, run_dir: Path, index: int, environ: dict[str, str], out: IO[bytes]) -> None:
+        self.run_dir = run_dir
+        self.index = index
+        self._out = out
+        argv = [str(run_dir), "--host", str(index), "--report-fd", "1", "--worker", "tests.launch.stand_in"]
+        argv += ["--log", str(run_dir / f"launcher-{index}.log")]
+        self.process = forked.Process(
+            "engine.launch",
+            argv,
+            cwd=Path.cwd(),
+            env={**os.environ, "PYTHONPATH": str(Path.cwd()), **environ},
+            streams=[out.fileno()] * 3,
+        )
+
+    @property
+    def messages(self) -> list[messages.Message]:
+        """What the launcher has sent to the supervisor."""
+        with open(self._out.name, "rb") as file:
+            lines = file.read().split(b"\n")[:-1]
+        return [messages.decode(line) for line in lines if line.startswith(b'{"type"')]
+
+    def events(self, kind: type[ev.Event]) -> list[Any]:
+        """The events of a kind that the launcher had the supervisor record."""
+        found = [messages.event_of(each) for each in self.messages if isinstance(each, messages.EventEmitted)]
+        return [event for event in found if isinstance(event, kind)]
+
+    def of_kind(self, kind: type[Any]) -> list[Any]:
+        """The messages of a kind."""
+        return [each for each in self.messages if isinstance(each, kind)]
+
+    def journal(self) -> list[ev.Event]:
+        """The events of its training processes, of all generations."""
+        with contextlib.closing(Tail(self.run_dir / f"worker-{self.index}{SUFFIX}")) as tail:
+            return [each.event for each in tail.read(1 << 24)]
+
+    def wait(self) -> int:
+        """Waits for the end of the launcher; returns its exit code."""
+        return self.process.wait(PATIENCE_S)
+
+    def until(self, condition: Callable[[Host], object]) -> None:
+        """Waits until a condition on this host holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition(self):
+            assert time.monotonic() < deadline, self.messages
+            time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port that no process uses."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def run_dir_of(parent: Path, changes: list[str], name: str = "pod") -> Path:
+    """The directory of a run with a changed configuration."""
+    manifest = rundir.Manifest(
+        run=name,
+        created=time.time(),
+        version="0",
+        config_path="a.toml",
+        config=to_builtins(parse(CONFIG, "a.toml", changes)),
+        argv=[],
+        cwd=str(Path.cwd()),
+    )
+    parent.mkdir(exist_ok=True)
+    return rundir.create(parent, manifest)
+
+
+@contextlib.contextmanager
+def hosts(
+    folder: Path,
+    *changes: str,
+    actions: dict[str, str] | None = None,
+    num_hosts: int = 2,
+    indices: list[int] | None = None,
+    per_host: dict[int, list[str]] | None = None,
+    names: dict[int, str] | None = None,
+) -> Iterator[list[Host]]:
+    """Launchers of a run with separate directories. `per_host` changes the configuration of one of them."""
+    endpoint = f"127.0.0.1:{free_port()}"
+    common = [f"launch.nnodes={num_hosts}", f"launch.rdzv_endpoint={endpoint}", *changes]
+    started: list[Host] = []
+    with contextlib.ExitStack() as stack:
+        try:
+            for number, index in enumerate(range(num_hosts) if indices is None else indices):
+                own = [*common, *(per_host or {}).get(number, [])]
+                run_dir = run_dir_of(folder / str(number), own, (names or {}).get(number, "pod"))
+                out = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder))
+                environ = {"STAND_IN": json.dumps(actions or {})}
+                started.append(Host(run_dir, index, environ, out))
+            yield started
+        finally:
+            for host in started:
+                host.process.send_signal(signal.SIGKILL)
+                host.process.wait(PATIENCE_S)
+
+
+def reason_of(host: Host) -> str:
+    """Why its launcher gave up."""
+    found: messages.LaunchFailed = host.of_kind(messages.LaunchFailed)[-1]
+    return found.reason
+
+
+def pids_alive(pids: list[int]) -> list[int]:
+    """Those of the processes that run."""
+    return [pid for pid in pids if rundir.start_ticks(pid)]
+
+
+__all__ = ["Host", "free_port", "hosts", "msgspec", "pids_alive", "reason_of", "run_dir_of"]

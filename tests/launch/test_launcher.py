@@ -1,0 +1,129 @@
+"""Launchers of several hosts, each with torch's own elastic agent or the engine `external`, on loopback."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launch.hosts import hosts, pids_alive, reason_of
+from tputui.telemetry import events as ev
+from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
+
+EXTERNAL = 'launch.engine="external"'
+
+
+@pytest.mark.parametrize("engine", [EXTERNAL, 'launch.engine="torchrun"'])
+def test_hosts_meet_and_each_trains_once_in_its_place(tmp_path: Path, engine: str) -> None:
+    with hosts(tmp_path, engine, actions={"0.0": "done", "1.0": "done"}) as pod:
+        assert [host.wait() for host in pod] == [0, 0]
+        for host in pod:
+            (joined,) = host.events(ev.HostJoined)
+            assert (joined.host_index, joined.num_hosts, joined.address) == (host.index, 2, "127.0.0.1")
+            (started,) = host.events(ev.WorkerStarted)
+            (exited,) = host.events(ev.WorkerExited)
+            assert (exited.pid, exited.exit_code, exited.signal) == (started.pid, 0, None)
+        (measured,) = pod[1].events(ev.ClockMeasured)
+        assert abs(measured.offset_s) <= measured.error_s < 1
+        (written,) = [event for event in pod[1].journal() if isinstance(event, ev.LogWritten)]
+        contract = json.loads(written.line)
+        assert contract["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+        assert contract["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_all_hosts_train_again_after_a_death_and_count_one_generation(tmp_path: Path) -> None:
+    actions = {"1.0": "die", "0.1": "done", "1.1": "done"}
+    with hosts(tmp_path, "launch.max_restarts=1", actions=actions) as pod:
+        assert [host.wait() for host in pod] == [0, 0]
+        (died, done) = pod[1].events(ev.WorkerExited)
+        assert (died.signal, done.exit_code) == ("SIGKILL", 0)
+        (failed,) = pod[0].of_kind(HostFailed)
+        assert failed.sentence.startswith("host 1 (")
+        assert failed.error == "SIGKILL"
+        assert pod[1].of_kind(HostFailed) == []
+        for host in pod:
+            opened = [event.generation for event in host.journal() if isinstance(event, ev.JournalOpened)]
+            assert opened == [0, 1]
+        again = pod[0].events(ev.WorkerStarted)[1]
+        # Stale addresses of the generation before would cost more than a minute.
+        assert again.t - died.t < 15
+
+
+def test_the_first_failure_is_known_on_every_host_although_all_processes_end(tmp_path: Path) -> None:
+    with hosts(tmp_path, EXTERNAL, actions={"1.0": "raise"}) as pod:
+        assert [host.wait() for host in pod] == [75, 3]
+        (failed,) = pod[0].of_kind(HostFailed)
+        assert failed.sentence.startswith("host 1 (")
+        assert failed.sentence.endswith(": ValueError: shard 7 is cut short")
+        assert (failed.process, failed.code, failed.is_final) == ("worker-1", 3, False)
+
+
+def test_a_refusal_ends_all_hosts_without_a_restart(tmp_path: Path) -> None:
+    with hosts(tmp_path, "launch.max_restarts=5", actions={"1.0": "refuse"}) as pod:
+        pod[1].wait()
+        pod[0].wait()
+        assert [len(host.events(ev.WorkerStarted)) for host in pod] == [1, 1]
+        (failed,) = pod[0].of_kind(HostFailed)
+        assert (failed.code, failed.is_final) == (2, True)
+
+
+def test_a_stop_on_sigterm_is_no_failure_that_restarts_the_hosts(tmp_path: Path) -> None:
+    with hosts(tmp_path, "launch.max_restarts=5", actions={"0.0": "deaf", "1.0": "deaf"}) as pod:
+        for host in pod:
+            host.until(lambda host: host.events(ev.WorkerStarted) and len(host.journal()) > 1)
+        for host in pod:
+            host.process.send_signal(signal.SIGTERM)
+        for host in pod:
+            host.wait()
+            (exited,) = host.events(ev.WorkerExited)
+            assert exited.exit_code == 4
+            assert host.of_kind(HostFailed) == []
+
+
+def test_no_training_process_outlives_its_launcher_and_the_other_host_ends(tmp_path: Path) -> None:
+    with hosts(tmp_path, EXTERNAL, "launch.lost_after_s=2") as pod:
+        for host in pod:
+            host.until(lambda host: host.events(ev.WorkerStarted) and len(host.journal()) > 1)
+        (started,) = pod[1].events(ev.WorkerStarted)
+        pod[1].process.kill()
+        pod[1].wait()
+        deadline = time.monotonic() + 60
+        while pids_alive([started.pid]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert pids_alive([started.pid]) == []
+        assert pod[0].wait() != 0
+        (failed,) = pod[0].of_kind(HostFailed)
+        assert (failed.host_index, failed.error, failed.is_final) == (1, "HostLost", True)
+
+
+def test_a_host_that_is_missing_is_named(tmp_path: Path) -> None:
+    with hosts(tmp_path, "launch.join_timeout_s=2", num_hosts=4, indices=[0, 1, 3]) as pod:
+        assert [host.wait() for host in pod] == [7, 7, 7]
+        for host in pod:
+            assert reason_of(host).startswith("3 of 4 hosts joined; missing: host 2; gave up after 2 s")
+
+
+def test_hosts_of_different_configurations_are_refused_with_both_values(tmp_path: Path) -> None:
+    with hosts(tmp_path, per_host={1: ["optim.lr=0.5"]}) as pod:
+        assert [host.wait() for host in pod] == [7, 2]
+        for host in pod:
+            assert "optim.lr is 0.5 on host 1" in reason_of(host)
+            assert "and 0.001 on host 0" in reason_of(host)
+
+
+def test_two_hosts_with_one_index_and_runs_of_different_names_are_refused(tmp_path: Path) -> None:
+    with hosts(tmp_path, num_hosts=3, indices=[0, 1, 1, 2], names={3: "other"}) as pod:
+        wrong = [pod[3]]
+        codes = {host.wait() for host in pod[1:3] if host.process.poll() is not None} | {pod[3].wait()}
+        assert 2 in codes
+        assert "runs 'pod', but this host was started for 'other'" in reason_of(wrong[0])
+        ended = []
+        while not ended:
+            ended = [host for host in pod[1:3] if host.process.poll() is not None]
+            time.sleep(0.02)
+        assert ended[0].wait() == 2
+        assert "host 1 has already joined from" in reason_of(ended[0])
+        assert not pod[0].of_kind(LaunchFailed)
