@@ -6,6 +6,7 @@ one index. The host that finds it tells the others why, so that all end.
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -44,6 +45,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """Its address in the network of the hosts."""
     digest: str
     """Digest of its configuration."""
+    token: str
+    """Random, to distinguish two launchers on one host."""
 
 
 class NotJoined(Unable):
@@ -98,7 +101,13 @@ class Joining:
             self._store = None
             words = f"host 0 at {where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
             raise NotJoined(words + "--name, and each run an endpoint of its own", ExitCode.USAGE)
-        own = Registration(index=plan.index, host=socket.gethostname(), address=address, digest=plan.digest)
+        own = Registration(
+            index=plan.index,
+            host=socket.gethostname(),
+            address=address,
+            digest=plan.digest,
+            token=secrets.token_hex(8),
+        )
         self._register(store, own)
         while int(store.add(JOINED, 0)) < plan.num_hosts:
             self._check_abort(store)

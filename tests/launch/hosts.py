@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
-
-import msgspec
 
 from tests import forked
 from tputui.config import parse, to_builtins
@@ -29,19 +29,23 @@ CONFIG = 'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 4\n[launch]\nlos
 class Host:
     """One host: its launcher, and what that reports."""
 
-    def __init__(self, run_dir: Path, index: int, environ: dict[str, str], out: IO[bytes]) -> None:
+    def __init__(
+        self, run_dir: Path, index: int, environ: dict[str, str], out: IO[bytes], prefix: list[str] | None = None
+    ) -> None:
+        """`prefix` is a command that runs the launcher, such as in a network namespace."""
         self.run_dir = run_dir
         self.index = index
         self._out = out
         argv = [str(run_dir), "--host", str(index), "--report-fd", "1", "--worker", "tests.launch.stand_in"]
         argv += ["--log", str(run_dir / f"launcher-{index}.log")]
-        self.process = forked.Process(
-            "engine.launch",
-            argv,
-            cwd=Path.cwd(),
-            env={**os.environ, "PYTHONPATH": str(Path.cwd()), **environ},
-            streams=[out.fileno()] * 3,
-        )
+        env = {**os.environ, "PYTHONPATH": str(Path.cwd()), **environ}
+        self.process: forked.Process | subprocess.Popen[bytes]
+        if prefix is None:
+            streams = [out.fileno()] * 3
+            self.process = forked.Process("engine.launch", argv, cwd=Path.cwd(), env=env, streams=streams)
+        else:
+            words = [*prefix, sys.executable, "-P", "-m", "engine.launch", *argv]
+            self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
     @property
     def messages(self) -> list[messages.Message]:
@@ -61,12 +65,16 @@ class Host:
 
     def journal(self) -> list[ev.Event]:
         """The events of its training processes, of all generations."""
-        with contextlib.closing(Tail(self.run_dir / f"worker-{self.index}{SUFFIX}")) as tail:
+        path = self.run_dir / f"worker-{self.index}{SUFFIX}"
+        if not path.exists():
+            return []
+        with contextlib.closing(Tail(path)) as tail:
             return [each.event for each in tail.read(1 << 24)]
 
     def wait(self) -> int:
         """Waits for the end of the launcher; returns its exit code."""
-        return self.process.wait(PATIENCE_S)
+        code: int = self.process.wait(PATIENCE_S)
+        return code
 
     def until(self, condition: Callable[[Host], object]) -> None:
         """Waits until a condition on this host holds."""
@@ -106,9 +114,12 @@ def hosts(
     indices: list[int] | None = None,
     per_host: dict[int, list[str]] | None = None,
     names: dict[int, str] | None = None,
+    prefixes: list[list[str]] | None = None,
+    address: str = "127.0.0.1",
 ) -> Iterator[list[Host]]:
-    """Launchers of a run with separate directories. `per_host` changes the configuration of one of them."""
-    endpoint = f"127.0.0.1:{free_port()}"
+    """Launchers of a run with separate directories. `per_host` changes the configuration of one of them; `prefixes` run
+    them elsewhere, at `address`."""
+    endpoint = f"{address}:{free_port()}"
     common = [f"launch.nnodes={num_hosts}", f"launch.rdzv_endpoint={endpoint}", *changes]
     started: list[Host] = []
     with contextlib.ExitStack() as stack:
@@ -118,7 +129,7 @@ def hosts(
                 run_dir = run_dir_of(folder / str(number), own, (names or {}).get(number, "pod"))
                 out = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder))
                 environ = {"STAND_IN": json.dumps(actions or {})}
-                started.append(Host(run_dir, index, environ, out))
+                started.append(Host(run_dir, index, environ, out, prefixes[number] if prefixes else None))
             yield started
         finally:
             for host in started:
@@ -135,6 +146,3 @@ def reason_of(host: Host) -> str:
 def pids_alive(pids: list[int]) -> list[int]:
     """Those of the processes that run."""
     return [pid for pid in pids if rundir.start_ticks(pid)]
-
-
-__all__ = ["Host", "free_port", "hosts", "msgspec", "pids_alive", "reason_of", "run_dir_of"]
