@@ -2,6 +2,8 @@
 
     python -m benchmarks.pod write DIR [--hosts 256] [--seed 1] [--seconds 60]    a recorded run, as fast as possible
     python -m benchmarks.pod live DIR [--hosts 256] [--seed 1] [--seconds 60]     a live run, ten reports a second
+    python -m benchmarks.pod measure [--hosts 1,4,16,64,256] [--out FILE]         what does a viewer cost?
+    python -m benchmarks.pod judge [--hosts 256] [--seeds 100] [--seconds 30]     are the planted faults named?
 
 The seed plants a host that is 10 % slower, a core whose loss becomes NaN, clocks that are off, a host whose journals do
 not arrive for a while, and a restart of all training processes; `--healthy` plants only the clocks. With `--missing`
@@ -16,20 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.pod_journals import CONFIG, REPORT_S, Pod
-from benchmarks.pod_model import Faults, PodModel, planted
-from tests import recorded
-from tputui.telemetry import rundir
+from benchmarks import pod_judge, pod_measure
+from benchmarks.pod_journals import REPORT_S, Pod, create
+from benchmarks.pod_model import Faults, planted
 
 HOSTS = 256
 SECONDS = 60.0
-
-
-def create(parent: Path, hosts: int, seed: int, faults: Faults, t0: float) -> tuple[Path, Pod]:
-    """Starts the run of a pod. `t0`: unix time of its start."""
-    manifest = msgspec.structs.replace(recorded.manifest(f"pod-{hosts}-{seed}-{int(t0)}"), config=CONFIG, created=t0)
-    run_dir = rundir.create(parent, manifest)
-    return run_dir, Pod(run_dir, PodModel(seed, hosts, faults), t0, seed)
 
 
 def write(parent: Path, hosts: int, seed: int, seconds: float, faults: Faults) -> Path:
@@ -62,7 +56,30 @@ def main() -> None:
         command.add_argument("--seconds", type=float, default=SECONDS)
         command.add_argument("--healthy", action="store_true", help="plant no faults")
         command.add_argument("--missing", type=int, metavar="HOST", help="this host never joins")
+    command = commands.add_parser("judge")
+    command.add_argument("--hosts", type=int, default=HOSTS)
+    command.add_argument("--seeds", type=int, default=100)
+    command.add_argument("--first-seed", type=int, default=1)
+    command.add_argument("--seconds", type=float, default=30.0)
+    command = commands.add_parser("measure")
+    command.add_argument("--hosts", default="1,4,16,64,256")
+    command.add_argument("--frames", type=int, default=100)
+    command.add_argument("--seconds", type=float, default=20.0, help="time for which each live run is followed")
+    command.add_argument("--out", type=Path, help="store the figures as JSON, for docs/make_scale.py")
     args = parser.parse_args()
+    if args.command == "measure":
+        costs = [pod_measure.measure(int(hosts), args.frames, args.seconds) for hosts in args.hosts.split(",")]
+        print(pod_measure.table(costs))
+        if args.out is not None:
+            args.out.write_bytes(msgspec.json.format(msgspec.json.encode(costs)) + b"\n")
+        return
+    if args.command == "judge":
+        verdicts: list[pod_judge.Verdict] = []
+        for seed in range(args.first_seed, args.first_seed + args.seeds):
+            verdicts.append(pod_judge.judge(seed, args.hosts, args.seconds))
+            print(verdicts[-1], flush=True)
+        print(pod_judge.report(verdicts))
+        raise SystemExit(any(verdict.errors for verdict in verdicts))
     faults = Faults() if args.healthy or args.missing is not None else planted(args.seed, args.hosts, args.seconds)
     faults = faults._replace(missing=args.missing)
     if args.command == "write":

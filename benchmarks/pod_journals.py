@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.pod_model import CORES_PER_HOST, EXCHANGE_S, STEP_S, Partition, PodModel, Restart, Steps
+from benchmarks.pod_model import CORES_PER_HOST, EXCHANGE_S, STEP_S, Faults, Partition, PodModel, Restart, Steps
 from tests import recorded
 from tputui import __version__
 from tputui.telemetry import events as ev
-from tputui.telemetry import float_blocks
+from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.journal import SUFFIX, JournalWriter
 from tputui.telemetry.step_log import RawSteps
 
@@ -335,6 +335,13 @@ class Pod:
         for host in self.hosts:
             host.reported = self._checkpoint_step
             self._start_worker(host)
+
+
+def create(parent: Path, hosts: int, seed: int, faults: Faults, t0: float) -> tuple[Path, Pod]:
+    """Starts the run of a pod. `t0`: unix time of its start."""
+    manifest = msgspec.structs.replace(recorded.manifest(f"pod-{hosts}-{seed}-{int(t0)}"), config=CONFIG, created=t0)
+    run_dir = rundir.create(parent, manifest)
+    return run_dir, Pod(run_dir, PodModel(seed, hosts, faults), t0, seed)
 
 
 def _pid(role: str, generation: int) -> int:

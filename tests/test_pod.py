@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pod
+from benchmarks import pod_journals
 from benchmarks.pod_model import CORES_PER_HOST, Faults, planted
 from tests.recorded import T0
 from tputui.session import session
@@ -19,7 +19,7 @@ SECONDS = 12.0
 
 def events_of(parent: Path, seed: int, faults: Faults) -> list[JournalEvent]:
     """The events of a pod that was written as fast as possible."""
-    run_dir, made = pod.create(parent, HOSTS, seed, faults, T0)
+    run_dir, made = pod_journals.create(parent, HOSTS, seed, faults, T0)
     made.write_until(SECONDS)
     made.close()
     return sorted(session.read_events(run_dir), key=lambda each: (each.writer, each.seq))
@@ -35,7 +35,7 @@ def test_the_seed_alone_decides_what_is_written(tmp_path: Path) -> None:
 
 def test_a_pod_is_read_as_one_run_with_its_planted_nan(tmp_path: Path) -> None:
     faults = planted(3, HOSTS, SECONDS)
-    run_dir, made = pod.create(tmp_path, HOSTS, 3, faults, T0)
+    run_dir, made = pod_journals.create(tmp_path, HOSTS, 3, faults, T0)
     made.write_until(SECONDS)
     made.close()
     snapshot = session.load(run_dir)
@@ -48,7 +48,7 @@ def test_a_pod_is_read_as_one_run_with_its_planted_nan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("until_s", [30.0, 130.0])
 def test_a_missing_host_is_reported_by_the_others_after_each_minute(tmp_path: Path, until_s: float) -> None:
-    run_dir, made = pod.create(tmp_path, 2, 1, Faults(missing=1), T0)
+    run_dir, made = pod_journals.create(tmp_path, 2, 1, Faults(missing=1), T0)
     made.write_until(until_s)
     made.close(ended=False)
     awaited = [each for each in session.read_events(run_dir) if type(each.event).__name__ == "HostsAwaited"]
