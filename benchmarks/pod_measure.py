@@ -151,7 +151,7 @@ def measure(num_hosts: int, frames: int, live_s: float) -> Cost:
 def _draw(source: Stepped, run_dir: Path, frames: int) -> float:
     """Draws the run frame by frame; returns the CPU seconds per frame of everything but the source."""
     screen = MonitorScreen(source, run_dir, read_only=True)
-    app = ScreenApp(lambda: screen)
+    app = ScreenApp(lambda: screen, alone=True)
 
     async def run() -> float:
         async with app.run_test(size=SIZE):
