@@ -411,23 +411,41 @@ def _findings(run_dir: Path) -> list[CacheFinding]:
     return verifier.findings()
 
 
-def test_cache_writer_sleeps_much_longer_than_it_works(run_dir: Path) -> None:
+class SteadyClock:
+    """Clocks by which each piece of work takes the same time, on any machine."""
+
+    WORK_S = 0.005
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.num_readings = 0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def thread_time(self) -> float:
+        """Seconds of work: it is read before and after each piece."""
+        self.num_readings += 1
+        self.now += self.WORK_S
+        return self.num_readings * self.WORK_S
+
+
+def test_cache_writer_sleeps_much_longer_than_it_works(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Polled in a tight loop, with more to read at every poll."""
     path = run_dir / "rank-1.jsonl"
     recorded.write_journal(
         path, [ev.LogWritten(t=recorded.T0 + number, line="a line" * 30) for number in range(20_000)]
     )
+    clock = SteadyClock()
+    monkeypatch.setattr("tputui.cache.cache_writer.time", clock)
     cache_writer = CacheWriter(run_dir, cpu_share=0.05)
-    began, worked_s = time.monotonic(), 0.0
-    while time.monotonic() - began < 1.0:
-        before = time.thread_time()
+    while clock.now < 1.0:
         cache_writer.poll()
-        # Most calls only read the clock, which counts as this loop's own time.
-        spent = time.thread_time() - before
-        worked_s += spent if spent > 0.0005 else 0.0
+        clock.now += 0.001
     assert cache_writer._followed["rank-1"].unread
-    # Work that began within the second is finished.
-    assert 0 < worked_s < 0.05 * 1.0 + 0.15
+    worked_s = clock.num_readings / 2 * clock.WORK_S
+    assert 0.8 * 0.05 < worked_s <= 0.05
     cache_writer.finish(60.0)
 
 

@@ -1,0 +1,35 @@
+"""Waits of Textual's pilot that end when the app has nothing left to do, instead of by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from textual._context import active_app
+
+
+async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
+    """Returns when no task of the event loop can run, and what was drawn meanwhile is on the screen.
+
+    Textual's own function compares processor time with wall time: it takes 20 ms at least, and on a busy machine it
+    either ends too early or lasts a second.
+    """
+    loop = asyncio.get_running_loop()
+    for is_drawn in (False, True):
+        while True:
+            await asyncio.sleep(0)
+            if not loop._ready:  # type: ignore[attr-defined]
+                break
+        app = active_app.get(None)
+        if app is None or not app.screen_stack or is_drawn:
+            return
+        # What timers would do within a frame.
+        if app._resize_event is not None:
+            app._check_resize()
+        app.screen._on_timer_update()
+
+
+@pytest.fixture(autouse=True)
+def _pilots_wait_for_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("textual.pilot.wait_for_idle", has_settled)
+    monkeypatch.setattr("textual.app.wait_for_idle", has_settled)
