@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 import zlib
 from collections.abc import Callable

@@ -7,6 +7,7 @@ of saves, and the number of kills that left a partial file.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -111,11 +112,13 @@ def read(path: Path) -> tuple[int, float | None]:
 
 
 def main(folder: Path, kills: int) -> None:
-    """Kills that often."""
+    """Kills that often, and until a kill fell into a save."""
     # A child has none of the threads that its parent would compute with.
     torch.set_num_threads(1)
     chance, source, total, halves = random.Random(7), None, 0, 0
-    for number in range(kills):
+    for number in itertools.count():
+        if number >= kills and halves:
+            break
         run_dir = rundir.create(folder, recorded.manifest(f"run-{number}"))
         first = read(source)[0] if source else 0
         done = killed_in_a_save(run_dir, source, chance)

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.commands.describe import check
 from engine.errors import Problem
 from engine.process import hardware
+from tests import forked
 from tests.engine.workers import DIGITS, HERE, LINE
 from tputui import config
 from tputui.exit_codes import ExitCode
@@ -24,6 +26,14 @@ NO_TPU = hardware.Machine("CPU", 0, 0, "a test")
 def describe(*arguments: str, stdin: str = "", cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "engine.commands.describe", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
+
+
+def estimated(task: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """What is printed with the memory, which needs torch."""
+    words = [task, "--check", "--memory"]
+    done = forked.run("engine.commands.describe", *words, cwd=HERE, stdin=json.dumps(tables))
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def problems(overrides: list[str]) -> list[Problem]:
@@ -62,16 +72,14 @@ def test_bounds_and_defaults_are_json_schema() -> None:
 
 
 def test_memory_is_estimated_on_request() -> None:
-    tables = json.dumps(config.to_builtins(config.load(DIGITS)))
-    answer = json.loads(describe("digits", "--check", "--memory", stdin=tables).stdout)
+    answer = estimated("digits", config.to_builtins(config.load(DIGITS)))
     assert answer["memory"]["total_bytes"] > answer["memory"]["activations_bytes"] > 0
     assert answer["memory"]["batch_per_core"] == 8
 
 
 def test_unavailable_memory_estimate_states_reason() -> None:
     loaded = config.load(HERE.parents[1] / "sample_configs" / "lightning_digits.toml")
-    tables = json.dumps(config.to_builtins(loaded))
-    answer = json.loads(describe("lightning", "--check", "--memory", stdin=tables).stdout)
+    answer = estimated("lightning", config.to_builtins(loaded))
     assert answer["problems"] == []
     assert answer["memory"] is None
     assert "task's own loop" in answer["memory_why"]

@@ -46,6 +46,7 @@ SETUPS = {
     "exit-rank": [*REPLICA, *FOREVER, f"data.break_at={RAISES_IN_RANK_1}", "data.how=exit"],
     "unprintable": ["device.cores=1", f"data.break_at={IN_RANK_0}", "data.how=unprintable"],
 }
+OF_SLOW_TESTS = {"abort-spmd", "exit-rank"}
 
 
 class Watched:
@@ -78,15 +79,25 @@ class Watched:
         self.supervisor.wait(PATIENCE_S)
 
 
+class Runs(dict[str, Watched]):
+    """Runs by name, each started when it is first asked for."""
+
+    def __init__(self, parent: Path) -> None:
+        super().__init__()
+        self._parent = parent
+
+    def __missing__(self, name: str) -> Watched:
+        text = BEND.replace("tests.engine.bend:Bend", "tests.engine.ends:Ends")
+        self[name] = Watched(make(self._parent, name, SETUPS[name], text=text, cwd=HERE.parents[1]))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watched]]:
-    """Every run, started."""
-    parent = tmp_path_factory.mktemp("ends")
-    text = BEND.replace("tests.engine.bend:Bend", "tests.engine.ends:Ends")
-    started = {
-        name: Watched(make(parent, name, overrides, text=text, cwd=HERE.parents[1]))
-        for name, overrides in SETUPS.items()
-    }
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """The runs; those of tests that are not slow are started."""
+    started = Runs(tmp_path_factory.mktemp("ends"))
+    for name in SETUPS.keys() - OF_SLOW_TESTS:
+        started[name]
     yield started
     for watched in started.values():
         watched.clean_up()
@@ -147,6 +158,7 @@ def test_unprintable_error_ends_the_run_with_its_type(runs: dict[str, Watched]) 
     assert failure.frames[0].function == "Ending._end"
 
 
+@pytest.mark.slow
 def test_exited_rank_is_named_for_any_exit_code(runs: dict[str, Watched]) -> None:
     failure = runs["exit-rank"].failure()
     assert (failure.writer, failure.kind) == ("rank-1", "exited")
@@ -160,6 +172,7 @@ def test_exited_rank_is_named_for_any_exit_code(runs: dict[str, Watched]) -> Non
     assert sum(losses) + sum(drop.num_steps for drop in unread) == ended.step
 
 
+@pytest.mark.slow
 def test_native_abort_is_reported_with_its_stack(runs: dict[str, Watched]) -> None:
     watched = runs["abort-spmd"]
     failure = watched.failure()

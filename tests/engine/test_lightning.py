@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import forked
 from tests.cli.helpers import tputui
 from tests.engine.workers import BETWEEN_CLOCKS_S, HERE, Run, make, runs_to_end
 from tputui.telemetry import events as ev
@@ -256,32 +257,20 @@ REFUSED = {
     "model.module=": "missing: name your LightningModule",
     "data.arguments.rows=3": "there is no data.module that could take them",
     "optim.step_size=3": "Tied configures its own optimizer",
+    "model.arguments.widht=3": "Tied has no such argument; it takes lr",
 }
-CHECKS = """
-import sys
-from engine import run_plan
-from engine.errors import Refused
-from engine.process import hardware
-from tputui import config
-text = sys.stdin.read()
-for override in sys.argv[1:]:
-    try:
-        run_plan.make(config.parse(text, "tied.toml", [override]), hardware.find({"PJRT_DEVICE": "CPU"}), "tied.toml")
-        print("accepted")
-    except Refused as refused:
-        print("; ".join(problem.sentence for problem in refused.problems))
-"""
 
 
 def test_untrainable_module_is_one_sentence_with_key() -> None:
-    command = [sys.executable, "-c", CHECKS, *REFUSED]
-    done = subprocess.run(command, cwd=HERE, input=TIED, capture_output=True, text=True, check=True)
+    done = forked.run("tests.engine.litchecks", *REFUSED, cwd=HERE, env={"PYTHONPATH": str(HERE)}, stdin=TIED)
+    assert done.returncode == 0, done.stderr
     for (override, sentence), line in zip(REFUSED.items(), done.stdout.splitlines(), strict=True):
         key = override.partition("=")[0].removesuffix(".rows")
         assert line.startswith(f"{key}: ")
         assert sentence in line
 
 
+@pytest.mark.slow
 def test_wrong_arguments_are_rejected_before_start(tmp_path: Path) -> None:
     (tmp_path / "tied.toml").write_text(TIED)
     command = [sys.executable, "-P", "-m", "tputui", "run", str(tmp_path / "tied.toml")]

@@ -28,7 +28,7 @@ SAVE_STOP = ["stall.policy=save-stop", "stall.after_s=5"]
 """A slow machine takes less time for a step."""
 SETUPS = {
     "replica": ["device.strategy=replica"],
-    "compile": ["data.recurrent_steps=8"],
+    "compile": ["data.recurrent_steps=3"],
     "evaluate": ["data.at=evaluate"],
     "save": ["data.at=save"],
     "stalled-data": ["data.at=data", *SAVE_STOP],
@@ -129,7 +129,7 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
         assert phases <= SEEN_IN[name]
 
 
-@pytest.mark.parametrize("name", ["stalled-data", "stalled-evaluate"])
+@pytest.mark.parametrize("name", ["stalled-data", pytest.param("stalled-evaluate", marks=pytest.mark.slow)])
 def test_stalled_data_saves_and_stops_by_policy(runs: dict[str, Held], name: str) -> None:
     run = runs[name]
     ended = run.ended()
