@@ -211,7 +211,7 @@ ENTRIES: dict[RuleName, Entry] = {
         "The memory of the device or of the host has grown steadily for a minute or more, and would be exhausted "
         "before the end of the run. Shown while the run lasts.",
         "long/kept_outputs.py",
-        (("        kept.append(torch.ones(8_000_000 // 4))\n", "        kept[:] = [torch.ones(8_000_000 // 4)]\n"),),
+        (("        kept.append(torch.ones(2_000_000 // 4))\n", "        kept[:] = [torch.ones(8_000_000 // 4)]\n"),),
         steps=0,
         live_s=150.0,
     ),

@@ -13,6 +13,8 @@ from tputui.telemetry.events import PictureKept
 FOLDER = "pictures"
 PICTURES_MAX = 64
 """Most pictures of one epoch; later ones replace those of the same name and example only."""
+LINES_MAX = 100
+"""Most lines of one call of `Run.text`."""
 FILES_MAX = 10_000
 """Most files of a checkpoint directory whose sizes are added."""
 _CHANNELS_FIRST = (1, 3)

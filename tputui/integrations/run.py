@@ -23,12 +23,10 @@ from tputui.integrations.process_exit import Ending, ending_of
 from tputui.integrations.run_phases import EpochContext, Phases, Plan
 from tputui.integrations.run_process import RunProcess
 from tputui.integrations.run_saves import Saves
-from tputui.integrations.step_recorder import StepRecorder, ThreadValues
+from tputui.integrations.step_recorder import StepRecorder, ThreadValues, ignore
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
 
-LINES_MAX = 100
-"""Most lines of one call of `Run.text`."""
 _log = logging.getLogger("tputui")
 _clock = time.perf_counter
 
@@ -53,7 +51,7 @@ class Run:
         """Whether the next step warns that this process was forked from that of the run."""
         self._width = 0
         """Values per step that `_record_plain` takes; 0 until they are known."""
-        self._record_plain: Callable[[int, Any], None] = _ignore
+        self._record_plain: Callable[[int, Any], None] = ignore
         self._pace = Pace()
         self._examples: int | None = None
         """Of the newest step."""
@@ -193,7 +191,7 @@ class Run:
     def text(self, text: str) -> None:
         """Adds lines to the log of the run."""
         with self._guarded("run.text") as active:
-            for line in str(text).splitlines()[:LINES_MAX] if active else ():
+            for line in str(text).splitlines()[: artifacts.LINES_MAX] if active else ():
                 self._process.emit(ev.LogWritten(t=time.time(), line=line))
 
     def checkpoint_saved(
@@ -413,7 +411,7 @@ class Run:
         values.record(step, loss)
         # The values of earlier steps come first.
         self._width = 0 if values.num_waiting or values.log is None else values.width
-        self._record_plain = values.log or _ignore
+        self._record_plain = values.log or ignore
 
     def _weigh(self, step: int, examples: int) -> None:
         self._examples = examples
@@ -431,13 +429,11 @@ class Run:
         if not self._pace.num_steps:
             return
         first = self._pace.step - self._pace.num_steps + 1
-        plan = self._plan.announce(self._batch, columns, self._num_parts, first, float(self._lr))
-        if plan is not None:
+        if plan := self._plan.announce(self._batch, columns, self._num_parts, first, float(self._lr)):
             self._process.emit(plan)
 
     def _report_meters(self, split: ev.Split) -> None:
-        found = self._recorder.meters_reported(split, self._process.epoch, self._pace.step)
-        if found is not None:
+        if (found := self._recorder.meters_reported(split, self._process.epoch, self._pace.step)) is not None:
             self._process.emit(found)
 
     @contextlib.contextmanager
@@ -451,7 +447,3 @@ class Run:
     def _warn_of_fork(self) -> None:
         self._warns_of_fork = False
         _log.warning("this process was forked from that of the run; it reports nothing unless it calls tputui.start()")
-
-
-def _ignore(step: int, values: Any) -> None:
-    """Takes the values of a run that records none."""

@@ -31,6 +31,10 @@ REDUCED = "mean over the steps and cores of this process, weighted by their exam
 NAN = float("nan")
 
 
+def ignore(step: int, values: Any) -> None:
+    """Takes the values of a run that records none."""
+
+
 class MeterValue(NamedTuple):
     """The tag of a meter's value on a device."""
 

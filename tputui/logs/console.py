@@ -28,7 +28,7 @@ _HEADER_LETTERS_MAX = 16
 """The same on a line that has a step or an epoch and nothing else, such as `Epoch 3/10`."""
 _COUNTERS_MAX = 256
 _RANKS_MAX = 4_096
-"""Ranks that are told apart; the lines of further ones count as one stream."""
+"""Ranks with a stream of their own; the lines of further ones count as one stream."""
 
 _TQDM = re.compile(
     r"\s{0,9}(?:([^|%]{1,120}?): {0,3})?\s{0,3}\d{1,3}%\|[^|]{0,400}\|\s{0,9}(\d{1,18})/(\d{1,18})"
@@ -96,7 +96,7 @@ class ConsoleParser:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether several ranks print metrics without their rank, so that they cannot be told apart."""
+        """Whether several ranks print metrics without their rank, so that their lines cannot be assigned to ranks."""
         return self.num_ranks > 1 and "" in self._ranks and self._ranks[""].has_repeats
 
     def parse(self, line: str, t: float) -> list[LoggedValue]:

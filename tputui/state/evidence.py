@@ -32,7 +32,7 @@ from tputui.state.state_struct import Count, StateStruct
 from tputui.telemetry import events as ev
 
 GROUPS_MAX = 64
-"""Lines of each kind that are told apart; further ones are counted together, without a line."""
+"""Lines of each kind that are counted separately; further ones are counted together, without a line."""
 _STORED_MAX = GROUPS_MAX + 8
 PROGRAMS_MAX = 32
 _SIZES_MAX, _DIMENSIONS_MAX, _STAGES_MAX = 64, 16, 16

@@ -9,6 +9,6 @@ import tputui
 kept = []
 with tputui.start(total_steps=100_000) as run:
     for _ in range(1_500):
-        kept.append(torch.ones(8_000_000 // 4))
+        kept.append(torch.ones(2_000_000 // 4))
         time.sleep(0.1)
         run.step(loss=0.0, examples=16)

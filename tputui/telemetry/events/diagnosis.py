@@ -68,7 +68,7 @@ class ProgramObserved(Event, frozen=True, kw_only=True, tag=True):
     program: str
     """Its name, or the name of the function."""
     inputs: list[TensorSpec] | None
-    """Its inputs per core, without parameters as far as they can be told apart; only the largest 64."""
+    """Its inputs per core, without parameters as far as these are known; only the largest 64."""
     matmuls: list[MatmulObserved] | None
     """Its matrix multiplications by shape; only the largest 64."""
     num_operations: Int | None
@@ -209,7 +209,7 @@ class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
     droppable: ClassVar[bool] = True
 
     stages_s: dict[str, float]
-    """Seconds by stage: `read`, `decode`, `augment`, `collate`, `copy`, as far as they can be told apart."""
+    """Seconds by stage: `read`, `decode`, `augment`, `collate`, `copy`, as far as they are measured separately."""
     batches: Int
     """Batches made."""
     threads: Int
