@@ -357,7 +357,7 @@ def _printed(rule: RuleName, entry: Entry, folder: Path) -> str:
         else:
             process.wait(timeout=600)
         [run_dir] = [one for one in folder.iterdir() if (one / "run.json").exists()]
-        done = subprocess.run([*tputui, "doctor", str(run_dir)], env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run([*tputui, "doctor", run_dir.name], env=env, capture_output=True, text=True, check=False)
     finally:
         process.terminate()
         process.wait(timeout=60)

@@ -46,6 +46,15 @@ def test_a_run_is_found_by_name_and_by_path_and_not_outside(tmp_path: Path) -> N
         rundir.find("digits-2", tmp_path / "runs")
 
 
+def test_a_directory_with_journals_of_an_observer_alone_is_a_run(tmp_path: Path) -> None:
+    for name, content in (("seen/observer-0.jsonl", ""), ("log/metrics.jsonl", '{"loss": 1}')):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(content)
+    assert rundir.find("seen", tmp_path) == tmp_path / "seen"
+    with pytest.raises(rundir.RunNotFound):
+        rundir.find("log", tmp_path)
+
+
 def test_unreadable_manifest_names_its_path(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(rundir.RunNotFound, match=r"run\.json"):

@@ -123,14 +123,18 @@ def _show_model(args: argparse.Namespace) -> ExitCode:
     """Prints the table of layers."""
     from tputui.telemetry import layer_table
 
+    run_dir = chosen_run(args)
     try:
-        table = layer_table.read(chosen_run(args))
+        table = layer_table.read(run_dir)
     except layer_table.NoTable as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
+    flops = session.load(run_dir).flops
     if args.json:
-        say_json(table, indent=2)
+        say_json({**to_builtins(table), "flops": flops}, indent=2)
     else:
         say(layer_table.text(table))
+        if flops is not None:
+            say("; ".join(filter(None, phrases.flops(flops))))
     return ExitCode.DONE
 
 

@@ -94,6 +94,10 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Programs executed per step after warm-up."""
     scalar_reads_a_step: float | None
     compile_s: float | None
+    flops_per_step: float | None
+    """Floating-point operations of a step over all cores; None if they were not counted."""
+    mfu: float | None
+    """Share of the cores' peak that these operations use; None if one of both is not known."""
     peak_memory: PeakMemory
     meters: list[MeterFigure]
 
@@ -220,6 +224,8 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         recompiles=xla.recompiles if xla and xla.is_never_recompiled is not None else None,
         executes_a_step=xla.executes_a_step if xla else None,
         scalar_reads_a_step=xla.reads_a_step if xla else None,
+        flops_per_step=snapshot.flops.flops_per_step if snapshot.flops else None,
+        mfu=snapshot.flops.mfu if snapshot.flops else None,
         compile_s=xla.compile_s if xla else None,
         peak_memory=_peak_memory(snapshot),
         meters=_meters(snapshot),

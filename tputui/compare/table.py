@@ -137,6 +137,8 @@ _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("executions per step", lambda run: _a_step(run.executes_a_step)),
     ("scalar reads per step", lambda run: _a_step(run.scalar_reads_a_step)),
     ("compile time", lambda run: fmt.duration(run.compile_s)),
+    ("FLOP per step", lambda run: fmt.UNKNOWN if run.flops_per_step is None else fmt.with_prefix(run.flops_per_step)),
+    ("MFU", lambda run: fmt.UNKNOWN if run.mfu is None else f"{run.mfu * 100:.3g} %"),
     ("peak memory", lambda run: fmt.size(run.peak_memory.bytes)),
     ("memory source", lambda run: run.peak_memory.of or fmt.UNKNOWN),
 )
@@ -161,6 +163,8 @@ _RAW: tuple[tuple[str, Callable[[ComparedRun], str | int | float | None]], ...] 
     ("executes_a_step", lambda run: run.executes_a_step),
     ("scalar_reads_a_step", lambda run: run.scalar_reads_a_step),
     ("compile_s", lambda run: run.compile_s),
+    ("flops_per_step", lambda run: run.flops_per_step),
+    ("mfu", lambda run: run.mfu),
     ("peak_memory_bytes", lambda run: run.peak_memory.bytes),
     ("memory_of", lambda run: run.peak_memory.of),
 )

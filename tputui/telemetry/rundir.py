@@ -50,7 +50,7 @@ RUN_DIR_VARIABLE = "TPUTUI_RUN_DIR"
 _CHECKSUM = b',\n  "checksum": "%08x"\n}'
 """End of a manifest: the CRC-32 of every byte before it."""
 _CHECKED_END = re.compile(rb',\n  "checksum": "([0-9a-f]{8})"\n}\s*\Z')
-_JOURNAL = re.compile(r"(?:supervisor|worker|rank|logs)-\d+\.jsonl(?:\.zst)?")
+_JOURNAL = re.compile(r"(?:supervisor|worker|rank|logs|observer)-\d+\.jsonl(?:\.zst)?")
 """Names of journals; folders with other JSON lines are logs of other programs."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
