@@ -111,8 +111,14 @@ def test_steps_of_one_report_are_no_lag() -> None:
     report = made.running().report_steps
     assert report is not None
     for lag, named in ((report, False), (3 * report, True)):
-        said = "\n".join(drawn(pods.with_hosts(pods.pod(32), {5: {"lag_steps": lag}}), 76, 22))
+        late = {"lag_steps": lag, "step": made.STEPS - lag}
+        said = "\n".join(drawn(pods.with_hosts(pods.pod(32), {5: late}), 76, 22))
         assert (f"{lag} steps behind" in said) == named
+
+
+def test_a_host_that_reported_early_puts_no_other_behind() -> None:
+    ahead = pods.with_hosts(pods.pod(32), {5: {"step": made.STEPS + 900}})
+    assert "behind" not in "\n".join(drawn(ahead, 76, 22)[1:]).replace("slow or behind", "")
 
 
 def test_an_ended_run_has_no_silent_or_missing_host() -> None:
@@ -138,7 +144,7 @@ def test_phases_are_letters_with_a_legend() -> None:
 
 
 def test_colours_follow_the_distance_from_the_median() -> None:
-    app = monitor(pods.with_hosts(pods.pod(64), {9: {"lag_steps": 500}}))
+    app = monitor(pods.with_hosts(pods.pod(64), {9: {"lag_steps": 300, "step": made.STEPS - 300}}))
 
     def painted(line: Line) -> int:
         return sum(len(span.text) for span in line if span.colours is not None)

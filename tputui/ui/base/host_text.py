@@ -91,9 +91,13 @@ def problems(
     """The problems of the hosts, at most one each, the most severe first. `report_steps` is the number of steps of a
     report; `is_over`: the run has ended, so that nothing is silent or missing."""
     bad = {core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)}
+    usual = median_step(hosts)
+    least = usual - _LAG_REPORTS * report_steps if report_steps and not is_over else 0
     found = []
     for host in hosts:
-        problem = _problem(host, bad, slow, outlier, report_steps, is_over=is_over)
+        problem = _problem(host, bad, slow, outlier, is_over=is_over)
+        if problem is None and 0 < host.step < least:
+            problem = "lag", f"{fmt.counted(usual - host.step, 'step')} behind"
         if problem is not None:
             kind, text = problem
             sign = SIGNS[kind]
@@ -102,12 +106,17 @@ def problems(
     return sorted(found, key=lambda one: (_RANK[one.kind], one.host))
 
 
+def median_step(hosts: Iterable[HostView]) -> int:
+    """The step of the median host, relative to which others are behind: one that is ahead has reported early."""
+    steps = sorted(host.step for host in hosts if host.step)
+    return steps[len(steps) // 2] if steps else 0
+
+
 def _problem(
     host: HostView,
     bad: set[int],
     slow: SlowHostView | None,
     outlier: OutlierView | None,
-    report_steps: int | None,
     *,
     is_over: bool,
 ) -> tuple[ProblemKind, str] | None:
@@ -126,8 +135,6 @@ def _problem(
     if outlier is not None and outlier.core in host.cores:
         side = "above" if outlier.by > 0 else "below"
         return "outlier", f"core {outlier.core} {side} the others since step {outlier.first_step:,}"
-    if not is_over and report_steps and host.lag_steps > _LAG_REPORTS * report_steps and host.step:
-        return "lag", f"{fmt.counted(host.lag_steps, 'step')} behind"
     if host.used_bytes is not None and host.total_bytes and host.used_bytes >= _MEMORY_FULL * host.total_bytes:
         return "memory", f"host memory {fmt.percent(100 * host.used_bytes / host.total_bytes)} used"
     return None

@@ -16,7 +16,7 @@ from tputui import formatting as fmt
 from tputui.state.host_data import HostView
 from tputui.state.snapshot import CoreView
 from tputui.telemetry.events import HbmReading, Phase
-from tputui.ui.base.host_text import HostProblem, ProblemKind
+from tputui.ui.base.host_text import HostProblem, ProblemKind, median_step
 from tputui.ui.render.lines import Line, Span, Tone, joined
 from tputui.ui.render.ramp import STEPS, Ramp
 
@@ -38,6 +38,7 @@ _PHASES: dict[Phase, tuple[str, Tone]] = {
     "unknown": ("u", "dim"),
 }
 """Letter and tone of a phase."""
+_NO_PHASE: tuple[str, Tone] = ("\u00b7", "dim")
 
 _NOISE = 4.0
 """Multiple of the 90th percentile of the distances that has the full colour: a healthy map is pale."""
@@ -152,8 +153,10 @@ def draw_map(
 ) -> list[Line]:
     """The lines of the map. `values` is None for the phases; `chosen` is the index of a host that is marked."""
     marks = {one.host: one for one in found}
+    bad = {c.core for c in cores.values() if c.loss is not None and not math.isfinite(c.loss)}
+    painter = _Painter(grid.scale, ramp)
     blocks = [hosts[first : first + grid.hosts] for first in range(0, len(hosts), grid.hosts)]
-    drawn = [_block(block, cores, marks, values, grid, ramp) for block in blocks]
+    drawn = [_block(block, cores, bad, marks, values, grid, painter) for block in blocks]
     at = next((at for at, block in enumerate(blocks) if any(host.index == chosen for host in block)), None)
     rows: list[Line] = []
     for first in range(0, len(blocks), grid.per_line):
@@ -172,45 +175,65 @@ def draw_map(
 def _block(
     block: Sequence[HostView],
     cores: Mapping[int, CoreView],
+    bad: set[int],
     marks: Mapping[int, HostProblem],
     values: HostValues | None,
     grid: Grid,
-    ramp: Ramp | None,
+    painter: _Painter,
 ) -> Line:
     """The cells of a host, or the cell of several ones, which shows the worst of them."""
     problem = next((marks[host.index] for host in block if host.index in marks), None)
     if problem is not None and (problem.kind in _WHOLE or (len(block) > 1 and problem.kind in {*_FIRST, "nan"})):
         return [Span(problem.mark * (grid.cells * grid.scale), problem.tone)]
-    indices = [core for host in block for core in host.cores]
+    indices = block[0].cores if len(block) == 1 else [core for host in block for core in host.cores]
     size = max(math.ceil(len(indices) / grid.cells), 1)
     line: Line = []
-    for cell in range(grid.cells):
-        members = indices[cell * size : (cell + 1) * size]
-        known = [cores[core] for core in members if core in cores]
-        if cell == 0 and problem is not None and problem.kind in _FIRST:
-            line.append(Span(problem.mark * grid.scale, problem.tone))
-        elif any(core.loss is not None and not math.isfinite(core.loss) for core in known):
+    for first in range(0, grid.cells * size, size):
+        members = indices[first : first + size]
+        if not bad.isdisjoint(members):
             line.append(Span("\u2716" * grid.scale, "bad"))
         elif values is None:
-            line.append(_phase_cell(known, block, grid.scale))
+            line.append(_phase_cell(members, cores, block, grid.scale))
         else:
-            shares = [values.of_core[core] for core in members if core in values.of_core]
-            shares = shares or [values.of_host[host.index] for host in block if host.index in values.of_host]
-            line.append(_painted(max(shares, key=abs, default=None), grid.scale, ramp))
+            line.append(painter.cell(_share(members, block, values)))
+    if problem is not None and problem.kind in _FIRST:
+        line[0] = Span(problem.mark * grid.scale, problem.tone)
     return line
 
 
-def _painted(share: float | None, width: int, ramp: Ramp | None) -> Span:
-    """A cell with its colour or shade; a value near the middle is a dot."""
-    if share is None or share != share:
-        return Span(" " * width, "dim")
-    share = min(max(share, -1.0), 1.0)
-    if ramp is not None:
-        step = round(share * STEPS)
-        return Span(" " * width, "plain", (ramp.text, ramp.at(step))) if step else Span("\u00b7" * width, "dim")
-    level = round(share * (len(SHADES_ABOVE) - 1))
-    shades, tone = (SHADES_ABOVE, "alert") if level > 0 else (SHADES_BELOW, "accent")
-    return Span(shades[abs(level)] * width, tone if level else "dim")  # type: ignore[arg-type]
+def _share(members: Sequence[int], block: Sequence[HostView], values: HostValues) -> float | None:
+    """The most extreme value of some cores, or else of their hosts."""
+    if len(members) == 1 and (share := values.of_core.get(members[0])) is not None:
+        return share
+    shares = [values.of_core[core] for core in members if core in values.of_core]
+    shares = shares or [values.of_host[host.index] for host in block if host.index in values.of_host]
+    return max(shares, key=abs, default=None)
+
+
+class _Painter:
+    """Draws cells in colours or shades; a value near the middle is a dot. Equal cells are one object."""
+
+    def __init__(self, width: int, ramp: Ramp | None) -> None:
+        self._width = width
+        self._ramp = ramp
+        self._steps = STEPS if ramp is not None else len(SHADES_ABOVE) - 1
+        self._known: dict[int, Span] = {}
+
+    def cell(self, share: float | None) -> Span:
+        """The cell of a share of the full colour; a dot if there is none."""
+        step = 0 if share is None or share != share else round(min(max(share, -1.0), 1.0) * self._steps)
+        span = self._known.get(step)
+        if span is None:
+            span = self._known[step] = self._draw(step)
+        return span
+
+    def _draw(self, step: int) -> Span:
+        if not step:
+            return Span(SHADES_ABOVE[0] * self._width, "dim")
+        if self._ramp is not None:
+            return Span(" " * self._width, "plain", (self._ramp.text, self._ramp.at(step)))
+        shades = SHADES_ABOVE if step > 0 else SHADES_BELOW
+        return Span(shades[abs(step)] * self._width, "alert" if step > 0 else "accent")
 
 
 def values_of(
@@ -225,9 +248,11 @@ def values_of(
             spent = {host.index: own for host in hosts if (own := own_time_s(host)) is not None}
             return _from_median("time of a step from median", {}, spent, _TIME_MOST)
         case "lag":
-            most = max([_LAG_MOST, *(host.lag_steps for host in hosts)])
-            lags = {host.index: host.lag_steps / most for host in hosts if host.step}
-            return HostValues({}, lags, "steps behind", 0.0, 1.0, ("0", f"{most:,}"))
+            usual = median_step(hosts)
+            lags = {host.index: max(usual - host.step, 0) for host in hosts if host.step}
+            most = max([_LAG_MOST, *lags.values()])
+            shares = {index: lag / most for index, lag in lags.items()}
+            return HostValues({}, shares, "steps behind the median", 0.0, 1.0, ("0", f"{most:,}"))
         case "memory":
             shares = {r.core: r.used_bytes / r.limit_bytes for r in hbm if r.limit_bytes}
             of_host = {h.index: h.used_bytes / h.total_bytes for h in hosts if h.used_bytes and h.total_bytes}
@@ -277,14 +302,14 @@ def legend_of(values: HostValues | None, hosts: Iterable[HostView], ramp: Ramp |
     if ramp is not None:
         bar: Line = [Span(" "), *ramp.bar(values.low, values.high, _BAR), Span(" ")]
     else:
-        shades = [_painted(end, 1, None) for end in (values.low, values.high)]
+        shades = [_Painter(1, None).cell(end) for end in (values.low, values.high)]
         bar = [Span(" "), shades[0], Span(".."), shades[1], Span(" ")]
     return [Span(f"{values.title} ", "label"), Span(low), *bar, Span(high)]
 
 
-def _phase_cell(known: Sequence[CoreView], block: Sequence[HostView], width: int) -> Span:
-    phase = known[0].phase if known else block[0].phase
-    letter, tone = _PHASES.get(phase, ("\u00b7", "dim")) if phase is not None else ("\u00b7", "dim")
+def _phase_cell(members: Sequence[int], cores: Mapping[int, CoreView], block: Sequence[HostView], width: int) -> Span:
+    phase = cores[members[0]].phase if members and members[0] in cores else block[0].phase
+    letter, tone = _PHASES.get(phase, _NO_PHASE) if phase is not None else _NO_PHASE
     return Span(letter * width, tone)
 
 

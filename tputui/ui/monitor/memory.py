@@ -12,11 +12,13 @@ from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.text import phrases
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import evenly
-from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
+from tputui.ui.render.lines import DrawnLate, Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
 NEARLY_FULL = 0.9
 """Share of the memory from which a value is highlighted."""
+_PROCESSES_MAX, _LARGEST = 32, 4
+"""Maximum number of processes listed; of more the largest ones, since the screen of a host lists its own."""
 
 
 class MemoryPart(NamedTuple):
@@ -50,17 +52,36 @@ class MemoryPanel(RunPanel[MemoryPart]):
         memory = part.memory
         if part.why_none:
             return Drawing(paragraph(part.why_none, width, height))
+        few = memory.processes
+        if len(few) > _PROCESSES_MAX:
+            few = sorted(few, key=lambda process: -process.rss_bytes)[:_LARGEST]
         rows = [
             *_predicted(memory, width),
-            *_device(memory, width, height - len(memory.processes) - 4),
+            *_device(memory, width, height - len(few) - 4),
             *_over_time(part.history, width),
             *_duty_over_time(part.duty_history, width),
             *_device_notes(part, width),
             _host(memory, width),
-            *(process_line(process, width) for process in memory.processes),
+            *(process_line(process, width) for process in few),
         ]
+        if len(few) < len(memory.processes):
+            rows.append([Span(f" and {len(memory.processes) - len(few):,} more processes, listed by host (h)", "dim")])
         many = memory.hbm is not None and len(memory.hbm) > 1
-        return Drawing([*rows, *(_core(reading, width) for reading in (memory.hbm or []) if many)])
+        return Drawing(_Rows(rows, (memory.hbm or []) if many else [], width))
+
+
+class _Rows(DrawnLate):
+    """Lines, then a line per core, drawn on access: a pod has thousands of cores."""
+
+    def __init__(self, lines: Sequence[Line], readings: Sequence[HbmReading], width: int) -> None:
+        self._lines, self._readings, self._width = lines, readings, width
+
+    def __len__(self) -> int:
+        return len(self._lines) + len(self._readings)
+
+    def line_at(self, row: int) -> Line:
+        above = len(self._lines)
+        return self._lines[row] if row < above else _core(self._readings[row - above], self._width)
 
 
 def _device(memory: MemoryView, width: int, height: int) -> list[Line]:
