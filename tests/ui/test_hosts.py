@@ -107,13 +107,13 @@ def test_a_healthy_pod_names_no_host() -> None:
     assert "no host is missing, silent, slow or behind" in "\n".join(said)
 
 
-def test_steps_of_one_report_are_no_lag() -> None:
-    report = made.running().report_steps
-    assert report is not None
-    for lag, named in ((report, False), (3 * report, True)):
-        late = {"lag_steps": lag, "step": made.STEPS - lag}
-        said = "\n".join(drawn(pods.with_hosts(pods.pod(32), {5: late}), 76, 22))
+def test_a_host_is_behind_only_if_it_is_by_several_reports_and_seconds() -> None:
+    pod = made.changed(pods.pod(32), report_steps=76, step_s=0.1)
+    for lag, named in ((76, False), (153, True)):
+        said = "\n".join(drawn(pods.with_hosts(pod, {5: {"step": made.STEPS - lag}}), 76, 22))
         assert (f"{lag} steps behind" in said) == named
+    fast = made.changed(pod, step_s=0.01)
+    assert "steps behind" not in "\n".join(drawn(pods.with_hosts(fast, {5: {"step": made.STEPS - 300}}), 76, 22))
 
 
 def test_a_host_that_reported_early_puts_no_other_behind() -> None:

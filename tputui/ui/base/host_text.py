@@ -23,8 +23,8 @@ NAMED_MAX = 3
 
 _MEMORY_FULL = 0.95
 """Share of the host memory from which the kernel may soon kill a process."""
-_LAG_REPORTS = 2
-"""Reports that a host may be behind: hosts report at different moments."""
+_LAG_REPORTS, _LAG_S = 2, 5.0
+"""Reports, and seconds of training, that a host may be behind: hosts report at different moments."""
 
 
 class HostProblem(NamedTuple):
@@ -85,14 +85,13 @@ def problems(
     *,
     slow: SlowHostView | None = None,
     outlier: OutlierView | None = None,
-    report_steps: int | None = None,
+    late_steps: int | None = None,
     is_over: bool = False,
 ) -> list[HostProblem]:
-    """The problems of the hosts, at most one each, the most severe first. `report_steps` is the number of steps of a
-    report; `is_over`: the run has ended, so that nothing is silent or missing."""
+    """The problems of the hosts, at most one each, the most severe first. A host that is `late_steps` behind is late; `is_over`: the run has ended, so that nothing is silent or missing."""
     bad = {core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)}
     usual = median_step(hosts)
-    least = usual - _LAG_REPORTS * report_steps if report_steps and not is_over else 0
+    least = usual - late_steps if late_steps and not is_over else 0
     found = []
     for host in hosts:
         problem = _problem(host, bad, slow, outlier, is_over=is_over)
@@ -104,6 +103,13 @@ def problems(
             mark = "\u25be" if kind == "outlier" and outlier is not None and outlier.by < 0 else sign.mark
             found.append(HostProblem(host.index, kind, mark, sign.tone, text))
     return sorted(found, key=lambda one: (_RANK[one.kind], one.host))
+
+
+def late_steps(snapshot: Snapshot) -> int | None:
+    """Number of steps from which a host is late; None if it is not known how long a step and a report take."""
+    if not snapshot.report_steps or not snapshot.step_s:
+        return None
+    return max(_LAG_REPORTS * snapshot.report_steps, math.ceil(_LAG_S / snapshot.step_s))
 
 
 def median_step(hosts: Iterable[HostView]) -> int:

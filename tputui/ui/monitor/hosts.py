@@ -44,7 +44,7 @@ class HostsPart(NamedTuple):
     hbm: list[HbmReading]
     slow: SlowHostView | None
     outlier: OutlierView | None
-    report_steps: int | None
+    late_steps: int | None
     is_over: bool
     size: str
     """`256 hosts x 8 TPU cores`."""
@@ -57,7 +57,7 @@ class HostsPart(NamedTuple):
             self.cores,
             slow=self.slow,
             outlier=self.outlier,
-            report_steps=self.report_steps,
+            late_steps=self.late_steps,
             is_over=self.is_over,
         )
 
@@ -115,7 +115,7 @@ class HostsPanel(RunPanel[HostsPart]):
             snapshot.memory.hbm or [],
             snapshot.slow_host,
             snapshot.outlier,
-            snapshot.report_steps,
+            host_text.late_steps(snapshot),
             snapshot.condition in ENDED,
             size,
             why,

@@ -48,7 +48,8 @@ class KeyBar(Drawn):
         for shown, word, action in entries:
             line += [Span(f" {shown} ", "accent"), Span(f"{word}{gap}", "label")]
             self._entries.append((width_of(line), action))
-        if line:
+        if width_of(line) > width:
+            # Nothing follows the gap after the last word.
             line[-1] = line[-1]._replace(text=line[-1].text.rstrip())
         return [fit(line, width)]
 
