@@ -88,7 +88,8 @@ def problems(
     late_steps: int | None = None,
     is_over: bool = False,
 ) -> list[HostProblem]:
-    """The problems of the hosts, at most one each, the most severe first. A host that is `late_steps` behind is late; `is_over`: the run has ended, so that nothing is silent or missing."""
+    """The problems of the hosts, at most one each, the most severe first. A host that is more than `late_steps`
+    behind is named; `is_over`: the run has ended, so that nothing is silent or missing."""
     bad = {core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)}
     usual = median_step(hosts)
     least = usual - late_steps if late_steps and not is_over else 0
