@@ -7,9 +7,12 @@ options or from the environment that a cluster gives.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import socket
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +28,9 @@ from tputui.formatting import inert
 from tputui.telemetry import redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 
+SETTLED_S = 60.0
+"""How long the supervisor of this host may take after the run has ended on another one. A cluster that started this
+command kills what is left when it returns."""
 MANIFEST_WAIT_S = 30.0
 """How long a directory that another host has just created may be without its manifest, on a slow file system."""
 _POLL_S = 0.2
@@ -119,6 +125,27 @@ def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Ma
     if launch.num_hosts == 1 and args.host_index is None:
         return None
     return place_of(launch, args, environ, joins=False)
+
+
+@contextlib.contextmanager
+def sigterm_stops(supervisor: subprocess.Popen[bytes], place: HostPlace | None) -> Iterator[None]:
+    """A context in which SIGTERM to this process saves and stops a run on several hosts, and is not the end of it.
+
+    A cluster signals the command that it started, before it takes the host away.
+    """
+    if place is None:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: supervisor.send_signal(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def exit_code(code: ExitCode, place: HostPlace | None) -> ExitCode:
+    """The exit code of this command: a stop on request is no failure for a launcher that would restart the hosts."""
+    return ExitCode.DONE if place is not None and place.is_restarted and code == ExitCode.STOPPED else code
 
 
 def _single(launch: LaunchConfig, args: argparse.Namespace) -> HostPlace | None:

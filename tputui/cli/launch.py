@@ -254,13 +254,13 @@ def start_supervisor(
     return process
 
 
-def wait_settled(supervisor: subprocess.Popen[bytes]) -> None:
-    """Waits up to `SUPERVISOR_EXIT_S` until the supervisor of a run that has ended is gone.
+def wait_settled(supervisor: subprocess.Popen[bytes], timeout_s: float = SUPERVISOR_EXIT_S) -> None:
+    """Waits up to `timeout_s` until the supervisor of a run that has ended is gone.
 
     It seals journals after the end event, and a script that continues after the command expects them sealed.
     """
     with contextlib.suppress(subprocess.TimeoutExpired):
-        supervisor.wait(SUPERVISOR_EXIT_S)
+        supervisor.wait(timeout_s)
 
 
 def _remove(run_dir: Path, host_index: int | None) -> None:

@@ -100,8 +100,9 @@ def run(args: argparse.Namespace) -> ExitCode:
         if args.detach:
             return _print_started(run_dir, as_json=args.json)
         if not open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
-            return _show(run_dir, supervisor, args, interrupts)
-    return _show(run_dir, supervisor, args)
+            with hosts.sigterm_stops(supervisor, place):
+                return hosts.exit_code(_show(run_dir, supervisor, args, place, interrupts), place)
+    return _show(run_dir, supervisor, args, place)
 
 
 def _listen(number: int | None) -> socket.socket | None:
@@ -236,13 +237,14 @@ def _show(
     run_dir: Path,
     supervisor: subprocess.Popen[bytes],
     args: argparse.Namespace,
+    place: hosts.HostPlace | None,
     interrupts: open_run.Interrupts | None = None,
 ) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")
     snapshot = open_run.watch(run_dir, args, interrupts=interrupts)
     code = open_run.exit_code_of(snapshot)
     if snapshot.exit_code is not None:
-        launch.wait_settled(supervisor)
+        launch.wait_settled(supervisor, hosts.SETTLED_S if place else launch.SUPERVISOR_EXIT_S)
     return code
 
 

@@ -1,0 +1,111 @@
+"""`tputui run` on several hosts: which host this is, and the directory that the hosts may share."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.test_cluster import RANKS, SLICE, SLURM, TORCHRUN
+from tputui.cli import hosts
+from tputui.cli.console import CommandError
+from tputui.config import LaunchConfig, parse, to_builtins
+from tputui.exit_codes import ExitCode
+from tputui.telemetry import rundir
+
+ENDPOINT = "10.0.0.2:29400"
+
+
+def options(name: str | None = None, host_index: int | None = None) -> argparse.Namespace:
+    """The options of `tputui run`."""
+    return argparse.Namespace(name=name, host_index=host_index, nnodes=None, rdzv_endpoint=None)
+
+
+def test_one_host_needs_nothing_and_no_cluster_makes_it_several_without_saying_so() -> None:
+    assert hosts.place_of(LaunchConfig(), options(), {}) is None
+    assert hosts.place_of(LaunchConfig(), options(), RANKS) is None
+    assert hosts.place_of(LaunchConfig(engine="local"), options(), SLURM) is None
+    assert hosts.place_of(LaunchConfig(nnodes=1), options(), SLURM) is None
+    assert hosts.place_of_command(LaunchConfig(), options(), SLURM) is None
+
+
+def test_options_place_a_host() -> None:
+    place = hosts.place_of(LaunchConfig(nnodes=4, rdzv_endpoint=ENDPOINT), options("exp7", 2), {})
+    assert place is not None
+    assert (place.host_index, place.name, place.launch.used_engine) == (2, "exp7", "torchrun")
+
+
+def test_a_cluster_gives_every_value() -> None:
+    place = hosts.place_of(LaunchConfig(), options(), SLURM)
+    assert place is not None
+    assert (place.host_index, place.name) == (2, "slurm-4711.0")
+    assert (place.launch.nnodes, place.launch.rdzv_endpoint, place.launch.engine) == (4, "tpu-03:29400", "torchrun")
+    pod = hosts.place_of(LaunchConfig(max_restarts=2), options("mine"), SLICE)
+    assert pod is not None
+    assert (pod.name, pod.launch.rdzv_endpoint, pod.launch.max_restarts) == ("mine", "job-0-0.job:29400", 2)
+
+
+def test_an_outer_torchrun_restarts_by_itself_and_a_stop_is_no_failure_for_it() -> None:
+    place = hosts.place_of(LaunchConfig(), options(), TORCHRUN)
+    assert place is not None
+    assert (place.launch.engine, place.launch.rdzv_endpoint) == ("external", "10.0.0.1:29501")
+    assert hosts.exit_code(ExitCode.STOPPED, place) == ExitCode.DONE
+    assert hosts.exit_code(ExitCode.FAILED, place) == ExitCode.FAILED
+    assert hosts.exit_code(ExitCode.STOPPED, None) == ExitCode.STOPPED
+
+
+def test_a_host_finds_its_index_by_its_name() -> None:
+    launch = LaunchConfig(hosts=("first", socket.gethostname()))
+    place = hosts.place_of(launch, options("a"), {})
+    assert place is not None
+    assert (place.host_index, place.launch.rdzv_endpoint) == (1, "first:29400")
+
+
+def test_ranks_of_another_launcher_are_read_for_the_engine_external() -> None:
+    place = hosts.place_of(LaunchConfig(engine="external"), options("a"), RANKS)
+    assert place is not None
+    assert (place.host_index, place.launch.nnodes, place.is_restarted) == (1, 3, False)
+
+
+@pytest.mark.parametrize(
+    ("launch", "given", "environ", "sentence"),
+    [
+        (LaunchConfig(nnodes=2), options("a"), {}, "--host-index is missing: which of the 2 hosts this is"),
+        (LaunchConfig(nnodes=2), options("a", 2), {}, "--host-index 2: the run has 2 hosts"),
+        (LaunchConfig(nnodes=2), options("a", 0), {}, "--rdzv-endpoint is missing"),
+        (LaunchConfig(nnodes=2, rdzv_endpoint=ENDPOINT), options(None, 0), {}, "--name is missing"),
+        (LaunchConfig(), options("a", 1), {}, "--nnodes is missing"),
+        (LaunchConfig(nnodes=2), options(), SLURM, "launch.nnodes is 2, but SLURM started this command on 4 hosts"),
+        (LaunchConfig(), options(), {**SLURM, "SLURM_NODEID": ""}, "SLURM_NODEID is not set"),
+        (LaunchConfig(max_restarts=1), options(), TORCHRUN, "launch.max_restarts is 1, but an outer torchrun restarts"),
+    ],
+)
+def test_what_is_missing_or_contradicts_is_one_sentence(
+    launch: LaunchConfig, given: argparse.Namespace, environ: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(CommandError) as raised:
+        hosts.place_of(launch, given, environ)
+    assert sentence in str(raised.value)
+    assert raised.value.code == ExitCode.USAGE
+
+
+def manifest(lr: float = 0.1) -> rundir.Manifest:
+    """The manifest of a run."""
+    text = f'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 4\n[optim]\nlr = {lr}'
+    config = to_builtins(parse(text, "a.toml"))
+    return rundir.Manifest(
+        run="pod", created=time.time(), version="1", config_path="a.toml", config=config, argv=[], cwd="/"
+    )
+
+
+def test_hosts_that_share_the_directory_use_that_of_the_first(tmp_path: Path) -> None:
+    created = rundir.create(tmp_path, manifest())
+    assert hosts.join_directory(created, manifest(), 1) == created
+    with pytest.raises(CommandError, match=r"optim\.lr is 0\.2 here and 0\.1 there"):
+        hosts.join_directory(created, manifest(0.2), 1)
+    (created / "supervisor-1.jsonl").touch()
+    with pytest.raises(CommandError, match="host 1 of the run pod was already started; choose another --name"):
+        hosts.join_directory(created, manifest(), 1)
