@@ -19,7 +19,9 @@ from tputui.state.snapshot import Failure
 from tputui.telemetry import events as ev
 
 PEER_LOST = "PeerLost"
-"""Error of a process that lost another one: never the first failure if another one is known."""
+"""Error of a process that lost another one."""
+FOLLOWING = frozenset({PEER_LOST, "HostLost"})
+"""Errors of processes that lost another one, or another host: never the first failure if another one is known."""
 FRAMES_TOLD = 8
 KINDS: dict[ev.FailureKind, str] = {
     "exception": "an exception",
@@ -46,7 +48,8 @@ class Death(NamedTuple):
 def first(state: RunState) -> Death | None:
     """The first failure that a process reported, of itself or of another one; None if there is none."""
     failures = [Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure]
-    causes = [death for death in failures if death.event.error != PEER_LOST] or failures
+    causes = [death for death in failures if death.event.error not in FOLLOWING]
+    causes = causes or [death for death in failures if death.event.error != PEER_LOST] or failures
     return min(causes, key=lambda death: death.event.t, default=None)
 
 
@@ -54,9 +57,10 @@ def failure(state: RunState) -> Failure | None:
     """The first failure of the run with everything that is known of it; None if there is none."""
     reported = next((w.failure_reported for w in state.supervisors if w.failure_reported), None)
     death = first(state)
-    if reported is not None and (death is None or death.process != reported.process):
+    followed = death is None or death.event.error in FOLLOWING
+    if reported is not None and (death is None or followed or death.process != reported.process):
         own = state.processes.get(reported.process)
-        death = Death(own.name, own.failure) if own and own.failure else None
+        death = Death(own.name, own.failure) if own and own.failure and not followed else None
     if death is not None:
         found = _raised(state, death)
     elif reported is not None:

@@ -31,8 +31,6 @@ from tputui.telemetry.rundir import write_atomically
 FAILURE_FILE = "failure.txt"
 BROKEN_CODE = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
 """Signals of a crash in native code."""
-_FOLLOWING = frozenset({root_cause.PEER_LOST, "HostLost"})
-"""Errors of a process that lost another one: the cause follows, or none is known when the process ends."""
 _CODES: dict[ev.Outcome, ExitCode] = {"done": ExitCode.DONE, "stopped": ExitCode.STOPPED, "failed": ExitCode.FAILED}
 _REASON_CHARS_MAX = 600
 _LAST_LINES = 3
@@ -171,7 +169,7 @@ class FailureReport:
     def check(self) -> None:
         """Reports the first failure that a process has recorded, unless it was reported already."""
         death = self._first_death()
-        if self._reported is None and death is not None and death.event.error not in _FOLLOWING:
+        if self._reported is None and death is not None and death.event.error not in root_cause.FOLLOWING:
             self._publish(self._from_recorded(death))
 
     def begin_generation(self, t: float) -> None:
