@@ -21,14 +21,17 @@ from tputui.telemetry import rundir
 
 SECRET = "zq81hTTw77KpLx92mmVd"
 TRAIN = """
-import csv, time
+import csv, os, sys, time
 with open("metrics.csv", "w", newline="") as file:
     writer = csv.writer(file)
     writer.writerow(["step", "loss", "val_loss"])
     for step in range(1, 31):
         writer.writerow([step, 1 / step, 4.0 if step > 5 else 1.0])
         file.flush()
-        time.sleep(0.1)
+        time.sleep(0.02)
+# It trains until the first alert was delivered.
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
 """
 
 
@@ -88,18 +91,18 @@ def run(folder: Path, *words: str, **env: str) -> CommandResult:
 
 
 def test_alerts_are_raised_retried_and_delivered_without_a_viewer_or_a_secret(tmp_path: Path, hook: Hook) -> None:
+    out = tmp_path / "alerts.txt"
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "train.toml").write_text(
         f"""
 [script]
-command = [{json.dumps(sys.executable)}, "train.py"]
+command = [{json.dumps(sys.executable)}, "train.py", {json.dumps(str(out))}]
 
 [alerts]
 on = ["valid.loss > 3", "failed"]
 targets = ["env:ALERT_URL"]
 """
     )
-    out = tmp_path / "alerts.txt"
     result = run(
         tmp_path, "--alert", "done", "--alert-to", f"command:sh -c 'echo \"$TPUTUI_ALERT\" >> {out}'", "train.toml",
         ALERT_URL=hook.address,
@@ -185,10 +188,15 @@ def test_alert_rings_the_terminals_that_show_the_run(tmp_path: Path) -> None:
     base = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(tmp_path)]
     started = [*base, "run", "--alert", "done", "--name"]
     text = b"done: the command ended with exit code 0 (step 0)"
-    lines = Terminal([*started, "a", "--no-ui", "--", "sleep", "0.5"])
+    until = 'until [ -e "$0" ]; do sleep 0.05; done'
+    lines = Terminal([*started, "a", "--no-ui", "--", "sh", "-c", until, str(tmp_path / "end-a")])
+    lines.until(lambda shown: b"run a" in shown)
+    (tmp_path / "end-a").touch()
     lines.until(lambda shown: b"run done" in shown)
     assert lines.shown.count(b"\x07\x1b]9;tputui: a " + text + b"\x07\x1b]777;notify;tputui;a " + text + b"\x07") == 1
-    screen = Terminal([*started, "b", "--", "sleep", "0.5"])
+    screen = Terminal([*started, "b", "--", "sh", "-c", until, str(tmp_path / "end-b")])
+    screen.until(lambda shown: b"RUNNING" in shown)
+    (tmp_path / "end-b").touch()
     screen.until(lambda shown: b"\x07\x1b]9;tputui: b " + text in shown and b"alert: b done" in shown)
     # A recording is silent.
     replay = Terminal([*base, "replay", str(tmp_path / "b"), "--no-ui"])

@@ -142,7 +142,7 @@ def relayed(place: HostPlace) -> Any:
 
 def forgotten(place: HostPlace) -> Any:
     """One host never comes."""
-    return HostGroup(place, join_timeout_s=1.0)
+    return HostGroup(place, join_timeout_s=4.0)
 
 
 def main() -> None:

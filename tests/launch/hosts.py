@@ -23,7 +23,7 @@ from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Tail
 
 PATIENCE_S = 120.0
-CONFIG = 'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 4\n[launch]\nlost_after_s = 4\n'
+CONFIG = 'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 4\n[launch]\nlost_after_s = 30\n'
 
 
 class Host:

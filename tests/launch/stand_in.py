@@ -22,7 +22,7 @@ from engine.process.parent import die_with
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def main() -> int:

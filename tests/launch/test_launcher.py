@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.hosts import hosts, pids_alive, reason_of
+from tests.launch.hosts import PATIENCE_S, hosts, pids_alive, reason_of
 from tputui.telemetry import events as ev
 from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
 
@@ -27,7 +27,7 @@ def test_hosts_meet_and_each_trains_once_in_its_place(tmp_path: Path, engine: st
             (exited,) = host.events(ev.WorkerExited)
             assert (exited.pid, exited.exit_code, exited.signal) == (started.pid, 0, None)
         (measured,) = pod[1].events(ev.ClockMeasured)
-        assert abs(measured.offset_s) <= measured.error_s < 1
+        assert abs(measured.offset_s) <= measured.error_s
         (written,) = [event for event in pod[1].journal() if isinstance(event, ev.LogWritten)]
         contract = json.loads(written.line)
         assert contract["TORCHELASTIC_USE_AGENT_STORE"] == "False"
@@ -49,7 +49,7 @@ def test_all_hosts_train_again_after_a_death_and_count_one_generation(tmp_path: 
             assert opened == [0, 1]
         again = pod[0].events(ev.WorkerStarted)[1]
         # Stale addresses of the generation before would cost more than a minute.
-        assert again.t - died.t < 15
+        assert again.t - died.t < 50
 
 
 def test_the_first_failure_is_known_on_every_host_although_all_processes_end(tmp_path: Path) -> None:
@@ -84,13 +84,13 @@ def test_a_stop_on_sigterm_is_no_failure_that_restarts_the_hosts(tmp_path: Path)
 
 
 def test_no_training_process_outlives_its_launcher_and_the_other_host_ends(tmp_path: Path) -> None:
-    with hosts(tmp_path, EXTERNAL, "launch.lost_after_s=2") as pod:
+    with hosts(tmp_path, EXTERNAL, "launch.lost_after_s=5") as pod:
         for host in pod:
             host.until(lambda host: host.events(ev.WorkerStarted) and len(host.journal()) > 1)
         (started,) = pod[1].events(ev.WorkerStarted)
         pod[1].process.kill()
         pod[1].wait()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while pids_alive([started.pid]) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert pids_alive([started.pid]) == []
@@ -100,10 +100,10 @@ def test_no_training_process_outlives_its_launcher_and_the_other_host_ends(tmp_p
 
 
 def test_a_host_that_is_missing_is_named(tmp_path: Path) -> None:
-    with hosts(tmp_path, "launch.join_timeout_s=2", num_hosts=4, indices=[0, 1, 3]) as pod:
+    with hosts(tmp_path, "launch.join_timeout_s=6", num_hosts=4, indices=[0, 1, 3]) as pod:
         assert [host.wait() for host in pod] == [7, 7, 7]
         for host in pod:
-            assert reason_of(host).startswith("3 of 4 hosts joined; missing: host 2; gave up after 2 s")
+            assert reason_of(host).startswith("3 of 4 hosts joined; missing: host 2; gave up after 6 s")
 
 
 def test_hosts_of_different_configurations_are_refused_with_both_values(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_two_hosts_with_one_index_and_runs_of_different_names_are_refused(tmp_pa
     with hosts(tmp_path, num_hosts=3, indices=[0, 1, 1, 2], names={3: "other"}) as pod:
         assert pod[3].wait() == 2
         assert "runs 'pod', but this host was started for 'other'" in reason_of(pod[3])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not (refused := [host for host in pod[1:3] if host.process.poll() is not None]):
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -21,7 +21,7 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/l
 MISSING = (
     None if SSHD and shutil.which("ssh") and shutil.which("ssh-keygen") else "OpenSSH (sshd, ssh) is not installed"
 )
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 HOST = "pod-host"
 """The name of the server in the configuration of the client."""
 

@@ -22,7 +22,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import JournalWriter
 
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_requests_reach_the_run_and_receipts_come_back(sshd: Sshd, runs: Path, t
     # The process of the run is this one, so the run is alive.
     head = msgspec.structs.replace(recorded.opened(now, "worker"), **msgspec.structs.asdict(this))
     writer.append([head, ev.HeartbeatSent(t=now, phase="executing", phase_s=0.1, step=22, epoch=1)])
-    viewer = started(sshd, tmp_path, "checkpoint", f"ssh://{HOST}/steered", "--wait", "20")
+    viewer = started(sshd, tmp_path, "checkpoint", f"ssh://{HOST}/steered", "--wait", "240")
     try:
         wait_for(lambda: requests.read_all(run_dir) or viewer.poll() is not None, "the request", PATIENCE_S)
         [request] = requests.read_all(run_dir)

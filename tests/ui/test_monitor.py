@@ -583,7 +583,9 @@ def test_event_notice_disappears_with_its_moment(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await until(pilot, lambda: "DONE" in shown(pilot))
         for key in ("home", "end", "b", "left", "space"):
-            await pilot.press("home", "n")
+            await pilot.press("home")
+            await until(pilot, lambda: "00:00.0 /" in shown(pilot))
+            await pilot.press("n")
             await until(pilot, lambda: "\u276f \u2575 step 1: epoch 1 began" in shown(pilot))
             await pilot.press(key)
             assert "\u276f \u2575 step 1" not in shown(pilot), "at once, not after its time"
