@@ -18,6 +18,7 @@ from tputui.cache.cache_file import CacheRefused
 from tputui.cache.state_codec import NotCacheable
 from tputui.state.process_state import ProcessState
 from tputui.telemetry import rundir
+from tputui.telemetry.host_clocks import HostClocks, WriterClock
 from tputui.telemetry.journal import SUFFIX, Bookmark, Tail
 
 SPACING_BYTES = 2 << 20
@@ -58,8 +59,9 @@ class _Kept(NamedTuple):
 class _Followed:
     """A journal and the state after the events read so far."""
 
-    def __init__(self, path: Path, writer: str) -> None:
+    def __init__(self, path: Path, writer: str, clocks: HostClocks) -> None:
         self.tail = Tail(path)
+        self.clock = WriterClock(clocks)
         self.state = ProcessState(writer)
         self.kept: list[_Kept] = []
 
@@ -97,6 +99,7 @@ class CacheWriter:
         self.error: str | None = None
         """Why the newest cache file could not be written; None if it was."""
         self._run_dir = run_dir
+        self._clocks = HostClocks(run_dir)
         self._owns = owns
         self._spacing_bytes = spacing_bytes
         self._spacing_share = spacing_share
@@ -130,8 +133,10 @@ class CacheWriter:
         try:
             self._discover()
             for one in list(self._followed.values()):
+                writer = one.state.name
                 while not one.is_damaged and one.unread and time.monotonic() < deadline:
                     self._read(one)
+                    one = self._followed.get(writer, one)
                 if not one.is_damaged and one.since >= min(LEAST_BYTES, self._spacing_bytes):
                     self._keep(one)
         except OSError as error:
@@ -161,10 +166,14 @@ class CacheWriter:
         for writer, path in rundir.journal_paths(self._run_dir):
             known = writer in self._followed or writer in self._left
             if not known and path.name.endswith(SUFFIX) and self._owns(writer):
-                self._followed[writer] = _Followed(path, writer)
+                self._followed[writer] = _Followed(path, writer, self._clocks)
 
     def _read(self, one: _Followed) -> None:
-        for numbered in one.tail.read(self._read_bytes):
+        corrected = one.clock.corrected(one.tail.read(self._read_bytes))
+        if corrected is None:
+            self._begin_again(one)
+            return
+        for numbered in corrected:
             one.state.apply(numbered.seq, numbered.event)
         if one.is_damaged:
             one.tail.close()
@@ -172,6 +181,14 @@ class CacheWriter:
             self._left.add(one.state.name)
         elif one.since >= max(self._spacing_bytes, self._spacing_share * (one.kept[-1].size if one.kept else 0)):
             self._keep(one)
+
+    def _begin_again(self, one: _Followed) -> None:
+        """Reads a journal from its start, since the times of its events have changed: its clock was measured."""
+        writer = one.state.name
+        for kept in one.kept:
+            cache_file.path_of(self._run_dir, writer, kept.last_seq).unlink(missing_ok=True)
+        one.tail.close()
+        self._followed[writer] = _Followed(self._run_dir / f"{writer}{SUFFIX}", writer, self._clocks)
 
     def _keep(self, one: _Followed) -> None:
         mark = one.tail.bookmark

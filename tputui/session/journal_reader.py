@@ -49,6 +49,10 @@ class CachedStates:
             self._spacing_bytes *= 2
             self._kept = {name: kept[1::2] for name, kept in self._kept.items()}
 
+    def forget(self, name: str) -> None:
+        """Removes the states in memory of a process whose times have changed."""
+        self._kept.pop(name, None)
+
     def before(self, t: float, beyond: Mapping[str, int] | None = None) -> dict[str, CachedState]:
         """The newest state of each process whose events are not newer than the unix time `t`.
 
@@ -79,6 +83,8 @@ class JournalReader:
         """Why the run cannot be read."""
         self.moment = -math.inf
         """Unix time up to which the last call read."""
+        self._returned: dict[str, int] = {}
+        """Number of the last event that was returned of a writer before its journal was read again."""
         self._run_dir = run_dir
         self._merge = Merge(run_dir)
         self._cached = cached
@@ -110,12 +116,18 @@ class JournalReader:
 
     def _take(self, until: float, budget_s: float) -> list[JournalEvent]:
         """Reads for a moment, and stores the state if it is due."""
-        fresh = [event for event in self._poll(until, budget_s) if self._is_new(event)]
+        events = self._poll(until, budget_s)
+        for name in self._merge.take_restarted():
+            self._cached.forget(name)
+            self._returned[name] = self.state.forget(name)
+        fresh = [event for event in events if self._is_new(event)]
         for event in fresh:
             self.state.apply(*event)
         self.opened = self.opened or self.caught_up
         if fresh:
             self._cached.store(self._merge.bookmarks(), self.state)
+        if self._returned:
+            fresh = [event for event in fresh if event.seq > self._returned.get(event.writer, -1)]
         return fresh
 
     def _poll(self, until: float, budget_s: float) -> list[JournalEvent]:
@@ -173,4 +185,9 @@ class JournalReader:
 
 def _reached(cached: Mapping[str, CachedState]) -> dict[str, Reached]:
     states = {name: cached_state.state for name, cached_state in cached.items()}
-    return {name: Reached(state.newest_t, state.set_back_s, state.last_seq) for name, state in states.items()}
+    return {
+        name: Reached(
+            state.newest_t, state.set_back_s, state.last_seq, state.opened.host_index if state.opened else None
+        )
+        for name, state in states.items()
+    }

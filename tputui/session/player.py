@@ -16,9 +16,10 @@ from typing import NamedTuple
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode
 from tputui.telemetry.compressed import CompressedTail
-from tputui.telemetry.events import JITTER_S, is_time, run_time
+from tputui.telemetry.events import JITTER_S, JournalOpened, is_time, run_time
+from tputui.telemetry.host_clocks import HostClocks, corrected_range
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
-from tputui.telemetry.merge import JournalTail, events_of
+from tputui.telemetry.merge import JournalTail, events_of, open_tail
 from tputui.telemetry.safe_open import data_extents, open_plain
 
 _CHUNK_BYTES = 1 << 16
@@ -167,18 +168,30 @@ def reach_of(spans: list[JournalSpan]) -> Reach:
 def spans(run_dir: Path) -> list[JournalSpan]:
     """The time range of each journal; journals without a readable event are left out."""
     found: list[JournalSpan] = []
+    clocks = HostClocks(run_dir)
     try:
         paths = list(rundir.journal_paths(run_dir))
     except OSError:
         return found
+    has_others = any(writer.startswith("supervisor-") and writer != "supervisor-0" for writer, _ in paths)
     for writer, path in paths:
         try:
             times = _sealed_times(path) if path.name.endswith(rundir.SEALED_SUFFIX) else _plain_times(path)
+            if times is not None and has_others:
+                times = corrected_range(clocks, _host_index(path), *times)
         except OSError:
             continue
         if times is not None:
             found.append(JournalSpan(writer, *times))
     return found
+
+
+def _host_index(path: Path) -> int:
+    """Index of the host that wrote a journal; 0 if its head cannot be read."""
+    with contextlib.closing(open_tail(path)) as tail:
+        events = tail.read(_CHUNK_BYTES)
+    head = events[0].event if events else None
+    return head.host_index if isinstance(head, JournalOpened) else 0
 
 
 def _checked(speed: float) -> float:

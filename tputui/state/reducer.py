@@ -45,6 +45,12 @@ class RunState:
         if isinstance(event, JournalOpened):
             self._by_role.clear()
 
+    def forget(self, writer: str) -> int:
+        """Removes a process, to apply its events again from the first one; returns the number of its last event."""
+        self._memo.clear()
+        process = self.processes.pop(writer, None)
+        return process.last_seq if process is not None else -1
+
     def memoized(self, name: str, key: object, make: Callable[[], T]) -> T:
         """The result of `make`, computed again only when `key` changes; `key` covers everything that it depends on.
 

@@ -19,7 +19,8 @@ from tputui.telemetry import rundir
 from tputui.telemetry.codec import NumberedEvent
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import T_MAX, Event, JournalOpened, run_time
-from tputui.telemetry.journal import READ_BYTES, Bookmark, Damage, JournalPosition, Tail
+from tputui.telemetry.host_clocks import HostClocks, WriterClock
+from tputui.telemetry.journal import READ_BYTES, START, Bookmark, Damage, JournalPosition, Tail
 
 DISCOVERY_S, DISCOVERY_MOST_S = 0.5, 8.0
 """Seconds after which an unchanged directory is listed again; twice as many each time, up to the second value."""
@@ -42,6 +43,8 @@ class Reached(NamedTuple):
     """Seconds by which the clock was set back."""
     last_seq: int = -1
     """Number of the last event."""
+    host_index: int | None = None
+    """Index of the host of the writer; None if its head was not read."""
 
 
 class _Timed(NamedTuple):
@@ -69,11 +72,22 @@ class JournalTail(Protocol):
 class _Cursor:
     """A journal with the events that were read but not returned yet."""
 
-    def __init__(self, writer: str, tail: JournalTail) -> None:
+    def __init__(self, writer: str, tail: JournalTail, clocks: HostClocks) -> None:
         self.writer = writer
         self.tail = tail
         self.waiting: deque[_Timed] = deque()
         self.reached = Reached()
+        self.is_restarted = False
+        """Whether it is read again from its start, since the clock of its host was measured only now."""
+        self._clocks = clocks
+        self._clock = WriterClock(clocks)
+
+    def go_to(self, bookmark: Bookmark, reached: Reached) -> None:
+        """Continues at a bookmark."""
+        self.tail.go_to(bookmark)
+        self.waiting.clear()
+        self.reached = reached
+        self._clock = WriterClock(self._clocks, reached.host_index)
 
     def is_behind(self, until: float) -> bool:
         """Whether `take` has something to do. One system call if no event is waiting, as in most of many journals."""
@@ -98,9 +112,14 @@ class _Cursor:
 
     def _read(self) -> Iterator[_Timed]:
         """Reads a chunk; `reached` is updated at its end."""
-        newest_t, set_back_s, last_seq = self.reached
+        corrected = self._clock.corrected(self.tail.read())
+        if corrected is None:
+            self.is_restarted = True
+            self.go_to(START, Reached())
+            corrected = self._clock.corrected(self.tail.read()) or []
+        newest_t, set_back_s, last_seq, _ = self.reached
         # A sealed journal is read on from the start of a frame, of which some events may have been read before.
-        fresh = [numbered for numbered in self.tail.read() if numbered.seq > last_seq]
+        fresh = [numbered for numbered in corrected if numbered.seq > last_seq]
         for numbered in fresh:
             last_seq, event = numbered.seq, numbered.event
             t = event.t
@@ -109,7 +128,7 @@ class _Cursor:
             if newest_t is None or t > newest_t:
                 newest_t = t if math.isfinite(t) else newest_t
             yield _Timed(t, JournalEvent(self.writer, last_seq, event))
-        self.reached = Reached(newest_t, set_back_s, last_seq)
+        self.reached = Reached(newest_t, set_back_s, last_seq, self._clock.host_index)
 
 
 class Merge:
@@ -117,8 +136,10 @@ class Merge:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        self._clocks = HostClocks(run_dir)
         self._cursors: dict[str, _Cursor] = {}
         self._unopened: dict[str, Damage] = {}
+        self._restarted: set[str] = set()
         self._look_at = -math.inf
         """Monotonic time of the next listing."""
         self._pause_s = DISCOVERY_S
@@ -136,9 +157,23 @@ class Merge:
         while True:
             behind = [cursor for cursor in self._cursors.values() if cursor.is_behind(until)]
             rounds = [cursor.take(until) for cursor in behind]
+            again = {cursor.writer for cursor in behind if cursor.is_restarted}
+            if again - self._restarted:
+                events = [event for event in events if event.writer not in again]
+                self._restarted |= again
             events.extend(timed.event for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
             if not behind or time.monotonic() >= deadline:
                 return events, not behind
+
+    def take_restarted(self) -> set[str]:
+        """The writers whose events of the last `poll` begin again with the first one; those before do not count.
+
+        Their clocks were measured since, so that their times have changed.
+        """
+        restarted, self._restarted = self._restarted, set()
+        for writer in restarted:
+            self._cursors[writer].is_restarted = False
+        return restarted
 
     def bookmarks(self) -> dict[str, Bookmark]:
         """Bookmarks after the events returned so far, by writer; without writers that have unreturned events."""
@@ -156,9 +191,7 @@ class Merge:
         for writer, cursor in self._cursors.items():
             bookmark = bookmarks.get(writer)
             if bookmark is not None and bookmark.journal in ("", cursor.tail.name):
-                cursor.tail.go_to(bookmark)
-                cursor.waiting.clear()
-                cursor.reached = reached.get(writer, Reached())
+                cursor.go_to(bookmark, reached.get(writer, Reached()))
                 moved.add(writer)
         return moved
 
@@ -205,7 +238,7 @@ class Merge:
         except OSError as error:
             self._unopened[writer] = Damage(path.name, 0, 0, f"it cannot be opened: {error.strerror}", None)
         else:
-            self._cursors[writer] = _Cursor(writer, tail)
+            self._cursors[writer] = _Cursor(writer, tail, self._clocks)
             self._unopened.pop(writer, None)
 
 

@@ -18,7 +18,8 @@ from tputui.telemetry.events.values import (
 
 
 class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
-    """The first event of every journal: which process writes it, and how its lines are encoded."""
+    """The first event of every journal, and of every process that continues it: which process writes it, and how its
+    lines are encoded."""
 
     format: Int
     """Version of the line format."""
@@ -45,7 +46,7 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     """Index of the host of the writer; the name of a rank does not contain it."""
     generation: Int = 0
     """How often the training processes of the run had been restarted. The process of a later generation appends to the
-    journal of the one before: its head is not the first event then."""
+    journal of the one before."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag=True):
