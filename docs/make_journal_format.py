@@ -38,10 +38,10 @@ event, a JSON object, per line.
 - An integer has at most 64 bits, and free values are nested at most {DEPTH_MAX} deep. A line has at most
   {LINE_BYTES_MAX >> 20} MB, a block at most {VALUES_MAX:,} values. Anything larger is damage.
 - A line without a newline is still being written. A line with a wrong checksum is damage: skip to the next newline.
-- If training processes are restarted, a new one appends to the journal of the one before: a further `JournalOpened` with
-  a higher `generation`, and `q` continues. Steps may repeat from there on; the newest ones count.
-- Times are those of the writing host. The event `ClockMeasured` in the journal of its supervisor gives the difference from
-  the first host, `offset_s`, which readers subtract.
+- If training processes are restarted, a new one appends to the journal of the one before: a further `JournalOpened`
+  with a higher `generation`, and `q` continues. Steps may repeat from there on; the newest ones count.
+- Times are those of the writing host. The event `ClockMeasured` in the journal of its supervisor gives the difference
+  from the first host, `offset_s`, which readers subtract.
 - Ignore unknown fields and kinds: a newer version wrote them.
 - A run is complete when its `RunEnded` was read (or the worker's `TrainingEnded`, if the supervisor was killed), not
   when a file ends.
