@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -31,6 +31,8 @@ _STEPS_MOST = 2
 """Steps that a row counts for, however many it covers."""
 _ROWS_MAX = 48
 """Newest rows that are examined."""
+_TOLERANCE = 0.1
+"""Octaves by which a mean report may exceed a row."""
 _FIRST = itemgetter(0)
 _KNOWN = 0.75
 """Share of the hosts that must have reported the steps of a row."""
@@ -59,7 +61,7 @@ class SlowHosts:
         known = {host: reports for host, reports in paces.items() if reports}
         if len(known) < 2:
             return None
-        size = _row_size([reports[-1] for reports in known.values()])
+        size = _row_size(list(known.values()))
         rows, are_whole = self._newest_rows(known, size)
         if len(rows) < _SMOOTHED:
             return None
@@ -123,10 +125,11 @@ def _own_s(pace: HostPace) -> float:
     return pace.compute_s + (pace.data_s or 0.0)
 
 
-def _row_size(newest: Sequence[HostPace]) -> int:
-    """Steps of a row: a power of two, so that the rows stay the same while reports change a little in length."""
-    steps = sorted(pace.last - pace.first + 1 for pace in newest)
-    return 1 << max(0, math.ceil(math.log2(steps[len(steps) // 2])))
+def _row_size(paces: Sequence[Sequence[HostPace]]) -> int:
+    """Steps of a row, about those of a report: a power of two, so that the rows stay the same while reports change a
+    little in length."""
+    steps = sorted((reports[-1].last - reports[0].first + 1) / len(reports) for reports in paces)
+    return 1 << max(0, math.ceil(math.log2(steps[len(steps) // 2]) - _TOLERANCE))
 
 
 def _row(paces: Mapping[int, Sequence[HostPace]], first: int, last: int) -> _Row:
@@ -214,11 +217,18 @@ def _view(
 
 def _excess(host: int, first: int, paces: Mapping[int, Sequence[HostPace]], part: str) -> float | None:
     """Seconds per step by which a host exceeds the median of the others in one part of its time since a step."""
+    seconds_of = attrgetter(part)
     means: dict[int, float] = {}
     for index, reports in paces.items():
-        parts = [(pace.last - pace.first + 1, getattr(pace, part)) for pace in reports if pace.last >= first]
-        known = [(steps, seconds) for steps, seconds in parts if seconds is not None]
-        if known:
-            means[index] = sum(steps * seconds for steps, seconds in known) / sum(steps for steps, _ in known)
+        total, num_steps = 0.0, 0
+        for pace in reversed(reports):
+            if pace.last < first:
+                break
+            seconds, steps = seconds_of(pace), pace.last - pace.first + 1
+            if seconds is not None:
+                total += steps * seconds
+                num_steps += steps
+        if num_steps:
+            means[index] = total / num_steps
     others = [seconds for index, seconds in means.items() if index != host]
     return means[host] - median(others) if host in means and others else None
