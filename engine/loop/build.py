@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     found, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
     if found != expected:
         raise Refused([Problem("task", f"load() returned {found} examples, but sizes() returned {expected}")])
+    require_equal_data(splits.identity, cores)
     # Before the train step makes its own network, since the task refers to the newest one.
     predicted = advice.emit_prediction(plan, splits.train, context.reporter.emit) if context.telemetry else None
     if predicted is not None:
@@ -137,19 +138,45 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
 
 
 def require_equal_config(plan: Plan, cores: Strategy) -> None:
-    """Raises `Refused` if the hosts were started with different configurations. Collective."""
-    if cores.host.num_hosts == 1:
-        return
-    mine = {"version": __version__, **_flat(to_builtins(plan.config))}
+    """Raises `Refused` if the hosts have different configurations or numbers of examples. Collective."""
+    values = {"version": __version__, **_flat(to_builtins(plan.config))}
     # How a host reaches the others may differ.
-    mine = {key: value for key, value in mine.items() if not key.startswith("launch.")}
-    first, *others = (msgspec.json.decode(each) for each in cores.collect(msgspec.json.encode(mine)))
+    values = {key: value for key, value in values.items() if not key.startswith("launch.")}
+    if (found := _difference(values, cores)) is not None:
+        host, key, shown = found
+        message = f"host {host} was started with another configuration than host 0: {shown}; use the same on all"
+        raise Refused([Problem(key, message)])
+    sizes = {"training examples": plan.sizes.train, "validation examples": plan.sizes.valid}
+    if (found := _difference(sizes, cores)) is not None:
+        raise Refused([Problem("data", f"host {found.host} has other data than host 0: {found.shown}")])
+
+
+def require_equal_data(identity: Mapping[str, str], cores: Strategy) -> None:
+    """Raises `Refused` if parts of the data differ between the hosts. Collective."""
+    if (found := _difference(dict(identity), cores)) is not None:
+        raise Refused([Problem("data", f"host {found.host} has other data than host 0: {found.key} differ")])
+
+
+class _Difference(NamedTuple):
+    """The first host with other values than host 0."""
+
+    host: int
+    key: str
+    shown: str
+    """The first few values that differ."""
+
+
+def _difference(values: dict[str, Any], cores: Strategy) -> _Difference | None:
+    """The first host with other values than host 0; None if all have the same. Collective."""
+    if cores.host.num_hosts == 1:
+        return None
+    first, *others = (msgspec.json.decode(each) for each in cores.collect(msgspec.json.encode(values)))
     for host, other in enumerate(others, 1):
         keys = [key for key in sorted(first.keys() | other.keys()) if first.get(key) != other.get(key)]
         if keys:
             shown = ", ".join(f"{key} {other.get(key)!r} instead of {first.get(key)!r}" for key in keys[:3])
-            message = f"host {host} was started with another configuration than host 0: {shown}; use the same on all"
-            raise Refused([Problem(keys[0], message)])
+            return _Difference(host, keys[0], shown)
+    return None
 
 
 def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:

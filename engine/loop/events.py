@@ -112,10 +112,14 @@ class EventEmitter:
         self.emit(ev.WarningRaised(t=time.time(), text=text))
 
     def take_traces(self, requests: list[Request]) -> list[Request]:
-        """Takes the requests for a profile, which the first process writes; returns the others."""
+        """Takes the requests for a profile, which the first process writes and answers; returns the others."""
         for request in requests:
-            if request.kind == "trace" and self._strategy.is_first:
+            if request.kind != "trace":
+                continue
+            if self._strategy.is_first:
                 self.tracer.submit(request)
+            else:
+                self.served.add(request.id)
         return [request for request in requests if request.kind != "trace"]
 
     def between_steps(self, at: Position) -> None:

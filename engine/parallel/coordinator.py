@@ -2,7 +2,7 @@
 
 Several processes have several clocks, so the first one decides for all when a report is due. Requests may arrive at any
 host, and all serve them at the same boundary. Both travel with the gradients where possible: an exchange of its own
-costs as much as a short step.
+costs as much as a short step, so that there is none at every boundary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from engine.section_timer import SectionTimer
 from tputui.telemetry.requests import STRENGTH, Request
 
 _REQUESTED, _REPORT_DUE = 1, 2
-"""Bits of the exchanged byte."""
+"""Bits of the exchanged byte. The others are the number of boundaries without an exchange that follow."""
+_QUIET_SHIFT = 2
+_QUIET_MAX = 63
+_EXCHANGE_S = 0.2
+"""Seconds between two exchanges that do not travel with gradients: each waits for the slowest host."""
 _MIN_S = 1e-6
 """Compiler and loop have different clocks; no step takes less than this."""
 
@@ -50,6 +54,12 @@ class Coordinator:
         self._byte: int | None = None
         """Decision that came with the newest gradients."""
         self._report_due = False
+        self._quiet = 0
+        """Boundaries ahead without an exchange."""
+        self._report_after_quiet = False
+        self._exchanged_s = math.nan
+        self._steps_since = 0
+        """Steps since the last exchange of its own."""
         self._began_s = 0.0
         self._compiled_s = 0.0
         """Seconds spent compiling before the running step."""
@@ -76,9 +86,17 @@ class Coordinator:
         if self._strategy.is_only:
             return requested
         byte, self._byte = self._byte, None
+        self._steps_since += 1
+        if byte is None and self._quiet:
+            self._quiet -= 1
+            self._report_due = self._report_after_quiet and not self._quiet
+            return False
         if byte is None:
-            byte = self._strategy.combine(self._encode(requested, schedule, schedule.pending + 1))
-        self._report_due = bool(byte & _REPORT_DUE)
+            quiet = self._quiet_boundaries(schedule)
+            byte = self._strategy.combine(self._encode(requested, schedule, schedule.pending + 1 + quiet, quiet))
+        self._quiet = byte >> _QUIET_SHIFT
+        self._report_after_quiet = bool(byte & _REPORT_DUE)
+        self._report_due = self._report_after_quiet and not self._quiet
         return bool(byte & _REQUESTED)
 
     def is_report_due(self, schedule: ReportSchedule) -> bool:
@@ -117,7 +135,21 @@ class Coordinator:
         compiling_s = self._sections.compiled_s() - self._compiled_s
         self._compute_s = max(time.perf_counter() - self._began_s - compiling_s, _MIN_S)
 
-    def _encode(self, requested: bool, schedule: ReportSchedule, steps: int) -> int:
-        """The byte of this process; a report is due if the first process says so."""
-        report_due = self._strategy.is_first and schedule.is_due_after(steps)
-        return _REQUESTED * requested + _REPORT_DUE * report_due
+    def _quiet_boundaries(self, schedule: ReportSchedule) -> int:
+        """How many boundaries without an exchange may follow: until the next report, for `_EXCHANGE_S` at most."""
+        now = time.perf_counter()
+        step_s = (now - self._exchanged_s) / self._steps_since
+        self._exchanged_s, self._steps_since = now, 0
+        # NaN before the first exchange.
+        most = min(_QUIET_MAX, int(_EXCHANGE_S / step_s) - 1) if step_s > 0 else 0
+        quiet = 0
+        while quiet < most and not schedule.is_due_after(schedule.pending + 1 + quiet):
+            quiet += 1
+        return quiet
+
+    def _encode(self, requested: bool, schedule: ReportSchedule, steps: int, quiet: int = 0) -> int:
+        """The byte of this process; the first process decides on reports and on the next exchange."""
+        byte = _REQUESTED * requested
+        if self._strategy.is_first:
+            byte += _REPORT_DUE * schedule.is_due_after(steps) + (quiet << _QUIET_SHIFT)
+        return byte

@@ -169,7 +169,7 @@ def _join(place: HostPlace, link_timeout_s: float, deadline: float) -> tuple[Any
         store.set(_key(place, place.index), msgspec.json.encode([*mine, _address_of(place.master_addr)]))
         found = _meet(store, place, deadline)
         addresses = [address for address, _ in found]
-        seen = found[1][1]
+        seen = found[-1][1]
         if addresses[0].host.startswith("127.") and not seen.startswith("127."):
             # The name of host 0 means the loopback device on host 0 itself, but its address everywhere else.
             addresses[0] = addresses[0]._replace(host=seen)

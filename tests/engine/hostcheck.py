@@ -102,7 +102,7 @@ def exchanged(group: Group, rank: int) -> dict[str, Any]:
 
 def late(place: HostPlace) -> Any:
     """A host that is late, as by a compilation, is waited for: much longer than a lost host would be."""
-    hosts = HostGroup(place, link_timeout_s=1.0)
+    hosts = HostGroup(place, link_timeout_s=1.0, join_timeout_s=2.0)
     if place.index == 1:
         time.sleep(2.5)
     waited = hosts.combine(1 << place.index)

@@ -20,6 +20,7 @@ from engine.process import hardware
 from tests import forked
 from tests.engine.bend import NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.hostcheck import NUM_HOSTS, RANKS_EACH, free_port
+from tests.engine.processes import on_cores
 from tests.engine.test_strategies import BEND, STEPS, TOLERANCE, rank_events
 from tests.engine.workers import DIGITS, Run, make
 from tputui import config
@@ -363,3 +364,16 @@ def test_sizes_of_a_run_are_those_of_all_hosts() -> None:
     assert plan.num_processes == 1
     replica = config.parse(BEND, "test.toml", ["device.cores=2", "device.strategy=replica"])
     assert run_plan.make(replica, hardware.Machine("CPU", 0, 0, "x"), "test.toml", 4).num_processes == 2
+
+
+@pytest.mark.slow
+def test_mesh_over_hosts_trains_as_the_mesh_of_one() -> None:
+    """On one host, the only number that CPU devices allow."""
+    found = on_cores("tests.engine.spmdcheck")
+    one, over = found["spmd"], found["over_hosts"]
+    assert over["losses"] == one["losses"]
+    assert (over["scores"], over["valid"]) == (one["scores"], one["valid"])
+    assert over["compiles"] == 0
+    assert over["reports"][-1] == one["reports"][-1] == len(over["losses"])
+    assert over["paces"] == len(over["losses"])
+    assert 0 < over["exchanges"] < len(over["losses"]), "not one for each step and evaluation batch"

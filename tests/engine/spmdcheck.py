@@ -1,0 +1,83 @@
+"""Trains a curve on a mesh of one host, and on the mesh over several hosts with one host only; prints figures as JSON.
+
+With one host the mesh over hosts runs on CPU devices as well: the same puts, shards, reads and exchanges.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from engine import run_plan
+from engine.host_place import HostPlace
+from engine.loop.build import RunContext, trainer
+from engine.parallel.base import Strategy
+from engine.parallel.group import RankSocket
+from engine.parallel.host_group import HostGroup
+from engine.parallel.strategies import Spmd, SpmdOverHosts
+from engine.process import hardware
+from engine.process.requests import Progress, RequestQueue
+from tests import recorded
+from tests.engine.hostcheck import free_port
+from tests.engine.processes import NUM_CORES
+from tests.engine.test_strategies import BEND
+from tests.engine.workers import Run
+from tputui import config
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+from tputui.telemetry.reporter import Reporter
+
+EPOCHS = 12
+
+
+class Counted(SpmdOverHosts):
+    """Counts the exchanges of its own that decisions take."""
+
+    exchanges = 0
+
+    def combine(self, byte: int) -> int:
+        """As `SpmdOverHosts.combine`."""
+        self.exchanges += 1
+        return super().combine(byte)
+
+
+def trained(name: str, cores: Strategy, folder: Path) -> dict[str, Any]:
+    """Losses, scores and the position of each report of a run."""
+    overrides = [f"device.cores={NUM_CORES}", f"epochs={EPOCHS}", "report.every_batches=3"]
+    plan = run_plan.make(config.parse(BEND, "test.toml", overrides), hardware.find({"PJRT_DEVICE": "CPU"}), "test.toml")
+    run = Run(rundir.create(folder, recorded.manifest(name)))
+    reporter = Reporter(run.dir, "worker")
+    built = trainer(plan, cores, RunContext(run.dir, reporter, Progress(), RequestQueue()))
+    built.train()
+    reporter.close()
+    epochs = run.all(ev.EpochEnded)
+    found = {
+        "losses": list(run.losses().items()),
+        "scores": [epoch.scores for epoch in epochs],
+        "valid": [epoch.valid["loss"].avg for epoch in epochs],
+        "reports": [event.step for event in run.all(ev.ProgressReported)],
+        "paces": sum(pace.steps for pace in run.all(ev.HostPaceMeasured)),
+        "compiles": run.all(ev.XlaMetricsRead)[-1].recompiles,
+        "exchanges": getattr(cores, "exchanges", 0),
+    }
+    run.stop_if_alive()
+    return found
+
+
+def main() -> None:
+    """Trains under both."""
+    place = HostPlace(master_addr="127.0.0.1", master_port=free_port())
+    with tempfile.TemporaryDirectory() as folder:
+        found = {"spmd": trained("spmd", Spmd(NUM_CORES), Path(folder))}
+        hosts = HostGroup(place)
+        found["over_hosts"] = trained("hosts", Counted(RankSocket(0, 1, [], hosts=hosts), NUM_CORES), Path(folder))
+        hosts.close("done", "")
+    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
