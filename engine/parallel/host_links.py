@@ -35,6 +35,7 @@ _HELLO_BYTES = 40
 _SENTENCE_CHARS = 4_000
 _HELLO_TIMEOUT_S = 5.0
 _NUM_PROBES = 4
+_POLL_S = 0.05
 
 Outcome = Literal["done", "stopped", "failed", "lost"]
 """How a host ended; `lost` if it ended because of another host."""
@@ -126,7 +127,7 @@ class HostLinks:
         """The exception to raise after an exchange has failed with `error`; names the lost host if it shows soon."""
         deadline = time.monotonic() + ROOT_CAUSE_S + 0.5
         while (lost := self.lost()) is None and time.monotonic() < deadline:
-            self._thread.join(0.05)
+            time.sleep(_POLL_S)
         return PeerLost(lost.sentence if lost is not None else f"another host no longer answers: {error}")
 
     def pass_on(self, request: Request) -> None:
