@@ -303,6 +303,12 @@ def test_the_screen_of_a_host_has_cores_memory_processes_and_log() -> None:
             assert word in said
         assert "shard 12 read\n" not in said, "host 1 did not print this"
 
+        await pilot.press("7")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        panel = pilot.app.screen.query_one(LogPanel)
+        assert panel.has_focus
+        assert [entry.text for entry in panel._entries] == ["epoch 1 begins", "shard 12 read again after an error"]
+
     drive(monitor(pods.pod(4)), script)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -24,7 +24,7 @@ from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit
 from tputui.ui.widgets.panel import Drawing, RunPanel
 from tputui.ui.widgets.panel_grid import RunOverlay
 
-NOTE = "\u2190 \u2192 other hosts, esc closes"
+NOTE = "\u2190 \u2192 other hosts, 7 its log, esc closes"
 _LOG_LINES = 200
 """Maximum number of newest lines of the log of the host."""
 _STATE = 16
@@ -203,10 +203,13 @@ class HostScreen(RunOverlay):
         Binding("escape,q,enter,h", "dismiss", show=False),
         Binding("left", "other(-1)", show=False),
         Binding("right", "other(1)", show=False),
+        Binding("7", "log", show=False),
     ]
 
-    def __init__(self, index: int, snapshot: Snapshot | None) -> None:
+    def __init__(self, index: int, snapshot: Snapshot | None, show_log: Callable[[int], None]) -> None:
+        """`show_log` shows the log of a host in the monitor."""
         self._host = HostPanel(index, id="host")
+        self._show_log = show_log
         super().__init__(self._host, snapshot)
 
     @property
@@ -217,3 +220,8 @@ class HostScreen(RunOverlay):
     def action_other(self, by: int) -> None:
         """Show the next host, or the one before."""
         self._host.move(by)
+
+    def action_log(self) -> None:
+        """Close, and show the whole log of this host in the monitor."""
+        self.dismiss()
+        self._show_log(self.index)

@@ -25,7 +25,7 @@ from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.monitor.hosts import HostsPanel
 from tputui.ui.monitor.log import LogPanel
-from tputui.ui.monitor.log_lines import OlderLines, older_lines
+from tputui.ui.monitor.log_lines import OlderLines, host_lane, older_lines
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.notification import is_fresh
@@ -322,7 +322,11 @@ class MonitorScreen(Screen[MonitorResult]):
         from tputui.ui.monitor.host_screen import HostScreen
 
         message.stop()
-        self._push_overlay(HostScreen(message.index, self._snapshot))
+        self._push_overlay(HostScreen(message.index, self._snapshot, self._show_log_of_host))
+
+    def _show_log_of_host(self, index: int) -> None:
+        self.query_one(Body).select("log")
+        self.query_one(LogPanel).show_lane(host_lane(index))
 
     def _push_overlay(self, overlay: PicturesScreen | RunOverlay) -> None:
         def forget(_: None) -> None:
