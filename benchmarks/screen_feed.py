@@ -25,6 +25,8 @@ from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 
 REPORTS_PER_S = 10
+_POD_S = 3600
+"""Seconds after which a pod ends by itself."""
 KEPT_STEPS = 1 << 12
 """Steps generated beforehand and reported repeatedly."""
 STEP_SHOWN = re.compile(r"\bstep ([\d,]+)")
@@ -50,10 +52,21 @@ class Feed:
         self, runs_dir: Path, *, cores: int, values_per_s: int, history: int = 0, silent: bool = False
     ) -> None:
         """`silent`: the process writes only the history, then nothing."""
-        command = [sys.executable, "-m", "benchmarks.screen_feed", str(runs_dir)]
         rates = ["--cores", str(cores), "--values-per-s", str(values_per_s), "--history", str(history)]
-        rates += ["--silent"] if silent else []
-        self._process = subprocess.Popen(command + rates, stdout=subprocess.PIPE, text=True)
+        self._start("benchmarks.screen_feed", str(runs_dir), *rates, *(["--silent"] if silent else []))
+
+    @classmethod
+    def of_pod(cls, runs_dir: Path, hosts: int) -> Feed:
+        """A run on many hosts with 8 cores each, ten reports a second from every host."""
+        feed = cls.__new__(cls)
+        feed._start(
+            "benchmarks.pod", "live", str(runs_dir), "--hosts", str(hosts), "--seconds", str(_POD_S), "--healthy"
+        )
+        return feed
+
+    def _start(self, *command: str) -> None:
+        """Starts a module, which prints the path of its run first."""
+        self._process = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.run_dir = Path(self._process.stdout.readline().strip())
 

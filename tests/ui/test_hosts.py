@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.recorded import T0, opened, steps_recorded
+from tests.state import pod
 from tests.ui import made, pods
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.state.chart_data import OutlierView
 from tputui.state.snapshot import Snapshot
+from tputui.telemetry import events as ev
 from tputui.ui.base import keymap
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.cores import CoresPanel
@@ -43,6 +47,40 @@ def drawn(snapshot: Snapshot, width: int, height: int, **state: Any) -> list[str
 
 def row(drawing: list[str], start: str) -> str:
     return next(line for line in drawing if line.strip().startswith(start))
+
+
+def recorded_pod() -> Snapshot:
+    """20 hosts of which one has not joined, one stopped reporting and one has NaN: from events, by the reducer."""
+    num_hosts, late, bad, missing = 20, 7, 11, 19
+    journals: dict[str, list[ev.Event]] = {}
+    for host in range(num_hosts):
+        if host == missing:
+            continue
+        last = 20 if host == late else 200
+        events = [*pod.started(host, num_hosts), *pod.trained(host, T0 + 2, 1, last, num_hosts)]
+        if host == bad:
+            events.append(steps_recorded(T0 + 22, 201, [[math.nan, 0.5]]))
+        journals[f"worker-{host}"] = events
+        line = ev.LogWritten(t=T0 + 3, line="reading 12 shards")
+        journals[f"supervisor-{host}"] = [opened(T0, "supervisor", host), line]
+    return pod.shown(pod.reduced(journals), now=T0 + 23)
+
+
+def test_a_recorded_pod_names_the_hosts_that_stand_out() -> None:
+    async def script(pilot: AppPilot) -> None:
+        said = text(pilot.app.screen)
+        assert "20 hosts x 2 CPU cores" in said
+        for sentence in ("host 19  has not joined", "host 11 tpu-vm-11  NaN or inf on core 22", "host 7 tpu-vm-7  "):
+            assert sentence in said
+        assert "x19 hosts reading 12 shards" in said
+        await pilot.press("h", "down", "home", *["right"] * 11, "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HostScreen))
+        said = text(pilot.app.screen)
+        assert "host 11" in said
+        assert re.search(r"22 +NaN .*\n.* 23 +0\.5000", said)
+        assert "reading 12 shards" in said
+
+    drive(monitor(recorded_pod()), script, size=(200, 50))
 
 
 # The table.
@@ -108,11 +146,11 @@ def test_a_healthy_pod_names_no_host() -> None:
 
 
 def test_a_host_is_behind_only_if_it_is_by_several_reports_and_seconds() -> None:
-    pod = made.changed(pods.pod(32), report_steps=76, step_s=0.1)
+    slow = made.changed(pods.pod(32), report_steps=76, step_s=0.1)
     for lag, named in ((76, False), (153, True)):
-        said = "\n".join(drawn(pods.with_hosts(pod, {5: {"step": made.STEPS - lag}}), 76, 22))
+        said = "\n".join(drawn(pods.with_hosts(slow, {5: {"step": made.STEPS - lag}}), 76, 22))
         assert (f"{lag} steps behind" in said) == named
-    fast = made.changed(pod, step_s=0.01)
+    fast = made.changed(slow, step_s=0.01)
     assert "steps behind" not in "\n".join(drawn(pods.with_hosts(fast, {5: {"step": made.STEPS - 300}}), 76, 22))
 
 
