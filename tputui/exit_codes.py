@@ -25,8 +25,8 @@ class ExitCode(IntEnum):
     """`stop`, `checkpoint`, `stacks`: no answer in time; the request remains pending. `wait`: the time is over, or the
     condition can no longer hold. `alert test`: not delivered. `show --follow`: no change in time."""
     ENVIRONMENT = 7
-    """This machine cannot train: no torch_xla, wrong versions, or the device is in use. `data`: no network, or a
-    missing tool or package."""
+    """This machine cannot train: no torch_xla, wrong versions, or the device is in use. `run` on several hosts: not all
+    have joined. `data`: no network, or a missing tool or package."""
     BROKEN = 70
     """A bug in `tputui`; the traceback is on stderr. The run is not affected."""
     INTERRUPTED = 130

@@ -36,7 +36,7 @@ EXIT_CODES = exit_codes(
     FAILED="training or the command failed, or the run has findings that --strict names",
     STOPPED="the run was stopped on request",
     LOST="the processes of the run are gone without an end event",
-    ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use",
+    ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use; or hosts missing",
 )
 
 
