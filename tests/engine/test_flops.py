@@ -54,6 +54,8 @@ def test_operator_without_a_count_is_named() -> None:
 
 
 def test_event_has_the_operations_of_all_cores() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     from engine.memory import estimate, flops
 
     emitted: list[ev.Event] = []
@@ -67,6 +69,9 @@ def test_event_has_the_operations_of_all_cores() -> None:
     assert plan.config.num_cores == 2
     assert event.flops_per_step == 2 * flops.count_flops(plan, shapes)
     assert event.reason is None
+    # Tensors without data, and the fake ones of networks that do not support these, have the same operations.
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert flops._count(plan, shapes, "cpu") == flops._count(plan, shapes, "meta")
     # Recomputed blocks are no more useful work.
     again = planned("device.rematerialise=true")
     assert flops.count_flops(again, shapes) == flops.count_flops(plan, shapes)

@@ -18,6 +18,7 @@ from typing import Any
 
 from tputui import __version__, environment
 from tputui.integrations import device_values
+from tputui.integrations.jax_memory import JaxMemory
 from tputui.integrations.pace import Pace
 from tputui.integrations.process_exit import Failure
 from tputui.integrations.run_requests import RunRequests
@@ -66,6 +67,7 @@ class RunProcess:
         self._warned: set[str] = set()
         self._ended = threading.Event()
         self._leaving = threading.Lock()
+        self._memory = JaxMemory()
         self.requests = RunRequests(self)
         self._heartbeat = threading.Thread(target=self._beat_until_ended, name="tputui-heartbeat", daemon=True)
         self._heartbeat.start()
@@ -201,9 +203,15 @@ class RunProcess:
             if time.monotonic() >= due:
                 due = time.monotonic() + REPORT_INTERVAL_S - HEARTBEAT_INTERVAL_S / 2
                 self._guarded(self._on_report, "a report")
+                self._guarded(self._report_memory, "a reading of the device memory")
             self._guarded(self.requests.poll, "a request")
             if self._ended.wait(HEARTBEAT_INTERVAL_S):
                 return
+
+    def _report_memory(self) -> None:
+        sampled = self._memory.sample()
+        if sampled is not None:
+            self.emit(sampled)
 
     def _beat(self) -> None:
         now, phase_s = time.time(), time.monotonic() - self._since
