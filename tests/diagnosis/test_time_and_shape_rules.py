@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from tests.diagnosis.runs import by_rule, epoch_ended, plan, topology, verdicts
-from tests.recorded import T0
+from tests.diagnosis.runs import by_rule, epoch_ended, plan, reports, snapshot_of, topology, verdicts
+from tests.recorded import CONFIG, T0
+from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import RuleName, Verdict, found
 from tputui.telemetry import events as ev
+from tputui.text import verdict_lines
 
 
 def one(rule: RuleName, *events: ev.Event, device: str = "CPU", status: str = "found") -> Verdict:
@@ -43,6 +48,19 @@ def test_input_bound_names_stage_seconds_and_gain() -> None:
     assert "decode 9.0 s, read 1.0 s, collate" in "; ".join(verdict.evidence)
     assert "threads" in verdict.fix
     assert verdict.speedup == pytest.approx(1 / 0.6)
+
+
+def test_a_fix_that_is_a_change_of_the_configuration_has_the_command_that_measures_it() -> None:
+    def shown(name: str, config: dict[str, Any], batch: int = 8) -> list[str]:
+        events = [topology(), plan(batch), *reports(), stages(4.0, **{name: 9.0})]
+        snapshot = msgspec.structs.replace(snapshot_of({"worker-0": events}), config=config)
+        lines = verdict_lines.blocks(diagnose(snapshot), "my run")
+        return [line.strip() for line in lines if "measure it" in line]
+
+    assert shown("decode", CONFIG) == ["measure it: tputui try 'my run' data.workers=7"]
+    assert shown("copy", CONFIG) == ["measure it: tputui try 'my run' data.prefetch_batches=8"]
+    assert shown("decode", CONFIG, batch=12)[1:] == ["measure it: tputui try 'my run' data.batch_per_core=16"]
+    assert shown("decode", {"lr": 0.1}) == []
 
 
 def test_input_needs_a_tenth_of_the_step_on_a_tpu_and_a_fifth_elsewhere() -> None:
