@@ -10,8 +10,11 @@ import pytest
 from tests.recorded import T0, opened
 from tests.state.pod import CORES, STEP_S, reduced, saved, shown, started, trained
 from tputui.cache import state_codec
+from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.goodput import goodput, run_time
+from tputui.state.host_data import SlowHostView
 from tputui.telemetry import events as ev
+from tputui.text.show_page import show_text
 
 
 def test_each_host_has_a_view_with_its_newest_values() -> None:
@@ -169,3 +172,105 @@ def test_view_that_follows_a_restart_shows_the_same_as_one_that_is_opened_after_
         state.apply(name, seq, event)
         followed = shown(state)
     assert followed == shown(reduced(restarted()))
+
+
+def test_request_names_the_hosts_that_have_not_answered() -> None:
+    def seen(t: float, step: int) -> ev.RequestSeen:
+        return ev.RequestSeen(t=t, request="r1", kind="stop", phase="executing", step=step)
+
+    applied = ev.RequestApplied(t=T0 + 5, request="r1", kind="stop", step=22)
+    state = reduced(
+        {
+            "worker-0": [*started(0, 3), seen(T0 + 4, 20), applied],
+            "worker-1": [*started(1, 3), seen(T0 + 4, 20)],
+            "worker-2": started(2, 3),
+        }
+    )
+    (request,) = shown(state).requests
+    assert [(each.index, each.state, each.step) for each in request.receipts] == [(0, "applied", 22), (1, "seen", 20)]
+    assert request.unanswered == [2]
+    assert "no answer from host 2" in show_text(shown(state))
+
+
+def failed(t: float, error: str, message: str = "gone", step: int = 9) -> ev.FailureRaised:
+    return ev.FailureRaised(t=t, error=error, message=message, traceback="", phase="executing", step=step)
+
+
+def test_first_failure_is_that_of_the_host_that_failed_not_of_those_that_lost_it() -> None:
+    state = reduced(
+        {
+            "worker-0": [*started(0, 3), failed(T0 + 9.0, "PeerLost")],
+            "worker-1": [*started(1, 3), failed(T0 + 9.1, "PeerLost")],
+            "worker-2": [*started(2, 3), failed(T0 + 9.2, "ValueError", "bad row 7")],
+        }
+    )
+    failure = shown(state).failure
+    assert failure is not None
+    assert (failure.writer, failure.host, failure.cores, failure.error) == (
+        "worker-2",
+        "tpu-vm-2",
+        [4],
+        "ValueError",
+    )
+    assert len(failure.followers) == 2
+
+
+def test_report_of_the_host_that_failed_is_shown_whatever_the_first_host_saw() -> None:
+    def report(t: float, process: str, error: str, log: list[str]) -> ev.FailureReported:
+        return ev.FailureReported(
+            t=t, process=process, pid=1, kind="killed", error=error, message="m", phase="executing", step=9, log=log,
+            stack="", silent=True,
+        )  # fmt: skip
+
+    state = reduced(
+        {
+            "supervisor-0": [opened(T0, "supervisor", 0), report(T0 + 10, "supervisor-2", "HostLost", [])],
+            "supervisor-1": [opened(T0, "supervisor", 1), report(T0 + 11, "worker-1", "SIGKILL", ["last words"])],
+            "worker-0": started(0, 3),
+            "worker-1": started(1, 3),
+        }
+    )
+    failure = shown(state).failure
+    assert failure is not None
+    assert (failure.writer, failure.error, failure.log) == ("worker-1", "SIGKILL", ["last words"])
+
+
+def test_failed_training_that_may_be_restarted_has_not_ended() -> None:
+    ended = ev.TrainingEnded(t=T0 + 9, outcome="failed", step=9, reason="")
+    run = ev.RunStarted(t=T0, run="r", config={"launch": {"max_restarts": 1}}, argv=[])
+    journals: dict[str, list[ev.Event]] = {
+        "supervisor-0": [opened(T0, "supervisor", 0), run],
+        "worker-0": [*started(0, 1), failed(T0 + 9, "ValueError"), ended],
+    }
+    snapshot = shown(reduced(journals), alive=["supervisor-0"])
+    assert (snapshot.condition, snapshot.condition_reason) == (
+        "running",
+        "training failed; its processes may be started again",
+    )
+    assert snapshot.failure is not None
+    again = [*started(0, 1, T0 + 12, generation=1), failed(T0 + 20, "ValueError"), ended]
+    journals["worker-0"] += again
+    assert shown(reduced(journals), alive=["supervisor-0"]).condition == "failed"
+
+
+def test_page_lists_hosts_restarts_and_the_slow_host() -> None:
+    text = show_text(shown(reduced(restarted())))
+    assert "host 1" in text
+    assert "restart 1" in text
+    assert "from step 41, 20 steps again" in text
+    snapshot = msgspec.structs.replace(
+        shown(reduced(restarted())),
+        slow_host=SlowHostView(
+            index=1, name="vm-1", part="data", share=0.12, seconds=0.0012, first_step=7, waiting=1
+        ),
+    )  # fmt: skip
+    assert "host 1 (vm-1): 12 % slower than the others in waiting for batches, 1.2 ms per step" in show_text(snapshot)
+    (verdict,) = [each for each in diagnose(snapshot) if each.rule == "slow_host"]
+    assert verdict.text == "host 1 (vm-1) waits for batches 12 % longer than the other hosts, which wait for it"
+    assert verdict.speedup == pytest.approx(0.1 / (0.1 - 0.0012))
+
+
+def test_hosts_that_are_awaited_are_named_in_the_log() -> None:
+    waits = ev.HostsAwaited(t=T0 + 60, num_hosts=4, joined=[0, 1, 3], missing=[2], waited_s=60.0)
+    state = reduced({"supervisor-0": [opened(T0, "supervisor", 0), waits]})
+    assert [line.text for line in shown(state).logs] == ["3 of 4 hosts joined after 1 min 00 s; missing: host 2"]

@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     shape_rules.precision,
     device_rules.throttling,
     device_rules.link_health,
+    host_rules.slow_host,
 )
 
 

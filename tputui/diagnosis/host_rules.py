@@ -31,6 +31,34 @@ NOT_FALLBACKS = frozenset({"_local_scalar_dense"})
 """Operators that torch_xla counts as fallbacks although they only read a scalar."""
 
 
+def slow_host(facts: Facts) -> Iterator[Verdict]:
+    """A host for which the others wait in every step.
+
+    The bounds are those of `tputui.state.slow_host`: 5 % of a step and three median absolute deviations, for 20 steps.
+    """
+    slow = facts.snapshot.slow_host
+    if slow is None:
+        return
+    name = f"host {slow.index} ({slow.name})" if slow.name else f"host {slow.index}"
+    does = {"compute": "computes", "data": "waits for batches", "step": "takes"}[slow.part]
+    step_s = facts.snapshot.step_s
+    measured = (
+        f"{fmt.duration(slow.seconds)} per step more than the median of the others since step {slow.first_step:,}"
+    )
+    fixes = {
+        "compute": "look for other programs, throttling or slower hardware on that host, or replace it",
+        "data": "look at the disk, network and CPU load of that host, or give it more loader workers",
+        "step": "report the phases of the steps to see what takes longer",
+    }
+    yield facts.verdict(
+        "slow_host",
+        f"{name} {does} {fmt.slower(slow.share).replace('slower', 'longer')} than the other hosts, which wait for it",
+        evidence=[f"it {does} {measured}", f"{fmt.counted(slow.waiting, 'host')} wait for it in each step"],
+        fix=fixes[slow.part],
+        speedup=speedup_of(slow.seconds, step_s),
+    )
+
+
 def syncs(facts: Facts) -> Iterator[Verdict]:
     """Lines that read values from the device, by seconds lost."""
     groups = facts.evidence.syncs

@@ -25,6 +25,7 @@ RuleName = Literal[
     "device_idle",
     "throttling",
     "link_health",
+    "slow_host",
 ]
 
 VerdictStatus = Literal["found", "hint", "not enough data yet", "not available"]

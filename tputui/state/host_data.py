@@ -101,6 +101,6 @@ class HostReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     state: Literal["seen", "applied", "refused"]
-    step: int
-    """Step after which it was carried out, or the newest step when it was read."""
+    step: int | None
+    """Step after which it was carried out, or the newest step when it was read; None if it was refused."""
     t: float

@@ -72,7 +72,7 @@ def assess(state: RunState, alive: Alive, now: float, created: float | None = No
     """The condition of a run at the unix time `now`. `created`: unix time at which it was started, if known."""
     living = frozenset(name for name, process in state.processes.items() if _lives(process, alive, now))
     ended = _end(state)
-    if ended is not None:
+    if ended is not None and not _may_restart(state, living):
         return ended._replace(living=living)
     found = _alive_or_lost(state, alive, living, now, created)
     return found._replace(living=living)
@@ -111,6 +111,21 @@ def _end(state: RunState) -> Liveness | None:
     end = next(record_of[outcome] for outcome in _WORST_FIRST if outcome in record_of)
     ended_t = max(end.t for end in ends if end is not None)
     return Liveness(end.outcome, _reason_or_default(end.outcome, end.reason), ended_t, None, {}, frozenset())
+
+
+def _may_restart(state: RunState, living: frozenset[str]) -> bool:
+    """Whether training failed, and a supervisor that is alive may still start its processes again."""
+    if any(supervisor.run_ended for supervisor in state.supervisors):
+        return False
+    if not any(supervisor.name in living for supervisor in state.supervisors):
+        return False
+    if not any(worker.training_ended and worker.training_ended.outcome == "failed" for worker in state.workers):
+        return False
+    config = next((w.run_started.config for w in state.supervisors if w.run_started), {})
+    launch = config.get("launch")
+    most = launch.get("max_restarts") if isinstance(launch, dict) else None
+    restarts = max((worker.opened.generation for worker in state.workers if worker.opened), default=0)
+    return isinstance(most, int) and restarts < most
 
 
 def _reason_or_default(outcome: Outcome, reason: str) -> str:
@@ -177,6 +192,8 @@ def _without_workers(state: RunState, gone: list[ProcessState], now: float) -> L
         what = (
             "training ended; other processes are still running" if state.workers else "the training process is starting"
         )
+        if any(worker.failure for worker in state.workers):
+            what = "training failed; its processes may be started again"
         return _condition(condition, what)
     # A worker may be silent for long before it is killed; the supervisor has time to report it from there on.
     since = max(_newest_t(process) for process in (*gone, *state.supervisors))

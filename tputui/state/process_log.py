@@ -38,6 +38,8 @@ Text = Annotated[str, msgspec.Meta(max_length=LOG_CHARS_MAX + 64)]
 OF_A_KIND_MAX = 64
 """Newest marks of a kind that are stored; as many samples of the earlier ones are stored too."""
 TEXT_CHARS_MAX = 300
+HOSTS_NAMED = 8
+"""Missing hosts that a line names."""
 
 
 class Marks(StateStruct):
@@ -147,6 +149,17 @@ class ProcessLog(StateStruct, dict=True):
     def _worker_exited(self, event: ev.WorkerExited, step: int) -> None:
         if event.signal is not None:
             self.warn(event.t, f"the training process (pid {event.pid}) was ended by {event.signal}", step)
+
+    def _hosts_awaited(self, event: ev.HostsAwaited, step: int) -> None:
+        some = ", ".join(map(str, event.missing[:HOSTS_NAMED]))
+        more = f" and {len(event.missing) - HOSTS_NAMED} more" if len(event.missing) > HOSTS_NAMED else ""
+        missing = f"; missing: host{'' if len(event.missing) == 1 else 's'} {some}{more}" if event.missing else ""
+        waited = f" after {fmt.duration(event.waited_s)}"
+        self.warn(event.t, f"{len(event.joined)} of {event.num_hosts:,} hosts joined{waited}{missing}", step)
+
+    def _host_joined(self, event: ev.HostJoined, _: int) -> None:
+        if event.host_index == 0 and event.num_hosts > 1:
+            self.add_line(event.t, f"all {event.num_hosts:,} hosts joined after {fmt.duration(event.waited_s)}", "info")
 
     def _epoch_started(self, event: ev.EpochStarted, _: int) -> None:
         self.marks.add("epoch", event.t, event.first_step, f"epoch {event.epoch} began")
@@ -289,6 +302,8 @@ class ProcessLog(StateStruct, dict=True):
 LOGGED: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {
     ev.RunStarted: ProcessLog._run_started,
     ev.WorkerExited: ProcessLog._worker_exited,
+    ev.HostsAwaited: ProcessLog._hosts_awaited,
+    ev.HostJoined: ProcessLog._host_joined,
     ev.EpochStarted: ProcessLog._epoch_started,
     ev.StepsDropped: ProcessLog._steps_dropped,
     ev.EpochEnded: ProcessLog._epoch_ended,

@@ -6,6 +6,7 @@ first rank reports a rank that exited without one, and the supervisor adds what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ PEER_LOST = "PeerLost"
 FOLLOWING = frozenset({PEER_LOST, "HostLost"})
 """Errors of processes that lost another one, or another host: never the first failure if another one is known."""
 FRAMES_TOLD = 8
+FOLLOWERS_MAX = 32
+"""Later ends of other processes that are listed."""
 KINDS: dict[ev.FailureKind, str] = {
     "exception": "an exception",
     "import": "a module that does not import",
@@ -47,7 +50,10 @@ class Death(NamedTuple):
 
 def first(state: RunState) -> Death | None:
     """The first failure that a process reported, of itself or of another one; None if there is none."""
-    failures = [Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure]
+    began_t = _generation_t(state)
+    failures = [
+        Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure and w.failure.t >= began_t
+    ]
     causes = [death for death in failures if death.event.error not in FOLLOWING]
     causes = causes or [death for death in failures if death.event.error != PEER_LOST] or failures
     return min(causes, key=lambda death: death.event.t, default=None)
@@ -55,8 +61,8 @@ def first(state: RunState) -> Death | None:
 
 def failure(state: RunState) -> Failure | None:
     """The first failure of the run with everything that is known of it; None if there is none."""
-    reported = next((w.failure_reported for w in state.supervisors if w.failure_reported), None)
     death = first(state)
+    reported = _reported(state, death)
     followed = death is None or death.event.error in FOLLOWING
     if reported is not None and (death is None or followed or death.process != reported.process):
         own = state.processes.get(reported.process)
@@ -68,6 +74,21 @@ def failure(state: RunState) -> Failure | None:
     else:
         return None
     return _placed(state, _with_report(found, reported))
+
+
+def _generation_t(state: RunState) -> float:
+    """Unix time at which the newest generation of training processes began; failures before it ended an earlier one."""
+    heads = [process.opened for process in (*state.workers, *state.ranks) if process.opened]
+    newest = max((head.generation for head in heads), default=0)
+    return min((head.t for head in heads if head.generation == newest), default=-math.inf) if newest else -math.inf
+
+
+def _reported(state: RunState, death: Death | None) -> ev.FailureReported | None:
+    """What a supervisor reported of the first failure: that of its host if a process of it failed, else the first."""
+    began_t = _generation_t(state)
+    found = [w.failure_reported for w in state.supervisors if w.failure_reported and w.failure_reported.t >= began_t]
+    own = [report for report in found if death is not None and report.process == death.process and report.log]
+    return min(own or found, key=lambda report: (report.error in FOLLOWING, report.t), default=None)
 
 
 def block(failure: Failure) -> list[str]:
@@ -175,8 +196,10 @@ def _followers(state: RunState, found: Failure) -> Iterator[str]:
             how = f"signal {worker.signal}" if worker.signal else f"exit code {worker.exit_code}"
             does = "ended the others, then itself" if name.startswith("worker-") else "the command ended"
             later.append((worker.t, f"{_name(state.processes.get(name), name)}: {does} ({how})"))
-    for t, words in sorted(later):
+    for t, words in sorted(later)[:FOLLOWERS_MAX]:
         yield f"{words}, {fmt.duration(max(0.0, t - found.t))} later"
+    if len(later) > FOLLOWERS_MAX:
+        yield f"{len(later) - FOLLOWERS_MAX:,} more ended later"
 
 
 def _end(exited: ev.RankExited) -> str:

@@ -7,11 +7,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Literal
 
 import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment, TraceView
+from tputui.state.host_data import HostReceipt
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import ProcessState
@@ -31,7 +33,7 @@ from tputui.state.snapshot import (
 )
 from tputui.state.state_struct import downsample, first_of
 from tputui.state.step_values import NON_FINITE_MAX
-from tputui.telemetry.events import FORMAT_VERSION
+from tputui.telemetry.events import FORMAT_VERSION, RequestApplied, RequestRefused, RequestSeen
 
 ALIKE: tuple[MarkKind, ...] = ("epoch", "compile", "recompile", "checkpoint", "best", "restart")
 """Kinds that the training processes of all hosts report identically; only the first report counts."""
@@ -192,7 +194,33 @@ def requests(state: RunState, submitted: Iterable[RequestView]) -> list[RequestV
             receipts.setdefault(request, []).append(answer)
     for request, answers in receipts.items():
         views[request] = _with_receipts(request, views.get(request), answers)
+    if len(state.by_host) > 1:
+        views = {request: _of_hosts(state, view) for request, view in views.items()}
     return sorted(views.values(), key=lambda view: (view.t, view.id))
+
+
+def _of_hosts(state: RunState, view: RequestView) -> RequestView:
+    """A request with the answers of each host, and the hosts that train and have not answered."""
+    found: list[HostReceipt] = []
+    silent: list[int] = []
+    for host, own in sorted(state.by_host.items()):
+        answers = [process.receipts[view.id] for process in own if view.id in process.receipts]
+        event = next((each for each in (_newest_answer(answer) for answer in answers) if each is not None), None)
+        if event is not None:
+            state_of: Literal["seen", "applied", "refused"] = "seen"
+            if isinstance(event, RequestApplied):
+                state_of = "applied"
+            elif isinstance(event, RequestRefused):
+                state_of = "refused"
+            step = None if isinstance(event, RequestRefused) else event.step
+            found.append(HostReceipt(index=host, state=state_of, step=step, t=event.t))
+        elif any(each.role == "worker" and (not each.training_ended or each.training_ended.t > view.t) for each in own):
+            silent.append(host)
+    return msgspec.structs.replace(view, receipts=found, unanswered=silent)
+
+
+def _newest_answer(answer: Receipts) -> RequestSeen | RequestApplied | RequestRefused | None:
+    return answer.applied or answer.refused or answer.seen
 
 
 def _with_receipts(request: str, submitted: RequestView | None, answers: list[Receipts]) -> RequestView:

@@ -20,7 +20,7 @@ from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.logged_values import CONSOLE
-from tputui.text import phrases, show_cores, verdict_lines
+from tputui.text import phrases, show_cores, show_hosts, verdict_lines
 from tputui.text.loss_chart import loss_chart
 from tputui.text.phrases import row as _row
 
@@ -103,6 +103,7 @@ def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW) -> str:
     parts = [
         _head(snapshot),
         _details(snapshot),
+        show_hosts.lines(snapshot),
         show_cores.lines(snapshot),
         _meters(snapshot),
         _logged(snapshot),
@@ -390,7 +391,8 @@ def _kept(snapshot: Snapshot) -> list[str]:
     for request in snapshot.requests:
         seen = f"seen while {fmt.PHASES[request.seen_phase]}" if request.seen_phase else ""
         applied = f"after step {request.applied_step}" if request.applied_step is not None else ""
-        lines.append(_row("request", request.kind, request.state, seen, applied, request.path or "", request.why or ""))
+        rest = (request.path or "", request.why or "", show_hosts.unanswered(request.unanswered))
+        lines.append(_row("request", request.kind, request.state, seen, applied, *rest))
     return lines
 
 

@@ -26,6 +26,7 @@ TITLES: dict[RuleName, str] = {
     "device_idle": "device idle",
     "throttling": "throttled",
     "link_health": "chip links",
+    "slow_host": "slow host",
 }
 """Names of the rules as views show them."""
 WORST = 3
