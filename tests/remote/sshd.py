@@ -24,6 +24,10 @@ MISSING = (
 PATIENCE_S = 120.0
 HOST = "pod-host"
 """The name of the server in the configuration of the client."""
+SAME_HOST = "pod-host-2"
+"""A host that shares the directory of runs with the first one."""
+OTHER_HOST = "pod-host-3"
+"""A host with a directory of its own."""
 
 
 class Sshd:
@@ -36,11 +40,13 @@ class Sshd:
             _make_key(folder / name)
         shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
         (folder / "authorized_keys").chmod(0o600)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        with socket.socket() as first, socket.socket() as second:
+            for free in (first, second):
+                free.bind(("127.0.0.1", 0))
+            self.port, self.second_port = first.getsockname()[1], second.getsockname()[1]
         key = (folder / "host_key.pub").read_text()
-        (folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {key}")
+        ports = (self.port, self.second_port)
+        (folder / "known_hosts").write_text("".join(f"[127.0.0.1]:{port} {key}" for port in ports))
         self._write_configs()
         self._server: subprocess.Popen[bytes] | None = None
         self.start()
@@ -96,13 +102,17 @@ class Sshd:
     def _write_configs(self) -> None:
         folder = self.folder
         (folder / "sshd_config").write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
+            f"Port {self.port}\nPort {self.second_port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile {folder}/sshd.pid\nStrictModes no\nUsePAM no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\nPermitRootLogin yes\n"
             "MaxStartups 100:30:200\n"
+            # A host with a directory of its own.
+            f"Match LocalPort {self.second_port}\n  SetEnv TPUTUI_RUNS={folder.parent}/runs-2\n"
         )
         (folder / "ssh_config").write_text(
-            f"Host {HOST} {HOST}-2\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
+            f"Host {OTHER_HOST}\n  Port {self.second_port}\n"
+            f"Host {HOST} {SAME_HOST} {OTHER_HOST}\n  HostName 127.0.0.1\n  Port {self.port}\n"
+            f"  User {getpass.getuser()}\n"
             f"Host *\n  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n  IdentityAgent none\n"
             f"  UserKnownHostsFile {folder}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
             "  StrictHostKeyChecking yes\n  CanonicalizeHostname no\n"
@@ -113,7 +123,9 @@ class Sshd:
             f"{name}='{os.environ[name]}'" for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME") if name in os.environ
         )
         program = Path(sys.executable).with_name("tputui")
-        _write_program(folder / "tputui", f'{kept} TPUTUI_RUNS={folder.parent}/runs exec {program} "$@"')
+        _write_program(
+            folder / "tputui", f'{kept} TPUTUI_RUNS=${{TPUTUI_RUNS:-{folder.parent}/runs}} exec {program} "$@"'
+        )
 
 
 @contextlib.contextmanager

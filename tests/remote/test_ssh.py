@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,19 @@ import pytest
 from tests import recorded
 from tests.cli.helpers import CommandResult, one_sentence
 from tests.remote.linked import equal_journals
-from tests.remote.sshd import HOST, Sshd, running
+from tests.remote.sshd import HOST, OTHER_HOST, SAME_HOST, Sshd, running
 from tests.supervise.harness import wait_for
+from tests.ui.driving import AppPilot, drive, first_frame, text, until
+from tputui.remote.address import Host
+from tputui.remote.link import Links
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import JournalWriter
+from tputui.ui.app import ScreenApp
+from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.runs.remote_rows import RemoteRuns
+from tputui.ui.runs.screen import RunsScreen
+from tputui.ui.runs.table import RunsTable
 
 PATIENCE_S = 240.0
 
@@ -137,14 +146,14 @@ def test_requests_reach_the_run_and_receipts_come_back(sshd: Sshd, runs: Path, t
 def test_errors_are_one_sentence(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
     recorded.write_run(runs, run="locked")
     other_key, unknown_host = tmp_path / "other", tmp_path / "unknown"
-    for folder, file, text in (
+    for folder, file, content in (
         (other_key, "user_key", (sshd.folder / "host_key").read_text()),
         (unknown_host, "known_hosts", ""),
     ):
         folder.mkdir()
         config = (sshd.folder / "ssh_config").read_text().replace(f"{sshd.folder}/{file}", f"{folder}/{file}")
         (folder / "ssh_config").write_text(config)
-        (folder / file).write_text(text)
+        (folder / file).write_text(content)
         (folder / file).chmod(0o600)
         program = (sshd.folder / "ssh").read_text().replace(f"{sshd.folder}/ssh_config", f"{folder}/ssh_config")
         (folder / "ssh").write_text(program)
@@ -196,3 +205,72 @@ def test_a_second_viewer_takes_the_place_of_the_first(sshd: Sshd, runs: Path, tm
         for viewer in viewers:
             viewer.kill()
             viewer.communicate()
+
+
+@pytest.mark.slow
+def test_hosts_with_directories_of_their_own_and_with_a_shared_one(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
+    run_dir = recorded.write_run(runs, run="pod")
+    other = rundir.create(runs.with_name("runs-2"), recorded.manifest("pod"))
+    recorded.write_journal(other / "worker-1.jsonl", recorded.worker_events()[:8])
+    hosts = f"{HOST},{SAME_HOST},{OTHER_HOST}"
+    result = ended(started(sshd, tmp_path, "attach", "pod", "--hosts", hosts, "--json", "--lines", "all"))
+    assert result.code == 0, result.err
+    mirror = mirror_in(tmp_path)
+    for path in (*run_dir.glob("*.jsonl"), *other.glob("*.jsonl")):
+        assert (mirror / path.name).read_bytes() == path.read_bytes()
+    links = msgspec.json.decode((mirror / "link.json").read_bytes(), type=Links)
+    assert sorted(links.hosts[0].indexes + links.hosts[1].indexes) == [0]
+    assert links.hosts[2].indexes == [1]
+    assert all(host.clock_offset_s is not None and abs(host.clock_offset_s) < 5 for host in links.hosts)
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_host_are_listed_and_opened(sshd: Sshd, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The path of a socket must be short.
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="tputui-") as cache:
+        _list_and_open(sshd, runs, Path(cache), monkeypatch)
+
+
+def _list_and_open(sshd: Sshd, runs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = recorded.write_run(runs, run="listed")
+    table = started(sshd, cache, "runs", "--host", HOST)
+    as_json = started(sshd, cache, "--host", HOST, "--runs-dir", str(runs))
+    refused = started(sshd, cache, "runs", "--host", HOST, "--runs-dir=/tmp/$(reboot)")
+    for process in (table, as_json):
+        assert any(line.split()[:4] == ["listed", "done", "3/3", "66"] for line in ended(process).out.splitlines())
+    assert "only letters" in one_sentence(ended(refused))
+    for name, value in {**sshd.environ, "XDG_CACHE_HOME": str(cache)}.items():
+        monkeypatch.setenv(name, value)
+    screen = RunsScreen(Path("shown"), remote=RemoteRuns(Host(HOST), None))
+
+    async def script(pilot: AppPilot) -> None:
+        rows = screen.query_one(RunsTable)
+        await until(pilot, lambda: rows.row is not None)
+        assert run_dir in {row.path for row in rows.rows}
+        rows.choose(run_dir)
+        await until(pilot, lambda: rows.row is not None and rows.row.path == run_dir)
+        await pilot.press("c")
+        assert requests.read_all(run_dir) == []
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen))
+        await first_frame(pilot)
+        await until(pilot, lambda: _copies(run_dir, cache))
+        assert "took" in text(pilot.app.screen)
+
+    drive(ScreenApp(lambda: screen), script)
+    # The connection that the lists and the run shared, which waits for the next list.
+    [*sockets] = (cache / "tputui" / "ssh").iterdir()
+    assert len(sockets) == 1
+    for socket in sockets:
+        words = ["ssh", "-o", f"ControlPath={socket}", "-O", "exit", HOST]
+        subprocess.run(words, env=sshd.environ, capture_output=True, check=True)
+
+
+@pytest.mark.slow
+def test_one_host_with_another_run_of_the_name_is_named(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
+    recorded.write_run(runs, run="clash")
+    other = rundir.create(runs.with_name("runs-2"), recorded.manifest("clash"))
+    recorded.write_journal(other / "worker-0.jsonl", [recorded.opened(recorded.T0 + 5, "worker", pid=9)])
+    viewer = started(sshd, tmp_path, "attach", "clash", "--hosts", f"{HOST},{OTHER_HOST}", "--json")
+    result = ended(viewer)
+    assert "the two hosts have different runs of this name" in result.err

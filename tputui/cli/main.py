@@ -83,7 +83,7 @@ OTHER_NAMES = {
 HELP_COLUMNS = 78
 
 _VIEW_OPTIONS = ("--read-only", "--ascii", "--reset-view")
-_WITH_VALUE = ("--runs-dir", "--pictures")
+_WITH_VALUE = ("--runs-dir", "--pictures", "--host")
 """Options of the run list that commands with a screen have too. Before a command they apply to that command."""
 
 _COLLECT_AFTER = 10_000
@@ -134,6 +134,9 @@ def _dispatch(words: list[str]) -> ExitCode:
     if index == len(words):
         return _without_a_command(top)
     name = words[index]
+    if top.host is not None:
+        hint = f"`tputui runs --host {top.host}`" if name == "runs" else f"`tputui {name} ssh://{top.host}/RUN`"
+        raise CommandError(ExitCode.USAGE, f"--host before a command shows the list of runs; write {hint}")
     if name == "help":
         return _dispatch([*words[index + 1 : index + 2], "--help"])
     if name not in COMMANDS:
@@ -178,6 +181,7 @@ def _top_parser() -> Parser:
     parser.usage = "tputui [--runs-dir DIR] [OPTION ...] [COMMAND ...]"
     parser.add_option("--version", action="version", version=f"tputui {__version__}")
     _add_runs_dir(parser, None)
+    parser.add_option("--host", metavar="HOST", help="list the runs of another machine, [user@]HOST[:port], over ssh")
     parser.add_option("--read-only", action="store_true", help="do not allow requests to runs from the screen")
     parser.add_option("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_option("--reset-view", action="store_true", help="reset saved view settings")
@@ -197,6 +201,10 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     from tputui.cli.arguments import existing_parent
     from tputui.cli.console import has_screen
 
+    if args.host is not None:
+        from tputui.cli import remote_runs
+
+        return remote_runs.show_list(args) if has_screen() else runs.print_remote(args)
     parent = existing_parent(args)
     if not has_screen():
         return runs.print_table(parent)

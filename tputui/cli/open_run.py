@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tputui import formatting as fmt
+from tputui.cli import remote_runs
 from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
@@ -190,8 +191,8 @@ def _still_running(snapshot: Snapshot, run_dir: Path) -> str:
 
 def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
     """The command that resumes from the last checkpoint; empty if there is none or training is done."""
-    if snapshot.condition == "done" or not snapshot.checkpoints:
-        return ""
+    if snapshot.condition == "done" or not snapshot.checkpoints or remote_runs.words_of(run_dir) is not None:
+        return ""  # The checkpoints of a run of another machine are there.
     manifest = rundir.manifest_if_readable(run_dir)
     # Imported here so that viewers start faster.
     from tputui import config
@@ -251,6 +252,8 @@ def _command(name: str, run_dir: Path) -> str:
 
 
 def _shell_path(run_dir: Path) -> str:
-    """The run directory for a shell: relative if it is below the current directory."""
+    """The run for a shell: its address, or its directory, relative if that is below the current directory."""
+    if (words := remote_runs.words_of(run_dir)) is not None:
+        return words
     shown = os.path.relpath(run_dir)
     return shlex.quote(str(run_dir) if shown.startswith("..") else shown)

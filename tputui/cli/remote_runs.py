@@ -7,18 +7,33 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import os
+import shlex
 from pathlib import Path
 
 from tputui.cli.console import CommandError, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.remote.address import InvalidAddress, RunAddress, is_address, parse_address, parse_hosts, parse_run
+from tputui.remote.address import (
+    Host,
+    InvalidAddress,
+    RunAddress,
+    is_address,
+    parse_address,
+    parse_host,
+    parse_hosts,
+    parse_run,
+)
 from tputui.remote.opening import OpenedMirror, Unreachable
+from tputui.remote.run_list import CannotList, RemoteRun, list_runs
+from tputui.remote.ssh_command import InvalidProgram
 
 NARRATE_S = 2.0
 """Seconds of waiting after which the user is asked for patience."""
 PROBLEMS_NAMED = 5
+_words: dict[Path, str] = {}
+"""How the user names the run of a mirror that this process opened."""
 
 
 def add_host_options(parser: Parser) -> None:
@@ -61,9 +76,39 @@ def opened_mirror(address: RunAddress, *, summary: bool = False) -> OpenedMirror
     except Unreachable as error:
         raise CommandError(ExitCode.USAGE, inert(str(error))) from None
     atexit.register(mirror.close)
+    hosts = ",".join(map(str, address.hosts))
+    text = str(address) if len(address.hosts) == 1 else f"{address.run} --hosts {hosts}"
+    _words[mirror.run_dir] = " ".join(map(shlex.quote, text.split(" ")))
     if not mirror.wait(NARRATE_S):
         narrate(f"reading {inert(str(address))} ...")
     return mirror
+
+
+def show_list(args: argparse.Namespace) -> ExitCode:
+    """Shows the runs of the machine of `--host` on the screen. Raises `CommandError`."""
+    from tputui.cli.open_run import view_options
+    from tputui.ui.app import run_list
+    from tputui.ui.runs.remote_rows import RemoteRuns
+
+    remote = RemoteRuns(host_of(args), args.runs_dir)
+    run_list(remote.shown, remote=remote, read_only=args.read_only, options=view_options(args))
+    return ExitCode.DONE
+
+
+def runs_of(args: argparse.Namespace) -> list[RemoteRun]:
+    """The runs of the machine of `--host`. Raises `CommandError`."""
+    try:
+        return list_runs(host_of(args), args.runs_dir, os.environ)
+    except (CannotList, InvalidProgram) as error:
+        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+
+
+def host_of(args: argparse.Namespace) -> Host:
+    """The machine of `--host`. Raises `CommandError`."""
+    try:
+        return parse_host(args.host)
+    except InvalidAddress as error:
+        raise CommandError(ExitCode.USAGE, f"--host: {inert(str(error))}") from None
 
 
 def whole_mirror(text: str, runs_dir: str | None = None) -> Path:
@@ -76,3 +121,8 @@ def whole_mirror(text: str, runs_dir: str | None = None) -> Path:
     for problem in mirror.problems[:PROBLEMS_NAMED]:
         narrate(problem)
     return mirror.run_dir
+
+
+def words_of(run_dir: Path) -> str | None:
+    """The words for a shell that name the run of a mirror; None if this process opened no mirror there."""
+    return _words.get(run_dir)

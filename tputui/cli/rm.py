@@ -36,6 +36,10 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Deletes the runs."""
     parent = parent_of(args)
+    if remote := [name for name in args.runs if name.startswith("ssh://")]:
+        raise CommandError(
+            ExitCode.USAGE, f"{inert(remote[0])}: runs of other machines are deleted there, by tputui rm"
+        )
     paths = list(dict.fromkeys(Path(os.path.abspath(find_run(name, parent))) for name in args.runs))
     sizes = {path: _examine(path) for path in paths}
     if not args.yes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,13 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--json", action="store_true", help="print one list of objects")
     parser.add_option("--all", action="store_true", help="list archived runs too")
     parser.add_option("--tag", metavar="TAG", help="list only runs with this tag")
+    parser.add_option("--host", metavar="HOST", help="list the runs of another machine, [user@]HOST[:port], over ssh")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Prints the runs."""
+    if args.host is not None:
+        return print_remote(args, as_json=args.json, archived=args.all, tag=args.tag)
     parent = existing_parent(args)
     if not args.json:
         return print_table(parent, archived=args.all, tag=args.tag)
@@ -54,7 +58,33 @@ def print_table(parent: Path, *, archived: bool = False, tag: str | None = None)
         narrate(_why_empty(parent, tag, archived=archived))
         return ExitCode.DONE
     pinned_first = sorted(chosen, key=lambda pair: not (pair[1] and pair[1].pinned))
-    rows = [_cells(_row(path, labels)) for path, labels in pinned_first] + [_cells(_log_row(log)) for log in logs]
+    _print_cells(
+        [_cells(_row(path, labels)) for path, labels in pinned_first] + [_cells(_log_row(log)) for log in logs]
+    )
+    return ExitCode.DONE
+
+
+def print_remote(
+    args: argparse.Namespace, *, as_json: bool = False, archived: bool = False, tag: str | None = None
+) -> ExitCode:
+    """Prints the runs of the machine of `--host`. Raises `CommandError`."""
+    # Imported here so that the runs of this machine are listed faster.
+    from msgspec import to_builtins
+
+    from tputui.cli.remote_runs import runs_of
+
+    rows = [to_builtins(run) for run in runs_of(args)]
+    rows = [row for row in rows if (archived or not row["archived"]) and (tag is None or tag in (row["tags"] or ()))]
+    if as_json:
+        say_json(rows, indent=2)
+    elif rows:
+        _print_cells([_cells(row) for row in sorted(rows, key=lambda row: not row["pinned"])])
+    else:
+        narrate(f"no runs on {fmt.inert(args.host)}")
+    return ExitCode.DONE
+
+
+def _print_cells(rows: Sequence[tuple[str, ...]]) -> None:
     head = _HEAD if any(cells[-1] for cells in rows) else _HEAD[:-1]
     table = [head, *rows]
     widths = [max(len(line[column]) for line in table) for column in range(len(head))]
@@ -64,7 +94,6 @@ def print_table(parent: Path, *, archived: bool = False, tag: str | None = None)
             for cell, width, name in zip(line, widths, head, strict=False)
         )
         say("  ".join(cells).rstrip())
-    return ExitCode.DONE
 
 
 def _chosen(parent: Path, *, archived: bool, tag: str | None) -> list[tuple[Path, RunLabels | None]]:

@@ -16,7 +16,7 @@ from tputui.remote.mirror import mirrors_dir
 
 SSH = "ssh"
 CONNECT_TIMEOUT_S = 15
-REMOTE_COMMAND = """exec sh -c 'PATH="$PATH:$HOME/.local/bin"; exec tputui stream'"""
+REMOTE_COMMAND = """exec sh -c 'PATH="$PATH:$HOME/.local/bin"; exec tputui %s'"""
 """The same in every login shell. `pip install --user` puts tputui where shells of ssh often do not search."""
 PROGRAM_VARIABLE = "TPUTUI_REMOTE_PROGRAM"
 """Environment variable with the path of tputui on the hosts."""
@@ -33,9 +33,11 @@ _OPTIONS = (
     "RequestTTY=no",
     "Compression=no",
 )
-_SOCKET_CHARS_MAX = 80
+_SOCKET_CHARS_MAX = 90
 """A path of a socket has at most 107 bytes, and ssh appends 17 to ours while it makes it."""
 _HASH_CHARS = 40
+PERSIST_S = 20
+"""Seconds for which a connection waits for the next command; the list of runs is read more often."""
 _QUERY_S = 5.0
 
 
@@ -43,25 +45,28 @@ class InvalidProgram(ValueError):
     """The path of tputui on the hosts is not one."""
 
 
-def remote_command(environ: Mapping[str, str]) -> str:
-    """The command to run on a host. Raises `InvalidProgram`."""
+def remote_command(environ: Mapping[str, str], command: str = "stream") -> str:
+    """The words to run on a host; `command` has no character that a shell interprets. Raises `InvalidProgram`."""
     program = environ.get(PROGRAM_VARIABLE, "")
     if not program:
-        return REMOTE_COMMAND
+        return REMOTE_COMMAND % command
     if _PROGRAM.fullmatch(program) is None:
         raise InvalidProgram(f"{PROGRAM_VARIABLE}: {program!r} is not the path of a program")
     # The pattern has no character that any shell would interpret but `~`.
-    return f"exec {program} stream"
+    return f"exec {program} {command}"
 
 
-def argv_of(host: Host, environ: Mapping[str, str], *, shared: bool) -> list[str]:
-    """The command line that connects to a host; with `shared` the connection is one that other commands join.
+def argv_of(
+    host: Host, environ: Mapping[str, str], *, shared: bool, command: str = "stream", persist: bool = False
+) -> list[str]:
+    """The command line that connects to a host; with `shared` the connection is one that other commands join, with
+    `persist` for some seconds after this one has ended.
 
     Raises `InvalidProgram`.
     """
-    options = [*_OPTIONS, *(_sharing(host, environ) if shared else ())]
+    options = [*_OPTIONS, *(_sharing(host, environ, persist=persist) if shared else ())]
     words = [SSH, "-T", *(word for option in options for word in ("-o", option)), *_target(host)]
-    return [*words, remote_command(environ)]
+    return [*words, remote_command(environ, command)]
 
 
 def _target(host: Host) -> list[str]:
@@ -70,7 +75,7 @@ def _target(host: Host) -> list[str]:
     return [*user, *port, "--", host.name]
 
 
-def _sharing(host: Host, environ: Mapping[str, str]) -> list[str]:
+def _sharing(host: Host, environ: Mapping[str, str], *, persist: bool) -> list[str]:
     """Options that share a connection, unless the user's configuration has some of its own."""
     folder = mirrors_dir(environ).parent / "ssh"
     if len(str(folder)) + 1 + _HASH_CHARS > _SOCKET_CHARS_MAX:
@@ -84,7 +89,7 @@ def _sharing(host: Host, environ: Mapping[str, str]) -> list[str]:
     settings = dict(line.partition(" ")[::2] for line in found.stdout.lower().splitlines())
     if settings.get("controlpath", "none") != "none":
         return []
-    return ["ControlMaster=auto", f"ControlPath={folder}/%C", "ControlPersist=no"]
+    return ["ControlMaster=auto", f"ControlPath={folder}/%C", f"ControlPersist={PERSIST_S if persist else 'no'}"]
 
 
 def failure(host: Host, exit_code: int | None, stderr: str) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tputui.ui.base.reader_thread import Source
     from tputui.ui.launch.service import LaunchService
     from tputui.ui.monitor.screen import MonitorResult
+    from tputui.ui.runs.remote_rows import RemoteRuns
 
 HANGUP_CHECK_S = 1.0
 """Seconds between checks whether the terminal was closed."""
@@ -125,9 +126,15 @@ def run_monitor(
 
 
 def run_list(
-    runs_dir: Path, *, service: LaunchService | None = None, read_only: bool = False, options: ViewOptions = NO_OPTIONS
+    runs_dir: Path,
+    *,
+    remote: RemoteRuns | None = None,
+    service: LaunchService | None = None,
+    read_only: bool = False,
+    options: ViewOptions = NO_OPTIONS,
 ) -> None:
-    """Shows the runs of a directory until the user leaves; Enter opens one. `service` starts runs.
+    """Shows the runs of a directory, or of another machine, until the user leaves; Enter opens one. `service` starts
+    runs.
 
     Folders that the user's configuration file names are searched for logs of other programs.
     """
@@ -135,7 +142,8 @@ def run_list(
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.runs.screen import RunsScreen
 
-        return RunsScreen(runs_dir, service=service, read_only=read_only, user_config=user_config_path(os.environ))
+        config = user_config_path(os.environ)
+        return RunsScreen(runs_dir, remote=remote, service=service, read_only=read_only, user_config=config)
 
     _run(opened, options, " reading the runs ...", f"the runs are in {runs_dir} and are not affected")
 

@@ -21,17 +21,18 @@ from tputui.ui.widgets.dialogs import Notices
 
 if TYPE_CHECKING:
     from tputui.log_import.opening import OpenedLog
+    from tputui.remote.opening import OpenedMirror
 
 _UNTIL_REPLACED_S = 3_600.0
 
-_Opened = Mapping[Path, "OpenedLog"]
+_Opened = Mapping[Path, "OpenedLog | OpenedMirror"]
 
 
 class _Reading:
     """Logs that are being opened."""
 
-    def __init__(self, paths: Sequence[Path], show: Callable[[_Opened], None]) -> None:
-        self.paths = paths
+    def __init__(self, rows: Sequence[RunRow], show: Callable[[_Opened], None]) -> None:
+        self.rows = rows
         self.show = show
         self.cancelled = threading.Event()
 
@@ -55,15 +56,16 @@ class RunOpener:
         self._clock = clock
         self._read_only = read_only
         self._reading: _Reading | None = None
-        self._shown: list[OpenedLog] = []
+        self._shown: list[OpenedLog | OpenedMirror] = []
         """The logs that are read for the screen that is shown."""
 
     def open(self, row: RunRow) -> None:
         """Opens a run, or a log."""
         if row.state == "unreadable":
             self._notices.show(f"{row.name}: {row.reason}")
-        elif row.is_log:
-            self._read([row], lambda opened: self._show_run(opened[row.path].run_dir, read_only=True))
+        elif row.is_log or row.host:
+            read_only = row.is_log or self._read_only
+            self._read([row], lambda opened: self._show_run(opened[row.path].run_dir, read_only=read_only))
         else:
             self._show_run(row.path, read_only=self._read_only)
 
@@ -75,7 +77,7 @@ class RunOpener:
         if not RUNS_MIN <= len(rows) <= RUNS_MAX:
             marked = f"{len(rows)} visible run{' is' if len(rows) == 1 else 's are'} marked"
             self._notices.show(f"compare: {marked}; mark {RUNS_MIN}-{RUNS_MAX} with space")
-        elif logs := [row for row in rows if row.is_log]:
+        elif logs := [row for row in rows if row.is_log or row.host]:
             self._read(logs, partial(self._show_comparison, rows, base))
         else:
             self._show_comparison(rows, base, {})
@@ -84,8 +86,9 @@ class RunOpener:
         """Does not open logs that are still read: the next key must not go to a sudden screen. Enter waits for them."""
         if self._reading is not None and key != "enter":
             self._reading.cancelled.set()
+            what = "run" if self._reading.rows[0].host else "log"
             self._reading = None
-            self._notices.show("opening the log was cancelled by another key")
+            self._notices.show(f"opening the {what} was cancelled by another key")
 
     def close(self) -> None:
         """Ends reading."""
@@ -110,7 +113,7 @@ class RunOpener:
         self._end(logs)
         self._on_closed()
 
-    def _end(self, logs: Sequence[OpenedLog]) -> None:
+    def _end(self, logs: Sequence[OpenedLog | OpenedMirror]) -> None:
         """Ends the processes that read logs, in a thread."""
         if logs:
             self._screen.run_worker(partial(_close, logs), thread=True, group="logs")
@@ -118,29 +121,36 @@ class RunOpener:
     def _read(self, rows: Sequence[RunRow], show: Callable[[_Opened], None]) -> None:
         """Reads the beginning of logs in a thread, then shows them."""
         paths = [row.path for row in rows]
-        if self._reading is not None and self._reading.paths == paths:
+        if self._reading is not None and [row.path for row in self._reading.rows] == paths:
             return
         if self._reading is not None:
             self._reading.cancelled.set()
-        self._reading = reading = _Reading(paths, show)
-        what = rows[0].name if len(rows) == 1 else f"{len(rows)} logs"
+        self._reading = reading = _Reading(rows, show)
+        what = rows[0].name if len(rows) == 1 else f"{len(rows)} {'runs' if rows[0].host else 'logs'}"
         self._notices.show(f"reading {what} ... (any key cancels)", _UNTIL_REPLACED_S)
         self._screen.run_worker(partial(self._open_logs, reading), thread=True, group="logs")
 
     def _open_logs(self, reading: _Reading) -> None:
-        from tputui.log_import.opening import Cancelled, OpenedLog
+        from tputui.log_import import opening as logs
         from tputui.logs.values import UnknownLog
+        from tputui.remote import opening as mirrors
+        from tputui.remote.address import RunAddress, parse_host
 
-        opened: dict[Path, OpenedLog] = {}
+        opened: dict[Path, OpenedLog | OpenedMirror] = {}
         problem = ""
         try:
-            for path in reading.paths:
-                opened[path] = OpenedLog(path, follow=True, cancelled=reading.cancelled)
-        except UnknownLog as error:
+            for row in reading.rows:
+                path = row.path
+                if row.host:
+                    address = RunAddress(hosts=(parse_host(row.host),), run=str(path))
+                    opened[path] = mirrors.OpenedMirror(address, cancelled=reading.cancelled)
+                else:
+                    opened[path] = logs.OpenedLog(path, follow=True, cancelled=reading.cancelled)
+        except (UnknownLog, mirrors.Unreachable) as error:
             problem = str(error)
         except OSError as error:
-            problem = f"{path}: cannot be imported: {error.strerror or error}"
-        except Cancelled:
+            problem = f"{path}: cannot be opened: {error.strerror or error}"
+        except (logs.Cancelled, mirrors.Cancelled):
             pass
         if problem or reading.cancelled.is_set() or not self._screen.call_later(self._opened, reading, opened):
             _close(list(opened.values()))
@@ -164,6 +174,6 @@ class RunOpener:
             self._notices.show(clean(problem))
 
 
-def _close(logs: Sequence[OpenedLog]) -> None:
+def _close(logs: Sequence[OpenedLog | OpenedMirror]) -> None:
     for log in logs:
         log.close()

@@ -131,6 +131,8 @@ class RunRow(NamedTuple):
     labels_problem: str = ""
     """Why the labels cannot be read."""
 
+    host: str = ""
+    """The machine of the run, if that is another one; `path` is there."""
     form: str = ""
     """The format of a log of another program; empty for a run."""
     name_shown: str = ""

@@ -25,11 +25,11 @@ from tputui.ui.runs.columns import ColumnsInput, known_keys, parse_columns, unkn
 from tputui.ui.runs.edits import Edit, RunEdits
 from tputui.ui.runs.empty import empty_keys, empty_text
 from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
-from tputui.ui.runs.logs import ListReaders
 from tputui.ui.runs.new_run import NewRun
 from tputui.ui.runs.offered_keys import READ_ONLY, OfferedKeys
 from tputui.ui.runs.opener import RunOpener
 from tputui.ui.runs.preview import PreviewPart, RunPreview
+from tputui.ui.runs.remote_rows import RemoteRuns, readers_of
 from tputui.ui.runs.rows import Listing, RunRow
 from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, reason_line
 from tputui.ui.widgets.bars import KeyBar
@@ -68,18 +68,21 @@ class RunsScreen(Screen[MonitorResult]):
         config_dir: Path | None = None,
         user_config: Path | None = None,
         read_only: bool = False,
+        remote: RemoteRuns | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`service` starts runs of configurations below `config_dir` (default: the current directory). `user_config` is
-        the user's configuration file, which names folders with logs."""
+        """`remote` names the runs if they are on another machine; `runs_dir` is only shown then. `service` starts runs
+        of configurations below `config_dir` (default: the current directory). `user_config` is the user's
+        configuration file, which names folders with logs."""
         super().__init__()
         self._runs_dir = runs_dir
         directory = config_dir or Path.cwd()
         self._new_run = NewRun(self, service, directory, self._known, self._started) if service is not None else None
-        self._read_only = read_only
+        # Runs of another machine are changed and steered after they were opened.
+        self._read_only = read_only or remote is not None
         self._clock = clock
-        self._readers = ListReaders(
-            runs_dir, user_config, lambda listing: self.post_message(self.ListingRead(listing)), clock
+        self._readers = readers_of(
+            runs_dir, remote, user_config, lambda listing: self.post_message(self.ListingRead(listing)), clock
         )
         self._listing: Listing | None = None
         self._shown_notices: frozenset[str] = frozenset()
