@@ -69,8 +69,7 @@ async def _work(task: Task) -> ExitCode:
             await asyncio.gather(running, return_exceptions=True)
             mirror.remove_if_empty()
     except (OSError, MirrorFull, InvalidProgram) as error:
-        words = f"{error.filename or run_dir}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
-        _report(Ready(error=f"{task.address}: it cannot be mirrored: {words}"))
+        _report(Ready(error=f"{task.address}: it cannot be mirrored: {_words(error)}"))
         return ExitCode.USAGE
 
 
@@ -85,11 +84,22 @@ async def _report_progress(
         return ExitCode.USAGE
     if not is_shown:
         _report(Ready(run_dir=run_dir))
-    await _unless_ended(mirroring.synced(), running)
-    if not is_shown:
-        _report(Synced(problems=mirroring.problems))
-    await running
+    try:
+        await _unless_ended(mirroring.synced(), running)
+        if not is_shown:
+            _report(Synced(problems=mirroring.problems))
+        await running
+    except (MirrorFull, OSError) as error:
+        mirroring.give_up(f"the mirror cannot be written: {_words(error)}")
+        # Until the viewer leaves, it shows why.
+        await asyncio.Event().wait()
     return ExitCode.DONE
+
+
+def _words(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
 
 
 async def _unless_ended(work: Any, running: asyncio.Task[None]) -> None:

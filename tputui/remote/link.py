@@ -28,7 +28,7 @@ class HostLink(msgspec.Struct, kw_only=True):
     heard: float | None = None
     """Unix time of the viewer at which the host was heard last, as of the last change of the state."""
     reason: str | None = None
-    """Why it is not connected, in one sentence."""
+    """Why it is not connected, in one sentence; while it is connected, why a request could not be written there."""
     indexes: list[int] = []
     """Numbers of the hosts of the run whose journals come over this connection."""
     clock_offset_s: float | None = None
@@ -67,10 +67,11 @@ class Links(msgspec.Struct, kw_only=True):
         return max((host.heard for host in self.hosts if host.heard is not None), default=None)
 
     def trouble(self, now: float) -> str | None:
-        """A sentence about the hosts that are not connected; None if all are."""
+        """A sentence about the hosts that are not connected, or that could not write a request; None if all is well."""
         lost = [host for host in self.hosts if not host.is_connected]
         if not lost:
-            return None
+            # A connected host has a reason only if it could not write a request.
+            return next((host.reason for host in self.hosts if host.reason), None)
         if len(lost) == 1:
             return f"{lost[0].host}: {lost[0].words(now)}"
         names = ", ".join(host.host for host in lost[:NAMED]) + (", ..." if len(lost) > NAMED else "")

@@ -6,6 +6,7 @@ Runs in a process of its own, so that unpacking what many hosts send never delay
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 import time
@@ -130,6 +131,13 @@ class Mirroring:
     def is_reached(self) -> bool:
         """Whether at least one host has the run."""
         return any(host.was_connected and host.ready.is_set() for host in self._hosts)
+
+    def give_up(self, reason: str) -> None:
+        """Shows on all viewers why nothing is written any more."""
+        for host in self._hosts:
+            host.link.state, host.link.reason = "reconnecting", inert(reason)
+        with contextlib.suppress(OSError):
+            self._write_links()
 
     async def _follow_host(self, host: _HostRun) -> None:
         """Connects to a host, again and again."""

@@ -35,7 +35,7 @@ WINDOW_LOG = 20
 """The zstd stream refers back at most 2**20 bytes, so 256 hosts take 256 MB at most."""
 KEEP_ALIVE_S = 10.0
 """Seconds between two pings of the viewer."""
-SILENCE_S = 45.0
+SILENCE_S = 30.0
 """Without a message for so many seconds the connection counts as lost, on both sides."""
 MARK_BYTES = 4_096
 """Bytes at the start and at the end of a journal that identify it."""

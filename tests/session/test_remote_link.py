@@ -1,0 +1,60 @@
+"""What a view of a mirror shows while the connection to its hosts is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tputui.remote import link
+from tputui.remote.link import HostLink, Links
+from tputui.session.session import Session
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+
+T = recorded.T0
+
+
+def mirror_of(parent: Path) -> Path:
+    """The mirror of a run of another host that wrote last 10 s after its start."""
+    run_dir = rundir.create(parent / "tputui" / "mirrors", recorded.manifest("mirrored"))
+    beat = ev.HeartbeatSent(t=T + 10, phase="executing", phase_s=1.0, step=44, epoch=2)
+    recorded.write_journal(run_dir / "worker-0.jsonl", [*recorded.worker_events()[:9], beat])
+    recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(None))
+    return run_dir
+
+
+def test_a_lost_connection_is_shown_and_does_not_make_the_run_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run_dir = mirror_of(tmp_path)
+    links = Links(process=rundir.this_process(), address="ssh://vm/mirrored", synced=True)
+    host = HostLink(host="vm", state="reconnecting", heard=T + 11, reason="vm: no route", indexes=[0])
+    links.hosts = [host]
+    link.write(run_dir, links)
+    session = Session.live(run_dir, lambda: T + 600)
+    session.read_all()
+    shown = session.snapshot()
+    assert shown.troubles == ["vm: reconnecting, last heard 589 s ago; no route"]
+    assert (shown.condition, shown.now) == ("running", T + 11)
+    assert not session.settled
+    host.state, host.reason = "connected", None
+    link.write(run_dir, links)
+    back = session.snapshot()
+    assert back.troubles == []
+    assert back.condition == "lost"
+    session.close()
+
+
+def test_a_mirror_that_nobody_writes_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run_dir = mirror_of(tmp_path)
+    gone = rundir.ProcessId(host="here", host_id=rundir.host_id(), pid=4_000_000, pid_started=1)
+    host = HostLink(host="vm", state="reconnecting", heard=T + 11)
+    link.write(run_dir, Links(process=gone, address="ssh://vm/mirrored", hosts=[host]))
+    session = Session.live(run_dir, lambda: T + 600)
+    session.read_all()
+    assert session.snapshot().troubles == []
+    session.close()
