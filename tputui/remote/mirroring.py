@@ -41,7 +41,7 @@ from tputui.telemetry import requests, rundir
 
 CONNECTING_MAX = 32
 """Hosts that are connected to at once."""
-BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before each try to connect again; the last one counts for all later tries."""
 STEADY_S = 10.0
 """A connection that lasted so long begins again with the first of them."""
