@@ -95,7 +95,9 @@ def test_stacks_include_what_the_cores_execute(run_dir: Path, ports: list[int]) 
 
 def test_absent_runtime_is_named_once(tmp_path: Path, ports: list[int]) -> None:
     given = str(ports[2])
-    command = (sys.executable, "-c", "import time; time.sleep(1.5)")
+    journal = "open(os.environ['TPUTUI_RUN_DIR'] + '/supervisor-0.jsonl', 'rb')"
+    lines = f"import os, time\nwhile b'DeviceSampled' not in {journal}.read(): time.sleep(0.05)\ntime.sleep(1)"
+    command = (sys.executable, "-c", lines)
     done = tputui(
         "--runs-dir",
         tmp_path,

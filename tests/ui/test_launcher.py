@@ -171,9 +171,9 @@ def test_choices_can_be_cycled(place: Path) -> None:
 
 
 def test_cursor_moves_between_fields(place: Path) -> None:
-    steps = [("end", "diagnosis.strict"), ("home", "name"), ("down", "task"), ("down", "epochs"), ("up", "task"),
+    steps = [("end", "launch.lost_after_s"), ("home", "name"), ("down", "task"), ("down", "epochs"), ("up", "task"),
              ("up", "name"), ("tab", "data.batch_per_core"), ("tab", "model.channels"),
-             ("shift+tab", "data.batch_per_core"), ("end", "diagnosis.strict"), ("home", "name")]  # fmt: skip
+             ("shift+tab", "data.batch_per_core"), ("end", "launch.lost_after_s"), ("home", "name")]  # fmt: skip
 
     async def script(pilot: AppPilot) -> None:
         await edit(pilot)
