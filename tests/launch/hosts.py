@@ -22,7 +22,7 @@ from tputui.telemetry import launch_messages as messages
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Tail
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 CONFIG = 'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 4\n[launch]\nlost_after_s = 30\n'
 
 

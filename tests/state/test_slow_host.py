@@ -14,7 +14,7 @@ from tputui.state.slow_host import SlowHosts
 COMPUTE_S, DATA_S, STEP_S = 0.008, 0.001, 0.01
 REPORT_STEPS = 10
 REPORTS = 32
-SEEDS = 100
+SEEDS = 30
 
 Paces = dict[int, list[HostPace]]
 
