@@ -162,9 +162,14 @@ def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
     odd = snapshot.outlier
     if odd is not None:
         side = "above" if odd.by > 0 else "below"
-        found.append(Alarm(f"core {odd.core}", f"core {odd.core} {side} the others since step {odd.first_step:,}"))
+        found.append(
+            Alarm(
+                f"core {odd.core}",
+                f"{host_text.core_name(snapshot, odd.core)} {side} the others since step {odd.first_step:,}",
+            )
+        )
     if (slow := snapshot.slow_core) is not None:
-        text = f"core {slow.core} {fmt.slower(slow.share)} since step {slow.first_step:,}"
+        text = f"{host_text.core_name(snapshot, slow.core)} {fmt.slower(slow.share)} since step {slow.first_step:,}"
         found.append(Alarm(f"slow core {slow.core}", text))
     costly = _slow(verdicts)
     if costly is not None:
@@ -209,7 +214,7 @@ def _first_bad(snapshot: Snapshot) -> str:
     step = snapshot.non_finite[0].step
     cores = {bad.core for bad in snapshot.non_finite if bad.step == step}
     number = f"all {len(cores)}" if len(cores) == len(snapshot.cores) else f"{len(cores)}"
-    origin = f"{number} cores" if len(cores) > 1 else f"core {snapshot.non_finite[0].core}"
+    origin = f"{number} cores" if len(cores) > 1 else host_text.core_name(snapshot, snapshot.non_finite[0].core)
     return f" from {origin}, step {step}"
 
 

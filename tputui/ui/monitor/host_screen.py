@@ -21,6 +21,7 @@ from tputui.ui.monitor.hosts import HostsPanel, HostsPart
 from tputui.ui.monitor.log_lines import folded, host_of_source
 from tputui.ui.monitor.memory import NEARLY_FULL, process_line
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit
+from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.panel import Drawing, RunPanel
 from tputui.ui.widgets.panel_grid import RunOverlay
 
@@ -76,6 +77,10 @@ class HostPanel(RunPanel[HostPart]):
             snapshot.logs,
         )
 
+    @property
+    def _note(self) -> str:
+        return key_names(self.app if self.is_attached else None, NOTE)
+
     def move(self, by: int) -> None:
         """Show another host."""
         hosts = self._part.whole.hosts if self._part is not None else []
@@ -89,14 +94,14 @@ class HostPanel(RunPanel[HostPart]):
         """State, cores, memory, processes, log."""
         host = next((one for one in part.whole.hosts if one.index == self.index), None)
         if host is None:
-            return Drawing([[Span(" this host is not in the run at this moment", "dim")]], note=NOTE)
+            return Drawing([[Span(" this host is not in the run at this moment", "dim")]], note=self._note)
         problem = next((one for one in part.whole.problems() if one.host == host.index), None)
         rows = [
             *self._cores(part, host, width),
             *_memory(part, host, width),
             *_log(part.logs, host, width),
         ]
-        return Drawing(rows, head=tuple(_head(part, host, problem, width)), note=NOTE)
+        return Drawing(rows, head=tuple(_head(part, host, problem, width)), note=self._note)
 
     def _cores(self, part: HostPart, host: HostView, width: int) -> list[Line]:
         """A line per core: loss, step, state, time and device memory as far as known, and its loss so far."""
