@@ -265,6 +265,8 @@ def test_a_run_on_one_host_has_no_panel_of_hosts() -> None:
         await pilot.press("h")
         assert "this run has one host" in text(pilot.app.screen)
         assert pilot.app.screen.query_one(Body).selected == "cores"
+        await pilot.press("escape", "F")
+        assert "this run has one host" in text(pilot.app.screen)
         await pilot.press("P")
         assert "hosts" not in text(pilot.app.screen)
 
@@ -280,6 +282,20 @@ def test_the_footer_names_the_keys_of_hosts_that_act() -> None:
             assert ("F value" in footer) == has_map  # noqa: B023 - run at once
 
         drive(monitor(pods.pod(num_hosts)), script, size=(160, 45))
+
+
+def test_page_keys_move_to_the_ends_of_the_map() -> None:
+    async def script(pilot: AppPilot) -> None:
+        panel = pilot.app.screen.query_one(HostsPanel)
+        await pilot.press("h", "down", "home", "up")
+        assert panel.chosen == 0
+        await pilot.press(*["pagedown"] * 30)
+        assert panel.chosen == 255
+        await pilot.press("down", "pageup")
+        assert panel.chosen is not None
+        assert panel.chosen < 255
+
+    drive(monitor(pods.pod(256)), script)
 
 
 def test_one_key_selects_the_cores_in_the_shared_place() -> None:

@@ -20,6 +20,7 @@ from tputui.telemetry.events import HbmReading
 from tputui.ui.base import host_text, keymap, status_text
 from tputui.ui.base.host_text import HostProblem
 from tputui.ui.base.preferences import undo_of, views_of
+from tputui.ui.base_app import ShowsNotices
 from tputui.ui.monitor.host_map import MAP_VALUES, Grid, MapValue, draw_map, grid_of, legend_of, lines_least, values_of
 from tputui.ui.monitor.host_table import summary_of, table_lines
 from tputui.ui.render.lines import Line, Span, clean, crop, paragraph
@@ -199,7 +200,7 @@ class HostsPanel(RunPanel[HostsPart]):
         """Choose the host so many rows away."""
         grid = self._grid
         per_row = 1 if grid is None else grid.per_line * grid.hosts
-        self._move(rows * per_row, whole_rows=grid is not None)
+        self._move(rows * per_row, only_within=grid is not None and abs(rows) == 1)
 
     def action_cursor(self, by: int) -> None:
         """Choose the next host, or the one before."""
@@ -211,16 +212,25 @@ class HostsPanel(RunPanel[HostsPart]):
 
     def action_next_value(self) -> None:
         """Show the next value in the map."""
+        if not self.has_map:
+            several = self._part is not None and not self._part.why_none
+            self._notify("the table of hosts shows every value" if several else "this run has one host")
+            return
         before = self.value
         undo_of(self.app).push("value of the map of hosts", lambda: self._show_value(before))
         self._show_value(MAP_VALUES[(MAP_VALUES.index(before) + 1) % len(MAP_VALUES)])
+
+    def _notify(self, sentence: str) -> None:
+        if isinstance(self.screen, ShowsNotices):
+            self.screen.notices.show(sentence)
 
     def _show_value(self, value: MapValue) -> None:
         self.value = value
         views_of(self.app).set("hosts.value", value)
         self.redraw()
 
-    def _move(self, by: int, *, whole_rows: bool = False) -> None:
+    def _move(self, by: int, *, only_within: bool = False) -> None:
+        """Move the cursor, at most to the first or last host; not at all if `only_within` and it would go beyond."""
         hosts = self._part.hosts if self._part is not None and not self._part.why_none else []
         if not hosts:
             return
@@ -229,7 +239,7 @@ class HostsPanel(RunPanel[HostsPart]):
             self.choose(self._first_choice())
             return
         target = at + by
-        if whole_rows and abs(by) < len(hosts) and not 0 <= target < len(hosts):
+        if only_within and not 0 <= target < len(hosts):
             return
         self.choose(hosts[min(max(target, 0), len(hosts) - 1)].index)
 
