@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 FRAMEWORKS = ("torch_xla", "jax", "torch_compile")
 SHARED = frozenset({"small.py"})
 """Files that are no programs."""
-WITHOUT_LINE = frozenset({"extra_execution", "input"})
+WITHOUT_LINE = frozenset({"extra_execution", "input", "tracing"})
 """Rules that know no line, because the runtime only counts; any verdict of theirs is about the marked one."""
 RUN_S = 900.0
 _MARK = re.compile(r"# fault: (\w+)")
