@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -89,15 +90,16 @@ class Progress:
         self._shown = ""
         self._began = time.monotonic()
 
-    def show(self, text: str, detail: str = "") -> None:
-        """Shows what happens; `detail` only in a terminal, where it can be rewritten."""
+    def show(self, text: str, newest: str | None = None) -> None:
+        """Shows what happens; in a terminal, where the line can be rewritten, `newest` in its place."""
         if not self._is_terminal:
             if text != self._shown:
                 narrate(text)
                 self._shown = text
             return
         seconds = fmt.duration(time.monotonic() - self._began)
-        self._write(f"{text}{detail} ({seconds})")
+        columns = shutil.get_terminal_size().columns
+        self._write(f"{newest or text} ({seconds})"[: max(columns - 1, 1)])
 
     def clear(self) -> None:
         """Removes the line."""
@@ -298,7 +300,8 @@ def _block(side: Side, number: int, plan: Plan, deadline: float, progress: Progr
     if not side.is_started:
         _start(side, plan, deadline, progress)
     text = f"measuring {fmt.counted(plan.pairs, 'block')} with the change and as many without it"
-    result = side.measure(deadline, lambda: progress.show(text, f": block {number + 1}, {side.name}"))
+    newest = f"measuring block {number + 1} of {plan.pairs} {side.name}"
+    result = side.measure(deadline, lambda: progress.show(text, newest))
     _rest(side, plan)
     return result
 
