@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.hosts import PATIENCE_S, hosts, pids_alive, reason_of
+from tests import forked
+from tests.launch.hosts import PATIENCE_S, hosts, pids_alive, reason_of, run_dir_of
 from tputui.telemetry import events as ev
 from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
 
 EXTERNAL = 'launch.engine="external"'
 
 
-@pytest.mark.parametrize("engine", [EXTERNAL, 'launch.engine="torchrun"'])
+@pytest.mark.parametrize("engine", ['launch.engine="torchrun"', pytest.param(EXTERNAL, marks=pytest.mark.slow)])
 def test_hosts_meet_and_each_trains_once_in_its_place(tmp_path: Path, engine: str) -> None:
     with hosts(tmp_path, engine, actions={"0.0": "done", "1.0": "done"}) as pod:
         assert [host.wait() for host in pod] == [0, 0]
@@ -34,6 +35,7 @@ def test_hosts_meet_and_each_trains_once_in_its_place(tmp_path: Path, engine: st
         assert contract["MASTER_ADDR"] == "127.0.0.1"
 
 
+@pytest.mark.slow
 def test_all_hosts_train_again_after_a_death_and_count_one_generation(tmp_path: Path) -> None:
     actions = {"1.0": "die", "0.1": "done", "1.1": "done"}
     with hosts(tmp_path, "launch.max_restarts=1", actions=actions) as pod:
@@ -61,6 +63,7 @@ def test_the_first_failure_is_known_on_every_host_although_all_processes_end(tmp
         assert (failed.process, failed.code, failed.is_final) == ("worker-1", 3, False)
 
 
+@pytest.mark.slow
 def test_a_refusal_ends_all_hosts_without_a_restart(tmp_path: Path) -> None:
     with hosts(tmp_path, "launch.max_restarts=5", actions={"1.0": "refuse"}) as pod:
         pod[1].wait()
@@ -70,6 +73,7 @@ def test_a_refusal_ends_all_hosts_without_a_restart(tmp_path: Path) -> None:
         assert (failed.code, failed.is_final) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_stop_on_sigterm_is_no_failure_that_restarts_the_hosts(tmp_path: Path) -> None:
     with hosts(tmp_path, "launch.max_restarts=5", actions={"0.0": "deaf", "1.0": "deaf"}) as pod:
         for host in pod:
@@ -83,6 +87,7 @@ def test_a_stop_on_sigterm_is_no_failure_that_restarts_the_hosts(tmp_path: Path)
             assert host.of_kind(HostFailed) == []
 
 
+@pytest.mark.slow
 def test_no_training_process_outlives_its_launcher_and_the_other_host_ends(tmp_path: Path) -> None:
     with hosts(tmp_path, EXTERNAL, "launch.lost_after_s=5") as pod:
         for host in pod:
@@ -114,6 +119,7 @@ def test_hosts_of_different_configurations_are_refused_with_both_values(tmp_path
             assert "and 0.001 on host 0" in reason_of(host)
 
 
+@pytest.mark.slow
 def test_two_hosts_with_one_index_and_runs_of_different_names_are_refused(tmp_path: Path) -> None:
     # Of three hosts, so that those that belong together keep waiting.
     with hosts(tmp_path, num_hosts=3, indices=[0, 1, 1, 2], names={3: "other"}) as pod:
@@ -126,3 +132,18 @@ def test_two_hosts_with_one_index_and_runs_of_different_names_are_refused(tmp_pa
         assert refused[0].wait() == 2
         assert "host 1 has already joined from" in reason_of(refused[0])
         assert not pod[0].of_kind(LaunchFailed)
+
+
+def test_missing_hosts_are_reported_while_a_host_waits_and_a_clock_that_is_ahead_is_measured(tmp_path: Path) -> None:
+    changes = ["launch.nnodes=3", "launch.rdzv_endpoint=127.0.0.1:1", "launch.join_timeout_s=1"]
+    done = forked.run("tests.launch.checks", str(run_dir_of(tmp_path, changes)), env={"PYTHONPATH": str(Path.cwd())})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    offset_s, error_s = found["offset"]
+    assert abs(offset_s - 90) <= error_s < 10
+    awaited = [event for event in found["events"] if event["k"] == "HostsAwaited"]
+    assert (awaited[0]["num_hosts"], awaited[0]["joined"], awaited[0]["missing"]) == (3, [0], [1, 2])
+    warned = [event["text"] for event in found["events"] if event["k"] == "WarningRaised"]
+    assert warned[0].startswith("1 of 3 hosts joined; missing: hosts 1, 2; waiting for ")
+    assert len(warned) == len(awaited) >= 2
+    assert found["reason"].endswith("gave up after 1 s (launch.join_timeout_s)")

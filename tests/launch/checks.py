@@ -1,0 +1,41 @@
+"""Parts of the launcher, run in a process with torch: what is reported of a missing host, and a clock that is ahead."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from engine.launch import clock, joining, stores
+from engine.launch.plan import make_plan
+from tputui.telemetry import events as ev
+from tputui.telemetry.rundir import read_manifest
+
+AHEAD_S = 90.0
+
+
+def main(run_dir: Path) -> None:
+    """Prints the results as JSON."""
+    joining.AWAITED_S = 0.1
+    plan = make_plan(run_dir, read_manifest(run_dir), 0, [])
+    server = stores.serve(("127.0.0.1", 0), 5.0)
+    endpoint = ("127.0.0.1", server.port)
+    answers = clock.ClockServer(stores.connect(endpoint, 5.0))
+    offset = clock.measure(stores.connect(endpoint, 5.0), lambda: time.time() + AHEAD_S)
+    assert offset is not None
+    answers.close()
+    emitted: list[ev.Event] = []
+    reason = ""
+    try:
+        joining.Joining(plan, emitted.append).join(endpoint)
+    except joining.NotJoined as error:
+        reason = str(error)
+    result = {"offset": offset, "reason": reason, "events": [msgspec.to_builtins(event) for event in emitted]}
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
