@@ -37,7 +37,7 @@ TO_HOST = st.one_of(
 
 
 @given(st.lists(st.lists(TO_VIEWER, max_size=4), max_size=6), st.integers(1, 400))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_viewer_gets_what_the_host_sent_however_the_bytes_are_cut(
     frames: list[list[p.ToViewer]], piece: int
 ) -> None:

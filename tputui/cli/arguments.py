@@ -57,7 +57,8 @@ def find_run(name: str, parent: Path) -> Path:
         # Imported here so that commands of local runs start faster.
         from tputui.cli.remote_runs import whole_mirror
 
-        return whole_mirror(name)
+        is_default = parent == rundir.runs_dir(None, os.environ)
+        return whole_mirror(name, None if is_default else str(parent))
     try:
         return rundir.find(name, parent)
     except PermissionError:

@@ -1,0 +1,103 @@
+"""`tputui stream` as ssh starts it, without ssh."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import recorded
+from tputui import __version__
+from tputui.remote import protocol as p
+
+PATIENCE_S = 30.0
+TIMES = 10_000
+
+
+class Host:
+    """A process that streams; the test is the viewer."""
+
+    def __init__(self, runs: Path) -> None:
+        words = [sys.executable, "-P", "-m", "tputui", "stream"]
+        self.process = subprocess.Popen(
+            words,
+            env={**os.environ, "TPUTUI_RUNS": str(runs)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._frames = p.HostFrames()
+
+    def send(self, *data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(data))
+        self.process.stdin.flush()
+
+    def greeting(self) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def receive(self, kind: type[p.Message]) -> list[p.ToViewer]:
+        """The messages up to the first of a kind."""
+        assert self.process.stdout is not None
+        messages: list[p.ToViewer] = []
+        for _ in range(TIMES):
+            messages += self._frames.feed(os.read(self.process.stdout.fileno(), 65_536))
+            if any(isinstance(message, kind) for message in messages):
+                break
+        return messages
+
+    def left(self) -> tuple[int, str]:
+        """The exit code and stderr, after the viewer has left."""
+        _, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, err.decode()
+
+
+def opening(run: str, version: int = p.VERSION) -> bytes:
+    return p.pack(p.Open(version=version, run=run, runs_dir=None, summary=False))
+
+
+def test_a_viewer_gets_the_run_and_the_time_and_leaves(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    host = Host(tmp_path)
+    assert host.greeting() == f"tputui-stream {p.VERSION} {__version__}\n".encode()
+    host.send(opening("digits-1"), p.pack(p.Ping(t=7.0)))
+    messages = host.receive(p.Listed)
+    assert isinstance(messages[0], p.Opened)
+    assert messages[0].directory == str(run_dir)
+    [pong] = [message for message in messages if isinstance(message, p.Pong)]
+    assert pong.t == 7.0
+    assert {message.writer for message in messages if isinstance(message, p.Found)} == {"worker-0", "supervisor-0"}
+    assert [message.path for message in messages if isinstance(message, p.File)] == ["run.json"]
+    assert host.left() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("run", "version", "reason"),
+    [
+        ("other", p.VERSION, "no such run"),
+        ("../digits-1", p.VERSION, "neither the name of a run nor an absolute path"),
+        ("digits-1", 99, "the viewer uses version 99 of the protocol"),
+    ],
+)
+def test_a_run_that_cannot_be_streamed_is_refused(tmp_path: Path, run: str, version: int, reason: str) -> None:
+    recorded.write_run(tmp_path)
+    host = Host(tmp_path)
+    host.greeting()
+    host.send(opening(run, version))
+    [refused] = host.receive(p.Refused)
+    assert isinstance(refused, p.Refused)
+    assert reason in refused.reason
+    assert host.left()[0] == 0
+
+
+def test_what_is_no_viewer_ends_the_stream_with_a_sentence(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.send(b"GET / HTTP/1.1\r\n\r\n")
+    code, err = host.left()
+    assert code == 2
+    assert err.startswith("tputui: stream: a message of ")
+    assert len(err.splitlines()) == 1
