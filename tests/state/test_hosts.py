@@ -274,3 +274,16 @@ def test_hosts_that_are_awaited_are_named_in_the_log() -> None:
     waits = ev.HostsAwaited(t=T0 + 60, num_hosts=4, joined=[0, 1, 3], missing=[2], waited_s=60.0)
     state = reduced({"supervisor-0": [opened(T0, "supervisor", 0), waits]})
     assert [line.text for line in shown(state).logs] == ["3 of 4 hosts joined after 1 min 00 s; missing: host 2"]
+
+
+def test_goodput_is_not_known_if_no_sections_are_reported() -> None:
+    journals = {
+        name: [
+            msgspec.structs.replace(event, sections_s={})
+            if isinstance(event, ev.ProgressReported | ev.CheckpointSaved)
+            else event
+            for event in events
+        ]
+        for name, events in restarted().items()
+    }
+    assert shown(reduced(journals)).time_spent is None

@@ -164,7 +164,7 @@ class TimeSpent(StateStruct):
 
     def view(self, until: float, phase: ev.Phase | None) -> TimeView | None:
         """The time up to a moment, if the process measures sections; `phase` is that since the newest measurement."""
-        if self.began_t is None or not (self.closed_s or self.running_s or self.restarts_s):
+        if self.began_t is None or not (self.closed_s or self.running_s):
             return None
         until = max(until, self.began_t)
         sections = self._totals()

@@ -17,7 +17,7 @@ from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import found
 from tputui.state import root_cause
 from tputui.state.chart_data import LoggedView
-from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import EpochView, MemoryView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.text import phrases, show_cores, show_hosts, verdict_lines
@@ -37,6 +37,8 @@ EPOCHS_SHOWN = 5
 """Newest epochs in that table, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
+PROCESSES_SHOWN = 16
+"""With more processes only those with most memory have a line, and with more cores only the one with the fullest."""
 _HISTORIES = ("memory_history", "device_history", "meter_history", "xla_history")
 NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", *_HISTORIES)
 """Fields for drawing, which scripts do not need."""
@@ -353,14 +355,25 @@ def _machine(snapshot: Snapshot) -> list[str]:
         lines.append(_row("predicted", fmt.forecast(memory.predicted)))
         biggest = ", ".join(f"{share.name} {fmt.size(share.bytes)}" for share in memory.predicted.biggest)
         lines += [_row("", f"most activations: {biggest}")] if biggest else []
-    for process in memory.processes:
+    largest = sorted(memory.processes, key=lambda process: -process.rss_bytes)
+    for process in memory.processes if len(largest) <= PROCESSES_SHOWN else largest[:PROCESSES_SHOWN]:
         use = f"CPU {fmt.percent(process.cpu_percent)}"
         lines.append(_row(process.role, f"pid {process.pid}", fmt.size(process.rss_bytes), use))
+    if more := len(largest) - PROCESSES_SHOWN:
+        lines += [_row("processes", f"{more:,} more with less memory")] if more > 0 else []
+    return [*lines, *_hbm(snapshot.memory), *_devices(snapshot)]
+
+
+def _hbm(memory: MemoryView) -> list[str]:
+    """The memory of each core; of many cores only the fullest."""
     if memory.hbm is None:
-        lines.append(_row("hbm", f"none: {memory.hbm_reason}"))
-    for reading in memory.hbm or []:
-        lines.append(_row(f"hbm {reading.core}", f"{fmt.size(reading.used_bytes)} of {fmt.size(reading.limit_bytes)}"))
-    return [*lines, *_devices(snapshot)]
+        return [_row("hbm", f"none: {memory.hbm_reason}")]
+    shown = memory.hbm
+    if len(shown) > PROCESSES_SHOWN:
+        shown = [max(shown, key=lambda reading: reading.used_bytes / max(reading.limit_bytes, 1))]
+    lines = [_row(f"hbm {each.core}", f"{fmt.size(each.used_bytes)} of {fmt.size(each.limit_bytes)}") for each in shown]
+    others = len(memory.hbm) - len(shown)
+    return [*lines, _row("hbm", f"{others:,} other cores use less")] if others else lines
 
 
 def _devices(snapshot: Snapshot) -> list[str]:
