@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from tests.recorded import T0, opened, steps_recorded
+from tests.recorded import T0, opened, steps_recorded, worker_events
 from tputui.telemetry import events as ev
 from tputui.text.lines import LineWriter
 
@@ -128,3 +128,27 @@ def test_traceback_repeated_in_the_log_is_printed_once() -> None:
         "    ValueError: bad",
     ]
     assert "worker-0 | loading" in lines
+
+
+def test_what_every_host_reports_of_the_run_is_printed_once() -> None:
+    writer, lines = LineWriter(), list[str]()
+    for process in ("supervisor-1", "supervisor-0"):
+        host = int(process[-1])
+        for seq, event in enumerate(
+            [
+                opened(T0, "supervisor", host),
+                ev.RunStarted(t=T0 + 1, run="pod", config={}, argv=["tputui", "run"]),
+                ev.RunEnded(t=T0 + 9, outcome="done", exit_code=0, reason="3 epochs trained"),
+            ]
+        ):
+            lines += writer.lines(process, seq, event)
+    assert lines == ["run pod started: tputui run", "run done: 3 epochs trained"]
+
+
+def test_a_restart_is_printed_with_the_steps_that_are_trained_again() -> None:
+    again = msgspec.structs.replace(opened(T0 + 7, "worker"), generation=1)
+    (plan,) = (event for event in worker_events() if isinstance(event, ev.TrainingPlanned))
+    before, after = (msgspec.structs.replace(plan, t=t, first_step=step) for t, step in ((T0, 1), (T0 + 8, 5)))
+    lines = printed(before, *(steps_recorded(T0 + step, step, [[1.0]]) for step in range(1, 7)), again, after)
+    (line,) = [line for line in lines if line.startswith("restart")]
+    assert line == "restart 1: training continues with step 5; 2 steps trained again"

@@ -66,6 +66,12 @@ class LineWriter:
         self._logged = LoggedLine()
         self._printed: Counter[str] = Counter()
         """Lines of printed tracebacks, which the log of the process repeats."""
+        self._is_started = False
+        """Whether the start of the run was printed, which the supervisor of each host reports."""
+        self._ends: set[str] = set()
+        """Ends of the run that were printed; the supervisor of each host reports the same."""
+        self._first_failure: list[str] = []
+        """The report of the first failure, as it was printed last."""
 
     def lines(self, process: str, seq: int, event: ev.Event) -> list[str]:
         """The lines of an event; none if it was read before."""
@@ -97,7 +103,7 @@ class LineWriter:
         log = state.log
         fresh = islice(log.logs, max(0, len(log.logs) - (log.num_logs - num_logs)), None)
         texts = [_logged(line) for line in fresh if self._wants(line, event) and not self._repeats(state, event, line)]
-        if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles:
+        if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles and self._is_first(state):
             texts += self._compiled(event, compiles, compile_s)
         texts += self._own(state, event)
         lines += [(event.t, text) for text in texts]
@@ -118,6 +124,10 @@ class LineWriter:
         """Whether the failure that was printed already contains the line, or the first worker reports the same."""
         if isinstance(event, ev.EpochEnded):
             return not self._is_first(process)
+        if isinstance(event, ev.RunEnded):
+            repeats = line.text in self._ends
+            self._ends.add(line.text)
+            return repeats
         if isinstance(event, ev.TrainingEnded):
             if event.outcome == "failed":
                 return process.failure is not None
@@ -129,10 +139,14 @@ class LineWriter:
 
     def _own(self, process: ProcessState, event: ev.Event) -> Iterable[str]:
         if isinstance(event, ev.RunStarted):
+            if self._is_started:
+                return
+            self._is_started = True
             yield f"run {event.run} started: {' '.join(event.argv)}"
             if event.resumed_from:
                 yield f"resumed from {event.resumed_from}"
         elif isinstance(event, ev.TrainingPlanned) and self._is_first(process):
+            yield from self._restart(process)
             yield from self._plan()
         elif isinstance(event, ev.EpochEnded) and self._is_first(process):
             if math.isnan(event.train_s):
@@ -146,11 +160,22 @@ class LineWriter:
             yield from (f"    {line}" for line in event.traceback.splitlines())
         elif isinstance(event, ev.FailureReported) and (broke := root_cause.failure(self._state)) is not None:
             # The process itself reported the traceback, which was printed above.
-            yield from root_cause.block(msgspec.structs.replace(broke, traceback=""))
+            block = root_cause.block(msgspec.structs.replace(broke, traceback=""))
+            if block != self._first_failure:
+                yield from block
+            self._first_failure = block
 
     def _is_first(self, process: ProcessState) -> bool:
         """Whether it is the first host; the others report the same for the whole run."""
         return self._state.workers[:1] == [process]
+
+    def _restart(self, process: ProcessState) -> Iterator[str]:
+        """The line of a restart of the training processes, once the step is known with which they continue."""
+        restart = process.reports.restarts[-1] if process.reports.restarts else None
+        if restart is not None and restart.first_step is not None:
+            lost = max(0, restart.last_step - restart.first_step + 1)
+            again = f"; {fmt.counted(lost, 'step')} trained again" if lost else ""
+            yield f"restart {restart.number}: training continues with step {restart.first_step}{again}"
 
     def _plan(self) -> Iterator[str]:
         topology, plan = snapshot_builder.topology_of(self._state), snapshot_builder.plan_of(self._state)

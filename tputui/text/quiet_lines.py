@@ -47,6 +47,8 @@ class QuietWriter(LineWriter):
     def _own(self, process: ProcessState, event: ev.Event) -> Iterable[str]:
         if isinstance(event, ev.RunStarted | ev.FailureRaised | ev.FailureReported):
             yield from super()._own(process, event)
+        elif isinstance(event, ev.TrainingPlanned) and self._is_first(process):
+            yield from self._restart(process)
         elif isinstance(event, ev.EpochEnded) and self._is_first(process):
             yield self._epoch(process, event)
         elif isinstance(event, ev.StepsRecorded):
