@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -200,7 +200,7 @@ def _view(
             shares.append(seconds[-1] / row.basis_s)
     if not shares or median(shares) < SLOWER:
         return None
-    data_s, compute_s = (_excess(host, rows[0].first, paces, part) for part in ("data_s", "compute_s"))
+    data_s, compute_s = _excess(host, rows[0].first, paces)
     part: Literal["compute", "data", "step"] = "step" if data_s is None else "data"
     if compute_s is not None and (data_s is None or compute_s >= data_s):
         part = "compute"
@@ -215,20 +215,29 @@ def _view(
     )
 
 
-def _excess(host: int, first: int, paces: Mapping[int, Sequence[HostPace]], part: str) -> float | None:
-    """Seconds per step by which a host exceeds the median of the others in one part of its time since a step."""
-    seconds_of = attrgetter(part)
-    means: dict[int, float] = {}
+def _excess(host: int, first: int, paces: Mapping[int, Sequence[HostPace]]) -> tuple[float | None, float | None]:
+    """Seconds per step by which a host exceeds the median of the others since a step: waiting for batches, and
+    computing. None if not known."""
+    data_s: dict[int, float] = {}
+    compute_s: dict[int, float] = {}
     for index, reports in paces.items():
-        total, num_steps = 0.0, 0
-        for pace in reversed(reports):
-            if pace.last < first:
+        data = compute = 0.0
+        data_steps = compute_steps = 0
+        for start, last, _, data_each, compute_each, _ in reversed(reports):
+            if last < first:
                 break
-            seconds, steps = seconds_of(pace), pace.last - pace.first + 1
-            if seconds is not None:
-                total += steps * seconds
-                num_steps += steps
-        if num_steps:
-            means[index] = total / num_steps
+            steps = last - start + 1
+            if data_each is not None:
+                data, data_steps = data + steps * data_each, data_steps + steps
+            if compute_each is not None:
+                compute, compute_steps = compute + steps * compute_each, compute_steps + steps
+        if data_steps:
+            data_s[index] = data / data_steps
+        if compute_steps:
+            compute_s[index] = compute / compute_steps
+    return _above_others(host, data_s), _above_others(host, compute_s)
+
+
+def _above_others(host: int, means: Mapping[int, float]) -> float | None:
     others = [seconds for index, seconds in means.items() if index != host]
     return means[host] - median(others) if host in means and others else None

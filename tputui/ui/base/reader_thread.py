@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 FRAME_S = 0.1
 """Seconds between frames, independent of the number of events."""
 
+_WORK_SHARE = 0.5
+"""Maximum share of a processor for making frames: those of hundreds of hosts are further apart than `FRAME_S`."""
+
 AGE_S = 1.0
 """Seconds between frames that differ only in ages, which are shown in whole seconds; also between two checks for
 changes other than events."""
@@ -265,7 +268,9 @@ class ReaderThread(PollingThread):
         # Counted from when this frame was due, so that reading times do not add up.
         is_late = not self._due <= now < self._due + self._frame_s
         self._due = now + self._frame_s if is_late else self._due + self._frame_s
+        began = time.thread_time()
         frame = take_frame(self._source, self._recent)
+        self._due = max(self._due, now + (time.thread_time() - began) / _WORK_SHARE)
         self._ages_due = now + self._until_age_changes(frame)
         self._is_over = frame.caught_up and frame.newest.condition in ENDED
         self._moves = frame.player is not None and frame.player.playing and not frame.player.live
