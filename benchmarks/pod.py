@@ -44,6 +44,13 @@ def follow(pod: Pod, seconds: float, *, ended: bool = True) -> float:
     return time.process_time() - cpu_s
 
 
+def _store(path: Path, costs: list[pod_measure.Cost]) -> None:
+    """Replaces the figures in a file; what else it contains stays."""
+    before = msgspec.json.decode(path.read_bytes()) if path.exists() else {"machine": "", "judged": []}
+    results = {**before, "costs": costs}
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+
+
 def main() -> None:
     """Writes a run, or measures its viewers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,13 +72,13 @@ def main() -> None:
     command.add_argument("--hosts", default="1,4,16,64,256")
     command.add_argument("--frames", type=int, default=100)
     command.add_argument("--seconds", type=float, default=20.0, help="time for which each live run is followed")
-    command.add_argument("--out", type=Path, help="store the figures as JSON, for docs/make_scale.py")
+    command.add_argument("--out", type=Path, help="store the figures in this JSON file, for docs/make_scale.py")
     args = parser.parse_args()
     if args.command == "measure":
         costs = [pod_measure.measure(int(hosts), args.frames, args.seconds) for hosts in args.hosts.split(",")]
         print(pod_measure.table(costs))
         if args.out is not None:
-            args.out.write_bytes(msgspec.json.format(msgspec.json.encode(costs)) + b"\n")
+            _store(args.out, costs)
         return
     if args.command == "judge":
         verdicts: list[pod_judge.Verdict] = []

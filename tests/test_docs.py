@@ -50,6 +50,13 @@ def test_diagnosis_page_quotes_the_programs_and_names_every_rule() -> None:
     assert [rule for rule in get_args(RuleName) if f"(`{rule}`)" not in page] == []
 
 
+def test_scale_page_and_plot_show_the_stored_figures() -> None:
+    pytest.importorskip("numpy")
+    made = runpy.run_path(str(ROOT / "docs" / "make_scale.py"))
+    for path, content in (("scale.md", made["page"]()), ("pictures/scale.svg", made["plot"]())):
+        assert (ROOT / "docs" / path).read_text() == content, "run: PYTHONPATH=. python docs/make_scale.py"
+
+
 @pytest.mark.parametrize("kind", events.EVENT_TYPES)
 def test_every_event_field_is_documented(kind: type[events.Event]) -> None:
     docs = field_docs(kind)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pod_journals
+from benchmarks import pod_journals, pod_judge
 from benchmarks.pod_model import CORES_PER_HOST, Faults, planted
 from tests.recorded import T0
 from tputui.session import session
@@ -54,3 +54,15 @@ def test_a_missing_host_is_reported_by_the_others_after_each_minute(tmp_path: Pa
     awaited = [each for each in session.read_events(run_dir) if type(each.event).__name__ == "HostsAwaited"]
     assert len(awaited) == int(until_s // 60)
     assert not (run_dir / "worker-1.jsonl").exists()
+
+
+def test_slow_host_and_nan_are_named_and_nothing_else() -> None:
+    verdicts = [pod_judge.judge(seed, 8, 20.0) for seed in (1, 2)]
+    assert [verdict.errors for verdict in verdicts] == [(), ()]
+    assert all(verdict.slow_after_s is not None and verdict.nan_after_s is not None for verdict in verdicts)
+
+
+@pytest.mark.slow
+def test_slow_host_and_nan_of_a_pod_are_named_for_every_seed() -> None:
+    verdicts = [pod_judge.judge(seed, 32, 20.0) for seed in range(1, 101)]
+    assert [verdict for verdict in verdicts if verdict.errors] == []

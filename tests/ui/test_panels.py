@@ -452,7 +452,10 @@ def test_epoch_bar_length_is_duration_by_section() -> None:
     assert long.count("\u2593") == round(3.1 / 5.12 * 28)
     assert "\u2593" not in short
     assert len(short.strip()) == pytest.approx(2.02 / 5.12 * 28, abs=1)
-    assert joined([drawing.head[-1]]).startswith(" \u2593 compile \u2588 execute")
+    legend = joined([drawing.head[-1]]).split()[1::2]
+    assert legend == ["data", "trace", "compile", "execute", "report", "evaluate", "save", "other"]
+    narrow = joined([EpochsPanel().draw(EpochsPanel.pick(made.running()), 60, 9).head[-1]])
+    assert narrow.index("compile") < narrow.index("execute"), "the longest sections, in the same order"
 
 
 def lines_of(panel: type[RunPanel[Any]], snapshot: Snapshot, width: int, height: int) -> list[str]:

@@ -147,7 +147,7 @@ HOSTS: tuple[Key, ...] = (
 """Active while the hosts panel is selected; only once a host is chosen, which the keys up and down do."""
 
 MONITOR: tuple[Key, ...] = (
-    Key("q", "q", "leave", "detach", "leave this screen; training continues", "run", also="quit exit close back"),
+    Key("q", "q", "leave", "detach", "leave this screen; the run goes on", "run", also="quit exit close back"),
     Key("c", "c", "checkpoint", "checkpoint", "save a checkpoint now", "run", "live", also="save"),
     Key("s", "s", "stop", "stop", "ask the run to stop; a dialog asks how", "run", "live",
         also="end kill abort cancel"),

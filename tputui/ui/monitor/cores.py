@@ -181,9 +181,10 @@ def state_of(core: CoreView, slow: SlowCoreView | None = None) -> tuple[str, Ton
     return f"\u25cf {doing}", "good" if core.condition == "running" else "info"
 
 
-def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
-    """The loss of a core; NaN, inf and the outlier have a sign besides their colour."""
-    text = _short(core.loss, width - 3)
+def loss_span(core: CoreView, odd: OutlierView | None, width: int, *, small: bool = False) -> Span:
+    """The loss of a core; NaN, inf and the outlier have a sign besides their colour. `small`: with an exponent, like
+    the other losses of the column."""
+    text = _short(core.loss, width - 3, small=small)
     if core.loss is not None and not math.isfinite(core.loss):
         return Span(f"{text:>{width - 2}} \u2716", "bad")
     if odd is not None and core.core == odd.core:
@@ -191,11 +192,16 @@ def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
     return Span(f"{text:>{width - 2}}  ")
 
 
-def _short(loss: float | None, room: int) -> str:
+def has_small(cores: Iterable[CoreView]) -> bool:
+    """Whether a loss is so small that all of its column have an exponent."""
+    return any(core.loss is not None and 0.0 < abs(core.loss) < _SMALL for core in cores)
+
+
+def _short(loss: float | None, room: int, *, small: bool) -> str:
     """A loss in at most `room` cells."""
     text = fmt.number(loss)
-    # All small losses of a column have an exponent, including those that would fit without one.
-    if loss is None or (len(text) <= room and not 0.0 < abs(loss) < _SMALL):
+    with_exponent = loss is not None and math.isfinite(loss) and (small or 0.0 < abs(loss) < _SMALL)
+    if loss is None or (len(text) <= room and not with_exponent):
         return text
     return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
 
@@ -242,9 +248,10 @@ def _table(
     titles = f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}{time_head}{device_head}  state"
     head: Line = [Span(titles, "label")]
     rows: list[Line] = []
+    small = has_small(cores)
     for core in cores:
         state, tone = state_of(core, slow)
-        line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10)]
+        line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10, small=small)]
         if bars:
             line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
         line.append(Span(f"{core.step:>{steps},}"))
@@ -279,12 +286,13 @@ def _strip(
     words = _STATE if each >= _COLUMN + _STATE + 4 else 1
     bars = min(each - _COLUMN - words, _BAR)
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
+    small = has_small(cores)
     lines: list[Line] = []
     for first in range(0, len(cores), per_line):
         line: Line = []
         for core in cores[first : first + per_line]:
             state, tone = state_of(core, slow)
-            line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9)]
+            line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9, small=small)]
             if bars > 1:
                 line += bar(_share(core.loss, greatest), bars, _bar_tone(core, odd))
             mark = f" {state[:words]:<{words}}" if bars > 1 else state[:1]
@@ -300,12 +308,13 @@ def _conditions(cores: list[CoreView]) -> str:
 
 def _grid(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, per_line: int) -> list[Line]:
     rows: list[Line] = []
+    small = has_small(cores)
     down = math.ceil(len(cores) / per_line)
     for row in range(down):
         line: Line = []
         for core in cores[row::down]:
             mark, tone = _mark(core, slow)
-            line += [Span(f"{core.core:>3}", "label"), loss_span(core, odd, 9), Span(f"{mark} ", tone)]
+            line += [Span(f"{core.core:>3}", "label"), loss_span(core, odd, 9, small=small), Span(f"{mark} ", tone)]
         rows.append(line)
     return rows
 

@@ -194,16 +194,16 @@ def _bar(epoch: EpochView, sections: list[str], scale_s: float, width: int) -> L
 
 
 def _legend(epochs: list[EpochView], sections: list[str], width: int) -> tuple[Line, ...]:
-    """The glyphs of the sections, the longest sections first, as many as fit."""
+    """The glyphs of the sections, in the order of the bars; without room for all of them, those of the longest."""
     spent = {name: sum(epoch.sections_s.get(name, 0.0) for epoch in epochs) for name in sections}
-    line: Line = []
+    entries: dict[str, Line] = {}
     for name in sorted(sections, key=lambda name: -spent[name]):
         glyph, tone = SECTION_GLYPHS.get(name, SECTION_GLYPHS["other"])
         entry = [Span(f" {glyph} ", tone), Span(clean(name), "label")]
-        if width_of([*line, *entry]) > width:
+        if sum(map(width_of, entries.values())) + width_of(entry) > width:
             break
-        line += entry
-    return (line,)
+        entries[name] = entry
+    return ([span for name in sections if name in entries for span in entries[name]],)
 
 
 def _beside(line: Line, right: Line, at: int) -> Line:

@@ -82,7 +82,9 @@ class LogPanel(RunPanel[LogPart]):
         self.read_older: Callable[[], OlderLines] = lambda: OlderLines([], "no journals")
         """Reads older lines from the journals; set by the screen, and called in a thread."""
         self._older = ""
-        """A remark on the lines before the first one."""
+        """A remark on the lines before the first one, shown above it ..."""
+        self._answers = False
+        """... and wherever the log is, while it answers the key that asked for them."""
         self._has_older = False
         """Whether older lines were read from the journals."""
 
@@ -133,7 +135,7 @@ class LogPanel(RunPanel[LogPart]):
 
     def _head(self, width: int) -> tuple[Line, ...]:
         lines = self._query.typed_line(width, self._num_found, len(self._store.lines), partly=self._is_partial)
-        if self._older and self._top == 0:
+        if self._older and (self._top == 0 or self._answers):
             lines.append([Span(f" {self._older}", "dim")])
         return tuple(lines)
 
@@ -158,6 +160,7 @@ class LogPanel(RunPanel[LogPart]):
         """Select the line so many rows away, down if positive; past the last line follow the end again."""
         if not self._entries or self._rows is None:
             return
+        self._answers = False
         if self._chosen is None:
             chosen = len(self._entries) - 1 if rows > -2 else max(len(self._entries) - 1 + rows, 0)
             if rows > 0:
@@ -367,6 +370,7 @@ class LogPanel(RunPanel[LogPart]):
 
     def action_older(self) -> None:
         """Load the lines before the first one."""
+        self._answers = True
         if len(self._store.lines) < SHOWN_AT_ONCE:
             self._older = "this is the first line"
         elif len(self._store.lines) >= LINES_MAX:
