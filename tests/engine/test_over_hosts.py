@@ -21,6 +21,7 @@ from tests import forked
 from tests.engine.bend import NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.hostcheck import NUM_HOSTS, RANKS_EACH, free_port
 from tests.engine.processes import on_cores
+from tests.engine.spoilt import late
 from tests.engine.test_strategies import BEND, STEPS, TOLERANCE, rank_events
 from tests.engine.workers import DIGITS, Run, make
 from tputui import config
@@ -236,7 +237,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Hosts]:
     killed = Hosts(parent / "killed", BEND, LONG)
     example = Hosts(parent / "example", BEND, [*ONE_CORE, "data.break_at=200"])
     differs = Hosts(parent / "differs", BEND, ONE_CORE, of_last=("optim.lr=0.02",))
-    every = [run for hosts in (killed, example, differs) for run in hosts.runs]
+    spoilt = BEND.replace("bend:Bend", "spoilt:Spoilt")
+    nan = Hosts(parent / "nan", spoilt, [*ONE_CORE, f"data.at={late(2).example}", "non_finite.policy=stop"])
+    every = [run for hosts in (killed, example, differs, nan) for run in hosts.runs]
     with ending(*every):
         killed.start()
         killed.runs[0].wait_for(ev.EpochEnded)
@@ -245,6 +248,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Hosts]:
         killed.start(generation=1)
         example.start()
         differs.start()
+        nan.start()
+        assert nan.codes() == [3, 3], nan.log()
         assert example.codes() == [3, 3], example.log()
         assert differs.codes() == [2, 2], differs.log()
         killed.runs[0].wait_for(ev.TrainingPlanned, lambda plan: plan.first_step > 1)
@@ -253,7 +258,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Hosts]:
         killed.runs[0].wait_for(ev.RequestApplied)
         requests.submit(killed.runs[1].dir, "stop_now", by="test", now=time.time())
         assert killed.codes() == [4, 4], killed.log()
-    return {"killed": killed, "example": example, "differs": differs}
+    return {"killed": killed, "example": example, "differs": differs, "nan": nan}
 
 
 @pytest.mark.slow
@@ -297,6 +302,18 @@ def test_failure_on_one_host_is_reported_by_the_others_with_its_error(broken: di
     assert failure.process == f"worker-{own.host}"
     assert "the file is cut short" in failure.message
     assert failure.message.startswith(f"host {own.host} (127.0.0.1) failed: DatasetError")
+
+
+@pytest.mark.slow
+def test_nan_on_any_host_ends_all_at_the_same_step_and_is_one_failure(broken: dict[str, Hosts]) -> None:
+    first, second = broken["nan"].runs
+    found, place = first.one(ev.NonFiniteFound), late(2)
+    assert (found.step, found.cores) == (place.step, [place.core])
+    assert first.one(ev.FailureRaised).kind == "non_finite"
+    assert not second.all(ev.FailureRaised)
+    ends = [run.one(ev.TrainingEnded) for run in (first, second)]
+    assert ends[0].step == ends[1].step >= place.step
+    assert ends[0].reason == ends[1].reason
 
 
 @pytest.mark.slow
