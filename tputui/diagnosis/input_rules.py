@@ -161,12 +161,13 @@ def padding(facts: Facts) -> Iterator[Verdict]:
     lost_s = waste * evaluating_s
     if waste < PADDING_SHARE or facts.wall_s <= 0 or lost_s / facts.wall_s < PADDING_WALL_SHARE:
         return
+    batch_noun = "batch" if batches == 1 else "batches"
     yield facts.verdict(
         "padding",
         f"{waste * 100:.0f} % of the evaluation is padding",
         lost_s=lost_s,
         evidence=[
-            f"{fmt.count(plan.valid_examples)} examples in {fmt.counted(batches, 'batch')} of "
+            f"{fmt.count(plan.valid_examples)} examples in {fmt.count(batches)} {batch_noun} of "
             f"{fmt.count(plan.global_batch)}, {fmt.duration(evaluating_s)} of evaluation"
         ],
         fix="evaluate with a smaller batch, or less often",
