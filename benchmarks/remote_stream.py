@@ -83,7 +83,7 @@ def measure(name: str, folder: Path, seconds: float, *, live: bool, summary: boo
     assert process.stdout is not None
     frames, mirror = p.HostFrames(), Mirror(folder / f"mirror-{run_dir.name}")
     process.stdout.readline()
-    process.stdin.write(p.pack(p.Open(version=p.VERSION, run=str(run_dir), runs_dir=None, summary=summary)))
+    process.stdin.write(p.pack(p.Open(version=p.VERSION, run=str(run_dir), runs_dir=None, summary=summary, have=[])))
     process.stdin.flush()
     fd, written, pinged = process.stdout.fileno(), origin, origin
     sent = start_bytes = 0

@@ -19,6 +19,9 @@ class Linked:
         """The parts of journals since the connection began."""
         self._stream = RunStream(run_dir, summary=summary, clock=lambda: 1.0)
         self._mirror = Mirror(mirror_dir)
+        self._stream.skip(self._mirror.side_files())
+        self.files: list[str] = []
+        """The small files that were sent since then."""
 
     def pump(self) -> None:
         """Moves everything that the run has."""
@@ -33,6 +36,7 @@ class Linked:
                     self.received.append(message)
                     self._mirror.write(message)
                 elif isinstance(message, p.File):
+                    self.files.append(message.path)
                     self._mirror.write_file(message)
             if not waiting and not self._stream.is_busy and not messages:
                 return

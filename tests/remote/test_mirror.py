@@ -41,6 +41,9 @@ def test_every_view_of_a_mirror_is_that_of_the_run(tmp_path: Path) -> None:
     for name in ("run.json", "labels.json", "pictures/epoch-0001/00-a-b.png"):
         assert (linked.mirror_dir / name).read_bytes() == (run_dir / name).read_bytes()
     assert not (linked.mirror_dir / "checkpoints").exists()
+    again = Linked(run_dir, linked.mirror_dir)
+    again.pump()
+    assert sorted(again.files) == ["labels.json", "run.json"]
 
 
 def test_a_live_run_is_followed_in_whole_lines_and_resumed_at_the_byte(tmp_path: Path) -> None:

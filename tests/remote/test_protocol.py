@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 
 from tputui.remote import protocol as p
 from tputui.remote.address import InvalidAddress, parse_address, parse_host, parse_hosts
+from tputui.remote.ssh_command import PROGRAM_VARIABLE, InvalidProgram, remote_command
 
 WRITERS = st.sampled_from(["supervisor-0", "worker-255", "rank-2047", "logs-3"])
 TO_VIEWER = st.one_of(
@@ -31,7 +36,7 @@ TO_HOST = st.one_of(
     st.builds(p.Submit, id=st.just("1-1"), content=st.binary(max_size=200)),
     st.builds(
         p.Open, version=st.just(1), run=st.text(max_size=30), runs_dir=st.none() | st.text(max_size=9),
-        summary=st.booleans(),
+        summary=st.booleans(), have=st.just([]),
     ),
 )  # fmt: skip
 
@@ -109,6 +114,24 @@ def test_addresses() -> None:
 def test_what_is_no_host_never_reaches_ssh(text: str) -> None:
     with pytest.raises(InvalidAddress, match="not a host"):
         parse_host(text)
+
+
+@pytest.mark.parametrize("command", ["stream", "runs --json --all"])
+def test_the_command_on_the_host_finds_tputui_of_the_user(tmp_path: Path, command: str) -> None:
+    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"].replace(str(Path(sys.executable).parent), "/nowhere")}
+    words = ["sh", "-c", remote_command({}, command)]
+    assert subprocess.run(words, env=environ, capture_output=True).returncode == 127
+    program = tmp_path / ".local" / "bin" / "tputui"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o700)
+    assert subprocess.run(words, env=environ, capture_output=True).stdout.decode() == f"{command}\n"
+
+
+def test_a_path_of_tputui_that_a_shell_would_interpret_is_refused() -> None:
+    assert remote_command({PROGRAM_VARIABLE: "~/venv/bin/tputui"}) == "exec ~/venv/bin/tputui stream"
+    with pytest.raises(InvalidProgram):
+        remote_command({PROGRAM_VARIABLE: "tputui; reboot"})
 
 
 @pytest.mark.parametrize("text", ["ssh://vm", "ssh://vm/", "ssh://vm/a b", "ssh://vm/a/b", "ssh://vm/$(x)", "ssh:///r"])

@@ -57,7 +57,7 @@ class Host:
 
 
 def opening(run: str, version: int = p.VERSION) -> bytes:
-    return p.pack(p.Open(version=version, run=run, runs_dir=None, summary=False))
+    return p.pack(p.Open(version=version, run=run, runs_dir=None, summary=False, have=[]))
 
 
 def test_a_viewer_gets_the_run_and_the_time_and_leaves(tmp_path: Path) -> None:

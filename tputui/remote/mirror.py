@@ -23,7 +23,8 @@ import msgspec
 
 from tputui.remote.address import RunAddress
 from tputui.remote.journal_source import last_event, marks_of
-from tputui.remote.protocol import Data, File, Follow, Form, ProtocolError, is_side_file, is_writer
+from tputui.remote.protocol import HAVE_MAX, Data, File, Follow, Form, ProtocolError, is_side_file, is_writer
+from tputui.remote.side_files import PICTURES
 from tputui.telemetry.disk_space import free_bytes
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX
 from tputui.telemetry.requests import Request
@@ -166,6 +167,12 @@ class Mirror:
                     raise ProtocolError("a folder of the mirror is a link")
                 (self.run_dir / folder).mkdir(mode=0o700, exist_ok=True)
         write_atomically(path, file.content)
+
+    def side_files(self) -> list[str]:
+        """The requests and pictures of the mirror, newest pictures first, at most `HAVE_MAX`."""
+        found = [path.relative_to(self.run_dir).as_posix() for path in (self.run_dir / PICTURES).rglob("*.png")]
+        found += [f"{REQUESTS}/{entry.name}" for entry in os.scandir(self.run_dir / REQUESTS)]
+        return sorted(filter(is_side_file, found), reverse=True)[:HAVE_MAX]
 
     def remove_if_empty(self) -> None:
         """Removes the directory if no host had the run. Raises `OSError`."""

@@ -119,7 +119,6 @@ class Mirroring:
         """Waits until the mirror has what the hosts had, without those that could not be reached."""
         for host in self._hosts:
             await host.tried.wait()
-        self._links.synced = any(host.was_connected for host in self._hosts)
         self._write_links()
 
     @property
@@ -164,7 +163,15 @@ class Mirroring:
             shared = len(self._hosts) == 1
             host.connection = connection = await Connection.connect(host.host, self._environ, shared=shared)
         address = self._address
-        connection.send(Open(version=VERSION, run=address.run, runs_dir=address.runs_dir, summary=self._summary))
+        connection.send(
+            Open(
+                version=VERSION,
+                run=address.run,
+                runs_dir=address.runs_dir,
+                summary=self._summary,
+                have=self._mirror.side_files(),
+            )
+        )
         keep_alive = asyncio.create_task(_keep_alive(connection))
         try:
             while True:
@@ -281,6 +288,9 @@ class Mirroring:
             await asyncio.sleep(LINKS_POLL_S)
 
     def _write_links(self) -> None:
+        # Hosts that cannot be reached must not hold up those that can.
+        behind = any(host.link.is_connected and not host.tried.is_set() for host in self._hosts)
+        self._links.synced = self._links.synced or (self.is_reached and not behind)
         encoded = msgspec.json.encode(self._links)
         if encoded != self._stored:
             self._stored = encoded

@@ -54,6 +54,7 @@ _SIDE_FILE = re.compile(
 )
 _REQUEST_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,10}")
 SIDE_FILE_BYTES_MAX = 16 << 20
+HAVE_MAX = 2_000
 
 
 class ProtocolError(Exception):
@@ -73,6 +74,8 @@ class Open(Message, frozen=True, kw_only=True, tag=True):
     runs_dir: str | None
     summary: bool
     """Leave out all steps of a report but the last."""
+    have: list[str]
+    """Requests and pictures that the viewer has; they never change. At most `HAVE_MAX`."""
 
 
 class Follow(Message, frozen=True, kw_only=True, tag=True):

@@ -11,7 +11,7 @@ import select
 import socket
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -69,6 +69,7 @@ def serve(read_fd: int, write_fd: int, clock: Callable[[], float] = time.time) -
         _write_all(write_fd, packer.pack([Refused(reason=_sentence(error))]))
         return
     stream = RunStream(run_dir, summary=opened.summary, clock=clock)
+    stream.skip(opened.have)
     greeting = Opened(directory=str(run_dir), host=socket.gethostname())
     _write_all(write_fd, packer.pack([greeting]))
     try:
@@ -147,6 +148,11 @@ class RunStream:
         """Modification time of the directory when it was listed, and when that was."""
         self._side_files = SideFiles(run_dir)
         self._is_listed = False
+
+    def skip(self, paths: Iterable[str]) -> None:
+        """Does not send small files that the viewer has."""
+        for path in paths:
+            self._side_files.skip(path)
 
     def answer(self, messages: list[ToHost]) -> list[ToViewer]:
         """Handles messages of the viewer. Raises `ProtocolError`."""
