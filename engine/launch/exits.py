@@ -39,6 +39,9 @@ def failure_of(
     raised = [event for event in found if isinstance(event, ev.FailureRaised) and event.t >= since]
     if returncode in (PEER_LOST, ExitCode.STOPPED) or (raised and raised[-1].error in FOLLOWING):
         return None
+    if not raised and any(isinstance(event, ev.TrainingEnded) and event.t >= since for event in found):
+        # All hosts ended at the same step, for a reason that the first one reports.
+        return None
     declared = [event for event in found if isinstance(event, ev.TopologyDeclared)]
     beats = [event for event in found if isinstance(event, ev.HeartbeatSent) and event.t >= since]
     beat = beats[-1] if beats else None

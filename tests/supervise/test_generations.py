@@ -104,8 +104,8 @@ def test_only_a_run_on_several_hosts_or_one_that_is_restarted_has_a_launcher(tmp
         assert needs_launcher(to_builtins(parse(base + table, "a.toml"))) is expected
     launch = HostLaunch(tmp_path, 0, lambda event: None)
     end = WorkerEnd(returncode=-9, stop_asked=False, killed=False)
-    ending = launch.ending(end, None, -9)
+    ending = launch.ending(end, None, None, -9)
     assert ending is not None
     assert ending.reason == "the launcher of this host, and training with it, ended by signal SIGKILL"
     done = ev.TrainingEnded(t=1.0, outcome="done", step=1, reason="")
-    assert launch.ending(end, done, 0) is None
+    assert launch.ending(end, done, None, 0) is None

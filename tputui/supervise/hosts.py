@@ -19,6 +19,7 @@ import msgspec
 
 from tputui.config import LaunchConfig
 from tputui.exit_codes import ExitCode
+from tputui.state import root_cause
 from tputui.supervise import spawn
 from tputui.supervise.outcome import RunEnding, WorkerEnd, returncode_text
 from tputui.telemetry import events as ev
@@ -96,9 +97,18 @@ class HostLaunch:
         name = self.exited.signal or ""
         return -signal.Signals[name].value if name in signal.Signals.__members__ else launcher
 
-    def ending(self, end: WorkerEnd, training_ended: ev.TrainingEnded | None, launcher: int) -> RunEnding | None:
-        """How the run ended on this host, if the training process of this host does not decide that."""
+    def ending(
+        self,
+        end: WorkerEnd,
+        training_ended: ev.TrainingEnded | None,
+        failure: ev.FailureRaised | None,
+        launcher: int,
+    ) -> RunEnding | None:
+        """How the run ended on this host, if the training process of this host does not decide that: by its end or by
+        a failure of its own."""
         if training_ended is not None and training_ended.outcome != "failed":
+            return None
+        if training_ended is not None and failure is not None and failure.error not in root_cause.FOLLOWING:
             return None
         if self._failed is not None:
             code = self._failed.code if self._failed.code in _CODES else ExitCode.ENVIRONMENT

@@ -328,7 +328,9 @@ class Supervisor:
             killed=self._killed,
         )
         state = self._worker_state
-        of_hosts = hosts.ending(end, state.training_ended, worker.returncode) if hosts is not None else None
+        of_hosts = None
+        if hosts is not None:
+            of_hosts = hosts.ending(end, state.training_ended, state.failure, worker.returncode)
         if self._exited is not None and (of_hosts is None or self._exited.pid != worker.pid):
             self._report.worker_ended(end, self._exited)
         killed = end.returncode == -signal.SIGKILL and not self._killed
