@@ -16,7 +16,7 @@ from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.state.chart_data import OutlierView
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
-from tputui.ui.base import keymap
+from tputui.ui.base import host_text, keymap
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import EpochsPanel
@@ -131,6 +131,15 @@ def test_worst_hosts_are_named_with_the_reason() -> None:
         "\u25b2 host 1 tpu-vm-1  silent 31 s, waiting for data",
         "\u25b2 host 3 tpu-vm-3  12 % slower in data, 1.5 ms per step; 253 hosts wait",
     ]
+
+
+def test_a_host_that_is_not_connected_is_not_called_silent_or_lost() -> None:
+    link = "reconnecting, last heard 12 s ago"
+    lost = {"condition": "lost", "reason": "nothing was heard of it for 12 s, and it has no end event", "link": link}
+    snapshot = pods.with_hosts(pods.pod(32), {5: lost, 6: {"link": "connected"}})
+    listed = [line.strip() for line in drawn(snapshot, 76, 22) if line.startswith(" !")]
+    assert listed == [f"! host 5 tpu-vm-5  {link}"]
+    assert "host 5" not in str(host_text.alarms(snapshot)), "the viewer has an alarm for lost connections"
 
 
 def test_many_hosts_with_one_problem_are_listed_together() -> None:

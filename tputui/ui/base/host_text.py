@@ -133,6 +133,9 @@ def _problem(
     *,
     is_over: bool,
 ) -> tuple[ProblemKind, str] | None:
+    if not is_over and host.link is not None and host.link != "connected":
+        # Nothing is known of a host that is not connected: it may train.
+        return "link", clean(host.link)
     if not is_over and host.condition == "missing":
         return "missing", "has not joined"
     if host.condition == "lost":
@@ -141,8 +144,6 @@ def _problem(
         return "nan", f"NaN or inf on {fmt.cores(nan)}"
     if not is_over and host.condition == "stalled":
         return "stalled", _silence(host)
-    if host.link is not None and host.link != "connected":
-        return "link", clean(host.link)
     if slow is not None and slow.index == host.index:
         return "slow", slowness(slow)
     if outlier is not None and outlier.core in host.cores:
@@ -181,8 +182,8 @@ def grouped(found: Iterable[HostProblem]) -> list[tuple[HostProblem, list[int]]]
     return rows
 
 
-_ALARMED: tuple[ProblemKind, ...] = ("missing", "lost", "stalled", "link")
-"""Kinds of problems that the header names; the other ones have alarms of their own."""
+_ALARMED: tuple[ProblemKind, ...] = ("missing", "lost", "stalled")
+"""Kinds of problems that the header names; it has alarms of their own for NaN, slow cores and lost connections."""
 
 
 def alarms(snapshot: Snapshot) -> list[tuple[str, str]]:
