@@ -67,32 +67,28 @@ python -m benchmarks.pod judge --seeds 100
 """
 
 
-class Results(msgspec.Struct, frozen=True):
-    """What was measured."""
-
-    machine: str
-    """One sentence."""
-    costs: list[Cost]
-    judged: list[str]
-    """Results of `benchmarks.pod judge`, one sentence each."""
+def _results() -> tuple[list[Cost], str, list[str]]:
+    """The costs, a sentence about the machine, and the results of `benchmarks.pod judge`, a sentence each."""
+    stored = msgspec.json.decode(RESULTS.read_bytes())
+    return msgspec.convert(stored["costs"], list[Cost]), stored["machine"], stored["judged"]
 
 
 def page() -> str:
     """The page for the stored figures."""
-    results = msgspec.json.decode(RESULTS.read_bytes(), type=Results)
+    costs, machine, judged = _results()
     columns, rows = SIZE
     return PAGE.format(
         columns=columns,
         rows=rows,
-        table=_table(results.costs),
-        summary=f"{results.machine} {_growth(results.costs)}",
-        judged="\n".join(f"- {each}" for each in results.judged),
+        table=_table(costs),
+        summary=f"{machine} {_growth(costs)}",
+        judged="\n".join(f"- {each}" for each in judged),
     )
 
 
 def plot() -> str:
     """The plot as SVG: CPU time per frame by number of hosts, both logarithmic."""
-    costs = msgspec.json.decode(RESULTS.read_bytes(), type=Results).costs
+    costs, _, _ = _results()
     most, least = 1_000.0, 0.1
     low, high = math.log2(costs[0].hosts), math.log2(costs[-1].hosts)
 
