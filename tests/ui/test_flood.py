@@ -16,8 +16,8 @@ from tputui.ui.base.reader_thread import FRAME_S
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.screen import MonitorScreen
 
-KEYS = 150
-LINES = 400
+KEYS = 60
+LINES = 200
 
 
 class Flood(made.HandSource):
@@ -89,7 +89,7 @@ def test_any_resize_at_any_time() -> None:
 
     async def script(pilot: AppPilot) -> None:
         presses = itertools.cycle(["tab", "enter", "7", "up", "v", "2", "question_mark", "escape", "e", "escape", "s"])
-        for size in [(1, 1), *((sizes.randint(1, 250), sizes.randint(1, 70)) for _ in range(25)), (1, 1), (120, 36)]:
+        for size in [(1, 1), *((sizes.randint(1, 250), sizes.randint(1, 70)) for _ in range(15)), (1, 1), (120, 36)]:
             await pilot.resize_terminal(*size)
             await pilot.press(next(presses))
         await pilot.press("escape", "escape")
