@@ -193,6 +193,8 @@ def test_unresponsive_orphan_is_killed_and_reported(
     sleeper: subprocess.Popen[bytes], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.kill(sleeper.pid, signal.SIGSTOP)
+    # Before that a later signal might reach it first.
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
     found = doctor.find_training_process(sleeper.pid)
     assert found is not None
