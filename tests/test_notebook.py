@@ -69,6 +69,8 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
     ) as process:
         client = BlockingKernelClient(connection_file=path)
         client.load_connection_file()
+        # A kernel that does not answer for a second is taken for dead otherwise.
+        client.hb_channel.time_to_dead = DEADLINE_S
         client.start_channels()
         try:
             client.wait_for_ready(timeout=DEADLINE_S)
