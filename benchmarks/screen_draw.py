@@ -45,6 +45,7 @@ def contenders(run_dir: Path, peers: Path) -> dict[str, list[str]]:
 def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[Window]]:
     """Watches the contenders alternately, in rotated order."""
     rows: dict[str, list[Window]] = {}
+    deadline_s = DEADLINE_S * (3 if args.hosts else 1)
     if args.hosts:
         started, history = Feed.of_pod(folder, args.hosts), 0
     else:
@@ -56,9 +57,9 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[Window]]:
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
                 terminal.start(programs[name])
-                terminal.until(lambda screen: shown_step(screen) > history, DEADLINE_S * (3 if args.hosts else 1))
+                terminal.until(lambda screen: shown_step(screen) > history, deadline_s)
                 at = shown_step(terminal.text()) + SETTLE_STEPS
-                terminal.until(lambda screen, at=at: shown_step(screen) >= at)  # type: ignore[misc]  # bound at once
+                terminal.until(lambda screen, at=at: shown_step(screen) >= at, deadline_s)  # type: ignore[misc]  # bound at once
                 rows.setdefault(name, []).append(watch(terminal, args.seconds, feed.run_dir))
     return rows
 
