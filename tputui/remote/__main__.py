@@ -66,8 +66,11 @@ async def _work(task: Task) -> ExitCode:
             return await _report_progress(mirroring, running, str(run_dir), is_shown=is_shown)
         finally:
             running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            mirror.remove_if_empty()
+            try:
+                await asyncio.gather(running, return_exceptions=True)
+            finally:
+                # Also if the viewer leaves meanwhile, which cancels this.
+                mirror.remove_if_empty()
     except (OSError, MirrorFull, InvalidProgram) as error:
         _report(Ready(error=f"{task.address}: it cannot be mirrored: {_words(error)}"))
         return ExitCode.USAGE
