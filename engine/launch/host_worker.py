@@ -61,6 +61,9 @@ class HostWorker:
         if returncode != 0 and not self._is_killed:
             plan = self._plan
             failure = exits.failure_of(plan.run_dir, plan.index, generation, returncode, pid, self._began)
+        if failure is not None:
+            # The supervisor reports it now; the training process may be started again.
+            self._pipe.send(failure)
         watch.exited(failure, returncode)
 
     def kill(self) -> None:

@@ -65,7 +65,7 @@ class HostLaunch:
         return self._process
 
     def poll(self) -> messages.HostFailed | None:
-        """Records what the launcher has reported; returns a new failure of another host."""
+        """Records what the launcher has reported; returns a new failure, here or of another host."""
         found: messages.HostFailed | None = None
         for line in self._lines():
             try:
@@ -77,7 +77,8 @@ class HostLaunch:
             if event is not None:
                 self._take(event)
             elif isinstance(message, messages.HostFailed):
-                self.cause = found = message
+                found = message
+                self.cause = message if message.host_index != self._host_index else self.cause
             elif isinstance(message, messages.LaunchFailed):
                 self._failed = message
         return found

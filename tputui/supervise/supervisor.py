@@ -236,8 +236,14 @@ class Supervisor:
 
     def _poll_hosts(self) -> None:
         """Takes what the launcher of this host reports."""
-        if self._hosts is not None and (failed := self._hosts.poll()) is not None:
+        if self._hosts is None or (failed := self._hosts.poll()) is None:
+            return
+        if failed.host_index != self._host_index:
             self._report.report_of_host(failed)
+        elif self._exited is not None:
+            self._worker_state.read()
+            end = WorkerEnd(self._hosts.returncode(0), stop_asked=self._is_stop_asked(), killed=self._killed)
+            self._report.worker_ended(end, self._exited)
 
     def _record_launch(self, event: ev.Event) -> None:
         """Records an event of the launcher."""
@@ -328,9 +334,7 @@ class Supervisor:
             killed=self._killed,
         )
         state = self._worker_state
-        of_hosts = None
-        if hosts is not None:
-            of_hosts = hosts.ending(end, state.training_ended, state.failure, worker.returncode)
+        of_hosts = hosts and hosts.ending(end, state.training_ended, state.failure, worker.returncode)
         if self._exited is not None and (of_hosts is None or self._exited.pid != worker.pid):
             self._report.worker_ended(end, self._exited)
         killed = end.returncode == -signal.SIGKILL and not self._killed

@@ -1,0 +1,169 @@
+"""Whole runs of `tputui run` on two hosts of one core on this machine, with real agents and training over gloo."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.hosts import free_port, pids_alive
+from tputui.session import session
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import SUFFIX, Tail
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 400.0
+CONFIG = """
+task = "digits"
+epochs = 15
+[data]
+batch_per_core = 8
+batches_per_epoch = 20
+valid_fraction = 0.1
+[device]
+cores = 1
+virtual_cores = 1
+strategy = "replica"
+[launch]
+nnodes = 2
+"""
+
+
+class PodRun:
+    """A run on two hosts, each with a command `tputui run`."""
+
+    def __init__(self, folder: Path, *changes: str, shared: bool) -> None:
+        (folder / "a.toml").write_text(CONFIG)
+        self._outputs = [folder / f"out-{index}" for index in range(2)]
+        self.dirs = [folder / ("runs" if shared else f"runs-{index}") / "pod" for index in range(2)]
+        endpoint = f"127.0.0.1:{free_port()}"
+        words = ["run", str(folder / "a.toml"), "--no-ui", "--name", "pod", "--rdzv-endpoint", endpoint]
+        for change in changes:
+            words += ["--set", change]
+        self.commands: list[subprocess.Popen[bytes]] = []
+        for index, run_dir in enumerate(self.dirs):
+            own = [*words, "--runs-dir", str(run_dir.parent), "--host-index", str(index)]
+            with self._outputs[index].open("wb") as out:
+                argv = [sys.executable, "-P", "-m", "tputui", *own]
+                self.commands.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+
+    def output(self, index: int) -> str:
+        """What the command of a host has printed."""
+        return self._outputs[index].read_text()
+
+    def events(self, writer: str) -> list[ev.Event]:
+        """The events of a journal so far."""
+        path = self.dirs[int(writer[-1])] / f"{writer}{SUFFIX}"
+        if not path.exists():
+            return []
+        with contextlib.closing(Tail(path)) as tail:
+            return [each.event for each in tail.read(1 << 26)]
+
+    def of_kind(self, writer: str, kind: type[ev.Event]) -> list[ev.Event]:
+        """Those of a kind."""
+        return [event for event in self.events(writer) if isinstance(event, kind)]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Waits until a condition holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "".join(self.output(index) for index in range(2))
+            assert any(command.poll() is None for command in self.commands), self.output(0) + self.output(1)
+            time.sleep(0.05)
+
+    def until_saved(self, number: int = 2) -> None:
+        """Waits until host 0 has saved some checkpoints."""
+        self.until(lambda: len(self.of_kind("worker-0", ev.CheckpointSaved)) >= number)
+
+    def worker_pid(self, index: int) -> int:
+        """The newest training process of a host."""
+        started = self.of_kind(f"supervisor-{index}", ev.WorkerStarted)[-1]
+        assert isinstance(started, ev.WorkerStarted)
+        return started.pid
+
+    def wait(self) -> list[int]:
+        """The exit codes of the commands."""
+        return [command.wait(PATIENCE_S) for command in self.commands]
+
+    def end(self) -> None:
+        """Ends what is left."""
+        for index, command in enumerate(self.commands):
+            command.kill()
+            command.wait()
+            opened = self.of_kind(f"supervisor-{index}", ev.JournalOpened)
+            for head in opened:
+                assert isinstance(head, ev.JournalOpened)
+                if pids_alive([head.pid]):
+                    os.kill(head.pid, signal.SIGKILL)
+        self.commands = []
+
+
+@contextlib.contextmanager
+def pod_run(folder: Path, *changes: str, shared: bool) -> Iterator[PodRun]:
+    """A run on two hosts; nothing of it is left afterwards."""
+    run = PodRun(folder, *changes, shared=shared)
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
+def test_a_killed_training_process_is_named_everywhere_and_all_hosts_resume(tmp_path: Path, shared: bool) -> None:
+    with pod_run(tmp_path, "launch.max_restarts=1", "epochs=6", shared=shared) as run:
+        run.until_saved()
+        os.kill(run.worker_pid(1), signal.SIGKILL)
+        killed = time.time()
+        assert run.wait() == [0, 0]
+        for index in range(2):
+            (reported,) = run.of_kind(f"supervisor-{index}", ev.FailureReported)
+            assert isinstance(reported, ev.FailureReported)
+            assert reported.t - killed < 2
+            assert (reported.process, reported.error) == ("worker-1", "SIGKILL")
+            page = (run.dirs[index] / ("failure-1.txt" if index else "failure.txt")).read_text()
+            assert "SIGKILL" in page
+        (named,) = run.of_kind("supervisor-0", ev.FailureReported)
+        assert isinstance(named, ev.FailureReported)
+        assert named.message.startswith("host 1 (")
+        assert "rank 1 (core 1)" in named.message
+        plans = run.of_kind("worker-0", ev.TrainingPlanned)
+        firsts = [plan.first_step for plan in plans if isinstance(plan, ev.TrainingPlanned)]
+        assert firsts[0] in (0, 1)
+        assert firsts[1] >= 40
+        snapshot = session.load(run.dirs[0])
+        assert snapshot.condition == "done"
+
+
+def test_sigterm_on_one_host_saves_and_stops_all(tmp_path: Path) -> None:
+    with pod_run(tmp_path, "launch.max_restarts=3", shared=False) as run:
+        run.until_saved(1)
+        # To the command, as a cluster does before it takes the host away.
+        run.commands[1].send_signal(signal.SIGTERM)
+        assert run.wait() == [4, 4]
+        assert [len(run.of_kind(f"supervisor-{index}", ev.WorkerStarted)) for index in range(2)] == [1, 1]
+        ends = [run.of_kind(f"worker-{index}", ev.TrainingEnded)[-1] for index in range(2)]
+        steps = {end.step for end in ends if isinstance(end, ev.TrainingEnded)}
+        saved = run.of_kind("worker-0", ev.CheckpointSaved)[-1]
+        assert isinstance(saved, ev.CheckpointSaved)
+        assert steps == {saved.step}
+
+
+def test_no_process_of_a_host_outlives_its_supervisor(tmp_path: Path) -> None:
+    with pod_run(tmp_path, 'launch.engine="external"', shared=False) as run:
+        run.until_saved(1)
+        (head,) = run.of_kind("supervisor-1", ev.JournalOpened)
+        assert isinstance(head, ev.JournalOpened)
+        pids = [run.worker_pid(1)]
+        os.kill(head.pid, signal.SIGKILL)
+        run.until(lambda: not pids_alive(pids))
+        assert run.commands[0].wait(PATIENCE_S) == 3
+        (ended,) = run.of_kind("supervisor-0", ev.RunEnded)
+        assert isinstance(ended, ev.RunEnded)
+        assert "host 1" in ended.reason
