@@ -328,15 +328,12 @@ class Supervisor:
         except OSError as error:
             self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
         hosts = self._hosts
-        end = WorkerEnd(
-            returncode=worker.returncode if hosts is None else hosts.returncode(worker.returncode),
-            stop_asked=self._is_stop_asked(),
-            killed=self._killed,
-        )
+        returncode = worker.returncode if hosts is None else hosts.returncode(worker.returncode)
+        end = WorkerEnd(returncode, stop_asked=self._is_stop_asked(), killed=self._killed)
         state = self._worker_state
         of_hosts = hosts and hosts.ending(end, state.training_ended, state.failure, worker.returncode)
-        if self._exited is not None and (of_hosts is None or self._exited.pid != worker.pid):
-            self._report.worker_ended(end, self._exited)
+        if (exited := self._exited) is not None and (of_hosts is None or exited.pid != worker.pid):
+            self._report.worker_ended(end, exited)
         killed = end.returncode == -signal.SIGKILL and not self._killed
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
         last = read_last(self._log_path)
