@@ -90,5 +90,6 @@ def test_launcher(snap_compare: Compare, app: ScreenApp, size: tuple[int, int], 
             pilot.app.screen.query_one(FieldsPanel).go("optim.lr")
             await pilot.press("enter", "ctrl+u", *"0.x")
             await until(pilot, lambda: "0.x is not a number" in text(pilot.app.screen).splitlines()[1])
+            await until(pilot, lambda: "validating" not in text(pilot.app.screen))
 
     assert snap_compare(app, terminal_size=size, run_before=script)
