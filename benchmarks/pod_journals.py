@@ -32,6 +32,8 @@ STEPS_PER_EPOCH = 500
 BATCH_PER_CORE = 64
 HBM_BYTES = 16 << 30
 HBM_SHARE = 0.62
+ENDS = "the time of the simulation is over"
+"""Why a run ends."""
 CONFIG = {**recorded.CONFIG, "task": "pod"}
 AWAITED_S = 60.0
 """After this time, and then as often, the hosts that wait report which are missing."""
@@ -138,10 +140,10 @@ class Pod:
         t = self._now
         for host in self.hosts:
             if ended:
-                reason = "" if host.host else "all epochs trained"
+                reason = "" if host.host else ENDS
                 host.worker(ev.TrainingEnded(t=t, outcome="done", step=host.reported, reason=reason))
                 host.supervisor(ev.WorkerExited(t=t, pid=_pid("worker", self._generation), exit_code=0))
-                host.supervisor(ev.RunEnded(t=t, outcome="done", exit_code=0, reason=""))
+                host.supervisor(ev.RunEnded(t=t, outcome="done", exit_code=0, reason=ENDS))
                 host.flush(math.inf)
             host.close()
 
@@ -291,7 +293,7 @@ class Pod:
         )  # fmt: skip
         count, mean = batch * epoch_step, self.model.loss_at(step)
         reading = ev.MeterReading(val=mean, avg=mean, sum=mean * count, count=count)
-        reduced = f"mean over examples, {self.model.num_cores} cores"
+        reduced = f"mean over examples, {self.model.num_cores:,} cores"
         host.worker(
             ev.MetersReported(
                 t=now, epoch=epoch, step=step, split="train", meters={"loss": reading}, reduced=reduced

@@ -86,6 +86,11 @@ def epoch_of(epoch: int, num_epochs: int) -> str:
     return f"{epoch}/{num_epochs}" if num_epochs else str(epoch)
 
 
+def with_reason(text: str, reason: str) -> str:
+    """`run done: 3 epochs trained`, or `run done` if there is no reason, or one that repeats the text."""
+    return f"{text}: {reason}" if reason and not text.endswith(f" {reason}") else text
+
+
 def device_cores(number: int, device: str) -> str:
     """`8 x TPU`, or `8 of unknown type`."""
     return f"{number} of unknown type" if device == "unknown" else f"{number} x {device}"

@@ -58,7 +58,7 @@ class Meters:
 
     def __init__(self, names: tuple[str, ...], num_cores: int) -> None:
         self._meters = {name: AverageMeter() for name in names}
-        self.reduced = f"sum over the examples of {num_cores} cores divided by their number, padding not counted"
+        self.reduced = f"sum over the examples of {num_cores:,} cores divided by their number, padding not counted"
         """How a reading is computed, in words."""
 
     def add(self, sums: Float32s, counts: npt.NDArray[np.int64]) -> None:

@@ -145,6 +145,14 @@ def test_what_every_host_reports_of_the_run_is_printed_once() -> None:
     assert lines == ["run pod started: tputui run", "run done: 3 epochs trained"]
 
 
+def test_a_run_that_ended_without_a_reason_is_printed_without_a_colon() -> None:
+    for reason in ("", "done"):
+        writer = LineWriter()
+        writer.lines("supervisor-0", 0, opened(T0, "supervisor"))
+        ended = ev.RunEnded(t=T0 + 9, outcome="done", exit_code=0, reason=reason)
+        assert writer.lines("supervisor-0", 1, ended) == ["run done"]
+
+
 def test_a_restart_is_printed_with_the_steps_that_are_trained_again() -> None:
     again = msgspec.structs.replace(opened(T0 + 7, "worker"), generation=1)
     (plan,) = (event for event in worker_events() if isinstance(event, ev.TrainingPlanned))

@@ -21,7 +21,7 @@ from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.epochs import EpochsPanel
 from tputui.ui.monitor.host_map import MAP_VALUES, grid_of
-from tputui.ui.monitor.host_screen import HostScreen
+from tputui.ui.monitor.host_screen import HostPanel, HostScreen
 from tputui.ui.monitor.hosts import HostsPanel
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.screen import MonitorScreen
@@ -352,6 +352,33 @@ def test_epochs_show_what_restarts_lost() -> None:
 
 
 # The screen of one host.
+
+
+def test_losses_of_a_host_have_one_format_and_its_figures_are_not_cut() -> None:
+    snapshot = pods.troubled(4)
+    losses = {8: 0.0010, 9: 0.0009, 10: 0.0123}
+    cores = [msgspec.structs.replace(one, loss=losses.get(one.core, 0.5)) for one in snapshot.cores]
+    for index in (0, 1):
+        panel = HostPanel(index)
+        said = lines_of(panel.draw(panel.pick(made.changed(snapshot, cores=cores)), 78, 20))
+        assert all(len(line) <= 78 for line in said)
+        assert "\u2026" not in "".join(said[:5])
+        for word in ("memory ", "HBM ", "time per step", "clock ", "generation"):
+            assert word in "\n".join(said[:5])
+        assert ("clock that of all hosts" in "\n".join(said)) is (index == 0)
+    for core, loss in ((8, "1.0e-03"), (9, "9.0e-04"), (10, "1.2e-02"), (11, "5.0e-01")):
+        assert re.search(rf"^ +{core} +{loss} ", "\n".join(said), re.MULTILINE), said
+
+
+def test_a_small_map_names_its_value_and_the_chosen_host_in_its_frame() -> None:
+    panel = HostsPanel()
+    part = panel.pick(pods.pod(256))
+    panel.value = "lag"
+    drawing = panel.draw(part, 78, 4)
+    assert not drawing.head
+    assert drawing.note.startswith("steps behind, 256 hosts x 8")
+    panel.chosen = 7
+    assert panel.draw(part, 78, 4).note.startswith("host 7 tpu-vm-7  ")
 
 
 def test_the_screen_of_a_host_has_cores_memory_processes_and_log() -> None:

@@ -8,7 +8,7 @@ import pytest
 import textual
 
 from tests.ui import made
-from tests.ui.driving import AppPilot, first_frame, monitor
+from tests.ui.driving import AppPilot, first_frame, monitor, text, until
 from tests.ui.test_base_app_pictures import DRAWN_BY, SIZES, Compare
 
 pytestmark = pytest.mark.skipif(
@@ -32,5 +32,10 @@ def test_hidden_and_resized(snap_compare: Compare, size: tuple[int, int]) -> Non
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_dialog(snap_compare: Compare, size: tuple[int, int]) -> None:
-    script = pressing("P", "4", "6", "s", *"mine", "enter", "9", "up")
+    press = pressing("P", "4", "6", "s", *"mine", "enter", "9", "up")
+
+    async def script(pilot: AppPilot) -> None:
+        await press(pilot)
+        await until(pilot, lambda: "mine changed" in text(pilot.app.screen))
+
     assert snap_compare(monitor(made.running()), terminal_size=size, run_before=script)

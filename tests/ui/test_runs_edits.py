@@ -78,7 +78,7 @@ def test_undo_pressed_while_labels_are_written_is_not_dropped(tmp_path: Path) ->
             await pilot.press("asterisk", "u", "u")
             assert labels(tmp_path, 0) == NO_LABELS
         await until(pilot, lambda: not labels(tmp_path, 1).archived)
-        await until(pilot, lambda: labels(tmp_path, 0) == NO_LABELS and "run-01: undone" in top(pilot))
+        await until(pilot, lambda: labels(tmp_path, 0) == NO_LABELS and "run-01: undone: archived" in top(pilot))
         await pilot.press("u")
         assert "no changes to undo" in top(pilot)
 
@@ -450,7 +450,7 @@ def test_picture(
 
     async def script(pilot: AppPilot) -> None:
         await first_frame(pilot)
-        await until(pilot, lambda: "4 runs, 0 running" in text(pilot.app.screen))
+        await all_read(pilot, 4)
         await pilot.press("home", *keys)
         if keys == ["D"]:
             await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))

@@ -74,6 +74,13 @@ def test_the_host_has_room_in_the_panel_at_120x36() -> None:
     assert "execute 25 %" in lines[6]
 
 
+@pytest.mark.parametrize("height", range(4, 18))
+def test_a_history_is_whole_or_not_in_the_panel(height: int) -> None:
+    for snapshot in (run(), made.running()):
+        lines = drawn(snapshot, 48, height, is_full=False)
+        assert len(lines) <= max(height, 5), "the figures alone may be scrolled"
+
+
 def test_the_device_lane_names_its_source_or_why_it_is_not_known() -> None:
     def lanes(snapshot: Snapshot) -> list[DeviceLane]:
         found = step_budget(snapshot)

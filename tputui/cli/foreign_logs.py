@@ -20,7 +20,10 @@ from tputui.telemetry import rundir
 if TYPE_CHECKING:
     from tputui.log_import.opening import OpenedLog
 
-RUN_OR_LOG = "name or directory of a run, or a log: TensorBoard, W&B, CSV, JSON lines, trainer_state.json, parquet"
+RUN_OR_LOG = (
+    "name or directory of a run, ssh://[user@]HOST[:port]/RUN, or a log: TensorBoard, W&B, CSV, JSON lines, "
+    "trainer_state.json, parquet"
+)
 """Help of an argument that may be a log."""
 NARRATE_S = 1.0
 """Seconds of reading after which the user is asked to wait."""

@@ -47,7 +47,7 @@ COMMANDS: dict[str, str] = {
     "check": "check the journals of a run for damage",
     "repair": "write a repaired copy of a damaged run",
     "rm": "delete runs",
-    "doctor": "check whether this machine can train",
+    "doctor": "check this machine, or what slows a run down",
     "data": "list and download data sets",
     "stream": "send a run to a viewer on another machine (ssh starts it)",
     "serve": "show the screen in a browser on this machine",

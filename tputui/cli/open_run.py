@@ -145,7 +145,7 @@ def _wait_for_end(run_dir: Path) -> Snapshot:
             snapshot = follow(source, nowhere, as_json=True, narrate=nowhere)
     finally:
         source.close()
-    narrate(f"run {inert(snapshot.run)} {snapshot.condition}: {inert(snapshot.condition_reason)}")
+    narrate(inert(fmt.with_reason(f"run {snapshot.run} {snapshot.condition}", snapshot.condition_reason)))
     return snapshot
 
 

@@ -48,7 +48,7 @@ def card(snapshot: Snapshot) -> str:
 def summary(snapshot: Snapshot) -> str:
     """The state in one line of text, for where HTML is not shown."""
     facts = ", ".join(f"{name} {value}" for name, value in _facts(snapshot))
-    return fmt.inert(f"{snapshot.run} {snapshot.condition}: {facts or snapshot.condition_reason}")
+    return fmt.inert(fmt.with_reason(f"{snapshot.run} {snapshot.condition}", facts or snapshot.condition_reason))
 
 
 def headline(snapshot: Snapshot, tag: str) -> str:

@@ -296,7 +296,7 @@ class ProcessLog(StateStruct, dict=True):
 
     def _run_ended(self, event: ev.RunEnded, _: int) -> None:
         level: Level = "error" if event.outcome == "failed" else "info"
-        self.add_line(event.t, f"run {event.outcome}: {event.reason}", level)
+        self.add_line(event.t, fmt.with_reason(f"run {event.outcome}", event.reason), level)
 
 
 LOGGED: dict[type[ev.Event], Callable[[ProcessLog, Any, int], None]] = {

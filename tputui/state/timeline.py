@@ -130,7 +130,7 @@ def _end(state: RunState, liveness: Liveness) -> list[Mark]:
     """The mark of the end of the run, if it ended."""
     step = state.steps_done
     if liveness.ended_t is not None and math.isfinite(liveness.ended_t):
-        text = f"run {liveness.condition}: {liveness.reason}"
+        text = fmt.with_reason(f"run {liveness.condition}", liveness.reason)
         return [Mark(t=liveness.ended_t, step=step, kind="end", text=text, core=None)]
     if liveness.condition == "lost" and state.newest_t is not None:
         text = "newest event of the run; it has no end event"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tputui import formatting as fmt
 from tputui.cache.cache_writer import CacheWriter
 from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.exit_codes import ExitCode
@@ -382,7 +383,7 @@ class Supervisor:
                 step = script.newest_step if script is not None else self._worker_state.newest_step
                 receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step)
             else:
-                why = f"the run ended before this was done: {ending.reason}"
+                why = fmt.with_reason("the run ended before this was done", ending.reason)
                 receipt = ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why)
             self._reporter.emit(receipt)
 

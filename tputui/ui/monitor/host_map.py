@@ -22,6 +22,14 @@ from tputui.ui.render.ramp import STEPS, Ramp
 
 MapValue = Literal["loss", "lag", "time", "memory", "phase"]
 MAP_VALUES: tuple[MapValue, ...] = get_args(MapValue)
+MAP_WORDS: dict[MapValue, str] = {
+    "loss": "loss",
+    "lag": "steps behind",
+    "time": "time of a step",
+    "memory": "memory",
+    "phase": "phase",
+}
+"""The values in words."""
 SHADES_ABOVE = "\u00b7\u2591\u2592\u2593\u2588"
 SHADES_BELOW = "\u00b7\u2581\u2582\u2584\u2586"
 """Shades without colours, of values above and below the median."""

@@ -15,12 +15,12 @@ from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui.base import status_text
 from tputui.ui.base.host_text import HostProblem
 from tputui.ui.monitor.core_history import CoreHistory
-from tputui.ui.monitor.cores import loss_span, state_of
-from tputui.ui.monitor.host_table import clock, summary_of
+from tputui.ui.monitor.cores import has_small, loss_span, state_of
+from tputui.ui.monitor.host_table import clock, summary_parts
 from tputui.ui.monitor.hosts import HostsPanel, HostsPart
 from tputui.ui.monitor.log_lines import folded, host_of_source
 from tputui.ui.monitor.memory import NEARLY_FULL, process_line
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit
+from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, width_of
 from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.panel import Drawing, RunPanel
 from tputui.ui.widgets.panel_grid import RunOverlay
@@ -116,12 +116,13 @@ class HostPanel(RunPanel[HostPart]):
         room = max(width - (7 + 10 + 1 + steps + 2 + _STATE + times + filled + 2), 8)
         found = self._history.sparklines(part.columns, [core.core for core in cores], room, 1)
         titles = f"{'loss':>7}    {'step':>{steps}}  {'state':<{_STATE}}{'time' if times else '':>{times}}"
+        small = has_small(cores)
         rows = [_title("cores", f"{titles}{'HBM' if filled else '':>{filled}}  loss so far")]
         for core in cores:
             state, tone = state_of(core, part.slow_core)
             line: Line = [
                 Span(f"{core.core:>7}", "strong"),
-                loss_span(core, part.outlier, 10),
+                loss_span(core, part.outlier, 10, small=small),
                 Span(f" {core.step:>{steps},}  "),
                 Span(f"{crop(state, _STATE):<{_STATE}}", tone),
             ]
@@ -149,25 +150,36 @@ def _title(name: str, rest: str = "") -> Line:
 
 
 def _head(part: HostPart, host: HostView, problem: HostProblem | None, width: int) -> list[Line]:
-    lines: list[Line] = [fit([Span(" "), *summary_of(host, problem)], width)]
     pairs = [
         ("time per step", fmt.duration(host.step_s) if host.step_s is not None else fmt.UNKNOWN),
-        ("newest event", f"{status_text.age(host.silent_s)} ago" if host.silent_s is not None else fmt.UNKNOWN),
+        *([("newest event", f"{status_text.age(host.silent_s)} ago")] if host.silent_s is not None else []),
         ("clock", _clock(host)),
         ("generation", str(host.generation)),
         *([("link", clean(host.link))] if host.link is not None else []),
     ]
-    line: Line = [Span(" ")]
-    for name, text in pairs:
-        line += [Span(f"{name} ", "label"), Span(f"{text}  ")]
-    lines.append(fit(line, width))
+    figures: list[Line] = [[Span(f"{name} ", "label"), Span(text)] for name, text in pairs]
+    lines = _flowed([*summary_parts(host, problem), *figures], width)
     if host.reason and (problem is None or clean(host.reason) not in problem.text):
         tone: Tone = problem.tone if problem is not None else "dim"
         lines.append(fit([Span(f" {clean(host.reason)}", tone)], width))
     return [*lines, []]
 
 
+def _flowed(parts: Sequence[Line], width: int) -> list[Line]:
+    """As many lines as the parts need; none is divided, unless it is wider than a line."""
+    lines: list[Line] = []
+    for part in parts:
+        gap = Span("  " if lines else " ")
+        if lines and width_of([*lines[-1], gap, *part]) <= width:
+            lines[-1] += [gap, *part]
+        else:
+            lines.append(fit([Span(" "), *part], width))
+    return lines
+
+
 def _clock(host: HostView) -> str:
+    if host.index == 0:
+        return "that of all hosts"
     if host.clock_offset_s is None:
         return "not compared"
     error = f" \u00b1 {fmt.duration(host.clock_error_s)}" if host.clock_error_s is not None else ""

@@ -146,14 +146,22 @@ def _is_worth(text: str) -> bool:
 
 def summary_of(host: HostView, problem: HostProblem | None) -> Line:
     """One line about a host: `host 37 tpu-vm-37  ● executing  step 1,200  loss 2.3104  data 1.2 ms`."""
+    return [span for part in summary_parts(host, problem) for span in (*part, Span("  "))]
+
+
+def summary_parts(host: HostView, problem: HostProblem | None) -> list[Line]:
+    """The parts of the line about a host, without the gaps between them."""
     state, tone = state_of(host, None, None)
-    line: Line = [
-        Span(f"host {host.index} ", "strong"),
-        Span(f"{crop(clean(host.name), _NAME[1])}  "),
-        Span(f"{state}  ", tone),
+    name = crop(clean(host.name), _NAME[1])
+    parts: list[Line] = [
+        [Span(f"host {host.index}", "strong"), *([Span(f" {name}")] if name else [])],
     ]
-    if problem is not None:
-        line.append(Span(f"{problem.text}  ", problem.tone))
+    mark, _, words = state.partition(" ")
+    if problem is not None and problem.text.startswith(words):
+        parts.append([Span(f"{mark} {problem.text}", problem.tone)])
+    else:
+        parts.append([Span(state, tone)])
+        parts += [[Span(problem.text, problem.tone)]] if problem is not None else []
     pairs = [
         ("step", f"{host.step:,}" if host.step else fmt.UNKNOWN),
         ("lag", f"{host.lag_steps:,}"),
@@ -164,7 +172,5 @@ def summary_of(host: HostView, problem: HostProblem | None) -> Line:
         ("memory", _memory(host)),
         ("HBM", _hbm(host)),
     ]
-    for name, text in pairs:
-        if _is_worth(text):
-            line += [Span(f"{name} ", "label"), Span(f"{text}  ")]
-    return line
+    parts += [[Span(f"{name} ", "label"), Span(text)] for name, text in pairs if _is_worth(text)]
+    return parts

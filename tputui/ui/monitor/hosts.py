@@ -21,7 +21,17 @@ from tputui.ui.base import host_text, keymap, status_text
 from tputui.ui.base.host_text import HostProblem
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import ShowsNotices
-from tputui.ui.monitor.host_map import MAP_VALUES, Grid, MapValue, draw_map, grid_of, legend_of, lines_least, values_of
+from tputui.ui.monitor.host_map import (
+    MAP_VALUES,
+    MAP_WORDS,
+    Grid,
+    MapValue,
+    draw_map,
+    grid_of,
+    legend_of,
+    lines_least,
+    values_of,
+)
 from tputui.ui.monitor.host_table import summary_of, table_lines
 from tputui.ui.render.lines import Line, Span, clean, crop, paragraph
 from tputui.ui.render.ramp import Ramp
@@ -169,7 +179,10 @@ class HostsPanel(RunPanel[HostsPart]):
         rows = draw_map(part.hosts, cores, found, values, self._grid, ramp=ramp, chosen=self.chosen)
         spare = room - len(rows)
         between: list[Line] = [[]] if listed and spare > 0 else []
-        return Drawing([*rows, *between, *listed], head=tuple(head), note=_note(part, found, width, named=bool(listed)))
+        note = _note(part, found, width, named=bool(listed))
+        if not head:
+            note = _of_map(chosen, found, MAP_WORDS[self.value], note, width)
+        return Drawing([*rows, *between, *listed], head=tuple(head), note=note)
 
     def _ramp(self) -> Ramp | None:
         """The colours of the map; None if nothing is painted as a background."""
@@ -283,6 +296,15 @@ class HostsPanel(RunPanel[HostsPart]):
                 event.stop()
                 event.prevent_default()
                 self.go()
+
+
+def _of_map(chosen: HostView | None, found: list[HostProblem], value: str, note: str, width: int) -> str:
+    """What a map without a legend shows: the chosen host, or else its value, and the worst problem if there is room."""
+    if chosen is not None:
+        problem = next((one for one in found if one.host == chosen.index), None)
+        return crop("".join(span.text for span in summary_of(chosen, problem)).rstrip(), width - _TITLE)
+    both = f"{value}, {note}"
+    return both if len(both) <= width - _TITLE else note
 
 
 def _note(part: HostsPart, found: list[HostProblem], width: int, *, named: bool) -> str:

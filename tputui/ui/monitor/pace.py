@@ -98,7 +98,8 @@ class PacePanel(RunPanel[PacePart]):
             chart = chart_of_view(whole, self.look, width, room)
         if chart is not None:
             return Drawing([*rows, [Span(f" {unit}", "label")], *chart.lines])
-        return Drawing([*rows, *_spark([value for _, _, value in points], unit, width)])
+        spark = _spark([value for _, _, value in points], unit, width)
+        return Drawing([*rows, *(spark if len(rows) + len(spark) <= height else [])])
 
     def figures(self) -> Figures:
         """The history as a table."""

@@ -215,6 +215,6 @@ class ColumnsInput(LineInput):
         if word and not found:
             self.note("no run has this key", "warn")
         elif word in keys or not word:
-            self.note("keys of configuration and metrics, -KEY hides")
+            self.note("keys or metrics; -KEY hides one")
         else:
             self.note(f"tab: {' '.join(found[:12])}")

@@ -44,7 +44,7 @@ class RunEdits:
         self._num_cancelled = 0
         """Number of calls of `cancel`."""
         self._is_writing = False
-        self._undone: deque[_Changes] = deque()
+        self._undone: deque[tuple[_Changes, str]] = deque()
         """Changes that were undone while others were written; they are written next."""
 
     def cancel(self) -> None:
@@ -96,15 +96,15 @@ class RunEdits:
         if self._is_writing:
             return
         before = {row.path: {name: getattr(row.labels, name) for name in values} for row in rows}
-        change = undo_of(self._screen.app).push(done, partial(self._undo, before))
+        change = undo_of(self._screen.app).push(done, partial(self._undo, before, done))
         self._start_writing(dict.fromkeys(before, values), done, change)
 
-    def _undo(self, before: _Changes) -> None:
+    def _undo(self, before: _Changes, done: str) -> None:
         """Write earlier values, after the change that is being written."""
         if self._is_writing:
-            self._undone.append(before)
+            self._undone.append((before, done))
         else:
-            self._start_writing(before, "undone")
+            self._start_writing(before, f"undone: {done}")
 
     def _start_writing(self, changes: _Changes, done: str, change: Change | None = None) -> None:
         """Write in a thread, one change at a time. `change` is its entry in the undo stack."""
@@ -129,7 +129,8 @@ class RunEdits:
             undo_of(self._screen.app).discard(failed)
         self._finish(sentence)
         if self._undone:
-            self._start_writing(self._undone.popleft(), "undone")
+            before, done = self._undone.popleft()
+            self._start_writing(before, f"undone: {done}")
 
     def _examine(self, paths: Sequence[Path], num_cancelled: int) -> None:
         sizes: dict[Path, RunSize] = {}
