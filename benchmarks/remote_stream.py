@@ -100,12 +100,14 @@ def measure(name: str, folder: Path, seconds: float, *, live: bool, summary: boo
         if select.select([fd], [], [], 0.05)[0]:
             data = os.read(fd, 1 << 20)
             sent += len(data)
-            for message in frames.feed(data):
-                if isinstance(message, p.Found):
-                    process.stdin.write(p.pack(mirror.copy_of(message.writer)))
-                    process.stdin.flush()
-                elif isinstance(message, p.Data):
-                    mirror.write(message)
+            frames.feed(data)
+            while (messages := frames.next_frame()) is not None:
+                for message in messages:
+                    if isinstance(message, p.Found):
+                        process.stdin.write(p.pack(mirror.copy_of(message.writer)))
+                        process.stdin.flush()
+                    elif isinstance(message, p.Data):
+                        mirror.write(message)
         if not started and now > origin + SETTLE_S:
             started, start_cpu, sent = now, _cpu_s(process.pid), 0
             start_bytes = _size_of(run_dir)

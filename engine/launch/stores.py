@@ -5,6 +5,7 @@ Anyone who can reach its port can change it, as with torchrun: it belongs into t
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import time
 from datetime import timedelta
@@ -86,10 +87,21 @@ def wait_for(store: Store, key: str, timeout_s: float, poll_s: float = 0.02) -> 
     return take(store, key)
 
 
+def is_loopback(name: str) -> bool:
+    """Whether a name or an address means the loopback device on every host."""
+    try:
+        return ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
 def _listen(name: str, port: int) -> socket.socket:
     """A listening socket on the address of `name`, or on all addresses if that is not one of this host."""
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     for family, kind, protocol, _, address in found:
+        if is_loopback(str(address[0])) and not is_loopback(name):
+            # Debian gives the own name of a host to 127.0.1.1, where no other host reaches it.
+            continue
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

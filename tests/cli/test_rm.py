@@ -36,6 +36,20 @@ def test_yes_deletes_and_names_what(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert row["bytes"] > 1_000
 
 
+@pytest.mark.parametrize(
+    "words", [["rm", "ssh://vm/r", "--yes"], ["repair", "ssh://vm/r"], ["predict", "ssh://vm/r", "-"],
+              ["run", "sample_configs/digits.toml", "--resume", "ssh://vm/r"]]
+)  # fmt: skip
+def test_what_needs_all_files_of_a_run_takes_no_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run(tmp_path, *words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("tputui: ssh://vm/r: ")
+    assert " there, " in err or " copy the directory of the run here" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_a_terminal_yes_is_required(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = recorded.write_run(tmp_path)
     assert run(tmp_path, "rm", "digits-1") == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from pathlib import Path
@@ -33,7 +34,19 @@ def main(run_dir: Path) -> None:
         joining.Joining(plan, emitted.append).join(endpoint)
     except joining.NotJoined as error:
         reason = str(error)
-    result = {"offset": offset, "reason": reason, "events": [msgspec.to_builtins(event) for event in emitted]}
+    # The name of this host is that of its loopback device, as on Debian.
+    resolve = socket.getaddrinfo
+    socket.getaddrinfo = lambda host, *args, **more: resolve("127.0.1.1" if host == "pod-0" else host, *args, **more)
+    with stores._listen("pod-0", 0) as listener:
+        bound, port = listener.getsockname()
+        known_as = joining.Joining(plan, emitted.append)._reached(("pod-0", port))
+    result = {
+        "bound": bound,
+        "known_as": known_as,
+        "offset": offset,
+        "reason": reason,
+        "events": [msgspec.to_builtins(event) for event in emitted],
+    }
     sys.stdout.write(json.dumps(result) + "\n")
 
 

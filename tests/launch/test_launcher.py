@@ -147,3 +147,5 @@ def test_missing_hosts_are_reported_while_a_host_waits_and_a_clock_that_is_ahead
     assert warned[0].startswith("1 of 3 hosts joined; missing: hosts 1, 2; waiting for ")
     assert len(warned) == len(awaited) >= 2
     assert found["reason"].endswith("gave up after 1 s (launch.join_timeout_s)")
+    # A host whose own name means its loopback device is reached by the others.
+    assert (found["bound"], found["known_as"]) == ("0.0.0.0", "pod-0")

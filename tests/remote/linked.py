@@ -20,6 +20,8 @@ class Linked:
         self._stream = RunStream(run_dir, summary=summary, clock=lambda: 1.0)
         self._mirror = Mirror(mirror_dir)
         self._stream.skip(self._mirror.side_files())
+        self.read_bytes: list[int] = []
+        """Bytes of files and journals that were sent at once."""
         self.files: list[str] = []
         """The small files that were sent since then."""
 
@@ -28,6 +30,13 @@ class Linked:
         waiting: list[p.ToHost] = []
         while True:
             messages = [*self._stream.answer(waiting), *self._stream.read()]
+            self.read_bytes.append(
+                sum(
+                    len(one.data if isinstance(one, p.Data) else one.content)
+                    for one in messages
+                    if isinstance(one, p.Data | p.File)
+                )
+            )
             waiting = []
             for message in messages:
                 if isinstance(message, p.Found):

@@ -112,7 +112,7 @@ class Sshd:
         (folder / "ssh_config").write_text(
             f"Host {OTHER_HOST}\n  Port {self.second_port}\n"
             f"Host {HOST} {SAME_HOST} {OTHER_HOST}\n  HostName 127.0.0.1\n  Port {self.port}\n"
-            f"  User {getpass.getuser()}\n"
+            f"  User {getpass.getuser()}\n  RemoteCommand top\n"
             f"Host *\n  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n  IdentityAgent none\n"
             f"  UserKnownHostsFile {folder}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
             "  StrictHostKeyChecking yes\n  CanonicalizeHostname no\n"

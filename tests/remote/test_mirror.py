@@ -228,8 +228,52 @@ def test_links_in_a_mirror_are_not_followed(tmp_path: Path) -> None:
 
 def test_an_invalid_request_of_the_host_is_not_stored(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path / "mirror")
-    mirror.write_file(p.File(path="requests/1-1.json", content=b'{"id": "2-2", "kind": "stop", "t": 1, "by": ""}'))
+    content = b'{"id": "2-2", "kind": "stop", "t": 1, "by": ""}'
+    assert not mirror.write_file(p.File(path="requests/1-1.json", content=content))
     assert os.listdir(tmp_path / "mirror" / "requests") == []
+
+
+def test_the_names_of_many_pictures_fit_into_the_message_that_opens_a_run(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path / "mirror")
+    folder = mirror.run_dir / "pictures" / "rank-1234567" / "epoch-123456789"
+    folder.mkdir(parents=True)
+    for number in range(2_000):
+        (folder / f"{number:0120}.png").touch()
+    have = mirror.side_files()
+    assert 500 < len(have) < 2_000
+    opening = p.Open(version=1, run="/" + "r" * 4_000, runs_dir="/" + "d" * 4_000, summary=False, have=have)
+    assert p.ViewerFrames().feed(p.pack(opening)) == [opening]
+
+
+def test_a_large_file_and_a_long_line_are_sent_in_frames_of_their_own(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    (run_dir / "model.json").write_bytes(bytes(16 << 20))
+    (run_dir / "rank-1.jsonl").write_bytes(b"x" * (3 << 20) + b"\n")
+    linked = Linked(run_dir, tmp_path / "mirror")
+    linked.pump()
+    assert max(linked.read_bytes) <= p.FRAME_BYTES_MAX - 65_536
+    assert (linked.mirror_dir / "model.json").stat().st_size == 16 << 20
+    assert equal_journals(run_dir, linked.mirror_dir)
+
+
+def test_a_long_journal_that_the_viewer_has_is_passed_over_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    linked = Linked(run_dir, tmp_path / "mirror", summary=True)
+    linked.pump()
+    path = run_dir / "worker-0.jsonl"
+    writer = JournalWriter.continued(path, _end_of(path))
+    writer.append([ev.WarningRaised(t=recorded.T0 + 99, text="late")])
+    writer.close()
+    monkeypatch.setattr("tputui.remote.journal_source.DATA_BYTES", 100)
+    again = Linked(run_dir, linked.mirror_dir, summary=True)
+    again.pump()
+    # In between the host hears the viewer, which would give it up after 30 s.
+    parts = [part for part in again.received if part.writer == "worker-0"]
+    assert [part.data for part in parts[:2]] == [b"", b""]
+    assert not parts[0].end
+    assert [e.seq for e in read_events(linked.mirror_dir)] == [e.seq for e in read_events(run_dir)]
 
 
 def test_one_process_at_a_time_writes_a_mirror(tmp_path: Path) -> None:

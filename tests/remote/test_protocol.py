@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from tputui.remote import protocol as p
 from tputui.remote.address import InvalidAddress, parse_address, parse_host, parse_hosts
-from tputui.remote.ssh_command import PROGRAM_VARIABLE, InvalidProgram, remote_command
+from tputui.remote.run_list import CannotList, list_runs
+from tputui.remote.ssh_command import PROGRAM_VARIABLE, InvalidProgram, argv_of, remote_command
 
 WRITERS = st.sampled_from(["supervisor-0", "worker-255", "rank-2047", "logs-3"])
 TO_VIEWER = st.one_of(
@@ -41,6 +43,15 @@ TO_HOST = st.one_of(
 )  # fmt: skip
 
 
+def received_by(reader: p.HostFrames, data: bytes) -> list[p.ToViewer]:
+    """The messages that are complete with some bytes."""
+    reader.feed(data)
+    messages: list[p.ToViewer] = []
+    while (frame := reader.next_frame()) is not None:
+        messages += frame
+    return messages
+
+
 @given(st.lists(st.lists(TO_VIEWER, max_size=4), max_size=6), st.integers(1, 400))
 @settings(max_examples=15, deadline=None)
 def test_the_viewer_gets_what_the_host_sent_however_the_bytes_are_cut(
@@ -48,7 +59,7 @@ def test_the_viewer_gets_what_the_host_sent_however_the_bytes_are_cut(
 ) -> None:
     packer, reader = p.Packer(), p.HostFrames()
     sent = b"".join(packer.pack(frame) for frame in frames)
-    received = [message for at in range(0, len(sent), piece) for message in reader.feed(sent[at : at + piece])]
+    received = [message for at in range(0, len(sent), piece) for message in received_by(reader, sent[at : at + piece])]
     assert received == [message for frame in frames for message in frame]
 
 
@@ -63,9 +74,10 @@ def test_the_host_gets_what_the_viewer_sent_however_the_bytes_are_cut(messages: 
 @given(st.binary(max_size=400))
 @settings(max_examples=200, deadline=None)
 def test_any_other_bytes_are_waited_for_or_refused(data: bytes) -> None:
-    for reader in (p.HostFrames(), p.ViewerFrames()):
-        with contextlib.suppress(p.ProtocolError):
-            assert reader.feed(data) == []
+    with contextlib.suppress(p.ProtocolError):
+        assert received_by(p.HostFrames(), data) == []
+    with contextlib.suppress(p.ProtocolError):
+        assert p.ViewerFrames().feed(data) == []
 
 
 def test_a_few_bytes_cannot_claim_gigabytes() -> None:
@@ -74,11 +86,22 @@ def test_a_few_bytes_cannot_claim_gigabytes() -> None:
     assert len(bomb) < 100_000
     for plain_bytes in (1_000, p.FRAME_BYTES_MAX):
         with pytest.raises(p.ProtocolError, match="another size"):
-            p.HostFrames().feed(struct.pack("<II", plain_bytes, len(bomb)) + bomb)
+            received_by(p.HostFrames(), struct.pack("<II", plain_bytes, len(bomb)) + bomb)
     with pytest.raises(p.ProtocolError, match="too long"):
-        p.HostFrames().feed(struct.pack("<II", 1 << 31, 10))
+        received_by(p.HostFrames(), struct.pack("<II", 1 << 31, 10))
     with pytest.raises(p.ProtocolError, match="too long"):
         p.ViewerFrames().feed(struct.pack("<I", 1 << 30))
+
+
+def test_of_many_frames_that_unpack_to_megabytes_one_is_unpacked_at_a_time() -> None:
+    packer, reader = p.Packer(), p.HostFrames()
+    zeros = p.Data(writer="worker-0", form="plain", offset=0, data=bytes(8 << 20), end=False)
+    sent = b"".join(packer.pack([zeros]) for _ in range(4))
+    assert len(sent) < 64 << 10
+    reader.feed(sent)
+    for _ in range(4):
+        assert reader.next_frame() == [zeros]
+    assert reader.next_frame() is None
 
 
 def test_an_unknown_message_is_refused() -> None:
@@ -126,6 +149,20 @@ def test_the_command_on_the_host_finds_tputui_of_the_user(tmp_path: Path, comman
     program.write_text('#!/bin/sh\necho "$@"\n')
     program.chmod(0o700)
     assert subprocess.run(words, env=environ, capture_output=True).stdout.decode() == f"{command}\n"
+
+
+def test_a_cache_that_ssh_would_interpret_is_not_used_for_shared_connections(tmp_path: Path) -> None:
+    for folder, is_shared in (("cache", True), ("my cache", False), ("100%h", False)):
+        with tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as short:
+            environ = {"XDG_CACHE_HOME": f"{short}/{folder}"}
+            words = argv_of(parse_host("tpu-vm"), environ, shared=True)
+        assert any("ControlPath" in word for word in words) is is_shared
+
+
+def test_a_machine_without_ssh_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CannotList, match=r"^tpu-vm: there is no program `ssh` .*: install OpenSSH$"):
+        list_runs(parse_host("tpu-vm"), None, {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
 
 
 def test_a_path_of_tputui_that_a_shell_would_interpret_is_refused() -> None:

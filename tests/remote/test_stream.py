@@ -45,7 +45,9 @@ class Host:
         assert self.process.stdout is not None
         messages: list[p.ToViewer] = []
         for _ in range(TIMES):
-            messages += self._frames.feed(os.read(self.process.stdout.fileno(), 65_536))
+            self._frames.feed(os.read(self.process.stdout.fileno(), 65_536))
+            while (frame := self._frames.next_frame()) is not None:
+                messages += frame
             if any(isinstance(message, kind) for message in messages):
                 break
         return messages

@@ -107,5 +107,9 @@ def test_only_a_run_on_several_hosts_or_one_that_is_restarted_has_a_launcher(tmp
     ending = launch.ending(end, None, None, -9)
     assert ending is not None
     assert ending.reason == "the launcher of this host, and training with it, ended by signal SIGKILL"
+    # A stop before the launcher can act on it, for example while it imports torch.
+    stopped = launch.ending(end._replace(stop_asked=True), None, None, -15)
+    assert stopped is not None
+    assert (stopped.outcome, stopped.exit_code) == ("stopped", 4)
     done = ev.TrainingEnded(t=1.0, outcome="done", step=1, reason="")
     assert launch.ending(end, done, None, 0) is None

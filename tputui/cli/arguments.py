@@ -17,6 +17,7 @@ from tputui import formatting as fmt
 from tputui.cli.console import CommandError
 from tputui.cli.parser import Parser, nearest
 from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -70,6 +71,14 @@ def find_run(name: str, parent: Path) -> Path:
         near = nearest(Path(name).name, [path.name for path in runs_in(parent)])
         hint = f"did you mean {near}?" if near else "`tputui runs` lists the runs"
         raise CommandError(ExitCode.USAGE, f"{str(error).partition(';')[0]}; {hint}") from None
+
+
+def find_local_run(name: str, parent: Path) -> Path:
+    """As `find_run`, for a command that needs files that are not mirrored, such as checkpoints."""
+    if name.startswith("ssh://"):
+        words = "this needs all files of the run: do it on that machine, or copy the directory of the run here"
+        raise CommandError(ExitCode.USAGE, f"{inert(name)}: {words}")
+    return find_run(name, parent)
 
 
 def runs_in(parent: Path) -> list[Path]:

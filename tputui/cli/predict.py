@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.cli.arguments import find_run, parent_of
+from tputui.cli.arguments import find_local_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.environment import missing_sentence
@@ -161,7 +161,7 @@ def choose(name: str, which: str | None, parent: Path) -> ChosenWeights:
         if which is not None:
             raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: {inert(name)} is already a weights file")
         return ChosenWeights(file, _run_around(file))
-    run_dir = find_run(name, parent)
+    run_dir = find_local_run(name, parent)
     if which is not None and which not in (BEST, LAST):
         if not Path(which).is_file():
             raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: no such file; use best, last or a path")

@@ -9,6 +9,7 @@ import argparse
 import atexit
 import os
 import shlex
+import threading
 from pathlib import Path
 
 from tputui.cli.console import CommandError, narrate
@@ -71,10 +72,15 @@ def address_of(args: argparse.Namespace) -> RunAddress | None:
 
 def opened_mirror(address: RunAddress, *, summary: bool = False) -> OpenedMirror:
     """Opens a run on other machines; it is mirrored until this process ends. Raises `CommandError`."""
+    patience = threading.Timer(NARRATE_S, narrate, [f"connecting to {inert(str(address))} ..."])
+    patience.daemon = True
+    patience.start()
     try:
         mirror = OpenedMirror(address, summary=summary)
     except Unreachable as error:
         raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+    finally:
+        patience.cancel()
     atexit.register(mirror.close)
     hosts = ",".join(map(str, address.hosts))
     text = str(address) if len(address.hosts) == 1 else f"{address.run} --hosts {hosts}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.cli.arguments import add_run_argument, chosen_run
+from tputui.cli.arguments import add_run_argument, find_local_run, parent_of
 from tputui.cli.check import Reading, examine, is_alive, lost_records
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    run_dir = chosen_run(args).absolute()
+    run_dir = find_local_run(args.run, parent_of(args)).absolute()
     readings, regions = examine(run_dir)
     name = inert(run_dir.name)
     if any(is_alive(reading) for reading in readings):

@@ -15,7 +15,7 @@ import msgspec
 
 from tputui import config
 from tputui.cli import alert_options, hosts, launch, metrics_server, open_run, script, strict_option
-from tputui.cli.arguments import find_run, parent_of
+from tputui.cli.arguments import find_local_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.environment import environment_problem
@@ -220,7 +220,7 @@ def _checked(
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
-    resume = launch.last_checkpoint(find_run(args.resume, parent)) if args.resume is not None else None
+    resume = launch.last_checkpoint(find_local_run(args.resume, parent)) if args.resume is not None else None
     launch.check_with_engine(loaded, args.config, resume, args.set)
     return loaded, resume, place
 

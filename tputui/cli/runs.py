@@ -183,7 +183,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     epoch = "-" if row.get("epoch") is None else f"{row['epoch']}/{row.get('num_epochs') or '?'}"
     return (
         fmt.inert(row["run"]),
-        row["state"],
+        fmt.inert(row["state"]),
         epoch,
         _or_dash(row.get("step"), "d"),
         "-" if row.get("loss") is None else fmt.number(row["loss"]),

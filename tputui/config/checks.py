@@ -162,7 +162,7 @@ def endpoint_of(text: str) -> tuple[str, int] | None:
         return None
     if not host or not host.isprintable() or " " in host or not (port.isascii() and port.isdigit()):
         return None
-    return (host, int(port)) if 0 < int(port[:6]) <= 65_535 else None
+    return (host, int(port)) if len(port) <= 5 and 0 < int(port) <= 65_535 else None
 
 
 def _check_optim(config: RunConfig, refuse: Any) -> None:

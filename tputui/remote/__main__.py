@@ -54,7 +54,7 @@ async def _work(task: Task) -> ExitCode:
         is_shown = False
         while not lock.acquire():
             links = link.read(run_dir)
-            if links is not None and links.synced and not is_shown:
+            if links is not None and (links.synced or links.gave_up) and not is_shown:
                 is_shown = True
                 _report(Ready(run_dir=str(run_dir)))
                 _report(Synced(problems=[host.reason for host in links.hosts if host.reason]))
@@ -90,10 +90,15 @@ async def _report_progress(
     try:
         await _unless_ended(mirroring.synced(), running)
         if not is_shown:
+            is_shown = True
             _report(Synced(problems=mirroring.problems))
         await running
     except (MirrorFull, OSError) as error:
-        mirroring.give_up(f"the mirror cannot be written: {_words(error)}")
+        reason = f"the mirror cannot be written: {_words(error)}"
+        mirroring.give_up(reason)
+        if not is_shown:
+            # There will be no more, and a command may wait for it.
+            _report(Synced(problems=[reason]))
         # Until the viewer leaves, it shows why.
         await asyncio.Event().wait()
     return ExitCode.DONE

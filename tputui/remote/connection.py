@@ -21,7 +21,7 @@ from tputui.remote.protocol import (
     ToViewer,
     pack,
 )
-from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, argv_of, failure
+from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, argv_of, failure, not_started
 
 GREETING_S = 30.0 + CONNECT_TIMEOUT_S
 _READ_BYTES = 256 << 10
@@ -63,7 +63,7 @@ class Connection:
                 limit=_READ_BYTES,
             )
         except OSError as error:
-            raise ConnectionFailed(f"{host}: {words[0]} cannot be started: {error.strerror}") from None
+            raise ConnectionFailed(not_started(host, error)) from None
         connection = cls(host, process)
         try:
             await asyncio.wait_for(connection._await_greeting(), GREETING_S)
@@ -82,21 +82,15 @@ class Connection:
             self._process.stdin.write(pack(message))
 
     async def receive(self) -> list[ToViewer]:
-        """The next messages. Raises `ConnectionFailed`."""
-        assert self._process.stdout is not None
-        data, self._early = self._early, b""
+        """The messages of the next frame. Raises `ConnectionFailed`."""
+        # The other hosts get their turn also while one has much to send.
+        await asyncio.sleep(0)
         try:
-            data = data or await asyncio.wait_for(self._process.stdout.read(_READ_BYTES), SILENCE_S)
-        except TimeoutError:
-            raise ConnectionFailed(f"{self._host}: nothing was heard for {SILENCE_S:g} s") from None
-        if not data:
-            raise await self._failure()
-        self.received_bytes += len(data)
-        self.heard = time.time()
-        try:
-            return self._frames.feed(data)
+            while (messages := self._frames.next_frame()) is None:
+                self._frames.feed(await self._read())
         except ProtocolError as error:
             raise ConnectionFailed(f"{self._host}: {error}") from None
+        return messages
 
     async def close(self) -> None:
         """Ends the process."""
@@ -109,6 +103,19 @@ class Connection:
                     end()
                 await asyncio.wait_for(self._process.wait(), _END_S)
                 break
+
+    async def _read(self) -> bytes:
+        assert self._process.stdout is not None
+        data, self._early = self._early, b""
+        try:
+            data = data or await asyncio.wait_for(self._process.stdout.read(_READ_BYTES), SILENCE_S)
+        except TimeoutError:
+            raise ConnectionFailed(f"{self._host}: nothing was heard for {SILENCE_S:g} s") from None
+        if not data:
+            raise await self._failure()
+        self.received_bytes += len(data)
+        self.heard = time.time()
+        return data
 
     async def _await_greeting(self) -> None:
         assert self._process.stdout is not None

@@ -23,6 +23,8 @@ from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX, Tail
 from tputui.telemetry.rundir import SEALED_SUFFIX
 from tputui.telemetry.safe_open import open_plain
 
+READS_MAX = 16
+"""Parts of a journal that are read at once for events that the viewer does not have, so that it hears in between."""
 WHOLE_MAX = 100
 """Reports with NaN or infinite values that are sent whole with `--summary`, so that the first ones are located."""
 _LINE_END = re.compile(rb'(?:,"j":"([0-9a-f]{8})")?,"q":([0-9]{1,16}),"c":"[0-9a-f]{8}"}\n\Z')
@@ -168,16 +170,17 @@ class EventSource:
     def read(self) -> Data | None:
         """The next events as lines."""
         lines = bytearray()
-        while not lines:
+        for _ in range(READS_MAX):
             events = self._tail.read(DATA_BYTES)
             position = self._tail.position
             for numbered in events:
                 if numbered.seq >= self._next_seq:
                     self._next_seq = numbered.seq + 1
                     lines += self._line(numbered)
-            if not events and position.offset >= position.size:
+            if lines or (not events and position.offset >= position.size):
                 break
-        if not lines and not self._is_new:
+        at_end = position.offset >= position.size
+        if not lines and not self._is_new and at_end:
             return None
         offset, self._is_new = self._offset, False
         self._offset += len(lines)
@@ -186,7 +189,7 @@ class EventSource:
             form="plain",
             offset=offset,
             data=bytes(lines),
-            end=position.offset >= position.size,
+            end=at_end,
         )
 
     def close(self) -> None:

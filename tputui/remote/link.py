@@ -57,7 +57,11 @@ class Links(msgspec.Struct, kw_only=True):
     address: str
     synced: bool = False
     """Whether the mirror had everything that the hosts had at one time."""
+    gave_up: bool = False
+    """Whether nothing is written any more, because the disk is full for example."""
     hosts: list[HostLink] = []
+    unsent: list[str] = []
+    """Ids of requests that a host has not confirmed."""
 
     @property
     def heard(self) -> float | None:
@@ -81,6 +85,14 @@ class Links(msgspec.Struct, kw_only=True):
 def write(run_dir: Path, links: Links) -> None:
     """Stores the state. Raises `OSError`."""
     rundir.write_atomically(run_dir / LINK_FILE, msgspec.json.encode(links))
+
+
+def unsent_before(run_dir: Path) -> list[str]:
+    """Ids of the requests that the process that wrote the mirror last has not sent to all hosts."""
+    try:
+        return msgspec.json.decode(read_small(run_dir / LINK_FILE, BYTES_MAX), type=Links).unsent
+    except (OSError, ValueError, RecursionError):
+        return []
 
 
 class LinkReader:

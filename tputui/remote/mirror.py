@@ -17,13 +17,24 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
 
 from tputui.remote.address import RunAddress
 from tputui.remote.journal_source import last_event, marks_of
-from tputui.remote.protocol import HAVE_MAX, Data, File, Follow, Form, ProtocolError, is_side_file, is_writer
+from tputui.remote.protocol import (
+    HAVE_BYTES_MAX,
+    HAVE_MAX,
+    Data,
+    File,
+    Follow,
+    Form,
+    ProtocolError,
+    is_side_file,
+    is_writer,
+)
 from tputui.remote.side_files import PICTURES
 from tputui.telemetry.disk_space import free_bytes
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX
@@ -149,30 +160,33 @@ class Mirror:
             path.rename(self._sealed(data.writer))
             self._plain(data.writer).unlink(missing_ok=True)
 
-    def write_file(self, file: File) -> None:
-        """Writes a small file. Raises `ProtocolError`, `MirrorFull` and `OSError`."""
+    def write_file(self, file: File) -> bool:
+        """Writes a small file; returns whether it did. Raises `ProtocolError`, `MirrorFull` and `OSError`."""
         if not is_side_file(file.path):
             raise ProtocolError("a file has an invalid name")
         if file.path not in self._side_files and len(self._side_files) >= SIDE_FILES_MAX:
-            return
+            return False
         self._side_files.add(file.path)
         self._check_room(len(file.content))
         path = self.run_dir / file.path
         if file.path.startswith(f"{REQUESTS}/"):
             if path.exists() or not _is_request(file.content, path.stem):
-                return
+                return False
         elif "/" in file.path:
             for folder in reversed(path.relative_to(self.run_dir).parents[:-1]):
                 if (self.run_dir / folder).is_symlink():
                     raise ProtocolError("a folder of the mirror is a link")
                 (self.run_dir / folder).mkdir(mode=0o700, exist_ok=True)
         write_atomically(path, file.content)
+        return True
 
     def side_files(self) -> list[str]:
-        """The requests and pictures of the mirror, newest pictures first, at most `HAVE_MAX`."""
+        """The requests and pictures of the mirror, newest requests first, as many as fit into a message."""
         found = [path.relative_to(self.run_dir).as_posix() for path in (self.run_dir / PICTURES).rglob("*.png")]
         found += [f"{REQUESTS}/{entry.name}" for entry in os.scandir(self.run_dir / REQUESTS)]
-        return sorted(filter(is_side_file, found), reverse=True)[:HAVE_MAX]
+        names = sorted(filter(is_side_file, found), reverse=True)[:HAVE_MAX]
+        sizes = accumulate(len(name) + 4 for name in names)
+        return [name for name, size in zip(names, sizes, strict=True) if size <= HAVE_BYTES_MAX]
 
     def remove_if_empty(self) -> None:
         """Removes the directory if no host had the run. Raises `OSError`."""

@@ -47,6 +47,8 @@ STEADY_S = 10.0
 """A connection that lasted so long begins again with the first of them."""
 REQUESTS_POLL_S = 0.2
 LINKS_POLL_S = 0.2
+RECENT_S = 2.0
+"""Younger requests count as not sent when a process takes the place of another one; hosts write each one once."""
 REQUEST_AGE_MAX_S = 600.0
 """A request that could not be sent for so long is not sent any more: the user would not expect it."""
 
@@ -93,8 +95,10 @@ class Mirroring:
         self._slots = asyncio.Semaphore(CONNECTING_MAX)
         self._links = Links(process=rundir.this_process(), address=str(address), hosts=[h.link for h in self._hosts])
         self._stored = b""
-        self._known = {request.id for request in requests.read_all(mirror.run_dir)}
-        """Requests that were made before this process, or by others: they are not sent."""
+        unsent, recent = set(link.unsent_before(mirror.run_dir)), time.time() - RECENT_S
+        before = [request for request in requests.read_all(mirror.run_dir) if request.t < recent]
+        self._known = {request.id for request in before if request.id not in unsent}
+        """Requests that were sent before, or that others made: they are not sent."""
 
     async def run(self) -> None:
         """Follows the run until it is cancelled. Raises `MirrorFull` and `OSError`."""
@@ -135,6 +139,7 @@ class Mirroring:
         """Shows on all viewers why nothing is written any more."""
         for host in self._hosts:
             host.link.state, host.link.reason = "reconnecting", inert(reason)
+        self._links.gave_up = True
         with contextlib.suppress(OSError):
             self._write_links()
 
@@ -201,9 +206,19 @@ class Mirroring:
         del self._owners[writer]
         for other in self._hosts:
             if writer in other.announced and other.connection is not None:
-                self._owners[writer] = other
+                self._assign(writer, other)
                 other.connection.send(self._mirror.copy_of(writer))
                 return
+
+    def _assign(self, writer: str, host: _HostRun) -> None:
+        """Reads a journal from a host, over whose connection the host of the run is seen that the journal names."""
+        self._owners[writer] = host
+        index = _host_index(writer)
+        if index is None:
+            return
+        for other in self._hosts:
+            if (other is host) != (index in other.link.indexes):
+                other.link.indexes = sorted({*other.link.indexes} ^ {index})
 
     def _take(self, host: _HostRun, connection: Connection, message: ToViewer) -> None:
         """Handles a message. Raises `ProtocolError`, `ConnectionFailed`, `MirrorFull` and `OSError`."""
@@ -233,7 +248,10 @@ class Mirroring:
 
     def _take_found(self, host: _HostRun, connection: Connection, found: Found) -> None:
         copy = self._mirror.copy_of(found.writer)
-        owner = self._owners.setdefault(found.writer, host)
+        owner = self._owners.get(found.writer)
+        if owner is None:
+            self._assign(found.writer, host)
+            owner = host
         host.announced[found.writer] = head = (found.sealed, found.head_crc)
         if owner is not host:
             known = owner.announced.get(found.writer)
@@ -243,9 +261,6 @@ class Mirroring:
                     "the two hosts have different runs of this name"
                 )
             return
-        index = _host_index(found.writer)
-        if index is not None and index not in host.link.indexes:
-            host.link.indexes = sorted([*host.link.indexes, index])
         if not host.is_listed:
             host.behind.add(found.writer)
         connection.send(copy)
@@ -258,11 +273,11 @@ class Mirroring:
             host.behind.discard(data.writer)
 
     def _take_file(self, host: _HostRun, file: File) -> None:
-        if file.path.startswith(f"{rundir.REQUESTS}/"):
-            self._known.add(file.path.removeprefix(f"{rundir.REQUESTS}/").removesuffix(".json"))
-        elif "/" not in file.path and host is not self._first_connected():
+        if "/" not in file.path and host is not self._first_connected():
             return  # Each host may have a manifest of its own, which differ in the time.
-        self._mirror.write_file(file)
+        is_new = self._mirror.write_file(file)
+        if is_new and file.path.startswith(f"{rundir.REQUESTS}/"):
+            self._known.add(file.path.removeprefix(f"{rundir.REQUESTS}/").removesuffix(".json"))
 
     def _first_connected(self) -> _HostRun | None:
         return next((host for host in self._hosts if host.was_connected), None)
@@ -275,9 +290,11 @@ class Mirroring:
                 if request.id in self._known:
                     continue
                 self._known.add(request.id)
+                if time.time() - request.t > REQUEST_AGE_MAX_S:
+                    continue
                 submit = Submit(id=request.id, content=msgspec.json.encode(request))
                 for host in self._hosts:
-                    host.unsent[request.id] = (time.time(), submit)
+                    host.unsent[request.id] = (request.t, submit)
                     if host.connection is not None and host.link.is_connected:
                         host.connection.send(submit)
             await asyncio.sleep(REQUESTS_POLL_S)
@@ -291,6 +308,7 @@ class Mirroring:
         # Hosts that cannot be reached must not hold up those that can.
         behind = any(host.link.is_connected and not host.tried.is_set() for host in self._hosts)
         self._links.synced = self._links.synced or (self.is_reached and not behind)
+        self._links.unsent = sorted({request_id for host in self._hosts for request_id in host.unsent})
         encoded = msgspec.json.encode(self._links)
         if encoded != self._stored:
             self._stored = encoded

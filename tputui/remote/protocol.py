@@ -55,6 +55,8 @@ _SIDE_FILE = re.compile(
 _REQUEST_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,10}")
 SIDE_FILE_BYTES_MAX = 16 << 20
 HAVE_MAX = 2_000
+HAVE_BYTES_MAX = REQUEST_MESSAGE_BYTES_MAX // 2
+"""Most bytes of the names in `Open.have`, which share its message with paths."""
 
 
 class ProtocolError(Exception):
@@ -247,21 +249,26 @@ class HostFrames:
         self._error = zstandard.ZstdError
         self._unpack = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG).decompressobj().decompress
 
-    def feed(self, data: bytes) -> list[ToViewer]:
-        """The messages that are complete now. Raises `ProtocolError`."""
+    def feed(self, data: bytes) -> None:
+        """Adds bytes that arrived."""
         self._buffer += data
-        messages: list[ToViewer] = []
-        while len(self._buffer) >= _LENGTHS.size:
-            plain_bytes, packed_bytes = _LENGTHS.unpack_from(self._buffer)
-            if max(plain_bytes, packed_bytes) > FRAME_BYTES_MAX:
-                raise ProtocolError(f"a frame of {max(plain_bytes, packed_bytes)} bytes is too long")
-            end = _LENGTHS.size + packed_bytes
-            if len(self._buffer) < end:
-                break
-            packed = bytes(self._buffer[_LENGTHS.size : end])
-            del self._buffer[:end]
-            messages += _messages_in(self._unpacked(packed, plain_bytes))
-        return messages
+
+    def next_frame(self) -> list[ToViewer] | None:
+        """The messages of the next frame; None if it is not complete yet. Raises `ProtocolError`.
+
+        One frame at a time, because hundreds that arrive together may each unpack to `FRAME_BYTES_MAX`.
+        """
+        if len(self._buffer) < _LENGTHS.size:
+            return None
+        plain_bytes, packed_bytes = _LENGTHS.unpack_from(self._buffer)
+        if max(plain_bytes, packed_bytes) > FRAME_BYTES_MAX:
+            raise ProtocolError(f"a frame of {max(plain_bytes, packed_bytes)} bytes is too long")
+        end = _LENGTHS.size + packed_bytes
+        if len(self._buffer) < end:
+            return None
+        packed = bytes(self._buffer[_LENGTHS.size : end])
+        del self._buffer[:end]
+        return _messages_in(self._unpacked(packed, plain_bytes))
 
     def _unpacked(self, packed: bytes, plain_bytes: int) -> bytes:
         """Unpacks little by little, so that a few bytes cannot claim gigabytes."""

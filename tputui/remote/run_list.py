@@ -11,7 +11,7 @@ import msgspec
 
 from tputui.formatting import inert
 from tputui.remote.address import Host
-from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, argv_of, failure
+from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, argv_of, failure, not_started
 
 TIMEOUT_S = 60.0 + CONNECT_TIMEOUT_S
 LIST_BYTES_MAX = 64 << 20
@@ -66,7 +66,7 @@ def _output(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> byt
     except subprocess.TimeoutExpired:
         raise CannotList(f"{host}: it did not answer within {TIMEOUT_S:g} s") from None
     except OSError as error:
-        raise CannotList(f"{host}: ssh cannot be started: {error.strerror}") from None
+        raise CannotList(not_started(host, error)) from None
     if done.returncode:
         raise CannotList(failure(host, done.returncode, done.stderr.decode("utf-8", "replace")))
     if len(done.stdout) > LIST_BYTES_MAX:

@@ -30,12 +30,15 @@ _OPTIONS = (
     "ForwardAgent=no",
     "ForwardX11=no",
     "PermitLocalCommand=no",
+    "RemoteCommand=none",
     "RequestTTY=no",
     "Compression=no",
 )
 _SOCKET_CHARS_MAX = 90
 """A path of a socket has at most 107 bytes, and ssh appends 17 to ours while it makes it."""
 _HASH_CHARS = 40
+_FOLDER = re.compile(r"[A-Za-z0-9_./+@,:=-]+")
+"""Has no character that ssh interprets in an option, such as a blank, `%` or `$`."""
 PERSIST_S = 20
 """Seconds for which a connection waits for the next command; the list of runs is read more often."""
 _QUERY_S = 5.0
@@ -78,7 +81,7 @@ def _target(host: Host) -> list[str]:
 def _sharing(host: Host, environ: Mapping[str, str], *, persist: bool) -> list[str]:
     """Options that share a connection, unless the user's configuration has some of its own."""
     folder = mirrors_dir(environ).parent / "ssh"
-    if len(str(folder)) + 1 + _HASH_CHARS > _SOCKET_CHARS_MAX:
+    if len(str(folder)) + 1 + _HASH_CHARS > _SOCKET_CHARS_MAX or _FOLDER.fullmatch(str(folder)) is None:
         return []
     try:
         words = [SSH, "-G", *_target(host)]
@@ -90,6 +93,13 @@ def _sharing(host: Host, environ: Mapping[str, str], *, persist: bool) -> list[s
     if settings.get("controlpath", "none") != "none":
         return []
     return ["ControlMaster=auto", f"ControlPath={folder}/%C", f"ControlPersist={PERSIST_S if persist else 'no'}"]
+
+
+def not_started(host: Host, error: OSError) -> str:
+    """Why ssh could not be started, in one sentence."""
+    if isinstance(error, FileNotFoundError):
+        return f"{host}: there is no program `{SSH}` on the search path of this machine: install OpenSSH"
+    return f"{host}: {SSH} cannot be started: {error.strerror}"
 
 
 def failure(host: Host, exit_code: int | None, stderr: str) -> str:

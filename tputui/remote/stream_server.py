@@ -170,11 +170,16 @@ class RunStream:
 
     def read(self) -> list[ToViewer]:
         """What there is to send now, at most about `DATA_BYTES`, unless an event is longer."""
-        answers: list[ToViewer] = [*self._find_journals(), *self._side_files.read()]
+        files = self._side_files.read()
+        answers: list[ToViewer] = [*self._find_journals(), *files]
         if not self._is_listed:
             self._is_listed = True
             answers.append(Listed())
-        room, self.is_busy = DATA_BYTES, self._side_files.is_busy
+        # A large file and a long line would not fit into one frame.
+        room, self.is_busy = DATA_BYTES - sum(len(file.content) for file in files), self._side_files.is_busy
+        if room <= 0:
+            self.is_busy = True
+            return answers
         for writer, source in list(self._sources.items()):
             data = self._read(writer, source)
             if data is None:

@@ -119,6 +119,8 @@ class HostLaunch:
             code = self.cause.code if self.cause.code in _CODES else ExitCode.FAILED
             return RunEnding("failed", ExitCode(code), self.cause.sentence)
         if launcher < 0 and self.exited is None and not end.killed:
+            if end.stop_asked:
+                return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
             how = returncode_text(launcher)
             return RunEnding(
                 "failed", ExitCode.FAILED, f"the launcher of this host, and training with it, ended by {how}"
