@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import faulthandler
 import os
 import select
@@ -26,15 +25,13 @@ from engine.parallel.rank_processes import ROLE
 from engine.process import crash_report, hardware, main_thread, stacks
 from engine.process.main_thread import POLL_INTERVAL_S, WorkerMonitor
 from engine.process.own_journal import RankReporter
+from engine.process.parent import die_with
 from engine.process.requests import Progress, RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.rundir import Manifest, held, read_manifest
-
-_SET_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG."""
 
 
 class Rank:
@@ -188,7 +185,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
     parser.add_argument("--no-telemetry", action="store_true", help="do not record steps")
     arguments = parser.parse_args(argv)
-    _die_with(arguments.parent)
+    die_with(arguments.parent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
@@ -199,13 +196,6 @@ def main(argv: list[str] | None = None) -> int:
     sys.path.append(manifest.cwd)
     Process(arguments, run_dir, manifest).run()
     return ExitCode.FAILED
-
-
-def _die_with(parent: int) -> None:
-    """From now on the kernel kills this process when its parent ends."""
-    ctypes.CDLL(None, use_errno=True).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(ExitCode.FAILED)
 
 
 def _parent_has_closed() -> bool:

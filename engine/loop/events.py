@@ -26,7 +26,7 @@ from engine.xla.runtime_counters import WARM_UP_RUNS, DeviceMemory, ProgramCount
 from tputui.observers.step_trace import StepTracer
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.requests import Request
+from tputui.telemetry.requests import Request, answered_in
 
 _MIN_S = 1e-6
 """Compiler and loop have different clocks; no step takes less than this."""
@@ -80,7 +80,7 @@ class EventEmitter:
         self.stage_times: StageTimes | None = None
         """Times of the loader, if it is ours."""
         self.loader_threads = 0
-        self.served: set[str] = set()
+        self.served = answered_in(reporter.path)
         """Ids of the requests that were answered."""
         self.tracer = StepTracer(reporter.run_dir, self.emit, answered=self.served.add)
         """Writes profiles of steps on request; only in the first process."""
@@ -116,7 +116,7 @@ class EventEmitter:
         for request in requests:
             if request.kind != "trace":
                 continue
-            if self._strategy.is_first:
+            if self._strategy.is_first and request.id not in self.served:
                 self.tracer.submit(request)
             else:
                 self.served.add(request.id)

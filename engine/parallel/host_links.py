@@ -247,7 +247,10 @@ def connect_all(
     links: dict[int, socket.socket] = {}
     for host in range(index):
         address = addresses[host]
-        link = socket.create_connection((address.host, address.port), timeout=max(0.1, deadline - time.monotonic()))
+        try:
+            link = socket.create_connection((address.host, address.port), timeout=max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            raise TimeoutError(_hosts([host])) from None
         link.sendall(_hello(address.token, index))
         links[host] = link
     while len(links) < len(addresses) - 1:

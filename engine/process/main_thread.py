@@ -71,7 +71,7 @@ class WorkerMonitor:
         self._reporter = reporter
         self._progress = progress
         self._control = control
-        self._inbox = requests.Inbox(run_dir)
+        self._inbox = requests.Inbox(run_dir, requests.answered_in(reporter.path))
         self._stacks = StackReporter(run_dir, reporter)
         self._relay: Relay = NoRelay()
         self._open: dict[str, requests.Request] = {}

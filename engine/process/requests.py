@@ -80,6 +80,8 @@ class RequestQueue:
         self._waiting: list[Request] = []
         self._known: set[str] = set()
         """Ids of the requests that have arrived, here or by another host."""
+        self._adopted: set[str] = set()
+        """Ids of those that the loop has served, or is about to serve."""
         self._ended = False
 
     def note(self, request: Request) -> bool:
@@ -90,9 +92,11 @@ class RequestQueue:
         return is_new
 
     def submit(self, request: Request) -> None:
-        """Adds a request for the loop."""
+        """Adds a request for the loop, unless that has served it: it may have arrived at another host before."""
         with self._lock:
             self._known.add(request.id)
+            if request.id in self._adopted:
+                return
             self._waiting.append(request)
             self.is_pending = self.is_pending or request.kind != "stop_after_epoch"
 
@@ -102,6 +106,7 @@ class RequestQueue:
             new = [request for request in served if request.id not in self._known]
             ids = {request.id for request in served}
             self._known |= ids
+            self._adopted |= ids
             # The same request may have arrived at several hosts.
             self._waiting = [request for request in self._waiting if request.id not in ids]
         return new

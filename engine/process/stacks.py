@@ -34,7 +34,7 @@ class StackReporter:
     def __init__(self, run_dir: Path, reporter: Reporter) -> None:
         self._folder = run_dir / FOLDER
         self._reporter = reporter
-        self._inbox = requests.Inbox(run_dir)
+        self._inbox = requests.Inbox(run_dir, requests.answered_in(reporter.path))
 
     def poll(self) -> None:
         """Answers new requests; for a process that handles no other requests."""

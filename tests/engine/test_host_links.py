@@ -9,12 +9,16 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from engine.parallel.host_links import Address, connect_all
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 TIMEOUT_S = 2.0
@@ -49,6 +53,17 @@ def namespaces() -> Iterator[list[str]]:
     finally:
         for name in made:
             ip("netns", "del", name)
+
+
+def test_host_that_does_not_accept_in_time_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as busy, socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address("127.0.0.1", busy.getsockname()[1], "token")
+        # Nothing accepts, so the queue is full.
+        waiting = [socket.create_connection(busy.getsockname()) for _ in range(1)]
+        with pytest.raises(TimeoutError, match=r"^host 0$"):
+            connect_all(1, listener, "token", [address, address], time.monotonic() + 0.2)
+        for link in waiting:
+            link.close()
 
 
 def start(namespace: str, host: int) -> subprocess.Popen[str]:

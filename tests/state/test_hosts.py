@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from tests.recorded import T0, opened
+from tests.recorded import T0, losses, opened, steps_recorded
 from tests.state.pod import CORES, STEP_S, reduced, saved, shown, started, trained
 from tputui.cache import state_codec
 from tputui.diagnosis.diagnose import diagnose
@@ -39,6 +39,28 @@ def test_each_host_has_a_view_with_its_newest_values() -> None:
     assert first.clock_offset_s is None
     assert second.loss == pytest.approx(math.fsum(core.loss or 0 for core in shown(state).cores[CORES:]) / CORES)
     assert [core.core for core in shown(state).cores] == [0, 1, 2, 3]
+
+
+def test_long_steps_are_no_stalls_of_the_hosts_that_report_no_progress() -> None:
+    step_s, events = 40.0, {host: started(host, 2) for host in (0, 1)}
+    for host, own in events.items():
+        for step in range(1, 5):
+            end = T0 + 1 + step * step_s
+            own += [
+                ev.HeartbeatSent(t=end - ago, phase="executing", phase_s=0.0, step=step - 1, epoch=1)
+                for ago in range(35, 0, -5)
+            ]
+            own.append(steps_recorded(end, step, [losses(step, CORES)]))
+            own.append(ev.HostPaceMeasured(t=end, step=step, steps=1, step_s=step_s, data_s=0, compute_s=40, wait_s=0))
+            if host == 0:
+                own.append(
+                    ev.ProgressReported(
+                        t=end, epoch=1, epoch_step=step, step=step, step_s=step_s, examples_per_s=1.0, lr=0.1,
+                        report_steps=1,
+                    )
+                )  # fmt: skip
+    snapshot = shown(reduced({f"worker-{host}": own for host, own in events.items()}))
+    assert [mark.text for mark in snapshot.marks if mark.kind == "stall"] == []
 
 
 def test_hosts_that_have_not_joined_are_missing() -> None:

@@ -19,6 +19,7 @@ from tputui.session.player import spans
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry.compressed import seal
+from tputui.telemetry.host_clocks import HostClock
 from tputui.telemetry.journal import SUFFIX, JournalWriter
 from tputui.telemetry.merge import JournalEvent, Merge
 
@@ -89,6 +90,41 @@ def test_times_stay_as_they_are_without_a_measurement(tmp_path: Path) -> None:
     recorded.write_journal(tmp_path / "worker-1.jsonl", [recorded.opened(T0 + 90, "worker", 1), beat(T0 + 91, 1)])
     recorded.write_journal(tmp_path / "supervisor-1.jsonl", [recorded.opened(T0 + 90, "supervisor", 1)])
     assert [event.t for _, _, event in everything(tmp_path)] == [T0 + 90, T0 + 90, T0 + 91]
+
+
+def test_clock_that_is_set_forward_is_right_again_after_the_next_measurement(tmp_path: Path) -> None:
+    recorded.write_journal(
+        tmp_path / "worker-0.jsonl", [recorded.opened(T0, "worker"), *(beat(T0 + step, step) for step in range(1, 150))]
+    )
+    behind_s, set_at, again_at = -57.0, 20, 30
+    ahead_s = [behind_s if step < set_at else 0.0 for step in range(150)]
+    beats = [beat(T0 + step + ahead_s[step], step) for step in range(1, 150)]
+    recorded.write_journal(tmp_path / "worker-1.jsonl", [recorded.opened(T0 + behind_s, "worker", 1), *beats])
+    clocks = [measured(T0 + 5 + behind_s, behind_s), measured(T0 + again_at, 0.0), measured(T0 + 60, 0.0)]
+    recorded.write_journal(tmp_path / "supervisor-1.jsonl", [recorded.opened(T0, "supervisor", 1), *clocks])
+    of_host = [event for writer, _, event in everything(tmp_path) if writer == "worker-1"]
+    found = {event.step: event.t - T0 for event in of_host if isinstance(event, ev.HeartbeatSent)}
+    assert [found[step] for step in (1, set_at - 1, 100, 149)] == [1.0, set_at - 1.0, 100.0, 149.0]
+    assert all(after >= before for before, after in itertools.pairwise(found.values()))
+    opened = Session.live(tmp_path, lambda: T0 + 150)
+    opened.read_all()
+    snapshot = opened.snapshot()
+    opened.close()
+    assert not [text for text in snapshot.warnings if "set back" in text]
+    assert snapshot.newest_fact == T0 + 149
+
+
+def test_measurements_are_read_as_the_journal_grows(tmp_path: Path) -> None:
+    with_clocks = JournalWriter(tmp_path / "supervisor-1.jsonl")
+    with_clocks.append([recorded.opened(T0, "supervisor", 1), measured(T0, 2.0), beat(T0 + 1, 1)])
+    clock = HostClock(tmp_path, 1)
+    clock.refresh(T0 + 5)
+    with_clocks.append([measured(T0 + 100, 3.0), beat(T0 + 101, 2)])
+    clock.refresh(T0 + 8)
+    assert clock.corrected(T0 + 200) == T0 + 198
+    clock.refresh(T0 + 200)
+    assert clock.corrected(T0 + 200) == T0 + 197
+    with_clocks.close()
 
 
 def test_measurement_without_a_sensible_value_is_ignored(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class RunRequests:
 
     def __init__(self, process: RunProcess) -> None:
         self._process = process
-        self._inbox = requests.Inbox(process.run_dir)
+        self._inbox = requests.Inbox(process.run_dir, requests.answered_in(process.reporter.path))
         self._lock = threading.Lock()
         self._accepted: set[ev.RequestKind] = set()
         self._open: list[_Open] = []

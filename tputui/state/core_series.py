@@ -275,12 +275,7 @@ class CombinedColumns:
         lowest: tuple[Extreme | None, Sequence[int]] = (None, ())
         for part, columns in found:
             column, cores = columns[0] if len(columns) == 1 else functools.reduce(joined, columns), self._cores[part]
-            neighbours = self._slices[part]
-            if neighbours is not None and len(cores) == len(column.means):
-                means[neighbours] = column.means
-            else:
-                for core, mean in zip(cores, column.means, strict=False):
-                    means[core] = mean
+            _place(means, column.means, cores, self._slices[part])
             if column.counts is not None:
                 bad += [cores[core] for core in column.bad if core < len(cores)]
             high, low = column.high, column.low
@@ -340,21 +335,32 @@ class CombinedRows:
                 elif step in sources:
                     sources[step].append(values)
         before, self._rows = self._rows, {}
+        places = [(cores, _slice_of(cores)) for _, cores in parts]
         for step, row in sorted(sources.items()):
             if len(row) == len(parts):
                 cached = before.get(step)
                 if cached is None or len(cached[1]) != num_cores or not all(map(is_, cached[0], row)):
-                    cached = row, _side_by_side(row, [cores for _, cores in parts], num_cores)
+                    cached = row, _side_by_side(row, places, num_cores)
                 self._rows[step] = cached
         return [(step, values) for step, (_, values) in self._rows.items()]
 
 
-def _side_by_side(row: Sequence[FloatArray], cores_of: Sequence[Sequence[int]], num_cores: int) -> FloatArray:
+def _side_by_side(
+    row: Sequence[FloatArray], places: Sequence[tuple[Sequence[int], slice | None]], num_cores: int
+) -> FloatArray:
     whole = array("f", [math.nan]) * num_cores
-    for values, cores in zip(row, cores_of, strict=True):
-        for core, value in zip(cores, values, strict=False):
-            whole[core] = value
+    for values, (cores, neighbours) in zip(row, places, strict=True):
+        _place(whole, values, cores, neighbours)
     return whole
+
+
+def _place(whole: FloatArray, values: FloatArray, cores: Sequence[int], neighbours: slice | None) -> None:
+    """Writes the values of some cores, which are `neighbours` if that is known, to their places among all cores."""
+    if neighbours is not None and len(cores) == len(values):
+        whole[neighbours] = values
+        return
+    for core, value in zip(cores, values, strict=False):
+        whole[core] = value
 
 
 def _is_table(rows: Sequence[tuple[int, FloatArray]], num_cores: int) -> bool:

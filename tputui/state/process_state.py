@@ -233,11 +233,9 @@ class ProcessState(StateStruct):
 
     def _mark_stuck(self, since: float, until: float) -> None:
         """Marks a long time without a step, if steps were expected then."""
-        if (
-            self.beat is not None
-            and (self.stepped or self.is_rank)
-            and until - since > STUCK_STEPS * (self.smooth_step_s or 0.0)
-        ):
+        # Of several hosts, only the first one reports progress.
+        step_s = self.smooth_step_s or (self.reports.paces[-1].step_s if self.reports.paces else 0.0)
+        if self.beat is not None and (self.stepped or self.is_rank) and until - since > STUCK_STEPS * step_s:
             text = f"{self.name}: {fmt.PHASES[self.beat.phase]} for {fmt.duration(until - since)} without a step"
             self.log.marks.add("stall", since, self.steps_done, text)
             self.time.stalled(until - since)
@@ -291,7 +289,7 @@ class ProcessState(StateStruct):
             self.num_senseless += 1
             return
         if self.reports.awaits_plan:
-            restart.cut(self, event.first)  # the first process alone records the plan
+            restart.cut(self, event.first)  # its journal may have lost the plan
         self._done(event.first + event.n - 1, event.t)
         self.values.take(self.last_seq, event, self.log, self.newest_t)
 

@@ -166,12 +166,19 @@ class StepValues(StateStruct, dict=True):
         if event is None:
             return None
         if self._row is None or self._row[0] is not event:
-            try:
-                row = float_blocks.unpack(event.block, event.n * event.cores)[-event.cores :].tolist()
-            except float_blocks.BlockError:
-                row = None
-            self._row = (event, row)
+            self._row = (event, self._last_row(event))
         return self._row[1]
+
+    def _last_row(self, event: StepsRecorded) -> list[float] | None:
+        if event.metric == "loss" and (recent := self.recent_rows()):
+            # Decoded for the outlier test, and not a second time.
+            row = recent[-1]
+            if row.step == event.first + event.n - 1 and len(row.values) == event.cores:
+                return row.values.tolist()
+        try:
+            return float_blocks.unpack(event.block, event.n * event.cores)[-event.cores :].tolist()
+        except float_blocks.BlockError:
+            return None
 
     def recent_rows(self) -> list[Row]:
         """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""

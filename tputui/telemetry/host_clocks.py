@@ -3,44 +3,43 @@
 The supervisor of a host records now and then how far its clock is ahead (`ClockMeasured`). A measurement holds for the
 events from `DELAY_S` after it, and the first one also for all before. The delay makes the result the same for every
 reader: by then the measurement is in the file, whatever a reader reads first. Without a measurement times stay as they
-are. Journals are untrusted input, so the measurements that are stored are bounded.
+are. A corrected time never goes back at a measurement: if the clock was set forward since the one before, times wait
+until they are right again. Journals are untrusted input, so the measurements that are stored are bounded.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from bisect import bisect_right
 from pathlib import Path
 
 import msgspec
 
-from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode
+from tputui.telemetry.codec import NumberedEvent
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import ClockMeasured, Event, JournalOpened, is_time
-from tputui.telemetry.journal import READ_BYTES, SUFFIX
+from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.line_search import LineSearch
 from tputui.telemetry.rundir import SEALED_SUFFIX
-from tputui.telemetry.safe_open import open_plain
 
 DELAY_S = 10.0
 MEASUREMENTS_MAX = 4_096
 """Measurements of a host that are stored; one is made every few minutes."""
-_STARTS = b'{"k":"ClockMeasured"'
 
 
 class HostClock:
     """The clock of one host."""
 
     def __init__(self, run_dir: Path, host_index: int) -> None:
-        self._plain = run_dir / f"supervisor-{host_index}{SUFFIX}"
+        self._search = LineSearch(run_dir / f"supervisor-{host_index}{SUFFIX}", ClockMeasured)
         self._sealed = run_dir / f"supervisor-{host_index}{SEALED_SUFFIX}"
-        self._offset = 0
-        """Bytes of the plain journal that were searched."""
         self._is_read = False
         """Whether the sealed journal was read."""
         self._from_t: list[float] = []
         """Unix times on this clock from which the measurements hold, ascending."""
         self._ahead_s: list[float] = []
+        self._least_t: list[float] = []
+        """Corrected times that were reached before the measurements held."""
 
     @property
     def is_known(self) -> bool:
@@ -51,43 +50,25 @@ class HostClock:
         """A unix time of this clock as the clock of the first host has it."""
         if not self._ahead_s:
             return t
-        return t - self._ahead_s[max(0, bisect_right(self._from_t, t) - 1)]
+        index = max(0, bisect_right(self._from_t, t) - 1)
+        return max(t - self._ahead_s[index], self._least_t[index])
 
-    def refresh(self) -> None:
-        """Reads the measurements that were added since; none if the journal cannot be read."""
+    def refresh(self, until: float = math.inf) -> None:
+        """Reads the measurements that were added since, if some may hold up to the time `until` on this clock; none if
+        the journal cannot be read."""
+        newest_t = self._search.newest_t
+        if self._ahead_s and newest_t is not None and until < newest_t + DELAY_S:
+            return
         try:
-            fd = open_plain(self._plain)
+            found = self._search.fresh()
         except OSError:
             self._read_sealed()
             return
-        try:
-            self._search(fd)
-        finally:
-            os.close(fd)
-
-    def _search(self, fd: int) -> None:
-        size = os.fstat(fd).st_size
-        while self._offset < size:
-            chunk = os.pread(fd, READ_BYTES, self._offset)
-            end = chunk.rfind(b"\n") + 1
-            if not end:
-                if len(chunk) < READ_BYTES:
-                    return  # the last line is still written
-                end = len(chunk)
-            self._offset += end
-            if _STARTS in chunk:
-                for line in chunk[:end].split(b"\n"):
-                    if line.startswith(_STARTS):
-                        self._add_line(line)
-
-    def _add_line(self, line: bytes) -> None:
-        try:
-            self._add(decode(line).event)
-        except DamagedLine:
-            return
+        for event in found:
+            self._add(event)
 
     def _read_sealed(self) -> None:
-        if self._is_read or self._offset:
+        if self._is_read or self._search.is_begun:
             return
         self._is_read = True
         try:
@@ -104,9 +85,12 @@ class HostClock:
     def _add(self, event: Event) -> None:
         if not isinstance(event, ClockMeasured) or not is_time(event.t) or not is_time(event.t - event.offset_s):
             return
-        if len(self._ahead_s) < MEASUREMENTS_MAX and (not self._from_t or event.t + DELAY_S > self._from_t[-1]):
-            self._from_t.append(event.t + DELAY_S)
-            self._ahead_s.append(event.offset_s)
+        from_t = event.t + DELAY_S
+        if len(self._ahead_s) == MEASUREMENTS_MAX or (self._from_t and from_t <= self._from_t[-1]):
+            return
+        self._least_t.append(self.corrected(from_t) if self._ahead_s else -math.inf)
+        self._from_t.append(from_t)
+        self._ahead_s.append(event.offset_s)
 
 
 class HostClocks:
@@ -145,7 +129,7 @@ class WriterClock:
         clock = self._clock
         if clock is None or not events:
             return events
-        clock.refresh()
+        clock.refresh(max(events[0].event.t, events[-1].event.t))
         if not clock.is_known:
             self._is_begun = True
             return events

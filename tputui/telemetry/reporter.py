@@ -84,8 +84,8 @@ class Reporter:
         self.writer = f"{role}-{number}"
         self.clock = clock
         self.run_dir = run_dir
-        path = run_dir / f"{self.writer}{SUFFIX}"
-        self._journal = continue_journal(path) if generation else JournalWriter(path)
+        self.path = run_dir / f"{self.writer}{SUFFIX}"
+        self._journal = continue_journal(self.path) if generation else JournalWriter(self.path)
         self._queue: deque[Event | RawSteps] = deque()
         self._queue_bytes = 0
         self._queue_bytes_max = queue_bytes_max

@@ -7,11 +7,13 @@ their journals: seen, then applied or refused. Nothing here waits for an answer.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from tputui.telemetry.events import RequestKind
+from tputui.telemetry.events import RequestApplied, RequestKind, RequestRefused, StacksTaken
+from tputui.telemetry.line_search import LineSearch
 from tputui.telemetry.rundir import REQUESTS, write_atomically
 from tputui.telemetry.safe_open import read_small
 
@@ -26,6 +28,7 @@ STRENGTH: dict[RequestKind, int] = {
     "stop_now": 3,
 }
 """Of several requests to stop, the strongest one counts."""
+_SUFFIX = ".json"
 TRACE_STEPS_DEFAULT = 20
 TRACE_STEPS_MAX = 1_000
 """Maximum number of steps in a profile."""
@@ -51,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 def submit(run_dir: Path, kind: RequestKind, *, by: str, now: float, steps: int | None = None) -> Request:
     """Writes a request. Raises `OSError`, for example if the directory belongs to another user."""
     request = Request(id=f"{int(now * 1e6):016d}-{os.getpid()}", kind=kind, t=now, by=by, steps=steps)
-    write_atomically(run_dir / REQUESTS / f"{request.id}.json", msgspec.json.encode(request))
+    write_atomically(run_dir / REQUESTS / f"{request.id}{_SUFFIX}", msgspec.json.encode(request))
     return request
 
 
@@ -63,9 +66,10 @@ def read_all(run_dir: Path) -> list[Request]:
 class Inbox:
     """Returns each request to a run once."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, answered: Iterable[str] = ()) -> None:
+        """`answered`: ids of requests that are not returned."""
         self._run_dir = run_dir
-        self._handed_out: set[str] = set()
+        self._handed_out = {f"{request}{_SUFFIX}" for request in answered}
 
     def poll(self) -> list[Request]:
         """The requests since the last call, oldest first."""
@@ -74,13 +78,23 @@ class Inbox:
         return [request for name in fresh if (request := _read(self._run_dir, name)) is not None]
 
 
+def answered_in(journal: Path) -> set[str]:
+    """Ids of the requests that the processes of a journal have answered: one that takes the place of a process that has
+    ended must not carry them out again. Empty if the journal cannot be read."""
+    try:
+        found = LineSearch(journal, RequestApplied, RequestRefused, StacksTaken).fresh()
+    except OSError:
+        return set()
+    return {each.request for each in found if isinstance(each, RequestApplied | RequestRefused | StacksTaken)}
+
+
 def _names(run_dir: Path) -> list[str]:
     """Names of the request files; empty if the directory cannot be read, which must not stop training."""
     try:
         names = os.listdir(run_dir / REQUESTS)
     except OSError:
         return []
-    return sorted(name for name in names if name.endswith(".json") and not name.startswith("."))
+    return sorted(name for name in names if name.endswith(_SUFFIX) and not name.startswith("."))
 
 
 def _read(run_dir: Path, name: str) -> Request | None:
