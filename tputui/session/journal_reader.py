@@ -168,7 +168,7 @@ class JournalReader:
             self._merge.close()
             self._merge = Merge(self._run_dir)
             return
-        self.state.processes = {name: cached_state.state.fork() for name, cached_state in cached.items()}
+        self.state.adopt({name: cached_state.state.fork() for name, cached_state in cached.items()})
 
     def _skip(self, moment: float) -> None:
         """Skips events that stored states before a moment already contain."""
@@ -179,8 +179,7 @@ class JournalReader:
             moved = self._merge.go_to({name: each.bookmark for name, each in ahead.items()}, _reached(ahead))
         except OSError:
             return
-        for name in moved:
-            self.state.processes[name] = ahead[name].state.fork()
+        self.state.adopt({name: ahead[name].state.fork() for name in moved})
 
 
 def _reached(cached: Mapping[str, CachedState]) -> dict[str, Reached]:

@@ -38,8 +38,8 @@ class _Part(Generic[P]):
 
     def __init__(self) -> None:
         self.given: list[P] = []
-        self.ordered: list[P] = []
-        """By their beginning."""
+        self.ordered: list[P] = self.given
+        """By their beginning; the same list if it is in that order anyway."""
         self.firsts: list[float] = []
         """Their beginnings, in order."""
         self.last = -math.inf
@@ -86,10 +86,12 @@ class Aligner(Generic[P, C]):
         fresh = [self._first(piece) for piece in given[same:]]
         changed = [*(self._first(piece) for piece in before[same:]), *fresh]
         was_ordered = part.ordered is before
+        firsts = part.firsts if was_ordered else [self._first(piece) for piece in before]
+        firsts[same:] = fresh
         part.given = part.ordered = given.copy()
-        part.firsts[same:] = fresh
-        tail = part.firsts[max(0, same - 1) :] if was_ordered else part.firsts
-        if not was_ordered or any(map(lt, tail[1:], tail)):
+        part.firsts = firsts
+        tail = firsts[max(0, same - 1) :] if was_ordered else firsts
+        if any(map(lt, tail[1:], tail)):
             part.ordered = sorted(given, key=self._first)
             part.firsts = [self._first(piece) for piece in part.ordered]
         if given:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tputui.state.process_state import ProcessState
-from tputui.telemetry.events import Event, JournalOpened
+from tputui.telemetry.events import Event, JournalOpened, TopologyDeclared
 
 T = TypeVar("T")
 ROLES = ("worker", "logs", "rank", "observer", "supervisor")
@@ -30,8 +30,9 @@ class RunState:
     def __init__(self) -> None:
         self.processes: dict[str, ProcessState] = {}
         self._memo: dict[str, tuple[object, Any]] = {}
-        self._in_order: tuple[object, list[ProcessState]] = ((), [])
+        self._in_order: list[ProcessState] | None = None
         self._by_role: dict[str, list[ProcessState]] = {}
+        self._of_hosts: dict[int, list[ProcessState]] = {}
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
         """Applies event `seq` of the journal called `writer`.
@@ -41,14 +42,21 @@ class RunState:
         state = self.processes.get(writer)
         if state is None:
             state = self.processes[writer] = ProcessState(writer)
+            self._regroup()
         state.apply(seq, event)
-        if isinstance(event, JournalOpened):
-            self._by_role.clear()
+        if isinstance(event, JournalOpened | TopologyDeclared):
+            self._regroup()
+
+    def adopt(self, processes: Mapping[str, ProcessState]) -> None:
+        """Takes the states of some processes in place of its own."""
+        self.processes.update(processes)
+        self._regroup()
 
     def forget(self, writer: str) -> int:
         """Removes a process, to apply its events again from the first one; returns the number of its last event."""
         self._memo.clear()
         process = self.processes.pop(writer, None)
+        self._regroup()
         return process.last_seq if process is not None else -1
 
     def memoized(self, name: str, key: object, make: Callable[[], T]) -> T:
@@ -85,18 +93,23 @@ class RunState:
     @property
     def in_order(self) -> list[ProcessState]:
         """Every process, by host and name. Callers must not modify the list."""
-        # Asked for dozens of times per snapshot. The list itself keeps the processes, so no other one gets their ids.
-        key = tuple(map(id, self.processes.values()))
-        if key != self._in_order[0]:
-            self._in_order = (key, sorted(self.processes.values(), key=lambda process: process.sort_key))
-            self._by_role.clear()
-        return self._in_order[1]
+        # Asked for a hundred times per snapshot.
+        if self._in_order is None:
+            self._in_order = sorted(self.processes.values(), key=lambda process: process.sort_key)
+        return self._in_order
 
     @property
     def by_host(self) -> dict[int, list[ProcessState]]:
         """The processes by index of their host, those that know most of its training first. Not to be modified."""
-        key = (tuple(map(id, self.in_order)), tuple(process.host_index for process in self.in_order))
-        return self.memoized("hosts", key, self._by_host)
+        if not self._of_hosts:
+            self._of_hosts = self._by_host()
+        return self._of_hosts
+
+    def _regroup(self) -> None:
+        """A process was added, or its role or host may have changed."""
+        self._in_order = None
+        self._by_role.clear()
+        self._of_hosts = {}
 
     def _by_host(self) -> dict[int, list[ProcessState]]:
         found: dict[int, list[ProcessState]] = {}
@@ -134,7 +147,6 @@ class RunState:
         )
 
     def _of_role(self, role: str) -> list[ProcessState]:
-        in_order = self.in_order
         if role not in self._by_role:
-            self._by_role[role] = [process for process in in_order if process.role == role]
+            self._by_role[role] = [process for process in self.in_order if process.role == role]
         return self._by_role[role]

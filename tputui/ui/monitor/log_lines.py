@@ -102,7 +102,7 @@ def older_lines(run_dir: Path, until: float = math.inf, is_stopped: Callable[[],
             events, done = merge.poll(until)
             for event in events:
                 if event.writer not in state.processes:
-                    state.processes[event.writer] = _process_with_long_log(event.writer)
+                    state.adopt({event.writer: _process_with_long_log(event.writer)})
                 state.apply(*event)
     except OSError as error:
         return OlderLines([], f"the journals cannot be read: {error.strerror or error}")
