@@ -53,11 +53,14 @@ def run(plan: LaunchPlan, joined: Joined, endpoint: tuple[str, int], watch: Host
     store = TCPStore(
         endpoint[0], endpoint[1], is_master=False, wait_for_workers=False, timeout=timedelta(seconds=AGREE_S)
     )
+    join_timeout_s, keep_alive_s = max(1, round(plan.launch.join_timeout_s)), max(1, round(seconds / 4))
     limits = {
-        "join_timeout": max(1, round(plan.launch.join_timeout_s)),
+        "join_timeout": join_timeout_s,
         "last_call_timeout": 1,
-        "keep_alive_interval": max(1, round(seconds / 4)),
-        "keep_alive_max_attempt": 3,
+        "keep_alive_interval": keep_alive_s,
+        # Which host is lost is decided by `HostWatch`. If the rendezvous dropped a host that is only slow, the others
+        # would wait for it in a round that it is not part of.
+        "keep_alive_max_attempt": max(3, join_timeout_s // keep_alive_s),
     }
     parameters = RendezvousParameters(
         backend="c10d",

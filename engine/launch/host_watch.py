@@ -209,7 +209,10 @@ class HostWatch:
         self._pipe.emit(
             ev.HostsAwaited(t=now, num_hosts=self._num_hosts, joined=joined, missing=missing, waited_s=waited_s)
         )
-        text = f"after a restart, {missing_hosts(self._num_hosts, joined)}; waiting for {waited_s:.0f} s"
+        what = (
+            missing_hosts(self._num_hosts, joined) if missing else "all hosts came, but torch's rendezvous still waits"
+        )
+        text = f"{'after a restart, ' if number else ''}{what}; waiting for {waited_s:.0f} s"
         self._pipe.emit(ev.WarningRaised(t=now, text=text))
 
     def _check_link(self) -> None:
