@@ -131,7 +131,11 @@ def claim(run_dir: Path, pid: int, started: int, *, writer: str = "worker-0", ho
 def pretend(run_dir: Path, user: int | None = None) -> subprocess.Popen[bytes]:
     """A process with the command line of a training process."""
     words = ["/bin/sh", "-c", "read _", "-m", "engine.worker", str(run_dir)]
-    return subprocess.Popen(words, cwd="/", stdin=subprocess.PIPE, user=user)
+    process = subprocess.Popen(words, cwd="/", stdin=subprocess.PIPE, user=user)
+    # The kernel shows the new command line a moment after the new program has begun.
+    command_line = Path(f"/proc/{process.pid}/cmdline")
+    wait_for(lambda: b"engine.worker" in command_line.read_bytes(), "the command line")
+    return process
 
 
 @pytest.fixture

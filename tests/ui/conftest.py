@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from textual._context import active_app
+from textual._wait import wait_for_idle
 
 
 async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
@@ -29,7 +30,16 @@ async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
         app.screen._on_timer_update()
 
 
+async def is_drawn(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
+    """As `has_settled`, then waits as Textual does until the threads of the app have nothing to do either: a picture
+    shows what they read."""
+    await has_settled()
+    await wait_for_idle(min_sleep, max_sleep)
+    await has_settled()
+
+
 @pytest.fixture(autouse=True)
-def _pilots_wait_for_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("textual.pilot.wait_for_idle", has_settled)
-    monkeypatch.setattr("textual.app.wait_for_idle", has_settled)
+def _pilots_wait_for_the_app(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = is_drawn if "snap_compare" in request.fixturenames else has_settled
+    monkeypatch.setattr("textual.pilot.wait_for_idle", wait)
+    monkeypatch.setattr("textual.app.wait_for_idle", wait)
