@@ -81,7 +81,7 @@ def check(
     """
     facts: dict[str, Any] = {}
     try:
-        planned = run_plan.make(config, found, source)
+        planned = run_plan.make(config, found, source, config.launch.num_hosts)
         facts = planned.facts()
         if resume is not None:
             from engine.checkpoint import checkpoint_store

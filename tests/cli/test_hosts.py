@@ -12,6 +12,7 @@ import pytest
 from tests.test_cluster import RANKS, SLICE, SLURM, TORCHRUN
 from tputui.cli import hosts
 from tputui.cli.console import CommandError
+from tputui.cli.main import main
 from tputui.config import LaunchConfig, parse, to_builtins
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import rundir
@@ -90,6 +91,24 @@ def test_what_is_missing_or_contradicts_is_one_sentence(
         hosts.place_of(launch, given, environ)
     assert sentence in str(raised.value)
     assert raised.value.code == ExitCode.USAGE
+
+
+def test_what_several_hosts_cannot_train_is_refused_before_they_meet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--runs-dir", str(tmp_path), "run", "sample_configs/digits.toml", "--nnodes", "2", "--host-index", "1"]
+    words += ["--name", "pod", "--rdzv-endpoint", "127.0.0.1:1", "--no-ui"]
+    assert main([*words, "--set", 'device.strategy="spmd"']) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert 'device.strategy: "spmd" on 2 hosts is one program over all their cores' in err
+    # Eight cores of one host share 24 examples evenly, sixteen of two do not.
+    config = tmp_path / "a.toml"
+    text = Path("sample_configs/digits.toml").read_text().replace("batch_per_core = 8", "global_batch = 24")
+    config.write_text(text)
+    words[3] = str(config)
+    assert main([*words, "--set", 'device.strategy="replica"']) == ExitCode.USAGE
+    assert "data.global_batch" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.toml"]
 
 
 def manifest(lr: float = 0.1) -> rundir.Manifest:

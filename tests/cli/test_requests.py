@@ -67,6 +67,16 @@ def test_supervisor_rejects_request_of_dead_worker(bench: Bench, capsys: pytest.
     assert "refused: the run ended before this was done" in capsys.readouterr().out
 
 
+def test_a_stop_before_training_began_is_applied(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = bench.supervise("next_request(); sys.exit(4)")
+    watched.worker_pid()
+
+    assert main(["stop", str(watched.run_dir)]) == 0
+
+    assert "applied: " in capsys.readouterr().out
+    assert watched.ended().reason == "stopped on request before training began"
+
+
 def test_ended_run_rejects_requests(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stop", str(recorded_run)]) == 2
 
