@@ -84,6 +84,8 @@ def test_a_run_is_shown_and_its_mirror_has_the_same_bytes(sshd: Sshd, runs: Path
     assert page.code == 0, page.err
     assert "3 epochs trained" in page.out
     assert equal_journals(run_dir, mirror_in(tmp_path))
+    stopped = ended(started(sshd, tmp_path, "stop", f"ssh://{HOST}/shown"))
+    assert stopped.err.splitlines()[-1].startswith(f"tputui: ssh://{HOST}/shown: the run has already ended")
     by_path = ended(started(sshd, tmp_path, "attach", f"ssh://{HOST}/{run_dir}", "--no-ui"))
     assert by_path.code == 0, by_path.err
     assert "training done at step 66" in by_path.out

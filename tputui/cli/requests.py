@@ -240,7 +240,11 @@ def _ended(snapshot: Snapshot) -> str:
 
 
 def _name(run_dir: Path) -> str:
-    return fmt.inert(run_dir.name or str(run_dir))
+    """The name of a run for a sentence; of a run of another machine its address, which other commands take."""
+    # Imported here because requests that are answered need no name.
+    from tputui.cli.remote_runs import words_of
+
+    return fmt.inert(words_of(run_dir) or run_dir.name or str(run_dir))
 
 
 COMMANDS = {

@@ -123,6 +123,9 @@ def _report(reply: Ready | Synced) -> None:
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(msgspec.json.encode(reply).decode() + "\n")
         sys.stdout.flush()
+    # The viewer reads this pipe only until then, and a full one would block.
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
 
 
 if __name__ == "__main__":
