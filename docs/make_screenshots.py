@@ -3,8 +3,9 @@
 Each RUN is the directory of a finished run, such as `tputui run sample_configs/digits.toml` leaves in `runs/`. The
 first one is shown by itself and all of them are compared, so their configurations should differ. The list shows every
 run in the directory of the first. `--command RUN` adds pictures of the run of a command, such as
-`tputui run -- python train.py` leaves; without it these pictures stay as they are. The pictures show paths and the host
-of the runs: train them in a neutral directory, such as `/tmp/demo`. The launcher asks the engine for the memory of a
+`tputui run -- python train.py` leaves, and `--pod RUN` of a run on many hosts, such as `python -m benchmarks.pod write`
+simulates; without them these pictures stay as they are. The pictures show paths and the host of the runs: train them in
+a neutral directory, such as `/tmp/demo`. The launcher asks the engine for the memory of a
 step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs
 `rsvg-convert`. They are unedited screens.
 """
@@ -22,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.cells import cell_len
 from textual.pilot import Pilot
@@ -63,8 +64,8 @@ class Picture(NamedTuple):
     steps: tuple[Step, ...] = ()
     shows: str = ""
     """Words on the screen when it is ready."""
-    of_command: bool = False
-    """Whether it shows the run of a command."""
+    of: Literal["runs", "command", "pod"] = "runs"
+    """The runs that it shows: those to compare, that of a command, or that on many hosts."""
 
 
 def replayed(share: float) -> Callable[[Sequence[Path]], Screen[MonitorResult]]:
@@ -139,8 +140,16 @@ WANTED = (
         for width, height in _DIALOG_SIZES
     ),
     *(
-        Picture(f"command-{width}x{height}", (width, height), replayed(0.9), of_command=True)
+        Picture(f"command-{width}x{height}", (width, height), replayed(0.9), of="command")
         for width, height in _DIALOG_SIZES
+    ),
+    *(
+        Picture(f"hosts-{width}x{height}", (width, height), replayed(0.9), (Step("hosts", keys),), shows, of="pod")
+        for width, height, keys, shows in (
+            (80, 24, ("down", "enter"), "its log"),
+            (120, 36, ("h",), "stand out"),
+            (200, 50, (), "stand out"),
+        )
     ),
     Picture("starting", (120, 36), replayed(0.1)),
     Picture("loss", (120, 30), replayed(1.0), (Step("loss", ("2", "2", "l")),)),
@@ -157,10 +166,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a finished run")
     parser.add_argument("--command", type=Path, metavar="RUN", help="directory of a finished run of a command")
+    parser.add_argument("--pod", type=Path, metavar="RUN", help="directory of a finished run on many hosts")
     parser.add_argument("--only", metavar="NAME", action="append", help="make only this picture; may be repeated")
     parser.add_argument("--png", action="store_true", help="also write PNG with rsvg-convert")
     arguments = parser.parse_args()
-    for path in filter(None, (*arguments.runs, arguments.command)):
+    for path in filter(None, (*arguments.runs, arguments.command, arguments.pod)):
         if not rundir.is_run(path):
             parser.error(f"{path} is not the directory of a run")
     if not RUNS_MIN <= len(arguments.runs) <= RUNS_MAX:
@@ -170,9 +180,10 @@ def main() -> int:
     # Drawn as in a terminal with all colours, whatever this one can show.
     os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
     PICTURES.mkdir(exist_ok=True)
+    runs = {"runs": arguments.runs, "command": [arguments.command], "pod": [arguments.pod]}
     wanted = [each for each in WANTED if not arguments.only or each.name in arguments.only]
-    for picture in (each for each in wanted if arguments.command or not each.of_command):
-        svg = asyncio.run(take(picture, [arguments.command] if picture.of_command else arguments.runs))
+    for picture in (each for each in wanted if all(runs[each.of])):
+        svg = asyncio.run(take(picture, runs[picture.of]))
         path = PICTURES / f"{picture.name}.svg"
         path.write_text(svg, encoding="utf-8")
         if arguments.png:

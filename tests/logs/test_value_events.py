@@ -138,6 +138,16 @@ def test_nan_loss_is_recorded_as_it_is() -> None:
     assert math.isnan(loss)
 
 
+def test_an_epoch_that_is_logged_without_a_step_ends_at_the_step_before_it() -> None:
+    values = []
+    for epoch in (1, 2, 3):
+        values += [value("loss", step, 1.0) for step in range(10 * epoch - 9, 10 * epoch + 1)]
+        values.append(value("valid/loss", None, 1 / epoch, epoch))
+    ended = [event for event in events_of(values) if isinstance(event, ev.EpochEnded)]
+    assert [event.epoch for event in ended] == [1, 2, 3]
+    assert ended[-1].step == 30, "not the number of the epoch"
+
+
 def test_epochs_counted_from_zero_and_fractions_become_epochs_from_one() -> None:
     whole = events_of([value("loss", 5, 1.0, 0), value("val_loss", 5, 0.9, 0), value("loss", 10, 0.5, 1)])
     halves = [value("loss", 5 * half, 1.0, half / 2) for half in (1, 2, 3)]

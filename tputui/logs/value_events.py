@@ -115,6 +115,7 @@ class ValueEvents:
             if column is None or (source == CONSOLE and self._files.is_known(tag)):
                 continue
             column.num_values += 1
+            has_step = step is not None
             if step is None:
                 step = column.num_values
             elif not -STEP_MAX <= step <= STEP_MAX:
@@ -126,7 +127,7 @@ class ValueEvents:
             if step > self.newest_step:
                 self.newest_step = step
             if epoch is not None:
-                self._epochs.add(column.meaning, value, step, epoch, now)
+                self._epochs.add(column.meaning, value, step if has_step else self.newest_step, epoch, now)
             if t is not None and t > self.newest_t:
                 self.newest_t = t
             if len(column.values) == VALUES_PER_EVENT:
