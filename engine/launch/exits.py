@@ -1,4 +1,4 @@
-"""Why a training process ended, as the other hosts of the run are told: `failure_of` its exit."""
+"""Why a training process ended: `failure_of` its exit, which the launcher publishes to the other hosts of the run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Joins the hosts of a run: each registers at the store of host 0, and waits until all have.
 
 Hosts that do not belong together are refused: a run of another name, a configuration that differs, or two hosts with
-one index. The host that finds it tells the others why, so that all end.
+one index. The host that finds it publishes the reason, and all end.
 """
 
 from __future__ import annotations

@@ -159,6 +159,15 @@ def test_a_cache_that_ssh_would_interpret_is_not_used_for_shared_connections(tmp
         assert any("ControlPath" in word for word in words) is is_shared
 
 
+def test_a_list_of_runs_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\nexec yes\n")
+    ssh.chmod(0o700)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / ("c" * 100))}
+    with pytest.raises(CannotList, match="its list of runs is longer than"):
+        list_runs(parse_host("tpu-vm"), None, environ)
+
+
 def test_a_machine_without_ssh_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotList, match=r"^tpu-vm: there is no program `ssh` .*: install OpenSSH$"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, argv_of, failure, not_s
 
 TIMEOUT_S = 60.0 + CONNECT_TIMEOUT_S
 LIST_BYTES_MAX = 64 << 20
+ERROR_BYTES_MAX = 64 << 10
 RUNS_MAX = 10_000
 _DIRECTORY = re.compile(r"~?[A-Za-z0-9_./+@%-]{1,4000}")
 """Has no character that a shell interprets but `~`."""
@@ -59,17 +62,44 @@ def _output(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> byt
         raise CannotList(f"--runs-dir {inert(runs_dir)}: only letters, digits and ~_./+@%- are possible with --host")
     directory = f"--runs-dir={runs_dir} " if runs_dir is not None else ""
     words = argv_of(host, environ, shared=True, command=f"{directory}runs --json --all", persist=True)
+    began = time.monotonic()
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, env={**environ, "LC_ALL": "C"}
-        )
-    except subprocess.TimeoutExpired:
-        raise CannotList(f"{host}: it did not answer within {TIMEOUT_S:g} s") from None
+        code, out, err = _bounded(words, {**environ, "LC_ALL": "C"})
     except OSError as error:
         raise CannotList(not_started(host, error)) from None
-    if done.returncode:
-        raise CannotList(failure(host, done.returncode, done.stderr.decode("utf-8", "replace")))
-    if len(done.stdout) > LIST_BYTES_MAX:
+    if len(out) > LIST_BYTES_MAX:
         raise CannotList(f"{host}: its list of runs is longer than {LIST_BYTES_MAX} bytes")
+    if code and time.monotonic() - began >= TIMEOUT_S:
+        raise CannotList(f"{host}: it did not answer within {TIMEOUT_S:g} s")
+    if code:
+        raise CannotList(failure(host, code, err.decode("utf-8", "replace")))
     # A login shell may print before it.
-    return done.stdout[max(0, done.stdout.find(b"[")) :]
+    return out[max(0, out.find(b"[")) :]
+
+
+def _bounded(words: list[str], env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
+    """The exit code and the output of a command, which is killed after `TIMEOUT_S` or if it prints too much.
+
+    Raises `OSError`.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        end = threading.Timer(TIMEOUT_S, process.kill)
+        end.start()
+        errors, pieces = process.stderr, list[bytes]()
+        reader = threading.Thread(target=lambda: pieces.append(errors.read(ERROR_BYTES_MAX)), daemon=True)
+        reader.start()
+        try:
+            out = process.stdout.read(LIST_BYTES_MAX + 1)
+            if len(out) > LIST_BYTES_MAX:
+                process.kill()
+            code = process.wait()
+            reader.join()
+            return code, out, b"".join(pieces)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            end.cancel()
