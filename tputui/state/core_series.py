@@ -18,7 +18,7 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from operator import attrgetter, is_
+from operator import and_, attrgetter, is_
 from typing import Annotated, NamedTuple, Self, TypeGuard
 
 import msgspec
@@ -321,27 +321,26 @@ class CombinedRows:
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[list[FloatArray], FloatArray]] = {}
+        self._cores: list[Sequence[int]] = []
+        self._slices: list[slice | None] = []
 
     def of(self, parts: RowParts) -> Sequence[tuple[int, FloatArray]]:
         """(step, [cores]) for every step that all processes have, in order."""
-        num_cores = max((core + 1 for _, cores in parts for core in cores), default=0)
-        if len(parts) == 1 and list(parts[0][1]) == list(range(num_cores)) and _is_table(parts[0][0], num_cores):
+        cores_of = [cores for _, cores in parts]
+        if cores_of != self._cores:
+            self._rows, self._cores, self._slices = {}, cores_of, [_slice_of(cores) for cores in cores_of]
+        num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
+        if len(parts) == 1 and list(cores_of[0]) == list(range(num_cores)) and _is_table(parts[0][0], num_cores):
             return parts[0][0]
-        sources: dict[int, list[FloatArray]] = {}
-        for index, (found, _) in enumerate(parts):
-            for step, values in dict(found).items():
-                if not index:
-                    sources[step] = [values]
-                elif step in sources:
-                    sources[step].append(values)
+        by_step = [dict(found) for found, _ in parts]
+        steps = functools.reduce(and_, map(dict.keys, by_step)) if by_step else set[int]()
         before, self._rows = self._rows, {}
-        places = [(cores, _slice_of(cores)) for _, cores in parts]
-        for step, row in sorted(sources.items()):
-            if len(row) == len(parts):
-                cached = before.get(step)
-                if cached is None or len(cached[1]) != num_cores or not all(map(is_, cached[0], row)):
-                    cached = row, _side_by_side(row, places, num_cores)
-                self._rows[step] = cached
+        for step in sorted(steps):
+            row = [values[step] for values in by_step]
+            cached = before.get(step)
+            if cached is None or not all(map(is_, cached[0], row)):
+                cached = row, _side_by_side(row, list(zip(cores_of, self._slices, strict=True)), num_cores)
+            self._rows[step] = cached
         return [(step, values) for step, (_, values) in self._rows.items()]
 
 
