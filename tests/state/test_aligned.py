@@ -73,3 +73,20 @@ def test_other_series_are_combined_from_the_start() -> None:
     assert kept.cells("ab", series) == [(1, ((0, (1, 1, "a")), (1, (1, 1, "b"))))]
     assert kept.cells("b", series[1:]) == [(1, ((0, (1, 1, "b")),))]
     assert kept.cells("", []) == []
+
+
+def test_only_the_beginnings_of_new_pieces_are_asked_for() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def first(piece: tuple[int, int]) -> float:
+        asked.append(piece)
+        return piece[0]
+
+    aligner: Aligner[tuple[int, int], int] = Aligner(first, lambda piece: piece[1], lambda _, found: len(found))
+    series = [[(step, step) for step in range(1, 100)] for _ in range(3)]
+    aligner.cells("names", series)
+    asked.clear()
+    for own in series:
+        own.append((100, 100))
+    assert aligner.cells("names", series) == [3] * 100
+    assert asked == [(100, 100)] * 3
