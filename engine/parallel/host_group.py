@@ -37,6 +37,8 @@ _dist: Any = dist
 _gloo: Any = _dist.ProcessGroupGloo
 _POLL_S = 0.5
 _JOIN_POLL_S = 0.1
+_JOIN_MARGIN_S = 5.0
+"""How much earlier than another host one may have started to wait for all."""
 _BITS = 8
 
 Bytes = npt.NDArray[np.uint8]
@@ -216,8 +218,11 @@ def _meet(store: Any, place: HostPlace, deadline: float) -> list[tuple[Address, 
                 found = [store.get(_key(place, host)) for host in range(place.num_hosts)]
                 break
         except (RuntimeError, OSError) as error:
-            raise PeerLost("host 0 ended while the hosts of the run were joining") from error
-        if time.monotonic() > deadline:
+            if time.monotonic() < deadline - _JOIN_MARGIN_S or not 0 < len(missing) < place.num_hosts:
+                raise PeerLost("host 0 ended while the hosts of the run were joining") from error
+            # Host 0 has waited as long as this host, and reached its deadline a little earlier.
+            deadline = time.monotonic()
+        if time.monotonic() >= deadline:
             joined, those = place.num_hosts - len(missing), f"host{'s' if len(missing) > 1 else ''}"
             names = ", ".join(map(str, missing))
             raise PeerLost(f"only {joined} of {place.num_hosts} hosts joined; missing: {those} {names}")
