@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ TIMES = 10_000
 class Host:
     """A process that streams; the test is the viewer."""
 
-    def __init__(self, runs: Path) -> None:
-        words = [sys.executable, "-P", "-m", "tputui", "stream"]
+    def __init__(self, runs: Path, prefix: Sequence[str] = ()) -> None:
+        words = [*prefix, sys.executable, "-P", "-m", "tputui", "stream"]
         self.process = subprocess.Popen(
             words,
             env={**os.environ, "TPUTUI_RUNS": str(runs)},
@@ -94,6 +95,27 @@ def test_a_run_that_cannot_be_streamed_is_refused(tmp_path: Path, run: str, vers
     assert isinstance(refused, p.Refused)
     assert reason in refused.reason
     assert host.left()[0] == 0
+
+
+def test_a_summary_of_more_journals_than_the_usual_limit_of_open_files(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    for number in range(1, 60):
+        recorded.write_journal(run_dir / f"rank-{number}.jsonl", [recorded.opened(recorded.T0, "rank")])
+    host = Host(tmp_path, ("sh", "-c", 'ulimit -Sn 40; exec "$@"', "sh"))
+    host.greeting()
+    host.send(p.pack(p.Open(version=p.VERSION, run="digits-1", runs_dir=None, summary=True, have=[])))
+    writers = [message.writer for message in host.receive(p.Listed) if isinstance(message, p.Found)]
+    assert len(writers) == 61
+    for writer in writers:
+        nothing = p.Follow(writer=writer, form="none", size=0, head_crc=0, tail_crc=0, next_seq=0, journal_id="")
+        host.send(p.pack(nothing))
+    host.send(p.pack(p.Ping(t=7.0)))
+    sent = {message.writer for message in host.receive(p.Pong) if isinstance(message, p.Data)}
+    while len(sent) < len(writers):
+        more = {message.writer for message in host.receive(p.Data) if isinstance(message, p.Data)}
+        assert more
+        sent |= more
+    assert host.left() == (0, "")
 
 
 def test_what_is_no_viewer_ends_the_stream_with_a_sentence(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import resource
 import sys
 
 from tputui.cli.console import CommandError
@@ -29,6 +31,10 @@ def run(args: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.USAGE, "stream: ssh starts this command; use `tputui attach ssh://HOST/RUN`")
     if args.runs_dir is not None:
         os.environ["TPUTUI_RUNS"] = args.runs_dir
+    # With --summary every journal stays open, and a pod has more of them than the usual soft limit.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         serve(sys.stdin.fileno(), sys.stdout.fileno())
     except ProtocolError as error:
