@@ -68,6 +68,7 @@ def test_ranks_of_another_launcher_count_only_when_they_are_asked_for() -> None:
         {"SLURM_JOB_ID": "1", "SLURM_NNODES": "4", "SLURM_NODEID": "0"},  # in the batch script, outside of srun
         {**SLURM, "SLURM_STEP_NUM_NODES": "1"},
         {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"},
+        {"TPU_WORKER_ID": "0"},
         {**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"},
     ],
 )

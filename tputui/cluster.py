@@ -45,7 +45,8 @@ def find(environ: Mapping[str, str], *, contract: bool = False) -> ClusterHost |
         found = _by_rank(environ, "torchrun", environ["TORCHELASTIC_RUN_ID"])
     elif environ.get("SLURM_STEP_ID") and environ.get("SLURM_STEP_NUM_NODES", "1") != "1":
         found = _of_slurm(environ)
-    elif environ.get("TPU_WORKER_ID") or environ.get("TPU_WORKER_HOSTNAMES", "localhost").count(","):
+    elif environ.get("TPU_WORKER_ID", "0") not in ("", "0") or environ.get("TPU_WORKER_HOSTNAMES", "").count(","):
+        # A TPU VM that is a host alone also has the id 0, and not always the names.
         found = _of_slice(environ)
     elif contract and (environ.get("RANK") or environ.get("WORLD_SIZE")):
         found = _by_rank(environ, "RANK and WORLD_SIZE", None)
