@@ -5,28 +5,19 @@ The process belongs to the viewer: it ends when `close` is called, and when the 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Self
 
+from tputui.child_process import ChildProcess
 from tputui.logs.values import UnknownLog
 from tputui.supervise import spawn
 
 FOLLOW = "--follow"
 CLOSE_S = 5.0
 LINE_BYTES_MAX = 1 << 20
-_CANCEL_S = 0.1
-"""Seconds between two checks whether the user has cancelled."""
-
-
-class Cancelled(Exception):
-    """The user no longer wants to open the log."""
 
 
 class OpenedLog:
@@ -39,41 +30,21 @@ class OpenedLog:
         `Cancelled` if `cancelled` is set while it waits.
         """
         words = [*([FOLLOW] if follow else []), str(log)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tputui.log_import", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=spawn.environment(os.environ),
-            start_new_session=True,
-        )
+        env = spawn.environment(os.environ)
+        self._process = ChildProcess("tputui.log_import", words, env, line_bytes_max=LINE_BYTES_MAX, close_s=CLOSE_S)
         try:
-            self._await_reply(cancelled)
-            self.run_dir = self._run_dir(log)
+            self.run_dir = self._await_run_dir(log, cancelled)
         except BaseException:
             self.close()
             raise
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the log was read to its end; returns whether it was within the time."""
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        return self._process.wait(timeout_s)
 
     def close(self) -> None:
         """Ends the process; what was read so far stays."""
-        process = self._process
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        try:
-            process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._process.close()
 
     def __enter__(self) -> Self:
         return self
@@ -81,22 +52,13 @@ class OpenedLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _await_reply(self, cancelled: threading.Event | None) -> None:
-        """Waits until there is something to read, or the process has ended."""
-        assert self._process.stdout is not None
-        while cancelled is not None and not select.select([self._process.stdout], [], [], _CANCEL_S)[0]:
-            if cancelled.is_set():
-                raise Cancelled
-
-    def _run_dir(self, log: Path) -> Path:
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        line = self._process.stdout.readline(LINE_BYTES_MAX)
+    def _await_run_dir(self, log: Path, cancelled: threading.Event | None) -> Path:
+        line = self._process.line(cancelled=cancelled)
         try:
-            reply = json.loads(line)
+            reply = json.loads(line or b"")
         except ValueError:
-            last = self._process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise UnknownLog(f"{log}: cannot be imported: {last or 'the process that reads it ended'}") from None
+            why = self._process.last_words() or "the process that reads it ended"
+            raise UnknownLog(f"{log}: cannot be imported: {why}") from None
         if "error" in reply:
             raise UnknownLog(str(reply["error"]))
         return Path(reply["run_dir"])

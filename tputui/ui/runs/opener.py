@@ -131,6 +131,7 @@ class RunOpener:
         self._screen.run_worker(partial(self._open_logs, reading), thread=True, group="logs")
 
     def _open_logs(self, reading: _Reading) -> None:
+        from tputui.child_process import Cancelled
         from tputui.log_import import opening as logs
         from tputui.logs.values import UnknownLog
         from tputui.remote import opening as mirrors
@@ -150,7 +151,7 @@ class RunOpener:
             problem = str(error)
         except OSError as error:
             problem = f"{path}: cannot be opened: {error.strerror or error}"
-        except (logs.Cancelled, mirrors.Cancelled):
+        except Cancelled:
             pass
         if problem or reading.cancelled.is_set() or not self._screen.call_later(self._opened, reading, opened):
             _close(list(opened.values()))

@@ -1,0 +1,87 @@
+"""A process of ours that works for a viewer: it ends when it is closed, and when the viewer's process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+_CANCEL_S = 0.1
+"""Seconds between two checks whether the user has cancelled."""
+
+
+class Cancelled(Exception):
+    """The user no longer wants to wait for the process."""
+
+
+class ChildProcess:
+    """A Python module that runs as a process, and prints lines for this one."""
+
+    def __init__(
+        self, module: str, words: Sequence[str], env: Mapping[str, str], *, line_bytes_max: int, close_s: float
+    ) -> None:
+        """Starts the module; it must end when its standard input is closed, within `close_s`. Raises `OSError`."""
+        self._line_bytes_max = line_bytes_max
+        self._close_s = close_s
+        self._buffer = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            start_new_session=True,
+        )
+
+    def line(self, timeout_s: float | None = None, cancelled: threading.Event | None = None) -> bytes | None:
+        """The next line; None if there is none within the time, empty if the process ended or the line is too long.
+
+        Raises `Cancelled` if `cancelled` is set meanwhile.
+        """
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            if cancelled is not None and cancelled.is_set():
+                raise Cancelled
+            if select.select([fd], [], [], _CANCEL_S)[0]:
+                data = os.read(fd, 65_536)
+                if not data or len(self._buffer) > self._line_bytes_max:
+                    return b""
+                self._buffer += data
+            elif deadline is not None and time.monotonic() >= deadline:
+                return None
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def last_words(self) -> str:
+        """The last line of its errors, once it has ended; empty if it printed none."""
+        assert self._process.stderr is not None
+        return self._process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Waits until it has ended; returns whether it has within the time."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Ends it."""
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if not self.wait(self._close_s):
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends it at once, and waits for that."""
+        self._process.kill()
+        self._process.wait()
