@@ -12,10 +12,12 @@ import importlib
 import importlib.util
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -182,12 +184,50 @@ def _found(tool: str) -> str:
 
 
 def _run(package: Package, argv: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        argv, cwd=folder, env=_environment(package), stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        why = _reason(done.stderr.decode("utf-8", "replace") + done.stdout.decode("utf-8", "replace"))
+    with _signals_held_back() as resume:
+        process = subprocess.Popen(
+            argv,
+            cwd=folder,
+            env=_environment(package),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            resume()
+            printed, errors = process.communicate()
+        except BaseException:
+            process.kill()
+            process.communicate()
+            raise
+    if process.returncode != 0:
+        why = _reason(errors.decode("utf-8", "replace") + printed.decode("utf-8", "replace"))
         raise ToolFailed(f"{package.spec}: {_tool(package)} cannot download it: {why}; is the package index reachable?")
+
+
+@contextlib.contextmanager
+def _signals_held_back() -> Iterator[Callable[[], None]]:
+    """Holds SIGINT and SIGTERM back until the function that it yields is called, which handles those that came.
+
+    Their exceptions must not come while a process is being started: nobody would end it. They come in the main thread
+    only.
+    """
+    caught: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    # Python's handlers, unlike blocked signals, are not inherited by the process.
+    former = {number: signal.signal(number, lambda came, frame: caught.append(came)) for number in numbers}
+
+    def resume() -> None:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        while caught:
+            signal.raise_signal(caught.pop())
+
+    try:
+        yield resume
+    finally:
+        resume()
 
 
 def _environment(package: Package) -> dict[str, str]:

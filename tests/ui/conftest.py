@@ -1,4 +1,4 @@
-"""Waits of Textual's pilot that end when the app has nothing left to do, instead of by the clock."""
+"""Waits of Textual's pilot that end when the app and its threads have nothing left to do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from textual._wait import wait_for_idle
 async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
     """Returns when no task of the event loop can run, and what was drawn meanwhile is on the screen.
 
-    Textual's own function compares processor time with wall time: it takes 20 ms at least, and on a busy machine it
-    either ends too early or lasts a second.
+    Textual's own function compares processor time with wall time; on a busy machine it may end too early.
     """
     loop = asyncio.get_running_loop()
     for is_drawn in (False, True):
@@ -30,16 +29,14 @@ async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
         app.screen._on_timer_update()
 
 
-async def is_drawn(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
-    """As `has_settled`, then waits as Textual does until the threads of the app have nothing to do either: a picture
-    shows what they read."""
+async def is_idle(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
+    """As `has_settled`, then waits as Textual does until the threads of the app have nothing to do either."""
     await has_settled()
     await wait_for_idle(min_sleep, max_sleep)
     await has_settled()
 
 
 @pytest.fixture(autouse=True)
-def _pilots_wait_for_the_app(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait = is_drawn if "snap_compare" in request.fixturenames else has_settled
-    monkeypatch.setattr("textual.pilot.wait_for_idle", wait)
-    monkeypatch.setattr("textual.app.wait_for_idle", wait)
+def _pilots_wait_for_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("textual.pilot.wait_for_idle", is_idle)
+    monkeypatch.setattr("textual.app.wait_for_idle", is_idle)

@@ -378,7 +378,7 @@ class Supervisor:
             script = self._script
             if request.id in self._worker_state.answered or (script is not None and request.id in script.refused):
                 continue
-            is_early = ending.outcome == "stopped" and self._worker_state.training_ended is None
+            is_early = ending.outcome == "stopped" and self._worker_state.training_ended is None and not self._killed
             receipt: ev.Event
             if (request.kind == "stop_now" and self._killed) or (request.kind in STOPS and (script or is_early)):
                 step = script.newest_step if script is not None else self._worker_state.newest_step
