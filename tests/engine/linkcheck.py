@@ -1,4 +1,5 @@
-"""One of two hosts that only watch each other: prints `linked`, and then what it finds out about the other one."""
+"""One of two hosts that only watch each other: prints `listening`, reads a line and prints `linked`, and then what it
+finds out about the other one."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ def main() -> None:
     """Arguments: index of this host, the addresses of both, and the timeout of their connection in seconds."""
     index, hosts, timeout_s = int(sys.argv[1]), sys.argv[2:4], float(sys.argv[4])
     with socket.create_server((hosts[index], PORT + index)) as listener:
+        say("listening")
+        sys.stdin.readline()
         addresses = [Address(host, PORT + number, TOKEN) for number, host in enumerate(hosts)]
         sockets = connect_all(index, listener, TOKEN, addresses, time.monotonic() + 60)
     links = HostLinks(index, sockets, hosts, timeout_s)

@@ -71,6 +71,7 @@ def start(namespace: str, host: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-P", "-m", "tests.engine.linkcheck", str(host), *ADDRESSES, str(TIMEOUT_S)]
     return subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -88,6 +89,11 @@ def said(process: subprocess.Popen[str], within_s: float = DEADLINE_S) -> str | 
 def test_cut_link_is_noticed_by_both_hosts_and_a_stopped_process_is_not(namespaces: list[str]) -> None:
     hosts = [start(name, host) for host, name in enumerate(namespaces)]
     try:
+        assert [said(host) for host in hosts] == ["listening", "listening"]
+        for host in hosts:
+            assert host.stdin is not None
+            host.stdin.write("\n")
+            host.stdin.flush()
         assert [said(host) for host in hosts] == ["linked", "linked"]
         # As a process that holds the interpreter's lock for long: its kernel still answers.
         hosts[1].send_signal(signal.SIGSTOP)

@@ -29,6 +29,7 @@ from tputui.remote.mirror import mirror_dir_of
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import JournalWriter
+from tputui.telemetry.reporter import Reporter
 from tputui.ui.app import ScreenApp
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.remote_rows import RemoteRuns
@@ -219,7 +220,9 @@ def _program(folder: Path) -> str:
 
 @pytest.mark.slow
 def test_a_second_viewer_takes_the_place_of_the_first(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
-    run_dir = recorded.write_run(runs, run="shared", ended=False)
+    run_dir = rundir.create(runs, recorded.manifest("shared"))
+    # A process that lives: of a run that looks lost a viewer would not wait for more.
+    reporter = Reporter(run_dir, "supervisor")
     viewers = [started(sshd, tmp_path, "attach", f"ssh://{HOST}/shared", "--json") for _ in range(2)]
     try:
         for viewer in viewers:
@@ -230,6 +233,7 @@ def test_a_second_viewer_takes_the_place_of_the_first(sshd: Sshd, runs: Path, tm
         recorded.write_journal(run_dir / "logs-0.jsonl", [recorded.opened(recorded.T0, "logs")])
         wait_for(lambda: _copies(run_dir, tmp_path), "the bytes that the second viewer gets", PATIENCE_S)
     finally:
+        reporter.close()
         for viewer in viewers:
             viewer.kill()
             viewer.communicate()
