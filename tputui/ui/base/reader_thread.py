@@ -49,7 +49,7 @@ two reports in one frame and none in the next."""
 _RETRY_S = 0.01
 """Seconds between polls while a due frame waits for an event."""
 
-_POLLS_S = ((1.5, 0.05), (4.0, 0.1), (10.0, 0.25), (math.inf, 0.5))
+_POLLS_S = ((1.5, 0.05), (4.0, 0.1), (10.0, 0.25), (30.0, 0.5), (math.inf, 1.0))
 """Seconds since the newest event, and seconds between polls up to there."""
 
 
