@@ -210,6 +210,8 @@ while True:
     stopped = tputui("stop", run_dir, "--wait", "120")
 
     assert stopped.code == 0, stopped.out + stopped.err
+    # The answer to the request is written before the end of the run.
+    wait_for(lambda: shown(run_dir)["exit_code"] is not None, "the end of the run")
     page = shown(run_dir)
     assert (page["state"], page["exit_code"]) == ("stopped", 4)
     assert "killed" in page["state_reason"]
