@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import time
 from pathlib import Path
@@ -15,16 +14,14 @@ from tputui.telemetry import codec
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.launch_messages import HostFailed
+from tputui.telemetry.process_end import FOLLOWING, kind_of_end, signal_name
 
 TAIL_BYTES = 1 << 20
 HEAD_BYTES = 1 << 18
-FOLLOWING = frozenset({"PeerLost", "HostLost"})
-"""Errors of a process that lost another one."""
 REFUSED_CODES = (ExitCode.USAGE, ExitCode.ENVIRONMENT)
 """Exit codes of a process that refused to train."""
 FINAL_CODES = (*REFUSED_CODES, ExitCode.STOPPED)
 """Exit codes after which a restart would be of no use, or is not wanted."""
-_CRASHES = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
 
 
 def failure_of(
@@ -75,7 +72,7 @@ def failure_of(
         place=place,
         process=writer,
         pid=pid,
-        kind="exited" if not name else "aborted" if name in _CRASHES else "killed",
+        kind=kind_of_end(returncode),
         error=name or "no error report",
         message=f"the training process ended by {how} without an error report",
         phase=beat.phase if beat else "starting",
@@ -114,16 +111,6 @@ def _place(declared: ev.TopologyDeclared) -> str:
         # A rank per core; the process leads the others of its host.
         return f"rank {cores[0]} (core {cores[0]})"
     return f"core {cores[0]}" if len(cores) == 1 else f"cores {cores[0]}-{cores[-1]}"
-
-
-def signal_name(returncode: int) -> str | None:
-    """The name of the signal of a negative return code; None for an exit code."""
-    if returncode >= 0:
-        return None
-    try:
-        return signal.Signals(-returncode).name
-    except ValueError:
-        return f"signal {-returncode}"
 
 
 def _events(path: Path) -> list[ev.Event]:

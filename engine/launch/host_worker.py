@@ -13,6 +13,7 @@ from engine.launch.host_watch import HostWatch
 from engine.launch.plan import LaunchPlan
 from engine.launch.supervisor_pipe import SupervisorPipe
 from tputui.telemetry import events as ev
+from tputui.telemetry.process_end import signal_name
 
 
 class HostWorker:
@@ -54,7 +55,7 @@ class HostWorker:
                 t=time.time(),
                 pid=pid,
                 exit_code=returncode if returncode >= 0 else None,
-                signal=exits.signal_name(returncode),
+                signal=signal_name(returncode),
             )
         )
         failure = None

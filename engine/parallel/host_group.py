@@ -118,7 +118,7 @@ class HostGroup:
         return [part[:size].tobytes() for part, size in zip(self.gather(padded), sizes, strict=True)]
 
     def close(self, outcome: Outcome, sentence: str) -> None:
-        """Tells the other hosts how this one ends."""
+        """Informs the other hosts how this one ends."""
         self.links.close(outcome, sentence)
 
     def _connect(self, place: HostPlace, join_timeout_s: float) -> Any:

@@ -141,7 +141,7 @@ class HostLinks:
         return found
 
     def close(self, outcome: Outcome, sentence: str) -> None:
-        """Tells the other hosts how this one ends, and closes the connections."""
+        """Informs the other hosts how this one ends, and closes the connections."""
         lost = self.lost()
         with self._lock:
             if self._closed:

@@ -7,7 +7,6 @@ fail is reported; those that only lost their connection to it are not. Must not 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from engine.host_place import HostPlace
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
+from tputui.telemetry.process_end import kind_of_end, signal_name
 
 ROLE = "rank"
 """Role of a rank's journal, `rank-3.jsonl`; the leading rank of a host writes to the journal of the worker."""
@@ -27,8 +27,6 @@ GRACE_S = 2.0
 """Time that a rank has to report its end before it is killed."""
 LAST_STEP_S = 15.0
 """How much later than the leading rank the others may reach their regular end."""
-CRASH_SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
-"""Signals of a crash in native code."""
 ROOT_CAUSE_S = 3.0
 """If only ranks have exited that lost another one, or that refused their configuration, the rank that caused it
 shows within this time."""
@@ -82,7 +80,7 @@ class RankProcess:
             process=f"{ROLE}-{self._ranks[0]}",
             pid=self.popen.pid,
             exit_code=code if code >= 0 else None,
-            signal=_signal_name(-code) if code < 0 else None,
+            signal=signal_name(code),
             ending=ending,
         )
 
@@ -93,13 +91,13 @@ class RankProcess:
         cores = f"core {rank}"
         exit_text = "lost the others" if code == PEER_LOST else f"ended with exit code {code} during training"
         if code is not None and code < 0:
-            exit_text = f"was ended by {_signal_name(-code)}"
+            exit_text = f"was ended by {signal_name(code)}"
         # Without a failure in its journal the exit code is not ours: the user's own code ended the process.
         exit_code = ExitCode.FAILED
         if failure is not None and code in (ExitCode.USAGE, ExitCode.ENVIRONMENT):
             exit_code = ExitCode(code)
         who = f"rank {rank} ({cores}, pid {self.popen.pid})"
-        kind = failure.kind if failure else _kind_of_end(code)
+        kind = failure.kind if failure else kind_of_end(code or 0)
         return LostRank(who, exit_text, failure, exit_code, f"{ROLE}-{rank}", self.popen.pid, kind)
 
     def _failures(self) -> list[tuple[int, ev.FailureRaised]]:
@@ -189,17 +187,3 @@ class RankProcesses:
                 process.popen.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 return
-
-
-def _kind_of_end(code: int | None) -> ev.FailureKind:
-    """The kind of failure of a process that reported none."""
-    if code is None or code >= 0:
-        return "exited"
-    return "aborted" if -code in CRASH_SIGNALS else "killed"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

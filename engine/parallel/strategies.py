@@ -70,7 +70,30 @@ class Spmd(OneProcess):
         return backend.read_shards(tensors, 0)
 
 
-class SpmdOverHosts:
+class SeveralProcesses:
+    """Base of strategies with a process per host or per core: `Group` exchanges what they read and decide."""
+
+    is_only = False
+    _group: Group
+
+    def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+        """Concatenates the arrays of all processes; one exchange."""
+        return self._group.gather(array, axis)
+
+    def combine(self, byte: int) -> int:
+        """Returns the bytes of the leading processes of all hosts, OR-ed."""
+        return self._group.combine(byte)
+
+    def collect(self, payload: bytes) -> list[bytes]:
+        """Returns the payloads of the leading processes."""
+        return self._group.collect(payload)
+
+    def broadcast(self, payload: bytes) -> bytes:
+        """Returns the payload of the first process."""
+        return self._group.broadcast(payload)
+
+
+class SpmdOverHosts(SeveralProcesses):
     """One mesh over the devices of all hosts of a TPU slice: one process per host, which feeds the rows of its cores.
 
     The program is the same on all hosts, and exchanges gradients by itself; what the hosts decide or read goes through
@@ -81,7 +104,6 @@ class SpmdOverHosts:
     name = "spmd"
     stream = 0
     """The random state is an input of the one program, so it must be equal on all hosts."""
-    is_only = False
 
     def __init__(self, place: RankSocket, num_cores: int) -> None:
         """Opens the devices. `place` is that of the one rank of each host; `num_cores` is the number of all cores.
@@ -117,10 +139,6 @@ class SpmdOverHosts:
         """Reads [rows, ...] each; one transfer of the shards of this host, and one exchange a tensor."""
         return [self._group.gather(shards, 0) for shards in backend.read_shards(tensors, 0)]
 
-    def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """Concatenates the arrays of all hosts; one exchange."""
-        return self._group.gather(array, axis)
-
     def reduce_gradients(
         self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
     ) -> int | None:
@@ -130,20 +148,8 @@ class SpmdOverHosts:
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Does nothing: the tensors of all hosts are the same."""
 
-    def combine(self, byte: int) -> int:
-        """Returns the bytes of all hosts, OR-ed."""
-        return self._group.combine(byte)
 
-    def collect(self, payload: bytes) -> list[bytes]:
-        """Returns the payloads of all hosts."""
-        return self._group.collect(payload)
-
-    def broadcast(self, payload: bytes) -> bytes:
-        """Returns the payload of the first host."""
-        return self._group.broadcast(payload)
-
-
-class Replica:
+class Replica(SeveralProcesses):
     """One core, driven by this rank; each of the other ranks drives one core, with its own copy of the weights.
 
     Each rank takes its share of every batch, and gradients are averaged before each optimizer step. A layer that
@@ -158,7 +164,6 @@ class Replica:
 
     name = "replica"
     traced = 1
-    is_only = False
 
     def __init__(self, place: RankSocket, device_index: int = 0) -> None:
         """Opens the core and waits for the other ranks. Raises `PeerLost`."""
@@ -187,10 +192,6 @@ class Replica:
     def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
         """Reads [own rows, ...] and returns [rows, ...] each; one transfer and one exchange a tensor."""
         return [self._group.gather(backend.read(tensor), 0) for tensor in tensors]
-
-    def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """Concatenates the arrays of all ranks; one exchange."""
-        return self._group.gather(array, axis)
 
     def reduce_gradients(
         self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
@@ -224,18 +225,6 @@ class Replica:
         with torch.no_grad():
             for tensor, value in zip(tensors, backend.put(values, self.device), strict=True):
                 tensor.data = value
-
-    def combine(self, byte: int) -> int:
-        """Returns the bytes of the leading ranks of all hosts, OR-ed."""
-        return self._group.combine(byte)
-
-    def collect(self, payload: bytes) -> list[bytes]:
-        """Returns the payloads of the leading ranks."""
-        return self._group.collect(payload)
-
-    def broadcast(self, payload: bytes) -> bytes:
-        """Returns the payload of the first rank."""
-        return self._group.broadcast(payload)
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:

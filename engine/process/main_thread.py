@@ -43,7 +43,7 @@ class Relay(Protocol):
         ...
 
     def close(self, outcome: Literal["done", "stopped", "failed"], sentence: str) -> None:
-        """Tells the other hosts how this one ends."""
+        """Informs the other hosts how this one ends."""
         ...
 
 

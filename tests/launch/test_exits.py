@@ -1,4 +1,4 @@
-"""Why a training process ended, as the other hosts are told."""
+"""Why a training process ended, as it is reported to the other hosts."""
 
 from __future__ import annotations
 

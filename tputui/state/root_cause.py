@@ -18,11 +18,10 @@ from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState, command_writer
 from tputui.state.snapshot import Failure
 from tputui.telemetry import events as ev
+from tputui.telemetry.process_end import FOLLOWING
 
 PEER_LOST = "PeerLost"
 """Error of a process that lost another one."""
-FOLLOWING = frozenset({PEER_LOST, "HostLost"})
-"""Errors of processes that lost another one, or another host: never the first failure if another one is known."""
 FRAMES_TOLD = 8
 FOLLOWERS_MAX = 32
 """Later ends of other processes that are listed."""

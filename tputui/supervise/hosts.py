@@ -19,12 +19,12 @@ import msgspec
 
 from tputui.config import LaunchConfig
 from tputui.exit_codes import ExitCode
-from tputui.state import root_cause
 from tputui.supervise import spawn
 from tputui.supervise.outcome import RunEnding, WorkerEnd, returncode_text
 from tputui.telemetry import events as ev
 from tputui.telemetry import launch_messages as messages
 from tputui.telemetry.codec import DamagedLine
+from tputui.telemetry.process_end import FOLLOWING
 
 _READ_BYTES = 1 << 16
 _STOPS: frozenset[ev.RequestKind] = frozenset({"stop", "stop_after_epoch", "stop_now"})
@@ -109,7 +109,7 @@ class HostLaunch:
         a failure of its own."""
         if training_ended is not None and training_ended.outcome != "failed":
             return None
-        if training_ended is not None and failure is not None and failure.error not in root_cause.FOLLOWING:
+        if training_ended is not None and failure is not None and failure.error not in FOLLOWING:
             return None
         if self._failed is not None:
             code = self._failed.code if self._failed.code in _CODES else ExitCode.ENVIRONMENT

@@ -8,7 +8,6 @@ process: the worker ends the other ranks, and the supervisor what remains of the
 from __future__ import annotations
 
 import math
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,14 +22,13 @@ from tputui.supervise.host_metrics import OutOfMemoryWatch
 from tputui.supervise.log_tail import read_last
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
+from tputui.telemetry import process_end
 from tputui.telemetry.launch_messages import HostFailed
 from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import write_atomically
 
 FAILURE_FILE = "failure.txt"
-BROKEN_CODE = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
-"""Signals of a crash in native code."""
 _CODES: dict[ev.Outcome, ExitCode] = {"done": ExitCode.DONE, "stopped": ExitCode.STOPPED, "failed": ExitCode.FAILED}
 _REASON_CHARS_MAX = 600
 _LAST_LINES = 3
@@ -96,13 +94,9 @@ def returncode_text(returncode: int) -> str:
 
 
 def signal_name(returncode: int) -> str | None:
-    """The name of the signal of a negative return code; None for an exit code."""
-    if returncode >= 0:
-        return None
-    try:
-        return signal.Signals(-returncode).name
-    except ValueError:
-        return str(-returncode)
+    """The name of the signal of a negative return code, or its number; None for an exit code."""
+    name = process_end.signal_name(returncode)
+    return name.removeprefix("signal ") if name else None
 
 
 def _reported_ending(end: WorkerEnd, training_ended: ev.TrainingEnded) -> RunEnding:
@@ -169,7 +163,7 @@ class FailureReport:
     def check(self) -> None:
         """Reports the first failure that a process has recorded, unless it was reported already."""
         death = self._first_death()
-        if self._reported is None and death is not None and death.event.error not in root_cause.FOLLOWING:
+        if self._reported is None and death is not None and death.event.error not in process_end.FOLLOWING:
             self._publish(self._from_recorded(death))
 
     def begin_generation(self, t: float) -> None:
@@ -250,7 +244,7 @@ class FailureReport:
             t=time.time(),
             process=self._worker,
             pid=exited.pid,
-            kind=_kind(end.returncode),
+            kind=process_end.kind_of_end(end.returncode),
             error=exited.signal or "no error report",
             message=f"{self._process_name} ended by {returncode_text(end.returncode)} without an error report",
             phase=worker.beat.phase if worker and worker.beat else "unknown" if self._of_command else "starting",
@@ -291,11 +285,3 @@ class FailureReport:
         except OSError:
             return False
         return True
-
-
-def _kind(returncode: int) -> ev.FailureKind:
-    """The kind of a failure without an error report, by the return code of the process."""
-    if returncode < 0:
-        return "aborted" if signal_name(returncode) in BROKEN_CODE else "killed"
-    # Any exit code: a worker that refuses a configuration records that in its journal.
-    return "exited"

@@ -1,0 +1,29 @@
+"""How a process ended: the name of a signal, and the kind of a failure that the process did not report itself."""
+
+from __future__ import annotations
+
+import signal
+
+from tputui.telemetry.events import FailureKind
+
+FOLLOWING = frozenset({"PeerLost", "HostLost"})
+"""Errors of a process that lost another one: they follow from the failure of that one."""
+_BROKEN_CODE = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
+"""Signals of a crash in native code."""
+
+
+def signal_name(returncode: int) -> str | None:
+    """The name of the signal of a negative return code, or `signal 40` if it has none; None for an exit code."""
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def kind_of_end(returncode: int) -> FailureKind:
+    """The kind of a failure without a report, by the return code. Any exit code is `exited`."""
+    if returncode >= 0:
+        return "exited"
+    return "aborted" if -returncode in _BROKEN_CODE else "killed"
