@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.supervise.harness import DEADLINE_S, events_in
+from tests.supervise.harness import DEADLINE_S, events_in, wait_for
 from tputui.logs.formats import open_log
 from tputui.logs.values import LoggedValue, LogReader
-from tputui.supervise import log_collector
+from tputui.supervise import log_collector, log_files
 from tputui.supervise.log_collector import LogCollector
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -145,6 +145,30 @@ def test_output_is_parsed_to_its_end_and_left_out_lines_are_reported(
     assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == 50
     (warning,) = [event for event in events if isinstance(event, ev.WarningRaised)]
     assert "some of those printed are left out" in warning.text
+
+
+def test_a_metric_of_a_file_that_is_found_late_is_not_taken_from_the_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "TREE_INTERVAL_S", 4 * DEADLINE_S)
+    other = tmp_path / "other.csv"
+    other.write_text("step,accuracy\n0,0.5\n")
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path), "logs": ["*.csv"]})
+    wait_for(lambda: collector.num_values == 1, "the first log")
+
+    collector.take_console([f"epoch 1 step {step} loss {1 / step:.3f}" for step in (1, 2, 3)])
+    with other.open("a") as file:
+        file.write("1,0.6\n")
+    wait_for(lambda: collector.num_values >= 2, "its next row")
+    (tmp_path / "loss.csv").write_text("epoch,step,loss\n0,0,1.0\n0,1,0.5\n1,2,0.33\n")
+    collector.close()
+    reporter.close()
+
+    logged = [event for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.name == "loss"]
+    assert {event.source for event in logged} == {"loss.csv"}
+    assert [event.epoch for event in events_in(run_dir, "logs-0", ev.EpochStarted)] == [1, 2]
 
 
 def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read(

@@ -103,6 +103,8 @@ class LogCollector:
         self._epoch = 0
         self._lines: deque[tuple[str, float]] = deque(maxlen=LINES_MAX)
         """Lines that the thread has not parsed yet, with their unix times."""
+        self._num_lines_due = 0
+        """How many of them were printed before the newest search for log files."""
         self._console = _console_parser(script_config)
         self._num_labels = LABELS_MAX if _labels_lines(script_config) else 0
         self._closing = threading.Event()
@@ -196,9 +198,12 @@ class LogCollector:
             self.has_reporter = True
             self._lines.clear()
             return False
+        num_searches, num_lines = self._finder.num_searches, len(self._lines)
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
             self._num_parts_read += 1
+        if self._finder.num_searches > num_searches:
+            self._num_lines_due = num_lines
         for note in self._finder.notes:
             self._warn(note)
         self._finder.notes.clear()
@@ -303,17 +308,19 @@ class LogCollector:
         return [value for value in named if not self._events.has(source, value.tag)]
 
     def _take_lines(self) -> bool:
-        """Reads values from the lines that came since the last look; from the console after the files, whose values
-        are exact. Returns whether there are more."""
+        """Reads values from the lines that are due: those printed before a search for log files, because a metric that
+        a file has is not taken from the console, and would count its steps in another way. Returns whether there are
+        more."""
         values = []
-        for _ in range(min(len(self._lines), LINES_PER_LOOK)):
-            if self._is_given_up:
+        for _ in range(min(self._num_lines_due, LINES_PER_LOOK)):
+            if self._is_given_up or not self._lines:
                 break
             values += self._console.parse(*self._lines.popleft())
+            self._num_lines_due -= 1
             self._num_parts_read += 1
         if values:
             self._events.take(CONSOLE, values, time.time())
-        return bool(self._lines)
+        return self._num_lines_due > 0
 
     def _emit(self, *, final: bool) -> None:
         now = time.time()

@@ -79,7 +79,8 @@ class LogFinder:
         self.notes: list[str] = []
         """Sentences about files that are not read."""
         self._tree_due = 0.0
-        self._num_trees = 0
+        self.num_searches = 0
+        """Times that all places were searched, not only the files that are open."""
 
     def find(self, *, final: bool = False) -> Iterator[tuple[Path, bool]]:
         """Files found since the last call, each once, and whether the user named it. `final`: look everywhere again."""
@@ -87,8 +88,8 @@ class LogFinder:
         is_due = final or now >= self._tree_due
         if is_due:
             # Logs are usually created in the first seconds.
-            self._tree_due = now + (TREE_INTERVAL_S if self._num_trees > 20 else TREE_INTERVAL_S / 4)
-            self._num_trees += 1
+            self._tree_due = now + (TREE_INTERVAL_S if self.num_searches > 20 else TREE_INTERVAL_S / 4)
+            self.num_searches += 1
             self._processes = self._tree()
             self._count_ranks()
             for pattern in self._patterns:
