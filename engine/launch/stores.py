@@ -26,8 +26,8 @@ def serve(endpoint: tuple[str, int], timeout_s: float) -> TCPStore:
     except OSError as error:
         why = error.strerror or str(error)
         raise Unable(
-            f"host 0 cannot serve launch.rdzv_endpoint {name}:{port}: {why}; choose another port, and check that no "
-            "other run uses it"
+            f"host 0 cannot listen at {name}:{port}, where the hosts meet: {why}; choose another --rdzv-endpoint, and "
+            "check that no other run uses it"
         ) from None
     port = listener.getsockname()[1]
     return TCPStore(

@@ -93,6 +93,19 @@ def test_what_is_missing_or_contradicts_is_one_sentence(
     assert raised.value.code == ExitCode.USAGE
 
 
+def test_an_option_that_is_not_valid_is_named_instead_of_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--runs-dir", str(tmp_path), "run", "sample_configs/digits.toml", "--nnodes", "2", "--host-index", "1"]
+    assert main([*words, "--name", "pod", "--rdzv-endpoint", "10.0.0.2:a"]) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert "--rdzv-endpoint: '10.0.0.2:a' is not HOST:PORT, such as 10.0.0.2:29400" in err
+    assert "launch." not in err
+    given = argparse.Namespace(name="a", host_index=None, nnodes=2, rdzv_endpoint=None)
+    with pytest.raises(CommandError, match="run: --nnodes is 2, but SLURM started this command on 4 hosts"):
+        hosts.place_of(LaunchConfig(nnodes=2), given, SLURM)
+
+
 def test_what_several_hosts_cannot_train_is_refused_before_they_meet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.compressed import seal
 from tputui.telemetry.host_clocks import HostClock
 from tputui.telemetry.journal import SUFFIX, JournalWriter
+from tputui.telemetry.logged_values import LoggedColumns, unpack, values_logged
 from tputui.telemetry.merge import JournalEvent, Merge
 
 ERROR_S = 0.005
@@ -84,6 +86,27 @@ def test_synchronous_events_agree_and_keep_their_order(
     assert all(max(each) - min(each) <= 2 * ERROR_S for each in times.values())
     in_order = [event.t for _, _, event in events]
     assert all(after >= before - 2 * ERROR_S for before, after in itertools.pairwise(in_order))
+
+
+def test_times_of_logged_values_are_corrected_with_their_event(tmp_path: Path) -> None:
+    times, one = [T0 + 1.0, math.nan, T0 + 3.0], LoggedColumns([0.25], [7], [T0 + 4.0], None)
+    several = LoggedColumns([0.5, math.inf, 0.1], [1, 2, 3], [t + 90.0 for t in times], None)
+    logged = [
+        values_logged(T0 + 95, "loss", "train", "train/loss", "console", columns)
+        for columns in (several, one._replace(times=[T0 + 94.0]), one._replace(times=None))
+    ]
+    damaged = msgspec.structs.replace(logged[0], times="z!")
+    recorded.write_journal(tmp_path / "logs-1.jsonl", [recorded.opened(T0 + 90, "logs", 1), *logged, damaged])
+    clocks = [recorded.opened(T0 + 90, "supervisor", 1), measured(T0 + 91, 90.0)]
+    recorded.write_journal(tmp_path / "supervisor-1.jsonl", clocks)
+
+    found = [event for _, _, event in everything(tmp_path) if isinstance(event, ev.ValuesLogged)]
+
+    assert [event.t for event in found] == [T0 + 5] * 4
+    assert [unpack(event).values[0] for event in found[:3]] == [0.5, 0.25, 0.25]
+    assert repr(list(unpack(found[0]).times or ())) == repr(times)
+    assert (found[0].value_t, list(unpack(found[1]).times or ()), unpack(found[2]).times) == (T0 + 3, [T0 + 4], None)
+    assert (found[3].value_t, found[3].times) == (T0 + 3, "z!")
 
 
 def test_times_stay_as_they_are_without_a_measurement(tmp_path: Path) -> None:

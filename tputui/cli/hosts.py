@@ -7,12 +7,9 @@ options or from the environment that a cluster gives.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import signal
 import socket
-import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +19,7 @@ from tputui import cluster
 from tputui.cli.console import CommandError
 from tputui.cli.parser import Parser, positive_int
 from tputui.config import RDZV_PORT, LaunchConfig
+from tputui.config.checks import endpoint_of
 from tputui.config_diff import diff
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -64,7 +62,10 @@ def add_options(parser: Parser) -> None:
         help="index of this host, from 0 (default from SLURM, GKE or torchrun)",
     )
     parser.add_option(
-        "--rdzv-endpoint", metavar="HOST:PORT", help="address of host 0, where the hosts meet (launch.rdzv_endpoint)"
+        "--rdzv-endpoint",
+        type=_endpoint_text,
+        metavar="HOST:PORT",
+        help="address of host 0, where the hosts meet (launch.rdzv_endpoint)",
     )
 
 
@@ -93,7 +94,8 @@ def place_of(
             if args.host_index is None or launch.num_hosts == 1:
                 raise CommandError(ExitCode.USAGE, f"run: {inert(str(error))}") from None
     if found is not None and several and found.num_hosts != launch.num_hosts and args.host_index is None:
-        words = f"run: launch.nnodes is {launch.num_hosts}, but {found.cluster} started this command on "
+        key = "--nnodes" if args.nnodes is not None else "launch.nnodes"
+        words = f"run: {key} is {launch.num_hosts}, but {found.cluster} started this command on "
         words += f"{found.num_hosts} hosts ({found.count_variable})"
         raise CommandError(ExitCode.USAGE, words)
     num_hosts = launch.num_hosts if several or found is None else found.num_hosts
@@ -125,22 +127,6 @@ def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Ma
     if launch.num_hosts == 1 and args.host_index is None:
         return None
     return place_of(launch, args, environ, joins=False)
-
-
-@contextlib.contextmanager
-def sigterm_stops(supervisor: subprocess.Popen[bytes], place: HostPlace | None) -> Iterator[None]:
-    """A context in which SIGTERM to this process saves and stops a run on several hosts, and is not the end of it.
-
-    A cluster signals the command that it started, before it takes the host away.
-    """
-    if place is None:
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: supervisor.send_signal(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def exit_code(code: ExitCode, place: HostPlace | None) -> ExitCode:
@@ -209,6 +195,12 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
         words = f"the run {run_dir.name} was created by {theirs.host} with another configuration: {'; '.join(parts)}; "
         raise CommandError(ExitCode.USAGE, inert(words + "start all hosts with the same one, or choose another --name"))
     return run_dir
+
+
+def _endpoint_text(text: str) -> str:
+    if endpoint_of(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 10.0.0.2:{RDZV_PORT}")
+    return text
 
 
 def _index(text: str) -> int:

@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -98,16 +98,12 @@ def watch(
     """Shows a run until it ends or the viewer leaves, then prints on stderr what to type next.
 
     Returns the state of the run at that time, even if the screen showed an earlier time. `args` has the options of
-    `add_view_options`. `earlier` is how many earlier lines are printed first (None: all). If Ctrl-C requested a stop
-    (`interrupts`) and also ended the reader of the output, the run is followed to its end without printing.
+    `add_view_options`. `earlier` is how many earlier lines are printed first (None: all). If a signal requested a stop
+    (`interrupts`) and also ended the reader of the output or the screen, the run is followed to its end without
+    printing.
     """
     if wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
-        from tputui.ui.app import run_monitor
-
-        left = run_monitor(session.Session.live(run_dir), run_dir, read_only=read_only, options=view_options(args))
-        snapshot = left.snapshot or session.load(run_dir)
-        narrate("\n".join(parting(snapshot, run_dir)))
-        return snapshot
+        return _watch_on_screen(run_dir, args, read_only=read_only, interrupts=interrupts)
     writer = line_writer(args)
     source = session.Session.live(run_dir)
     from tputui.text.lines import follow
@@ -131,6 +127,23 @@ def watch(
     if interrupts is not None and interrupts.requested:
         return _wait_for_end(run_dir)
     narrate(_still_running(snapshot, run_dir))
+    return snapshot
+
+
+def _watch_on_screen(
+    run_dir: Path, args: argparse.Namespace, *, read_only: bool, interrupts: Interrupts | None
+) -> Snapshot:
+    from tputui.ui.app import Leaving, run_monitor
+
+    leaving = Leaving()
+    source = session.Session.live(run_dir)
+    with contextlib.nullcontext() if interrupts is None else interrupts.leaving(leaving.request):
+        left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args), leaving=leaving)
+    snapshot = left.snapshot or session.load(run_dir)
+    if interrupts is not None and interrupts.terminated and snapshot.condition not in ENDED:
+        narrate("SIGTERM: requested save and stop; waiting for the end of the run")
+        return _wait_for_end(run_dir)
+    narrate("\n".join(parting(snapshot, run_dir)))
     return snapshot
 
 
@@ -204,13 +217,17 @@ def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
 
 
 class Interrupts:
-    """Turns Ctrl-C into requests to the run: first save and stop, then stop at once."""
+    """Turns Ctrl-C and SIGTERM into requests to the run: first save and stop, then stop at once."""
 
     _KINDS: tuple[RequestKind, ...] = ("stop", "stop_now")
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._num_requested = 0
+        self.terminated = False
+        """Whether SIGTERM came."""
+        self._leave_screen: Callable[[], None] | None = None
+        """Leaves the live screen; None while there is none."""
 
     @property
     def requested(self) -> bool:
@@ -218,32 +235,60 @@ class Interrupts:
         return self._num_requested > 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGINT. The interrupted wait continues."""
+        """The handler of SIGINT and SIGTERM. The interrupted wait continues."""
+        is_sigterm = number == signal.SIGTERM
+        self.terminated = self.terminated or is_sigterm
+        if self._leave_screen is not None:
+            self._leave_screen()
         if self._num_requested == len(self._KINDS):
-            narrate("a stop at once was already requested; the supervisor kills training if it does not obey")
+            self._narrate("a stop at once was already requested; the supervisor kills training if it does not obey")
             return
         kind = self._KINDS[self._num_requested]
         self._num_requested += 1
+        by = requests.BY_SIGTERM if is_sigterm else "Ctrl-C"
         try:
-            requests.submit(self._run_dir, kind, by="Ctrl-C", now=time.time())
+            requests.submit(self._run_dir, kind, by=by, now=time.time())
         except OSError as error:
-            narrate(f"the request to stop could not be written: {error}")
+            self._narrate(f"the request to stop could not be written: {error}")
             return
-        if kind == "stop":
-            narrate("requested save and stop; press Ctrl-C again to stop at once without saving")
+        if kind == "stop" and is_sigterm:
+            self._narrate("SIGTERM: requested save and stop")
+        elif kind == "stop":
+            self._narrate("requested save and stop; press Ctrl-C again to stop at once without saving")
         else:
-            narrate("requested stop at once")
+            self._narrate("requested stop at once")
+
+    def _narrate(self, text: str) -> None:
+        if self._leave_screen is None:
+            narrate(text)
+
+    @contextlib.contextmanager
+    def leaving(self, leave_screen: Callable[[], None]) -> Iterator[None]:
+        """A context with a live screen, which a signal leaves."""
+        self._leave_screen = leave_screen
+        if self.terminated:
+            leave_screen()
+        try:
+            yield
+        finally:
+            self._leave_screen = None
+
+    @contextlib.contextmanager
+    def caught(self, number: signal.Signals) -> Iterator[None]:
+        """A context in which a signal requests a stop of the run instead of ending this process."""
+        before = signal.signal(number, self.handle)
+        try:
+            yield
+        finally:
+            signal.signal(number, before)
 
 
 @contextlib.contextmanager
 def ctrl_c_stops(run_dir: Path) -> Iterator[Interrupts]:
     """A context in which Ctrl-C requests a stop of the run instead of ending this process."""
     interrupts = Interrupts(run_dir)
-    before = signal.signal(signal.SIGINT, interrupts.handle)
-    try:
+    with interrupts.caught(signal.SIGINT):
         yield interrupts
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _command(name: str, run_dir: Path) -> str:

@@ -122,8 +122,7 @@ def sizes_file(environ: Mapping[str, str], run_dir: Path) -> Path | None:
 
 def run_to_end(setup: Setup, run_dir: Path, steps: int, timeout_s: float) -> Rehearsed:
     """Starts the run, stops it after its steps, and returns how it ended. No process of it is left afterwards."""
-    with open_run.ctrl_c_stops(run_dir) as interrupts:
-        before = signal.signal(signal.SIGTERM, interrupts.handle)
+    with open_run.ctrl_c_stops(run_dir) as interrupts, interrupts.caught(signal.SIGTERM):
         supervisor = launch.start_supervisor(run_dir, setup.command)
         watch = _Watch(steps, timeout_s, has_epochs=setup.command is None)
         try:
@@ -143,7 +142,6 @@ def run_to_end(setup: Setup, run_dir: Path, steps: int, timeout_s: float) -> Reh
         finally:
             watch.clear()
             _end(supervisor)
-            signal.signal(signal.SIGTERM, before)
     snapshot = session.load(run_dir)
     is_stopped = watch.is_stopped or interrupts.requested
     return Rehearsed(snapshot, is_stopped, watch.problem or _problem(snapshot, setup, is_stopped))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -28,7 +29,8 @@ DESCRIPTION = """Starts training from a configuration file, or any command of yo
 `tputui run -- python train.py --lr 0.1`. Checks it and this machine, creates a run directory and starts the run in its
 own processes, which survive a closed terminal. In a terminal it opens the live screen; otherwise, or with --no-ui, it
 prints one line per event to stdout; with --json the events as JSON lines. Without the screen, Ctrl-C requests save
-and stop; pressed again, stop at once. For a run on several hosts, start the same command on each of them.
+and stop; pressed again, stop at once. So does SIGTERM, also with the screen. For a run on several hosts, start the
+same command on each of them.
 --set values use TOML syntax: --set epochs=3 --set optim.lr=0.01"""
 EXIT_CODES = exit_codes(
     DONE="every epoch was trained, the command succeeded, or the viewer left and the run continues",
@@ -93,16 +95,18 @@ def run(args: argparse.Namespace) -> ExitCode:
             argv=argv,
             host_index=place.host_index if place else None,
         )
-    with open_run.ctrl_c_stops(run_dir) as interrupts:
-        supervisor = launch.start_supervisor(run_dir, command, place.host_index if place else None)
-        if listening is not None:
-            _serve_metrics(run_dir, listening)
-        if args.detach:
-            return _print_started(run_dir, as_json=args.json)
-        if not open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
-            with hosts.sigterm_stops(supervisor, place):
+    interrupts = open_run.Interrupts(run_dir)
+    # A cluster signals the command that it has started before it takes the host away.
+    with interrupts.caught(signal.SIGTERM):
+        with interrupts.caught(signal.SIGINT):
+            supervisor = launch.start_supervisor(run_dir, command, place.host_index if place else None)
+            if listening is not None:
+                _serve_metrics(run_dir, listening)
+            if args.detach:
+                return _print_started(run_dir, as_json=args.json)
+            if not open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
                 return hosts.exit_code(_show(run_dir, supervisor, args, place, interrupts), place)
-    return _show(run_dir, supervisor, args, place)
+        return hosts.exit_code(_show(run_dir, supervisor, args, place, interrupts), place)
 
 
 def _listen(number: int | None) -> socket.socket | None:
@@ -238,7 +242,7 @@ def _show(
     supervisor: subprocess.Popen[bytes],
     args: argparse.Namespace,
     place: hosts.HostPlace | None,
-    interrupts: open_run.Interrupts | None = None,
+    interrupts: open_run.Interrupts,
 ) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")
     snapshot = open_run.watch(run_dir, args, interrupts=interrupts)

@@ -219,7 +219,9 @@ class Supervisor:
         self._check_alerts()
         due = self._escalation.due(time.monotonic())
         if due == "stop_now":
-            self._submit(due, worker_pid, by="no end after the request to stop" if self._script else "SIGTERM")
+            self._submit(
+                due, worker_pid, by="no end after the request to stop" if self._script else requests.BY_SIGTERM
+            )
         elif due == "kill":
             self._killed = True
             who = "training" if self._script is None else "the command"
@@ -294,12 +296,16 @@ class Supervisor:
             if request.kind == "stacks" and self._devices is not None:
                 self._devices.request_core_states(request.id)
             self._escalation.on_request(request.kind, time.monotonic())
+            if request.by == requests.BY_SIGTERM and request.kind == "stop":
+                # It came to this process, or to `tputui run` on this host or on one that shares the directory.
+                self._terminated = True
+                self._escalation.allow_grace(time.monotonic() + self._timing.sigterm_grace_s)
             if self._hosts is not None:
                 self._hosts.on_request(request.kind)
             if self._script is not None and self._script.on_request(request, time.time()):
                 self._escalation.allow_grace(time.monotonic() + self._script.stop_grace_s)
 
-    def _submit(self, kind: ev.RequestKind | None, worker_pid: int, by: str = "SIGTERM") -> None:
+    def _submit(self, kind: ev.RequestKind | None, worker_pid: int, by: str = requests.BY_SIGTERM) -> None:
         """Writes the request that follows from SIGTERM or a stall, as any viewer would.
 
         If the disk refuses it, sends SIGTERM to the worker, which then saves and ends.

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from tputui.telemetry import logged_values
 from tputui.telemetry.codec import NumberedEvent
 from tputui.telemetry.compressed import CompressedTail
-from tputui.telemetry.events import ClockMeasured, Event, JournalOpened, is_time
+from tputui.telemetry.events import ClockMeasured, Event, JournalOpened, ValuesLogged, is_time
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.line_search import LineSearch
 from tputui.telemetry.rundir import SEALED_SUFFIX
@@ -135,16 +137,20 @@ class WriterClock:
             return events
         if self._is_begun:
             return None
-        return [
-            numbered._replace(event=msgspec.structs.replace(numbered.event, t=clock.corrected(numbered.event.t)))
-            for numbered in events
-        ]
+        return [numbered._replace(event=_with_times(numbered.event, clock.corrected)) for numbered in events]
 
     def _look_for_head(self, events: list[NumberedEvent]) -> None:
         head = next((each.event for each in events if isinstance(each.event, JournalOpened)), None)
         if head is not None:
             self.host_index = head.host_index
             self._clock = self._clocks.of_host(head.host_index)
+
+
+def _with_times(event: Event, correct: Callable[[float], float]) -> Event:
+    """The event with corrected times: its own, and those of the values that it contains."""
+    if isinstance(event, ValuesLogged):
+        event = logged_values.with_times(event, correct)
+    return msgspec.structs.replace(event, t=correct(event.t))
 
 
 def corrected_range(clocks: HostClocks, host_index: int, start: float, end: float) -> tuple[float, float]:

@@ -15,7 +15,7 @@ import operator
 import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -97,6 +97,21 @@ def unpack(event: ValuesLogged) -> LoggedColumns:
     values = array("d", _unpack(event.values, event.n))
     steps = array("q", _unpack(event.steps, event.n))
     return LoggedColumns(values, steps, _unpack_known(event.times, event.n), _unpack_known(event.epochs, event.n))
+
+
+def with_times(event: ValuesLogged, correct: Callable[[float], float]) -> ValuesLogged:
+    """The event with the unix times of its values changed by `correct`; unknown ones stay so. A damaged column stays as
+    it is, and is reported when it is decoded."""
+    if not math.isnan(event.value_t):
+        event = msgspec.structs.replace(event, value_t=correct(event.value_t))
+    if event.n == 1 or not event.times:
+        return event
+    try:
+        times = _unpack_known(event.times, event.n) or ()
+    except BlockError:
+        return event
+    packed = _pack_known([t if math.isnan(t) else correct(t) for t in times])
+    return msgspec.structs.replace(event, times=packed)
 
 
 def makes_sense(event: ValuesLogged) -> bool:

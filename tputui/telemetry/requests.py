@@ -28,6 +28,8 @@ STRENGTH: dict[RequestKind, int] = {
     "stop_now": 3,
 }
 """Of several requests to stop, the strongest one counts."""
+BY_SIGTERM = "SIGTERM"
+"""Origin of the request that SIGTERM makes."""
 _SUFFIX = ".json"
 TRACE_STEPS_DEFAULT = 20
 TRACE_STEPS_MAX = 1_000

@@ -5,6 +5,8 @@ A screen takes longer to import than the first frame takes to draw, so it is imp
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import gc
 import os
@@ -14,6 +16,7 @@ import termios
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -58,6 +61,28 @@ class ViewOptions(NamedTuple):
 NO_OPTIONS = ViewOptions()
 
 
+class Leaving:
+    """Leaves a screen from a signal handler: at once, or as soon as the screen opens."""
+
+    def __init__(self) -> None:
+        self._is_requested = False
+        self._wake: Callable[[], object] | None = None
+
+    def request(self) -> None:
+        """Leaves the screen."""
+        self._is_requested = True
+        if self._wake is not None:
+            # The event loop may have ended already.
+            with contextlib.suppress(RuntimeError):
+                self._wake()
+
+    def connect(self, leave: Callable[[], object]) -> None:
+        """Called in the event loop when the screen opens; `leave` is called in the loop."""
+        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, leave)
+        if self._is_requested:
+            self.request()
+
+
 class ScreenApp(BaseApp["MonitorResult"]):
     """Opens one screen and ends with it; until the screen is drawn, shows a line of text."""
 
@@ -75,6 +100,7 @@ class ScreenApp(BaseApp["MonitorResult"]):
         export_to: Path | None = None,
         opening: str = "",
         alone: bool = False,
+        leaving: Leaving | None = None,
     ) -> None:
         """Without `views` no view settings are stored; without `looks` the terminal supports everything. `opening` is
         the first line until the screen is drawn. `alone` is whether the process does nothing else."""
@@ -82,6 +108,7 @@ class ScreenApp(BaseApp["MonitorResult"]):
         self._open_screen = open_screen
         self._opening = opening
         self._alone = alone
+        self._leaving = leaving
 
     def compose(self) -> ComposeResult:
         """The first frame."""
@@ -89,6 +116,8 @@ class ScreenApp(BaseApp["MonitorResult"]):
 
     def on_mount(self) -> None:
         """Open the screen after the first frame is drawn."""
+        if self._leaving is not None:
+            self._leaving.connect(self.exit)
         self.call_after_refresh(self._open)
 
     def _fatal_error(self) -> None:
@@ -108,16 +137,22 @@ class ScreenApp(BaseApp["MonitorResult"]):
 
 
 def run_monitor(
-    session: Source, run_dir: Path, *, read_only: bool = False, options: ViewOptions = NO_OPTIONS
+    session: Source,
+    run_dir: Path,
+    *,
+    read_only: bool = False,
+    options: ViewOptions = NO_OPTIONS,
+    leaving: Leaving | None = None,
 ) -> MonitorResult:
-    """Show a run, live or replayed, until the user leaves; closes the session. Training continues."""
+    """Show a run, live or replayed, until the user or `leaving` leaves; closes the session. Training continues."""
 
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.monitor.screen import MonitorScreen
 
         return MonitorScreen(session, run_dir, read_only=read_only)
 
-    result = _run(opened, options, " reading the run ...", f"the run is in {run_dir} and is not affected")
+    unharmed = f"the run is in {run_dir} and is not affected"
+    result = _run(opened, options, " reading the run ...", unharmed, leaving)
     if result is not None:
         return result
     from tputui.ui.monitor.screen import MonitorResult
@@ -163,7 +198,11 @@ def run_compare(
 
 
 def _run(
-    open_screen: Callable[[], Screen[MonitorResult]], options: ViewOptions, opening: str, unharmed: str
+    open_screen: Callable[[], Screen[MonitorResult]],
+    options: ViewOptions,
+    opening: str,
+    unharmed: str,
+    leaving: Leaving | None = None,
 ) -> MonitorResult | None:
     """Run the app until the user leaves. Raises `ScreenBroke`, with `unharmed` in its text."""
     views = Views.opened(state_path(os.environ))
@@ -174,7 +213,7 @@ def _run(
         looks = looks._replace(pictures=detect(options.pictures, os.environ, fd=terminal_fd()))
     with exit_on_hangup():
         try:
-            app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True)
+            app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True, leaving=leaving)
             result = app.run()
         finally:
             views.write()
