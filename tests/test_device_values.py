@@ -17,12 +17,12 @@ from tputui.telemetry import float_blocks, rundir
 
 STEPS = 30
 ONE_DEVICE = """
-import json, os
+import json, math, os, weakref
 os.environ["PJRT_DEVICE"] = "CPU"
 import torch, torch_xla
 import torch_xla.debug.metrics as met
 import tputui
-from tputui.integrations import step_recorder
+from tputui.integrations import device_values, step_recorder
 step_recorder.FETCH_INTERVAL_S = 0.05
 
 def count(name):
@@ -63,10 +63,46 @@ for _ in range(6):
     run.meter("total", total)
 counts.append(run._recorder.readings("train")["total"].count)
 run.close()
-json.dump([counts, expected], open("expected.json", "w"))
+
+step_recorder.FETCH_INTERVAL_S, step_recorder.PENDING_MAX = 1e9, 4096
+run = tputui.start(name="later")
+graphs, later = [], []
+
+def report(loss, value):
+    run.step(loss=loss)
+    later.append(value)
+
+for _ in range(device_values.WATCHED + 2):
+    loss = (w * 2).square().sum()
+    loss.register_hook(hook := lambda grad: None)
+    run.step(loss=loss)
+    graphs.append(weakref.ref(hook))
+    torch_xla.sync()
+    later.append(loss.item())
+    del loss, hook
+alive = [graph() is not None for graph in graphs]
+both = torch.zeros(2, device=device)
+one = both[0]
+both += 3
+report(one, 3.0)
+changed = torch.zeros((), device=device)
+changed.data.add_(4)
+report(changed, 4.0)
+before = torch.zeros((), device=device) + 5
+report(before, 5.0)
+before.add_(2)
+for value in (math.nan, 7.0, 7.0):
+    donated = torch.zeros((), device=device) + 7
+    torch_xla.sync()
+    report(donated, value)
+    donated.detach().add_(1)
+    torch_xla.sync()
+    run.valid(score=1.0)
+run.close()
+json.dump([counts, expected, later, alive], open("expected.json", "w"))
 """
 SPMD = """
-import json, os
+import json, math, os
 os.environ.update(PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
 import numpy as np
 import torch, torch_xla
@@ -96,9 +132,16 @@ for step in range({steps}):
     kept.append(losses)
     if step == 3:
         before = met.metric_data("CompileTime")[0]
-run.close()
+run.valid(score=1.0)
 counts = [met.metric_data("CompileTime")[0] - before]
-json.dump([counts, [losses.tolist() for losses in kept]], open("expected.json", "w"))
+expected = [losses.tolist() for losses in kept]
+step_recorder.FETCH_INTERVAL_S = 1e9
+run.step(loss=losses)
+losses.detach().add_(1)
+torch_xla.sync()
+expected.append([math.nan] * 8)
+run.close()
+json.dump([counts, expected], open("expected.json", "w"))
 """
 THREADS = """
 import os, threading
@@ -184,14 +227,18 @@ def run_forked(folder: Path, body: str) -> tuple[subprocess.CompletedProcess[str
 
 @pytest.mark.xla
 def test_xla_losses_are_fetched_without_compiling_a_program(tmp_path: Path) -> None:
-    done, (compiled, expected) = run_forked(tmp_path, ONE_DEVICE)
+    done, (compiled, expected, later, graphs_alive) = run_forked(tmp_path, ONE_DEVICE)
     assert compiled[:2] == [0, 0]
     assert compiled[2] >= 3, "meters are fetched without the loss"
-    rows = recorded_losses(the_run(tmp_path))
+    first, second = sorted(rundir.listing(tmp_path / "runs"), key=lambda run_dir: run_dir.name.endswith("later"))
+    rows = recorded_losses(first)
     assert len(rows) == 2 * (STEPS + 3)
     for row, wanted in zip(rows, expected, strict=True):
         assert row == pytest.approx(wanted, rel=1e-6)
-    assert done.stderr.count("a tensor changed in place") == 1
+    assert done.stderr.count("a tensor changed in place") == 2, "once per run"
+    assert not any(graphs_alive), "a value does not keep the graph that computed it"
+    losses = [row[0] for row in recorded_losses(second)]
+    assert losses == pytest.approx(later, rel=1e-6, nan_ok=True), "a tensor has the value that it had when passed"
 
 
 @pytest.mark.xla
@@ -199,8 +246,9 @@ def test_sharded_losses_are_read_shard_by_shard(tmp_path: Path) -> None:
     done, (compiled, expected) = run_forked(tmp_path, SPMD)
     assert compiled == [0]
     assert "failed" not in done.stderr
+    assert done.stderr.count("was donated") == 1
     for row, wanted in zip(recorded_losses(the_run(tmp_path)), expected, strict=True):
-        assert row == pytest.approx(wanted, rel=1e-6)
+        assert row == pytest.approx(wanted, rel=1e-6, nan_ok=True)
 
 
 @pytest.mark.xla

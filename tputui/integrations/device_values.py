@@ -15,9 +15,15 @@ PENDING_MAX = 4096
 NAN = float("nan")
 INT_MAX = 2**53
 """Larger whole numbers are not exact as floats, and no counts of a training."""
+WATCHED = 8
+"""Values of a name whose changes after they were passed are noticed at once: a script that changes one changes all."""
 _SHOWN_CHARS_MAX = 40
 _REPLICATED = 0
 """Sharding type of torch_xla for a tensor that every device holds whole."""
+_SNAPSHOT = -1
+"""Version of a value that later changes of the tensor do not reach."""
+_DONATED = ("deleted or donated", "Trying to access XLA data for tensor")
+"""In errors of torch_xla that reads a buffer which a program has reused; the second one if it is sharded."""
 
 
 UNKNOWN = "unknown"
@@ -32,7 +38,7 @@ class Pending(NamedTuple):
     value: Any
     """Detached tensor or array."""
     version: int
-    """Number of in-place changes of the tensor when it was passed."""
+    """Number of in-place changes of the tensor when it was passed, or `_SNAPSHOT`."""
 
 
 class Fetched(NamedTuple):
@@ -116,21 +122,45 @@ class DeviceValues:
         self._pending: list[Pending] = []
         self._copies = False
         """Whether values are copied on the device: the script changed or freed one after it had passed it."""
+        self._to_watch: dict[str, int] = {}
+        """Values to watch before snapshots are taken, per name of values that are tensors of torch_xla."""
+        self._torch: Any = None
+        """The module, if it can take snapshots."""
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, tag: Any, value: Any) -> None:
-        """Keeps a value: a tensor or array on a device, or a list of them with one per core. Does not wait."""
+    def add(self, tag: Any, value: Any, name: str = "") -> None:
+        """Keeps a value: a tensor or array on a device, or a list of them with one per core. Does not wait. `name`
+        stands for all values from one place of the script."""
         pending = self._pending
         if pending and not self._copies and _is_changed(pending[-1]):
-            self._copies = True
-            self._warn(
-                "a tensor changed in place, or was donated, after it was passed to the run; its value is not known. "
-                "Later values are copied on the device first"
-            )
+            self._copy_from_now()
         kept = _kept(value, copy=self._copies)
         pending.append(Pending(tag, kept, _version(kept)))
+        if not self._copies and _has_snapshots(value):
+            self._torch = sys.modules["torch"]
+            self._to_watch[name] = self._to_watch.get(name, WATCHED) - 1
+
+    def add_snapshot(self, tag: Any, value: Any, name: str = "") -> bool:
+        """Keeps a tensor of torch_xla as it is now, if earlier ones of this name stayed unchanged; returns whether it
+        did, else call `add`.
+
+        It is the tensor inside, which autograd and in-place operations do not know. To detach takes five times as long
+        right after a step, when no cache of the CPU holds its code: it passes four layers of torch.
+        """
+        torch = self._torch
+        if torch is None or type(value) is not torch.Tensor or self._to_watch.get(name, 1) > 0:
+            return False
+        try:
+            # Changes made through another view of the same memory are applied first.
+            torch._functionalize_sync(value)
+            self._pending.append(Pending(tag, torch._from_functional_tensor(value), _SNAPSHOT))
+        except RuntimeError:
+            # A tensor of another device.
+            self._to_watch[name] = sys.maxsize
+            return False
+        return True
 
     def fetch(self, *, all_values: bool = False, leave: int = 0) -> list[Fetched]:
         """Fetches the values that the device has computed or is computing, in the order in which they were passed.
@@ -142,15 +172,27 @@ class DeviceValues:
         ready = taken if all_values else taken[: _num_ready(taken[: len(taken) - leave])]
         self._pending = taken[len(ready) :]
         try:
-            rows = _rows([pending.value for pending in ready])
+            rows = _rows_or_none([pending.value for pending in ready])
         except Exception:
             # Fetched again with the next ones; values that cannot be read must not pile up.
             self._pending = taken if len(taken) < PENDING_MAX else []
             raise
-        return [
-            Fetched(pending.tag, [NAN] * len(row) if _is_changed(pending) else row)
-            for pending, row in zip(ready, rows, strict=True)
-        ]
+        fetched = []
+        for pending, row in zip(ready, rows, strict=True):
+            if row is None or _is_changed(pending):
+                row = [NAN] * (len(row) if row is not None else _num_elements(pending.value))
+                self._copy_from_now()
+            fetched.append(Fetched(pending.tag, row))
+        return fetched
+
+    def _copy_from_now(self) -> None:
+        """A value was changed or freed after it was passed."""
+        if not self._copies:
+            self._copies, self._torch = True, None
+            self._warn(
+                "a tensor changed in place, or was donated, after it was passed to the run; its value is not known. "
+                "Later values are copied on the device first"
+            )
 
 
 def _kept(value: Any, *, copy: bool) -> Any:
@@ -178,10 +220,29 @@ def _version(value: Any) -> int:
 
 def _is_changed(pending: Pending) -> bool:
     _, value, version = pending
+    if version == _SNAPSHOT:
+        return False
     if _is_torch(value):
         return _version(value) != version
     values = value if isinstance(value, list) else [value]
     return any(getattr(value, "is_deleted", bool)() for value in values) or _version(value) != version
+
+
+def _has_snapshots(value: Any) -> bool:
+    """Whether the value is a tensor of torch_xla whose in-place operations replace a tensor inside it."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and type(value) is torch.Tensor
+        and value.is_xla
+        and hasattr(torch, "_functionalize_sync")
+        and hasattr(torch, "_from_functional_tensor")
+        and torch._is_functional_tensor(value)
+    )
+
+
+def _num_elements(value: Any) -> int:
+    return sum(tensor.numel() if _is_torch(tensor) else tensor.size for tensor in _tensors(value))
 
 
 def _num_ready(pending: Sequence[Pending]) -> int:
@@ -198,6 +259,32 @@ def _num_ready(pending: Sequence[Pending]) -> int:
 
 def _tensors(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _rows_or_none(values: Sequence[Any]) -> list[list[float] | None]:
+    """The elements of each value; None for those whose buffers programs have reused."""
+    try:
+        return [*_rows(values)]
+    except RuntimeError as error:
+        if not _is_donated(error):
+            raise
+    if (runtime := _xla_runtime()) is not None:
+        # A sharded buffer that a program in flight fills raises the same error.
+        runtime._xla_wait_device_ops([])
+    return [_row_or_none(value) for value in values]
+
+
+def _row_or_none(value: Any) -> list[float] | None:
+    try:
+        return _rows([value])[0]
+    except RuntimeError as error:
+        if not _is_donated(error):
+            raise
+        return None
+
+
+def _is_donated(error: RuntimeError) -> bool:
+    return any(text in str(error) for text in _DONATED)
 
 
 def _rows(values: Sequence[Any]) -> list[list[float]]:

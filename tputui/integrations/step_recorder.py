@@ -206,27 +206,30 @@ class ThreadValues:
 
     def record(self, step: int, value: Any) -> None:
         """Records the loss of a step; one on a device is fetched later."""
-        row = host_row(value)
-        if row is None:
-            self._before, self._newest = self._newest, 1
-            self._devices.add(step, value)
-            self.num_waiting += 1
-            self._fetch_if_due()
-        else:
-            if self.num_waiting:
-                self.fetch()
-            self._put(step, row)
+        devices = self._devices
+        if not devices.add_snapshot(step, value):
+            if (row := host_row(value)) is not None:
+                if self.num_waiting:
+                    self.fetch()
+                self._put(step, row)
+                return
+            devices.add(step, value)
+        self._before, self._newest = self._newest, 1
+        self.num_waiting += 1
+        self._fetch_if_due()
 
     def add(self, split: ev.Split, name: str, value: Any, count: int) -> None:
         """Adds a value to a meter; one on a device is fetched later."""
         count = int(count)
-        row = host_row(value)
-        if row is None:
-            self._newest += 1
-            self._devices.add(MeterValue(split, name, count), value)
-            self._fetch_if_due()
-        elif row:
-            self._recorder.add(split, name, sum(row) / len(row), count)
+        devices, tag = self._devices, MeterValue(split, name, count)
+        if not devices.add_snapshot(tag, value, name):
+            if (row := host_row(value)) is not None:
+                if row:
+                    self._recorder.add(split, name, sum(row) / len(row), count)
+                return
+            devices.add(tag, value, name)
+        self._newest += 1
+        self._fetch_if_due()
 
     def _fetch_if_due(self) -> None:
         waiting = len(self._devices)
