@@ -40,6 +40,8 @@ interval_s = 0.2
 after_s = 1.0
 after_steps = 2.0
 """
+FREE_STEPS_PER_EPOCH = 64
+"""Of a run that is not held: every epoch adds to its journal, which must stay smaller than a checkpoint."""
 RECURRENT_STEPS = 12
 """Unrolled, they take a while to compile."""
 
@@ -54,8 +56,10 @@ class Run(LiveRun):
         self.gate = GateKeeper(folder / "gate")
         self.gate.folder.mkdir(exist_ok=True)
         (folder / "config.toml").write_text(CONFIG)
+        self.steps_per_epoch = FREE_STEPS_PER_EPOCH if moment == "train" else STEPS_PER_EPOCH
         steps = RECURRENT_STEPS if moment == "compile" else 0
         overrides = [f"data.gate={self.gate.folder}", f"data.recurrent_steps={steps}"]
+        overrides += [f"data.num_train={self.steps_per_epoch * BATCH}"]
         overrides += [f"data.at={moment}"] if moment in HELD else []
         words = [word for override in overrides for word in ("--set", override)]
         words += ["--resume", resume] if resume else []
@@ -79,7 +83,7 @@ class Run(LiveRun):
 
     def _is_there(self) -> bool:
         if self.moment == "train":
-            return self.step() > 2 * STEPS_PER_EPOCH
+            return self.step() > 2 * self.steps_per_epoch
         if self.moment == "compile":
             return is_compiling(self.dir)
         return self.gate.is_reached

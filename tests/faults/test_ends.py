@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.faults.gated import STEPS_PER_EPOCH
+from tests.faults.gated import BATCH
 from tests.faults.harness import HELD, MOMENTS, PATIENCE_S, TRAINED, Moment, Run, last_checkpoint_step, stray_files
 from tests.live import processes_of
 from tests.supervise.harness import events_in
@@ -169,7 +169,8 @@ def test_lost_run_resumes_from_last_checkpoint(run: Run, tmp_path: Path) -> None
     saved = last_checkpoint_step(run.dir)
     assert saved is not None
 
-    words = ["--set", f"epochs={saved // STEPS_PER_EPOCH + 1}", "--set", f"data.gate={run.gate.folder}"]
+    keys = [f"epochs={saved // run.steps_per_epoch + 1}", f"data.num_train={run.steps_per_epoch * BATCH}"]
+    words = [word for key in (*keys, f"data.gate={run.gate.folder}") for word in ("--set", key)]
     result = tputui(
         "run", "config.toml", "--resume", run.dir, "--name", "again", *words, cwd=tmp_path, deadline_s=PATIENCE_S
     )
