@@ -31,6 +31,8 @@ CAUSE_WAIT_S = 2.0
 """How soon another host reports a failure after which this one lost it."""
 STALE_S = 2.5
 """A host that is silent for this long has ended, if the training processes lost it too."""
+STALE_WAIT_S = CAUSE_WAIT_S + STALE_S + 2 * BEAT_S
+"""How soon a host that ended without a report is known to be silent: its last beat may be seen a beat late."""
 END_WAIT_S = 30.0
 """How long host 0 serves the store for the others after its own training has ended."""
 
@@ -104,13 +106,14 @@ class HostWatch:
             return
         if failure is not None:
             self._publish(failure)
-        until = time.monotonic() + CAUSE_WAIT_S
-        while self.cause is None and failure is None and time.monotonic() < until:
+        exited = time.monotonic()
+        while self.cause is None and failure is None and (waited_s := time.monotonic() - exited) < STALE_WAIT_S:
+            if waited_s >= CAUSE_WAIT_S and (silent := self._silent(STALE_S)):
+                index, silent_s = silent[0]
+                self._publish(exits.lost_host(index, self._names[index], generation, silent_s))
+                self._take_cause()
+                return
             time.sleep(0.05)
-        if self.cause is None and failure is None and (silent := self._silent(STALE_S)):
-            index, silent_s = silent[0]
-            self._publish(exits.lost_host(index, self._names[index], generation, silent_s))
-            self._take_cause()
 
     def finish(self) -> None:
         """Training has ended on this host. Host 0 serves the store until the others have ended too."""
