@@ -204,3 +204,14 @@ def test_log_that_is_written_with_checkpoints_adds_only_metrics_that_are_not_pri
     found = [(event.tag, event.source, list(unpack(event).values)) for event in logged(events)]
     assert found == [("loss", CONSOLE, [0.693, 0.5]), ("lr", "out/trainer_state.json", [0.1])]
     assert [step for step, _ in rows(events)] == [5, 10]
+
+
+def test_a_metric_that_was_first_read_from_such_a_log_is_not_taken_from_the_console_too() -> None:
+    gathered = ValueEvents()
+    late = "out/trainer_state.json"
+    gathered.take(late, [value("eval_loss", 20, 0.5)], T0, is_late=True)
+    gathered.take(CONSOLE, [value("eval_loss", 20, 0.5), value("eval_loss", 40, 0.4)], T0)
+    gathered.take(late, [value("eval_loss", 40, 0.4)], T0, is_late=True)
+
+    found = [(event.source, list(unpack(event).values)) for event in logged(gathered.events(T0, final=True))]
+    assert found == [(late, [0.5, 0.4])]

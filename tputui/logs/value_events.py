@@ -108,12 +108,12 @@ class ValueEvents:
         for tag, step, t, value, epoch in values:
             if is_late and tag in self._printed:
                 continue
-            if source == CONSOLE and step is not None and len(self._printed) < _PRINTED_MAX:
-                self._printed.add(tag)
             key = (source, tag)
             column = columns[key] if key in columns else self._add_column(source, tag, now)
             if column is None or (source == CONSOLE and self._files.is_known(tag)):
                 continue
+            if source == CONSOLE and step is not None and len(self._printed) < _PRINTED_MAX:
+                self._printed.add(tag)
             column.num_values += 1
             has_step = step is not None
             if step is None:

@@ -75,6 +75,11 @@ class _Log:
         """Whether it has had values."""
         self.is_damage_reported = False
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the log is only written with checkpoints."""
+        return isinstance(self.reader, TrainerStateReader)
+
     def read(self) -> list[LoggedValue]:
         """The next values. Raises `OSError`."""
         values = self.reader.read()
@@ -208,11 +213,17 @@ class LogCollector:
             self._warn(note)
         self._finder.notes.clear()
         self._use_ranks()
+        is_behind = self._read_logs([log for log in self._logs if not log.is_late])
+        # Files that are written with checkpoints come last: they repeat what was printed long before.
+        return self._take_lines() or self._read_logs([log for log in self._logs if log.is_late]) or is_behind
+
+    def _read_logs(self, logs: list[_Log]) -> bool:
+        """Reads logs to their ends, or as much as one look may; returns whether there is more."""
         num_left, is_behind = VALUES_PER_LOOK, False
-        for log in list(self._logs):
+        for log in logs:
             num_left -= (num_read := self._read(log, num_left))
             is_behind = is_behind or (num_read > 0 and num_left <= 0) or self._is_given_up
-        return is_behind or self._take_lines()
+        return is_behind
 
     def _use_ranks(self) -> None:
         """Hands the number of ranks to the readers, and warns if their output does not name them."""
@@ -279,7 +290,7 @@ class LogCollector:
                         return num_values
                 num_values += len(values)
                 values = self._without_repeated(log, values)
-                self._events.take(log.source, values, time.time(), is_late=isinstance(log.reader, TrainerStateReader))
+                self._events.take(log.source, values, time.time(), is_late=log.is_late)
         except OSError as error:
             self._warn(f"{log.source} can no longer be read: {error.strerror or error}")
             self._logs.remove(log)
