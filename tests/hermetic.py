@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,9 +24,9 @@ FOREIGN = (
 """Prefixes of environment variables that would change the results of tests."""
 FOREIGN_NAMES = (
     "BROWSER", "COLORTERM", "COLUMNS", "CPU_NUM_DEVICES", "FORCE_COLOR", "KITTY_WINDOW_ID", "KONSOLE_VERSION",
-    "LANGUAGE", "LINES", "NO_COLOR", "PYTHONDEVMODE", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONSAFEPATH",
-    "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONWARNINGS", "SSH_CONNECTION", "SSH_TTY", "STY", "TERM_PROGRAM", "TMUX",
-    "VTE_VERSION", "WT_SESSION", "XTERM_VERSION",
+    "LANGUAGE", "LINES", "NO_COLOR", "PYTHONDEVMODE", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING",
+    "PYTHONOPTIMIZE", "PYTHONSAFEPATH", "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONWARNINGS", "SSH_CONNECTION",
+    "SSH_TTY", "STY", "TERM_PROGRAM", "TMUX", "VTE_VERSION", "WT_SESSION", "XTERM_VERSION",
 )  # fmt: skip
 KEPT = frozenset({"TPUTUI_DATA"})
 """Where data sets lie that were fetched; tests that need one are skipped without it."""
@@ -70,6 +71,8 @@ class Session:
             PYTEST_DEBUG_TEMPROOT=outside,
             TMPDIR=str(self._folder / "tmp"),
         )
+        # Without compiled modules the hundreds of processes that tests start take twice the time to begin.
+        sys.dont_write_bytecode = False
         time.tzset()
         tempfile.tempdir = None
 

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from textual._context import active_app
 from textual._wait import wait_for_idle
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+
+_parse_rules = Stylesheet._parse_rules
+_parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
+"""Rules by style sheet, place and variables, of all apps: otherwise each parses the same ones as it starts."""
+
+
+def _parse_once(sheet: Stylesheet, *of: Any, **named: Any) -> list[RuleSet]:
+    key = (of, frozenset(named.items()), frozenset(sheet._variables.items()))
+    if key not in _parsed:
+        _parsed[key] = _parse_rules(sheet, *of, **named)
+    return _parsed[key]
+
+
+Stylesheet._parse_rules = _parse_once  # type: ignore[assignment]
 
 
 async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
