@@ -40,8 +40,9 @@ SETTINGS = {
 }
 OWN = frozenset({".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", "snapshot_report.html"})
 """What pytest and its like leave, at the top of a directory."""
-OF_TORCH = "_remote_module_non_scriptable.py"
-"""What torch writes to a temporary directory as its distributed part is imported, and removes when Python exits."""
+OF_TORCH = "_remote_module_non_scriptable."
+"""How the names begin of what torch writes to a temporary directory as its distributed part is imported, and removes
+when Python exits: a module, and its compiled form."""
 PATIENCE_S = 60.0
 """Seconds that processes have to end."""
 
@@ -114,7 +115,7 @@ class Session:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if not path.is_dir() and path.name != OF_TORCH)
+    return sorted(path for path in folder.rglob("*") if not path.is_dir() and not path.name.startswith(OF_TORCH))
 
 
 def _names(folder: Path) -> frozenset[str]:
