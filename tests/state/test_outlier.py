@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.recorded import T0, opened, steps_recorded
 from tputui.state.chart_data import CoreColumn, OutlierView
@@ -127,6 +129,29 @@ def test_the_rows_of_hosts_are_judged_together() -> None:
     assert rows[0][1] is before[0][1], "an unchanged row is not combined again"
     again = combined.of([([row(2, 0.0, 0.5)], [0, 1]), (right, [2, 3])])
     assert again == [row(2, 0.0, 0.5, 5.0, 6.0)], "the step was trained again"
+
+
+_CHANGES = st.sampled_from(["add", "add", "add", "gap", "forget", "cut", "again", "back"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), _CHANGES, st.integers(1, 4)), max_size=60), st.integers(2, 9))
+def test_rows_read_while_they_are_added_equal_rows_read_at_once(changes: list[tuple[int, str, int]], most: int) -> None:
+    parts: list[tuple[list[tuple[int, array[float]]], list[int]]] = [
+        ([], [2 * part, 2 * part + 1]) for part in range(3)
+    ]
+    kept, value = CombinedRows(), 0.0
+    for part, kind, size in changes:
+        rows, last = parts[part][0], parts[part][0][-1][0] if parts[part][0] else 0
+        if kind == "forget":
+            del rows[:size]
+        elif kind == "cut":
+            del rows[-size:]
+        else:
+            first = {"add": last + 1, "gap": last + 3, "again": last, "back": last - size}[kind]
+            for step in range(first, first + size):
+                value += 1.0
+                rows.append((step, array("f", [value, -value])))
+        assert kept.of(parts, most) == CombinedRows().of(parts, most)
 
 
 def test_fewer_than_four_cores_have_no_outlier() -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tputui.cache.state_cache import CachedState, StateCache
 from tputui.state.reducer import RunState
-from tputui.telemetry.journal import START, Bookmark, Damage
+from tputui.telemetry.journal import START, Damage
 from tputui.telemetry.merge import JournalEvent, Merge, Reached
 
 STATES_MAX = 48
@@ -37,12 +37,13 @@ class CachedStates:
         self._spacing_bytes = spacing_bytes
         self._kept: dict[str, list[CachedState]] = {}
 
-    def store(self, bookmarks: dict[str, Bookmark], state: RunState) -> None:
+    def store(self, names: Iterable[str], merge: Merge, state: RunState) -> None:
         """Stores the state of each process that was read far enough since its last stored state."""
-        for name, bookmark in bookmarks.items():
+        for name in names:
             kept, process = self._kept.get(name, []), state.processes.get(name)
             since = kept[-1].bookmark.offset if kept else 0
-            if process is None or process.newest_t is None or bookmark.offset - since < self._spacing_bytes:
+            bookmark = merge.bookmark(name, since + self._spacing_bytes)
+            if bookmark is None or process is None or process.newest_t is None:
                 continue
             self._kept.setdefault(name, kept).append(CachedState(bookmark, process.fork(), process.newest_t))
         while sum(len(kept) for kept in self._kept.values()) > self._most:
@@ -125,7 +126,7 @@ class JournalReader:
             self.state.apply(*event)
         self.opened = self.opened or self.caught_up
         if fresh:
-            self._cached.store(self._merge.bookmarks(), self.state)
+            self._cached.store({event.writer for event in fresh}, self._merge, self.state)
         if self._returned:
             fresh = [event for event in fresh if event.seq > self._returned.get(event.writer, -1)]
         return fresh

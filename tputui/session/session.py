@@ -330,7 +330,9 @@ class Session:
     def _process_lives(self, name: str) -> bool | None:
         followed = self._reader.state.processes.get(name)
         opened = followed.opened if followed is not None else None
-        return None if opened is None else rundir.is_alive(rundir.process_of(opened))
+        if opened is None or opened.host_id != rundir.host_id():
+            return None
+        return rundir.is_alive(rundir.process_of(opened))
 
     def _requests(self) -> list[requests.Request]:
         try:

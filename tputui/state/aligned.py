@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from operator import is_, lt
+from operator import lt
 from typing import Generic, NamedTuple, TypeVar
 
 P = TypeVar("P")
@@ -88,8 +88,8 @@ class Aligner(Generic[P, C]):
         was_ordered = part.ordered is before
         firsts = part.firsts if was_ordered else [self._first(piece) for piece in before]
         firsts[same:] = fresh
-        part.given = part.ordered = given.copy()
-        part.firsts = firsts
+        before[same:] = given[same:]
+        part.ordered, part.firsts = before, firsts
         tail = firsts[max(0, same - 1) :] if was_ordered else firsts
         if any(map(lt, tail[1:], tail)):
             part.ordered = sorted(given, key=self._first)
@@ -145,10 +145,12 @@ class Aligner(Generic[P, C]):
 
 
 def _num_same(before: Sequence[P], given: Sequence[P]) -> int:
-    """Number of pieces at the start that are the same objects."""
-    least = min(len(before), len(given))
-    # Most often only the last piece is another one.
-    for same in (least, least - 1):
-        if same >= 0 and all(map(is_, before[:same], given[:same])):
-            return same
-    return next(index for index, each in enumerate(map(is_, before, given)) if not each)
+    """Number of pieces at the start that are the same objects.
+
+    A series gets and loses pieces at its end, or all its pieces are joined with their neighbours. So if the pieces at
+    one place are the same, those before are too.
+    """
+    same = min(len(before), len(given))
+    while same and before[same - 1] is not given[same - 1]:
+        same -= 1
+    return same

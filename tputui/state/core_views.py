@@ -56,7 +56,8 @@ def cores_of(state: RunState, liveness: Liveness, now: float) -> list[CoreView]:
     key = tuple((name, slow.rows[-1].step) for name, slow in timed)
     times = state.memoized("compute times", key, lambda: {name: slow.medians() for name, slow in timed})
     views = [view for w in state.workers for view in _cores_of(w, times.get(w.name, []), ranks, liveness, now)]
-    return sorted(views, key=lambda view: view.core)
+    views.sort(key=attrgetter("core"))
+    return views
 
 
 def _cores_of(
@@ -69,28 +70,32 @@ def _cores_of(
     """The cores whose losses a worker records; condition and phase come from the process that drives the core."""
     newest = worker.values.newest.get("loss")
     row = worker.values.newest_row()
+    num_columns = newest.cores if newest else 0
     declared = worker.topology.cores if worker.topology else []
-    columns = range(newest.cores) if newest else range(0)
-    indices = [worker.values.core_of(column, len(columns)) for column in columns] or declared
+    indices = worker.values.cores_of(num_columns) if num_columns else declared
     host = worker.opened.host if worker.opened else ""
     step, stepped = newest.first + newest.n - 1 if newest else 0, worker.stepped
-    # Cached by process, since one may drive thousands of cores and this runs ten times a second.
+    losses = row if row is not None else [None] * len(indices)
+    seconds = times if len(times) == num_columns > 0 else [None] * len(indices)
+    # Found once per process, since one may drive thousands of cores and this runs ten times a second.
     known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
-    for column, core in enumerate(indices):
-        drives = ranks.get(core, worker)
-        if drives.name not in known:
-            does = _core_condition(drives, liveness, stepped=stepped)
-            known[drives.name] = (does, *phase_of(drives, liveness, now))
-        condition, phase, phase_s = known[drives.name]
+    drives: ProcessState | None = None
+    for core, loss, compute_s in zip(indices, losses, seconds, strict=False):
+        if drives is None or ranks:
+            drives = ranks.get(core, worker)
+            if drives.name not in known:
+                does = _core_condition(drives, liveness, stepped=stepped)
+                known[drives.name] = (does, *phase_of(drives, liveness, now))
+            condition, phase, phase_s = known[drives.name]
         yield CoreView(
             core=core,
             host=host,
-            loss=row[column] if row is not None else None,
+            loss=loss,
             step=step,
             condition=condition,
             phase=phase,
             phase_s=phase_s,
-            compute_s=times[column] if len(times) == len(columns) > 0 else None,
+            compute_s=compute_s,
         )
 
 
@@ -138,7 +143,8 @@ def _outlier_of(
 ) -> OutlierView | None:
     # A host stores as many steps as if it were alone.
     most = rows_most(max(1, sum(w.values.columns.width for w in writers))) + _LAG_STEPS
-    recent = combined.of([(w.values.recent_rows()[-most:], w.values.cores_of(w.values.columns.width)) for w in writers])
+    rows = [(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers]
+    recent = combined.of(rows, most)
     by_step = outliers.find_outlier(step_rows.rows((step, step, 1, means) for step, means in recent), now=True)
     columns = ((column.first_step, column.last_step, column.num_steps, column.means) for column in newest)
     by_column = outliers.find_outlier(column_rows.rows(columns), now=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
+from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
-from tputui.state.process_history import combined_memory, combined_xla, memory_in_order, xla_in_order
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochView, Plan
 from tputui.telemetry.events import ProgressReported, Split
@@ -71,16 +71,16 @@ def memory(state: RunState) -> list[MemoryPoint]:
     """Memory of all hosts over time."""
     processes = [process for process in state.in_order if process.usage.count]
     key = tuple((process.name, process.usage.count) for process in processes)
-    in_order = state.memoized("memory in order", [each.name for each in processes], memory_in_order)
-    return state.memoized("memory", key, lambda: combined_memory([process.usage for process in processes], in_order))
+    combined = state.memoized("combined memory", [each.name for each in processes], combined_memory)
+    return state.memoized("memory", key, lambda: combined.of([process.usage.samples for process in processes]))
 
 
 def xla(state: RunState) -> list[XlaPoint]:
     """Counters of the XLA runtime of all processes over time."""
     workers = [worker for worker in (*state.workers, *state.observers) if worker.xla_history.count]
     key = tuple((worker.name, worker.xla_history.count) for worker in workers)
-    in_order = state.memoized("xla in order", [each.name for each in workers], xla_in_order)
-    return state.memoized("xla", key, lambda: combined_xla([worker.xla_history for worker in workers], in_order))
+    combined = state.memoized("combined xla", [each.name for each in workers], combined_xla)
+    return state.memoized("xla", key, lambda: combined.of([worker.xla_history.readings for worker in workers]))
 
 
 def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tuple[float, float] | None:

@@ -81,7 +81,8 @@ class HostReports(StateStruct):
         is_first = not self.paces or pace.first > self.paces[-1].last
         if is_first and 1 <= pace.first <= pace.last and pace.step_s > 0 and all(0 <= s < math.inf for s in times):
             self.num_paces += 1
-            self.paces = [*self.paces[1 - PACES_MAX :], pace]
+            self.paces.append(pace)
+            del self.paces[:-PACES_MAX]
 
     def restarted(self, number: int, t: float, last_step: int, reason: str) -> None:
         """A process continues the journal as generation `number`."""

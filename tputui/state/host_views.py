@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state import core_views
 from tputui.state.host_data import GenerationView, HostCondition, HostView
-from tputui.state.host_reports import HostPace, Restart
+from tputui.state.host_reports import Restart
 from tputui.state.liveness import SUPERVISOR_TELLS_S, Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED
-from tputui.telemetry.events import ClockMeasured, HbmReading
+from tputui.telemetry.events import HbmReading, ProcessSample, RunEnded, TrainingEnded
 
 HOSTS_MAX = 4_096
 """More than any pod has; a journal that claims more hosts is not believed."""
@@ -21,13 +22,10 @@ HOSTS_MAX = 4_096
 
 def hosts(state: RunState, liveness: Liveness, hbm: Iterable[HbmReading] | None, now: float) -> list[HostView]:
     """The hosts of the run in order, also those that have written nothing."""
-    by_host = state.by_host
-    clocks = {index: clock for index, own in by_host.items() if (clock := _clock(own)) is not None}
+    known = state.memoized("hosts", state.num_groupings, lambda: [_Known.of(*item) for item in state.by_host.items()])
     furthest = state.steps_done
     shares = {reading.core: reading.used_bytes / reading.limit_bytes for reading in hbm or () if reading.limit_bytes}
-    found = {
-        index: _host(index, own, liveness, clocks.get(index), furthest, shares, now) for index, own in by_host.items()
-    }
+    found = {host.number: _host(host, liveness, furthest, shares, now) for host in known}
     for index in range(num_hosts(state)):
         if index not in found:
             reason = "nothing was written by this host"
@@ -87,64 +85,97 @@ def _reasons(state: RunState) -> Mapping[int, str]:
     return {number: text for number, (_, _, text) in found.items()}
 
 
-def _host(
-    index: int,
-    own: Sequence[ProcessState],
-    liveness: Liveness,
-    clock: ClockMeasured | None,
-    furthest: int,
-    shares: Mapping[int, float],
-    now: float,
-) -> HostView:
-    """A host by its processes, of which the first one knows most."""
-    trains = [process for process in own if process.role in ("worker", "logs")]
-    leader = trains[0] if trains else own[0]
-    cores = sorted({core for each in own if each.topology for core in each.topology.cores})
-    step = min(furthest, max((process.steps_done for process in trains), default=0))
-    condition, reason = _condition(leader, own, liveness, now)
+class _Known(NamedTuple):
+    """What the heads and the topologies of the processes of a host say."""
+
+    number: int
+    """Index of the host."""
+    own: Sequence[ProcessState]
+    """Its processes, of which the first one knows most."""
+    trains: Sequence[ProcessState]
+    leader: ProcessState
+    name: str
+    cores: list[int]
+    generation: int
+
+    @classmethod
+    def of(cls, index: int, own: Sequence[ProcessState]) -> _Known:
+        trains = [process for process in own if process.role in ("worker", "logs")]
+        opened = [process.opened for process in own if process.opened is not None]
+        return cls(
+            number=index,
+            own=own,
+            trains=trains,
+            leader=trains[0] if trains else own[0],
+            name=opened[0].host if opened else "",
+            cores=sorted({core for each in own if each.topology for core in each.topology.cores}),
+            generation=max((head.generation for head in opened), default=0),
+        )
+
+
+def _host(host: _Known, liveness: Liveness, furthest: int, shares: Mapping[int, float], now: float) -> HostView:
+    """A host by its processes."""
+    leader = host.leader
+    newest_t, clock, pace, sample = None, None, None, None
+    processes: list[ProcessSample] = []
+    for process in host.own:
+        reports = process.reports
+        if process.newest_t is not None and (newest_t is None or process.newest_t > newest_t):
+            newest_t = process.newest_t
+        if reports.clock is not None and (clock is None or reports.clock.t > clock.t):
+            clock = reports.clock
+        if pace is None and reports.paces:
+            pace = reports.paces[-1]
+        sample = sample or process.host
+        processes += process.processes
+    step = 0
+    for process in host.trains:
+        step = max(step, process.steps_done)
+    step = min(step, furthest)
+    condition, reason = _condition(host, liveness, newest_t, now)
     phase, phase_s = core_views.phase_of(leader, liveness, now)
-    newest = [process.newest_t for process in own if process.newest_t is not None]
-    pace = _pace(own)
-    host = next((process.host for process in own if process.host is not None), None)
     return HostView(
-        index=index,
-        name=next((process.opened.host for process in own if process.opened is not None), ""),
+        index=host.number,
+        name=host.name,
         condition=condition,
         reason=reason,
-        cores=cores,
+        cores=host.cores,
         step=step,
-        lag_steps=max(0, furthest - step),
+        lag_steps=furthest - step,
         phase=phase,
         phase_s=phase_s,
-        silent_s=max(0.0, now - max(newest)) if newest and condition != "ended" else None,
-        loss=_loss(trains),
+        silent_s=max(0.0, now - newest_t) if newest_t is not None and condition != "ended" else None,
+        loss=_loss(host.trains),
         step_s=pace.step_s if pace else leader.progress.step_s if leader.progress else None,
         compute_s=pace.compute_s if pace else None,
         data_s=pace.data_s if pace else None,
         wait_s=pace.wait_s if pace else None,
-        cpu_percent=host.cpu_percent if host else None,
-        used_bytes=host.memory_used_bytes if host else None,
-        total_bytes=host.memory_total_bytes if host else None,
-        hbm_used_share=max((shares[core] for core in cores if core in shares), default=None),
+        cpu_percent=sample.cpu_percent if sample else None,
+        used_bytes=sample.memory_used_bytes if sample else None,
+        total_bytes=sample.memory_total_bytes if sample else None,
+        hbm_used_share=max([shares[core] for core in host.cores if core in shares], default=None),
         clock_offset_s=clock.offset_s if clock else None,
         clock_error_s=clock.error_s if clock else None,
-        generation=max((process.opened.generation for process in own if process.opened), default=0),
-        processes=[sample for process in own for sample in process.processes],
+        generation=host.generation,
+        processes=processes,
     )
 
 
-def _condition(
-    leader: ProcessState, own: Sequence[ProcessState], liveness: Liveness, now: float
-) -> tuple[HostCondition, str]:
+def _condition(host: _Known, liveness: Liveness, newest_t: float | None, now: float) -> tuple[HostCondition, str]:
     """The condition of a host, and its reason as a sentence."""
-    is_over = liveness.condition in ENDED
-    ended = next((process.run_ended for process in own if process.run_ended), None) or leader.training_ended
+    leader, is_alive, stalled = host.leader, False, None
+    ended: RunEnded | TrainingEnded | None = None
+    for process in host.own:
+        ended = ended or process.run_ended
+        is_alive = is_alive or process.name in liveness.living
+        if stalled is None and process.name in liveness.stalled:
+            stalled = process.name
+    ended = ended or leader.training_ended
     if ended is not None:
         return "ended", ended.reason
-    silent_s = now - max((process.newest_t for process in own if process.newest_t is not None), default=now)
-    if is_over or not any(process.name in liveness.living for process in own):
+    if liveness.condition in ENDED or not is_alive:
+        silent_s = now - newest_t if newest_t is not None else 0.0
         return "lost", f"nothing was heard of it for {fmt.age(silent_s)}, and it has no end event"
-    stalled = next((process.name for process in own if process.name in liveness.stalled), None)
     if stalled is not None:
         return "stalled", f"{stalled} {liveness.stalled[stalled]}"
     if leader.role != "supervisor" and leader.name not in liveness.living:
@@ -152,16 +183,6 @@ def _condition(
         condition: HostCondition = "lost" if gone_s > SUPERVISOR_TELLS_S else "stalled"
         return condition, f"{leader.name} exited {fmt.age(gone_s)} ago"
     return ("running", "") if leader.stepped and leader.beat is not None else ("starting", "no step yet")
-
-
-def _clock(own: Sequence[ProcessState]) -> ClockMeasured | None:
-    """The newest measurement of the clock of a host."""
-    measured = [process.reports.clock for process in own if process.reports.clock is not None]
-    return max(measured, key=lambda clock: clock.t, default=None)
-
-
-def _pace(own: Sequence[ProcessState]) -> HostPace | None:
-    return next((process.reports.paces[-1] for process in own if process.reports.paces), None)
 
 
 def _loss(trains: Sequence[ProcessState]) -> float | None:

@@ -62,12 +62,14 @@ def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequ
     if len(values) < LEAST_CORES:
         return OutlierRow(first_step, last_step, num_steps, {}, 0.0, median)
     deviation = max(median_of_sorted(sorted([abs(value - median) for value in values])), 1e-9 * abs(median), 1e-300)
-    if values[0] >= median - OFF * deviation and values[-1] <= median + OFF * deviation:
+    low, high = median - OFF * deviation, median + OFF * deviation
+    if values[0] >= low and values[-1] <= high:
         return OutlierRow(first_step, last_step, num_steps, {}, deviation, median)
     off = {
         core: (mean - median) / deviation
         for core, mean in enumerate(means)
-        if math.isfinite(mean) and abs(mean - median) > OFF * deviation
+        # Most are between, so they are compared first. NaN is not.
+        if not low < mean < high and math.isfinite(mean) and abs(mean - median) > OFF * deviation
     }
     if len(off) > _FLAGGED_MAX:
         off = dict(heapq.nlargest(_FLAGGED_MAX, off.items(), key=lambda item: abs(item[1])))

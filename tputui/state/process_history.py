@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Generic, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tputui.state.chart_data import MemoryPoint, ThroughputPoint, XlaPoint
+from tputui.state.chart_data import ThroughputPoint
 from tputui.state.state_struct import (
     POINTS_MAX,
     AtLeastOne,
@@ -21,8 +19,6 @@ from tputui.state.state_struct import (
 )
 from tputui.telemetry.events import HostSampled, MemorySampled, ProcessSample, ProgressReported, XlaMetricsRead
 
-ReadingT = TypeVar("ReadingT", "XlaCounters", "MemorySample")
-
 _LOG_WIDTH = math.log(1.002)
 """Step times are counted in bins 0.2 % wide."""
 _LASTING_REPORTS = 32
@@ -31,10 +27,6 @@ _TRIMMED = 0.1
 """Share of the slowest steps, and of the fastest, that is left out of it."""
 _LEAST_S, _MOST_S = 1e-9, 1e9
 """Step times outside this range are ignored."""
-_SAMPLES_MAX = 4_096
-"""Memory samples of all processes together when they are combined ..."""
-_SAMPLES_OF_EACH = 8
-"""... and at least this many of each."""
 
 
 class ReportPace(NamedTuple):
@@ -209,37 +201,6 @@ class XlaHistory(StateStruct):
             )
 
 
-def combined_xla(
-    histories: Sequence[XlaHistory], in_order: ReadingsInOrder[XlaCounters] | None = None
-) -> list[XlaPoint]:
-    """The counters over time, summed over the processes: each reading with the newest ones of the others.
-
-    `in_order`: that of an earlier call, if there was one.
-    """
-    readings = (in_order or xla_in_order()).of([history.readings for history in histories])
-    step, compiles, compile_s, executes, execute_s = _Greatest(), *(_Total() for _ in range(4))
-    points: list[XlaPoint] = []
-    each = _readings_per_point(len(readings))
-    for index, (process, reading) in enumerate(readings, start=1):
-        step.replace(process, reading.step)
-        compiles.replace(process, reading.compiles)
-        compile_s.replace(process, reading.compile_s)
-        executes.replace(process, reading.executes)
-        execute_s.replace(process, reading.execute_s)
-        if index % each == 0 or index == len(readings):
-            points.append(
-                XlaPoint(
-                    t=reading.t,
-                    step=int(step.value),
-                    compiles=int(compiles.value),
-                    compile_s=compile_s.value,
-                    executes=int(executes.value),
-                    execute_s=execute_s.value,
-                )
-            )
-    return points
-
-
 class MemorySample(NamedTuple):
     """Memory that one process sampled, or the maximum over neighbouring samples."""
 
@@ -283,138 +244,6 @@ class MemoryHistory(StateStruct):
 def has_worker(processes: list[ProcessSample]) -> bool:
     """Whether one of the processes is a training process that still has memory."""
     return any(process.role != "supervisor" and process.rss_bytes > 0 for process in processes)
-
-
-def combined_memory(
-    usages: Sequence[MemoryHistory], in_order: ReadingsInOrder[MemorySample] | None = None
-) -> list[MemoryPoint]:
-    """Memory over time: device memory of the fullest core; host memory and processes summed over the hosts.
-
-    Each sample of a process is combined with the newest samples of the others. `in_order`: that of an earlier call, if
-    there was one.
-    """
-    samples = (in_order or memory_in_order()).of([usage.samples for usage in usages if usage.samples.items])
-    hbm, host, rss = _Greatest(), _Total(), _Total()
-    points: list[MemoryPoint] = []
-    each = _readings_per_point(len(samples))
-    for index, (process, sample) in enumerate(samples, start=1):
-        if sample.hbm_bytes is not None:
-            hbm.replace(process, sample.hbm_bytes)
-        if sample.host_bytes is not None:
-            host.replace(process, sample.host_bytes)
-        if sample.rss_bytes is not None:
-            rss.replace(process, sample.rss_bytes)
-        if index % each == 0 or index == len(samples):
-            hbm_bytes, host_bytes, rss_bytes = hbm.take_peak(), host.take_peak(), rss.take_peak()
-            points.append(
-                MemoryPoint(t=sample.t, hbm_used_bytes=hbm_bytes, host_used_bytes=host_bytes, rss_bytes=rss_bytes)
-            )
-    return points
-
-
-class _Total:
-    """The sum of the newest values of all processes. A new value takes the same time however many there are."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self.peak = -math.inf
-        """Greatest sum since it was taken."""
-        self.newest: dict[int, float] = {}
-
-    def replace(self, process: int, value: float) -> None:
-        """Sets the newest value of a process."""
-        self.value += value - self.newest.get(process, 0)
-        self.newest[process] = value
-        if self.value > self.peak:
-            self.peak = self.value
-
-    def take_peak(self) -> int | None:
-        """The greatest value after the replacements since the last call; None if there is no value."""
-        peak, self.peak = self.value if self.peak == -math.inf else self.peak, -math.inf
-        return int(peak) if self.newest else None
-
-
-class _Greatest(_Total):
-    """The greatest of the newest values of all processes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value = -math.inf
-
-    def replace(self, process: int, value: float) -> None:
-        """Sets the newest value of a process."""
-        before = self.newest.get(process)
-        self.newest[process] = value
-        if value >= self.value:
-            self.value = value
-        elif before == self.value:
-            self.value = max(self.newest.values())
-        if self.value > self.peak:
-            self.peak = self.value
-
-
-class ReadingsInOrder(Generic[ReadingT]):
-    """The readings of all processes in order of time; fewer of each if there are many processes."""
-
-    def __init__(self, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
-        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
-        self._thinned: list[_Thinned[ReadingT]] = []
-
-    def of(self, series: Sequence[Downsampled[ReadingT]]) -> list[tuple[int, ReadingT]]:
-        """The readings, each with the index of its process."""
-        most = max(_SAMPLES_OF_EACH, _SAMPLES_MAX // max(1, len(series)))
-        self._thinned += [_Thinned(self._join) for _ in range(len(series) - len(self._thinned))]
-        found: list[tuple[int, ReadingT]] = []
-        for process, (thinned, readings) in enumerate(zip(self._thinned, series, strict=False)):
-            found += [(process, reading) for reading in thinned.of(readings, most)]
-        found.sort(key=lambda pair: pair[1].t)
-        return found
-
-
-class _Thinned(Generic[ReadingT]):
-    """The readings of one process, neighbours joined. Only the last one changes as others are added."""
-
-    def __init__(self, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
-        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
-        self._first: ReadingT | None = None
-        """First of the readings that `_closed` is made of; identifies them together with `_strides`."""
-        self._strides = (0, 0)
-        self._closed: list[ReadingT] = []
-
-    def of(self, readings: Downsampled[ReadingT], most: int) -> list[ReadingT]:
-        """At most `most` readings."""
-        items, each = readings.items, 1
-        while -(-len(items) // each) > most:
-            each *= 2
-        if each == 1:
-            return items
-        strides = (readings.stride, each)
-        # The last reading may still change.
-        if self._first is not items[0] or self._strides != strides or len(self._closed) * each >= len(items):
-            self._first, self._strides, self._closed = items[0], strides, []
-        closed: list[ReadingT] = self._closed
-        for first in range(len(closed) * each, len(items) - each, each):
-            closed.append(functools.reduce(self._join, items[first : first + each]))
-        newest = functools.reduce(self._join, items[len(closed) * each :])
-        return closed + [newest]  # noqa: RUF005 - mypy loses the type of an unpacked list
-
-
-def memory_in_order() -> ReadingsInOrder[MemorySample]:
-    """The memory samples of all processes in order of time."""
-    return ReadingsInOrder(MemorySample.join)
-
-
-def xla_in_order() -> ReadingsInOrder[XlaCounters]:
-    """The counters of all processes in order of time."""
-    return ReadingsInOrder(last_of)
-
-
-def _readings_per_point(num_readings: int) -> int:
-    """Readings that are joined to one point, so that there are at most `POINTS_MAX` points."""
-    each = 1
-    while -(-num_readings // each) > POINTS_MAX:
-        each *= 2
-    return each
 
 
 def _most(left: int | None, right: int | None) -> int | None:

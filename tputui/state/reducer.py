@@ -33,6 +33,8 @@ class RunState:
         self._in_order: list[ProcessState] | None = None
         self._by_role: dict[str, list[ProcessState]] = {}
         self._of_hosts: dict[int, list[ProcessState]] = {}
+        self.num_groupings = 0
+        """Changes with the processes, their heads and their topologies."""
 
     def apply(self, writer: str, seq: int, event: Event) -> None:
         """Applies event `seq` of the journal called `writer`.
@@ -107,6 +109,7 @@ class RunState:
 
     def _regroup(self) -> None:
         """A process was added, or its role or host may have changed."""
+        self.num_groupings += 1
         self._in_order = None
         self._by_role.clear()
         self._of_hosts = {}

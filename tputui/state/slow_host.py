@@ -11,7 +11,7 @@ them apart, or correspondingly more with steps in between in which it was not.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from statistics import median
@@ -45,8 +45,18 @@ class _Row(NamedTuple):
     last: int
     own_s: Mapping[int, float]
     """By host: seconds per step that it took itself."""
+    in_order_s: Sequence[float]
+    """The same times, ascending."""
     basis_s: float
     """Seconds of a step of the median host, which excesses are shares of."""
+
+    def above_others_s(self, host: int) -> float | None:
+        """Seconds by which a host exceeds the median of the others; None if it or they are not known."""
+        own_s = self.own_s.get(host)
+        if own_s is None or len(self.own_s) < 2:
+            return None
+        place = bisect_left(self.in_order_s, own_s)
+        return own_s - median_of_sorted([*self.in_order_s[:place], *self.in_order_s[place + 1 :]])
 
 
 class SlowHosts:
@@ -143,8 +153,9 @@ def _row(paces: Mapping[int, Sequence[HostPace]], first: int, last: int) -> _Row
         own[host], step_s, compute_known = overlap
         whole.append(step_s)
         is_partial = is_partial or not compute_known
-    basis = median(whole if is_partial else own.values()) if own else 0.0
-    return _Row(first, last, own, basis)
+    in_order = sorted(own.values())
+    basis = median_of_sorted(sorted(whole) if is_partial else in_order) if own else 0.0
+    return _Row(first, last, own, in_order, basis)
 
 
 def _overlap(reports: Sequence[HostPace], first: int, last: int) -> tuple[float, float, bool] | None:
@@ -194,10 +205,10 @@ def _view(
     """The view of the slow host by the newest rows; None if it is no longer slow over all of them."""
     shares, seconds = [], []
     for row in rows:
-        others = [value for other, value in row.own_s.items() if other != host]
-        if host in row.own_s and others and row.basis_s > 0:
-            seconds.append(row.own_s[host] - median(others))
-            shares.append(seconds[-1] / row.basis_s)
+        above_s = row.above_others_s(host)
+        if above_s is not None and row.basis_s > 0:
+            seconds.append(above_s)
+            shares.append(above_s / row.basis_s)
     if not shares or median(shares) < SLOWER:
         return None
     data_s, compute_s = _excess(host, rows[0].first, paces)

@@ -402,7 +402,7 @@ def memory_of(state: RunState) -> MemoryView:
         reason = runtime_reason or next((one.hbm_reason for one in reports if one.hbm_reason), unread)
     hosts = [w.host for w in state.in_order if w.host]
     return MemoryView(
-        hbm=sorted(readings, key=lambda reading: reading.core) if readings else None,
+        hbm=sorted(readings, key=attrgetter("core")) if readings else None,
         hbm_reason=reason,
         host_cpu_percent=sum(host.cpu_percent for host in hosts) / len(hosts) if hosts else None,
         host_used_bytes=sum(host.memory_used_bytes for host in hosts) if hosts else None,

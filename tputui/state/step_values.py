@@ -75,12 +75,14 @@ class StepValues(StateStruct, dict=True):
     def __post_init__(self) -> None:
         self.topology: TopologyDeclared | None = None
         """Set by the state of the process, which owns it."""
-        self._pending: deque[StepsRecorded] = deque()
-        """Events after the newest of `recent`, not decoded yet."""
+        self._pending: deque[tuple[StepsRecorded, FloatArray | None]] = deque()
+        """Events after the newest of `recent`, with their values if these were decoded."""
         self._pending_rows = 0
         """Steps in them."""
         self._row: tuple[StepsRecorded, list[float] | None] | None = None
         """The event whose newest row was decoded last, and that row."""
+        self._values: tuple[StepsRecorded, FloatArray] | None = None
+        """The event that was decoded last, and its values."""
 
     def fork(self) -> Self:
         """An independent copy."""
@@ -112,7 +114,9 @@ class StepValues(StateStruct, dict=True):
         series.add(event, values)
         if event.metric == "loss":
             self.columns.take(event, values, lambda each: self._decoded(seq, each))
-            self._pending.append(event)
+            known = self._values[1] if self._values is not None and self._values[0] is event else None
+            self._pending.append((event, known))
+            self._values = None
             self._pending_rows += event.n
             self._forget_rows(rows_most(event.cores))
         if is_timed and values is not None:
@@ -184,18 +188,18 @@ class StepValues(StateStruct, dict=True):
         """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""
         self._pending_rows = 0
         while self._pending:
-            event = self._pending.popleft()
+            event, known = self._pending.popleft()
             most, num_cores = rows_most(event.cores), event.cores
             try:
-                values = float_blocks.unpack(event.block, event.n * num_cores)
+                values = known if known is not None else float_blocks.unpack(event.block, event.n * num_cores)
             except float_blocks.BlockError:
                 self.recent = []
                 continue
-            rows = range(max(event.n - most, 0), event.n)
-            fresh = [Row(event.first + row, values[row * num_cores : (row + 1) * num_cores]) for row in rows]
             if self.recent and len(self.recent[-1].values) != num_cores:
                 self.recent = []
-            self.recent = [*self.recent, *fresh][-most:]
+            for row in range(max(event.n - most, 0), event.n):
+                self.recent.append(Row(event.first + row, values[row * num_cores : (row + 1) * num_cores]))
+            del self.recent[:-most]
         return self.recent
 
     def normalize(self) -> None:
@@ -212,13 +216,14 @@ class StepValues(StateStruct, dict=True):
         """Drops events before they are decoded if the newest `most` steps do not need them."""
         if self._pending_rows >= most:
             self.recent = []
-        while self._pending_rows - self._pending[0].n >= most:
-            self._pending_rows -= self._pending.popleft().n
+        while self._pending_rows - self._pending[0][0].n >= most:
+            self._pending_rows -= self._pending.popleft()[0].n
 
     def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
         try:
-            values = float_blocks.unpack(event.block, event.n * event.cores).tolist()
-            self._row = (event, values[-event.cores :])
+            decoded = float_blocks.unpack(event.block, event.n * event.cores)
+            values = decoded.tolist()
+            self._values, self._row = (event, decoded), (event, values[-event.cores :])
             return values
         except float_blocks.BlockError as error:
             last = event.first + event.n - 1

@@ -144,6 +144,11 @@ class CompressedTail:
             self._offset = end
 
     @property
+    def offset(self) -> int:
+        """Bytes of the frames that were read."""
+        return self._offset
+
+    @property
     def bookmark(self) -> Bookmark:
         """The position after the frames that were read."""
         damage = tuple(self.damage)

@@ -137,7 +137,9 @@ class WriterClock:
             return events
         if self._is_begun:
             return None
-        return [numbered._replace(event=_with_times(numbered.event, clock.corrected)) for numbered in events]
+        return [
+            NumberedEvent(seq, _with_times(event, clock.corrected), journal_id) for seq, event, journal_id in events
+        ]
 
     def _look_for_head(self, events: list[NumberedEvent]) -> None:
         head = next((each.event for each in events if isinstance(each.event, JournalOpened)), None)

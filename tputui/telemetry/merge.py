@@ -12,6 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -54,6 +55,9 @@ class _Timed(NamedTuple):
     event: JournalEvent
 
 
+_TIME = itemgetter(0)
+
+
 class JournalTail(Protocol):
     """A journal, plain or sealed."""
 
@@ -64,6 +68,8 @@ class JournalTail(Protocol):
     def close(self) -> None: ...
     @property
     def position(self) -> JournalPosition: ...
+    @property
+    def offset(self) -> int: ...
     @property
     def bookmark(self) -> Bookmark: ...
     def go_to(self, bookmark: Bookmark) -> None: ...
@@ -161,7 +167,7 @@ class Merge:
             if again - self._restarted:
                 events = [event for event in events if event.writer not in again]
                 self._restarted |= again
-            events.extend(timed.event for timed in heapq.merge(*rounds, key=lambda timed: timed.t))
+            events += [event for _, event in heapq.merge(*rounds, key=_TIME)]
             if not behind or time.monotonic() >= deadline:
                 return events, not behind
 
@@ -175,9 +181,13 @@ class Merge:
             self._cursors[writer].is_restarted = False
         return restarted
 
-    def bookmarks(self) -> dict[str, Bookmark]:
-        """Bookmarks after the events returned so far, by writer; without writers that have unreturned events."""
-        return {name: cursor.tail.bookmark for name, cursor in self._cursors.items() if not cursor.waiting}
+    def bookmark(self, writer: str, least_offset: int = 0) -> Bookmark | None:
+        """A bookmark after the events of a writer returned so far.
+
+        None if some that were read are not returned yet, or if it is before `least_offset`.
+        """
+        cursor = self._cursors[writer]
+        return None if cursor.waiting or cursor.tail.offset < least_offset else cursor.tail.bookmark
 
     def go_to(self, bookmarks: Mapping[str, Bookmark], reached: Mapping[str, Reached]) -> set[str]:
         """Continues each writer's journal at a bookmark, whatever was returned before.

@@ -140,8 +140,8 @@ def _problem(
         return "missing", "has not joined"
     if host.condition == "lost":
         return "lost", clean(host.reason) or "lost without an end event"
-    if nan := [core for core in host.cores if core in bad]:
-        return "nan", f"NaN or inf on {fmt.cores(nan)}"
+    if not bad.isdisjoint(host.cores):
+        return "nan", f"NaN or inf on {fmt.cores([core for core in host.cores if core in bad])}"
     if not is_over and host.condition == "stalled":
         return "stalled", _silence(host)
     if slow is not None and slow.index == host.index:

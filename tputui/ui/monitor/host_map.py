@@ -190,7 +190,7 @@ def _block(
     painter: _Painter,
 ) -> Line:
     """The cells of a host, or the cell of several ones, which shows the worst of them."""
-    problem = next((marks[host.index] for host in block if host.index in marks), None)
+    problem = next((marks[host.index] for host in block if host.index in marks), None) if marks else None
     if problem is not None and (problem.kind in _WHOLE or (len(block) > 1 and problem.kind in {*_FIRST, "nan"})):
         return [Span(problem.mark * (grid.cells * grid.scale), problem.tone)]
     indices = block[0].cores if len(block) == 1 else [core for host in block for core in host.cores]

@@ -91,10 +91,10 @@ def _device(memory: MemoryView, width: int, height: int) -> list[Line]:
         return [[Span(f" {piece}", "dim")] for piece in wrap(f"HBM: {reason}", width - 1)]
     if 1 < len(memory.hbm) <= height:
         return []
-    fullest = max(memory.hbm, key=_share, default=None)
-    if fullest is None:
+    if not memory.hbm:
         return []
-    line = _core(fullest, width)
+    shares = [reading.used_bytes / reading.limit_bytes if reading.limit_bytes else 0.0 for reading in memory.hbm]
+    line = _core(memory.hbm[shares.index(max(shares))], width)
     return [[*line, Span("  fullest", "label")] if len(memory.hbm) > 1 and width_of(line) + 9 <= width else line]
 
 

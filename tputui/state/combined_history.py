@@ -1,0 +1,277 @@
+"""Memory and XLA counters of all processes over time: each reading is combined with the newest ones of the others.
+
+A snapshot is built ten times a second, and of hundreds of hosts some have sampled their memory since the one before. So
+readings and points that have not changed are kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Generic, NamedTuple, Self, TypeVar
+
+from tputui.state.chart_data import MemoryPoint, XlaPoint
+from tputui.state.process_history import MemorySample, XlaCounters
+from tputui.state.state_struct import POINTS_MAX, Downsampled, last_of
+
+ReadingT = TypeVar("ReadingT", XlaCounters, MemorySample)
+PointT = TypeVar("PointT", MemoryPoint, XlaPoint)
+
+_READINGS_MAX = 4_096
+"""Readings of all processes together when they are combined ..."""
+_READINGS_OF_EACH = 8
+"""... and at least this many of each."""
+
+Entry = tuple[float, int, ReadingT]
+"""Unix time of a reading, the index of its process, and the reading."""
+_BY_TIME = itemgetter(0, 1)
+
+
+class _Totals(ABC, Generic[ReadingT, PointT]):
+    """The newest readings of all processes, combined."""
+
+    @abstractmethod
+    def replace(self, process: int, reading: ReadingT) -> None:
+        """Takes a reading in place of the one before of that process."""
+
+    @abstractmethod
+    def take_point(self, t: float) -> PointT:
+        """The point at the unix time `t`, for the readings since the last one."""
+
+    @abstractmethod
+    def copy(self) -> Self:
+        """An independent copy."""
+
+
+class _Settled(NamedTuple, Generic[ReadingT, PointT]):
+    """The state after the first readings, from which combining continues."""
+
+    num_readings: int
+    totals: _Totals[ReadingT, PointT]
+
+
+class Combined(Generic[ReadingT, PointT]):
+    """The points of all processes over time, at most `POINTS_MAX`."""
+
+    def __init__(
+        self, join: Callable[[ReadingT, ReadingT], ReadingT], new_totals: Callable[[], _Totals[ReadingT, PointT]]
+    ) -> None:
+        """`join` makes one reading of two neighbours of a process."""
+        self._in_order: _InOrder[ReadingT] = _InOrder(join)
+        self._new_totals: Callable[[], _Totals[ReadingT, PointT]] = new_totals
+        self._entries: list[Entry[ReadingT]] = []
+        self._each = 1
+        """Readings per point."""
+        self._points: list[PointT] = []
+        self._settled: _Settled[ReadingT, PointT] = _Settled(0, new_totals())
+        """At the start of a point, before the first reading that has changed."""
+
+    def of(self, series: Sequence[Downsampled[ReadingT]]) -> list[PointT]:
+        """The points of the series, which are those of the last call, with more readings."""
+        entries, each = self._in_order.of(series), 1
+        while -(-len(entries) // each) > POINTS_MAX:
+            each *= 2
+        same = _num_same(self._entries, entries) if each == self._each else 0
+        if self._settled.num_readings > same:
+            self._settled = _Settled(0, self._new_totals())
+        begin, totals = self._settled.num_readings, self._settled.totals.copy()
+        points, settled = self._points[: begin // each], same // each * each
+        for index in range(begin, len(entries)):
+            if index == settled:
+                self._settled = _Settled(index, totals.copy())
+            t, process, reading = entries[index]
+            totals.replace(process, reading)
+            if (index + 1) % each == 0 or index + 1 == len(entries):
+                points.append(totals.take_point(t))
+        self._entries, self._each, self._points = entries, each, points
+        return points
+
+
+def combined_memory() -> Combined[MemorySample, MemoryPoint]:
+    """Memory over time: device memory of the fullest core; host memory and processes summed over the hosts."""
+    return Combined(MemorySample.join, _Memory)
+
+
+def combined_xla() -> Combined[XlaCounters, XlaPoint]:
+    """The counters over time, summed over the processes."""
+    return Combined(last_of, _Xla)
+
+
+class _Memory(_Totals[MemorySample, MemoryPoint]):
+    """Memory of all processes."""
+
+    def __init__(self) -> None:
+        self._hbm, self._host, self._rss = _Greatest(), _Total(), _Total()
+
+    def replace(self, process: int, sample: MemorySample) -> None:
+        if sample.hbm_bytes is not None:
+            self._hbm.replace(process, sample.hbm_bytes)
+        if sample.host_bytes is not None:
+            self._host.replace(process, sample.host_bytes)
+        if sample.rss_bytes is not None:
+            self._rss.replace(process, sample.rss_bytes)
+
+    def take_point(self, t: float) -> MemoryPoint:
+        hbm, host, rss = self._hbm.take_peak(), self._host.take_peak(), self._rss.take_peak()
+        return MemoryPoint(t=t, hbm_used_bytes=hbm, host_used_bytes=host, rss_bytes=rss)
+
+    def copy(self) -> Self:
+        copied = type(self)()
+        copied._hbm, copied._host, copied._rss = self._hbm.copy(), self._host.copy(), self._rss.copy()
+        return copied
+
+
+class _Xla(_Totals[XlaCounters, XlaPoint]):
+    """Counters of all processes."""
+
+    def __init__(self) -> None:
+        self._step, self._totals = _Greatest(), [_Total() for _ in range(4)]
+
+    def replace(self, process: int, reading: XlaCounters) -> None:
+        self._step.replace(process, reading.step)
+        for total, value in zip(self._totals, reading[2:], strict=True):
+            total.replace(process, value)
+
+    def take_point(self, t: float) -> XlaPoint:
+        compiles, compile_s, executes, execute_s = (total.value for total in self._totals)
+        return XlaPoint(
+            t=t,
+            step=int(self._step.value),
+            compiles=int(compiles),
+            compile_s=compile_s,
+            executes=int(executes),
+            execute_s=execute_s,
+        )
+
+    def copy(self) -> Self:
+        copied = type(self)()
+        copied._step, copied._totals = self._step.copy(), [total.copy() for total in self._totals]
+        return copied
+
+
+class _Total:
+    """The sum of the newest values of all processes. A new value takes the same time however many there are."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.peak = -math.inf
+        """Greatest sum since it was taken."""
+        self.newest: dict[int, float] = {}
+
+    def copy(self) -> Self:
+        """An independent copy."""
+        copied = type(self)()
+        copied.value, copied.peak, copied.newest = self.value, self.peak, self.newest.copy()
+        return copied
+
+    def replace(self, process: int, value: float) -> None:
+        """Sets the newest value of a process."""
+        self.value += value - self.newest.get(process, 0)
+        self.newest[process] = value
+        if self.value > self.peak:
+            self.peak = self.value
+
+    def take_peak(self) -> int | None:
+        """The greatest value after the replacements since the last call; None if there is no value."""
+        peak, self.peak = self.value if self.peak == -math.inf else self.peak, -math.inf
+        return int(peak) if self.newest else None
+
+
+class _Greatest(_Total):
+    """The greatest of the newest values of all processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = -math.inf
+
+    def replace(self, process: int, value: float) -> None:
+        """Sets the newest value of a process."""
+        before = self.newest.get(process)
+        self.newest[process] = value
+        if value >= self.value:
+            self.value = value
+        elif before == self.value:
+            self.value = max(self.newest.values())
+        if self.value > self.peak:
+            self.peak = self.value
+
+
+class _InOrder(Generic[ReadingT]):
+    """The readings of all processes in order of time; fewer of each if there are many processes."""
+
+    def __init__(self, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
+        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
+        self._thinned: list[_Thinned[ReadingT]] = []
+        self._closed: list[Entry[ReadingT]] = []
+        """Those that no longer change, in order."""
+
+    def of(self, series: Sequence[Downsampled[ReadingT]]) -> list[Entry[ReadingT]]:
+        """The readings. An unchanged one is the same object as before."""
+        most = max(_READINGS_OF_EACH, _READINGS_MAX // max(1, len(series)))
+        is_other = len(series) != len(self._thinned)
+        if is_other:
+            self._thinned = [_Thinned(process, self._join) for process in range(len(series))]
+        fresh: list[Entry[ReadingT]] = []
+        for thinned, readings in zip(self._thinned, series, strict=True):
+            num_closed = len(thinned.closed)
+            if not thinned.update(readings, most):
+                is_other = True
+            elif num_closed < len(thinned.closed):
+                fresh += thinned.closed[num_closed:]
+        if is_other:
+            self._closed, fresh = [], [entry for thinned in self._thinned for entry in thinned.closed]
+        if fresh:
+            self._closed += fresh
+            self._closed.sort(key=_BY_TIME)
+        newest = sorted((thinned.newest for thinned in self._thinned if thinned.newest is not None), key=_BY_TIME)
+        # Most often the newest readings of all are later than all others.
+        start = bisect_left(self._closed, newest[0][:2], key=_BY_TIME) if newest else len(self._closed)
+        return self._closed[:start] + sorted(self._closed[start:] + newest, key=_BY_TIME)
+
+
+class _Thinned(Generic[ReadingT]):
+    """The readings of one process, neighbours joined. Only the last one changes as others are added."""
+
+    def __init__(self, process: int, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
+        self.closed: list[Entry[ReadingT]] = []
+        self.newest: Entry[ReadingT] | None = None
+        """The last one, which may still change."""
+        self._process = process
+        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
+        self._first: ReadingT | None = None
+        """First of the readings that `closed` is made of; identifies them together with `_strides`."""
+        self._last: ReadingT | None = None
+        self._strides = (0, 0)
+
+    def update(self, readings: Downsampled[ReadingT], most: int) -> bool:
+        """Takes at most `most` readings; False if they are not those of before with more at the end."""
+        items, each = readings.items, 1
+        if items and items[-1] is self._last:
+            return True
+        while -(-len(items) // each) > most:
+            each *= 2
+        strides, first = (readings.stride, each), items[0] if items else None
+        is_longer = self._first is first and self._strides == strides and len(self.closed) * each < len(items)
+        if not is_longer:
+            self._first, self._strides, self.closed = first, strides, []
+        for start in range(len(self.closed) * each, len(items) - each, each):
+            self.closed.append(self._entry(items[start : start + each]))
+        self._last = items[-1] if items else None
+        self.newest = self._entry(items[len(self.closed) * each :]) if items else None
+        return is_longer
+
+    def _entry(self, items: list[ReadingT]) -> Entry[ReadingT]:
+        reading = functools.reduce(self._join, items)
+        return reading.t, self._process, reading
+
+
+def _num_same(before: Sequence[object], now: Sequence[object]) -> int:
+    """Number of objects at the start that are the same."""
+    return next(
+        (index for index, (old, new) in enumerate(zip(before, now, strict=False)) if old is not new),
+        min(len(before), len(now)),
+    )
