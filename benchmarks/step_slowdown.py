@@ -3,6 +3,7 @@
 Blocks of steps with and without reporting alternate in one process, so that both see the same machine. Prints the
 median of the block times, and the median slow-down over pairs of blocks with its 95 % interval: wall time, and CPU
 time of all threads of the process, which other programs on the machine disturb less, but which contains no waiting.
+At last the clock is read around each call of `run.step`, right after its step, when the caches are cold.
 """
 
 from __future__ import annotations
@@ -27,7 +28,21 @@ class Block(NamedTuple):
     cpu_s: float
 
 
-Loop = Callable[[Run | None, int], None]
+class TimedCalls:
+    """Takes the place of a run and measures the calls of `step`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.seconds: list[float] = []
+
+    def step(self, *, loss: Any, examples: int) -> None:
+        """Reports a step."""
+        began = time.perf_counter()
+        self._run.step(loss=loss, examples=examples)
+        self.seconds.append(time.perf_counter() - began)
+
+
+Loop = Callable[[Run | TimedCalls | None, int], None]
 
 
 def cpu_loop() -> Loop:
@@ -39,7 +54,7 @@ def cpu_loop() -> Loop:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     images, labels = torch.randn(64, 64), torch.randint(10, (64,))
 
-    def train(run: Run | None, steps: int) -> None:
+    def train(run: Run | TimedCalls | None, steps: int) -> None:
         for _ in range(steps):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(network(images), labels)
@@ -62,7 +77,7 @@ def xla_loop(width: int) -> Loop:
     weight = torch.randn(width, width, device=device, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1e-6)
 
-    def train(run: Run | None, steps: int) -> None:
+    def train(run: Run | TimedCalls | None, steps: int) -> None:
         for _ in range(steps):
             optimizer.zero_grad()
             losses = (x @ weight).square().view(8, -1).mean(1)
@@ -81,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--block-s", type=float, default=1.2, help="seconds per block")
+    parser.add_argument("--calls", type=int, default=1000, help="calls measured one by one")
     parser.add_argument("--width", type=int, default=768, help="width of the matrices on the XLA device")
     args = parser.parse_args()
     # torch_xla first: torch counts the kinds of devices at the first backward pass.
@@ -106,6 +122,11 @@ def measure(title: str, train: Loop, run: Run, args: Any) -> None:
         low, middle, high = median_interval(slower)
         medians = f"{statistics.median(off) * 1e3:.3f} ms per step, {statistics.median(on) * 1e3:.3f} reported"
         print(f"  {name:4} {medians}: {middle:+.2f} % ({low:+.2f} to {high:+.2f})")
+    calls = TimedCalls(run)
+    train(calls, args.calls)
+    low, middle, high = (seconds * 1e6 for seconds in median_interval(calls.seconds))
+    share = 100 * middle / 1e6 / statistics.median(block.wall_s for block in blocks[False])
+    print(f"  a call of run.step: {middle:.1f} us ({low:.1f} to {high:.1f}), {share:.2f} % of a step")
 
 
 def timed(train: Loop, run: Run | None, steps: int) -> Block:

@@ -93,6 +93,23 @@ def test_a_graph_that_grows_lacks_a_sync() -> None:
     reads = [compiled(step, cause="value_read") for step in range(20, 30)]
     assert "torch_xla.sync()" in one("recompile", *reads, *programs).fix
     assert "after the sync" in one("recompile", *reads, *programs[:3]).fix
+    read = synced(user_frame=frame(), compiled=10)
+    assert by_rule(verdicts(*reads, read, window(), *programs), "sync") == [], "to read less often would make it worse"
+    assert by_rule(verdicts(*reads, read, window(), *programs[:3]), "sync") != []
+
+
+def test_reads_whose_lines_cannot_be_watched_are_found_by_the_counters() -> None:
+    unseen = synced(waited_s=0.0, user_frame=None, line_reason="torch.compile is in use")
+    verdict = one("sync", unseen, counters(reads=STEPS))
+    assert (verdict.line, verdict.line_reason) == (None, "torch.compile is in use")
+    assert by_rule(verdicts(unseen, counters(reads=STEPS // 10)), "sync") == []
+
+
+def test_a_value_passed_over_a_graph_break_has_no_internal_name() -> None:
+    text = one(
+        "recompile", compiled(20, runtime="torch_compile", changed_inputs=change("1.5", "1.2", "___stack0"))
+    ).text
+    assert text.endswith(": what the line of a graph break returns 1.5 -> 1.2")
 
 
 def test_without_events_the_counters_count() -> None:

@@ -67,6 +67,43 @@ def faulty_reads() -> None:
             seen.append(True)
 
 
+def _faulty_reads_and_compiles(steps: int) -> None:
+    """Reads in every step; after so many of them a function is compiled, while the reads are observed."""
+    import torch._dynamo.utils as counted
+    from torch._dynamo import callback
+
+    net, graphs, announced = Net(), list[list[str]](), list[object]()
+    callback.on_compile_start(announced.append)
+
+    def backend(graph: Any, _: object) -> Any:
+        graphs.append([node.op for node in graph.graph.nodes])
+        return graph.forward
+
+    @torch.compile(backend=backend)
+    def score(out: torch.Tensor) -> torch.Tensor:
+        return torch.relu(out - 1).square().mean()
+
+    for step, x in enumerate(net.batches([16] * 30), 1):
+        loss = net.model(x).square().mean()
+        net.update(loss)
+        torch_xla.sync()
+        loss.item()  # fault: .item()
+        if step > steps:
+            score(x).item()
+    assert graphs == [["placeholder", *["call_function"] * 2, *["call_method"] * 2, "output"]]
+    assert counted.counters["frames"] == {"total": 1, "ok": 1}
+    assert not counted.counters["graph_break"]
+    assert len(announced) == 1, "the program's own callback is called"
+
+
+def faulty_reads_compiled_early() -> None:
+    _faulty_reads_and_compiles(6)
+
+
+def faulty_reads_compiled_late() -> None:
+    _faulty_reads_and_compiles(9)
+
+
 def faulty_reads_before_sync() -> None:
     net, total = Net(), 0.0
     for x in net.batches(STEADY):

@@ -24,7 +24,7 @@ STEPS = 20
 pytestmark = pytest.mark.xla
 
 
-FEW = ("faulty_reads", "faulty_ragged")
+FEW = ("faulty_reads", "faulty_ragged", "faulty_reads_compiled_early", "faulty_reads_compiled_late")
 """Programs of the default suite; the others take as long again each."""
 
 
@@ -82,6 +82,19 @@ def test_every_kind_of_read_is_found_by_line(journals: dict[str, list[ev.Event]]
     assert re.fullmatch(r"\d\.\d transfers from the device a step", ended.why)
     assert 0 < ended.steady_step_s < ended.window_s
     assert recompiles(events) == []
+
+
+def test_a_function_compiled_while_reads_are_observed_is_one_graph(journals: dict[str, list[ev.Event]]) -> None:
+    # The programs check their graphs; the lines are known if most of the steps were observed before.
+    [marked] = faults("_faulty_reads_and_compiles").values()
+    late = found(diagnosed(journals["faulty_reads_compiled_late"]))
+    assert [(one.rule, one.line) for one in late] == [("sync", marked)]
+    [early] = found(diagnosed(journals["faulty_reads_compiled_early"]))
+    assert (early.rule, early.line) == ("sync", None)
+    assert re.search(
+        r"^torch.compile is in use.*; before it compiled: .item\(\) at programs.py:\d+$", early.line_reason or ""
+    )
+    assert f":{marked}" in (early.line_reason or "")
 
 
 @pytest.mark.slow

@@ -33,6 +33,8 @@ _BATCHES = "use batches of one size: drop_last=True in training, padding and a m
 _LENGTHS = "pad to a few fixed lengths (buckets), so that each shape compiles once"
 _NO_VARIABLE = re.compile(r"an? |constant of |aten::|xla::|operations$|the function")
 """Names of changes that are not those of a variable."""
+_PASSED_ON = "___stack"
+"""How `torch.compile` names what one part of a function passes to the next."""
 _CAUSES = {
     "sync": "at an explicit sync",
     "step_end": "at the end of a step, in the loader",
@@ -60,7 +62,7 @@ def recompiles(facts: Facts) -> Iterator[Verdict]:
             line=group.line,
             lost_s=lost_s,
             evidence=list(_evidence(group)),
-            fix=_fix(group, facts.evidence.programs),
+            fix=_fix(facts, group),
             speedup=speedup_of(lost_s, facts.training_s(lost_s)) if lost_s is not None else None,
         )
 
@@ -160,16 +162,24 @@ def _evidence(group: CompileGroup) -> Iterator[str]:
 
 def _change(change: ChangedInput) -> str:
     name = change.name or "an input"
-    if not _NO_VARIABLE.match(name):
+    if name.startswith(_PASSED_ON):
+        name = "what the line of a graph break returns"
+    elif not _NO_VARIABLE.match(name):
         name = f"input {name}"
     if not change.before:
         return f"{name} is new: {change.now}"
     return f"{name} {change.before} -> {change.now}" if change.now else f"{name} is gone: {change.before}"
 
 
-def _fix(group: CompileGroup, programs: Sequence[ProgramObserved]) -> str:
+def lacks_sync(facts: Facts, group: CompileGroup) -> bool:
+    """Whether programs that a read compiles grow with every step, because nothing else ends a step."""
+    is_storm = group.cause == "value_read" and not group.warm_up and group.count >= STORM_MIN
+    return is_storm and _grows(facts.evidence.programs)
+
+
+def _fix(facts: Facts, group: CompileGroup) -> str:
     """The advice for the newest changed input, or for the cause."""
-    if group.cause == "value_read" and group.count >= STORM_MIN and _grows(programs):
+    if lacks_sync(facts, group):
         return "end every step with torch_xla.sync(): without it, each graph contains all steps before"
     change = group.changes[0] if group.changes else None
     if change is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tputui import formatting as fmt
-from tputui.diagnosis.facts import Facts, speedup_of
+from tputui.diagnosis.compile_rules import lacks_sync
+from tputui.diagnosis.facts import STEPS_MIN, Facts, speedup_of
 from tputui.diagnosis.replacements import replacement
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import FallbackGroup, SyncGroup
@@ -61,10 +62,14 @@ def slow_host(facts: Facts) -> Iterator[Verdict]:
 
 def syncs(facts: Facts) -> Iterator[Verdict]:
     """Lines that read values from the device, by seconds lost."""
-    groups = facts.evidence.syncs
+    # Where a sync is missing, its fix is that of the recompiles: without the read, the graph would only grow faster.
+    lacking = [(one.line.file, one.line.line) for one in facts.evidence.compiles if lacks_sync(facts, one)]
+    groups = [one for one in facts.evidence.syncs if (one.line.file, one.line.line) not in lacking]
+    if not groups and lacking:
+        return
     steps = _window_steps(facts, groups)
-    if not groups:
-        yield from _reads_counted_only(facts)
+    if not groups or not (facts.is_rehearsal or any(group.each_s for group in groups)):
+        yield from _reads_counted_only(facts, groups)
         return
     needed = REHEARSED_STEPS_MIN if facts.is_rehearsal else WINDOW_STEPS_MIN
     if steps < needed:
@@ -127,8 +132,8 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s:
     )
 
 
-def _reads_counted_only(facts: Facts) -> Iterator[Verdict]:
-    """The verdict of a run whose counters show reads, but that has no event about their lines."""
+def _reads_counted_only(facts: Facts, groups: list[SyncGroup]) -> Iterator[Verdict]:
+    """The verdict of a run whose counters show reads, but whose events know neither their lines nor their cost."""
     xla = facts.snapshot.xla
     if xla is None or xla.steps is None:
         if not facts.is_observed:
@@ -138,13 +143,14 @@ def _reads_counted_only(facts: Facts) -> Iterator[Verdict]:
     reads = xla.reads_a_step
     if reads is None or reads < READS_A_STEP_MIN:
         return
-    if facts.is_early:
+    if facts.is_early and xla.steps.steps < STEPS_MIN:
         yield facts.too_early("sync")
         return
+    reasons = [group.line.reason for group in groups if group.line.reason]
     yield facts.verdict(
         "sync",
         f"{reads:.3g} scalars are read from the device per step",
-        line_reason="only the runtime's counters were recorded",
+        line_reason=reasons[0] if reasons else "only the runtime's counters were recorded",
         evidence=[f"{fmt.count(xla.steps.scalar_reads)} scalars in {fmt.count(xla.steps.steps)} steps after warm-up"],
         fix="keep the values on the device and read them once per report, after the next step was dispatched",
     )

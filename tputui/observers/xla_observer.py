@@ -41,6 +41,8 @@ WARM_UP_RUNS = 2
 CALLS_KEYED = 3
 """Calls of the user's code that tell programs apart: a helper that syncs may serve training and validation."""
 PROGRAMS_MAX = 1_000
+STEPS_ENOUGH = 4
+"""Steps of a window that torch.compile cut short from which it counts."""
 UNSYNCED_STEPS = 5
 """So many steps of the optimizer without a sync count as steps themselves."""
 FROM_READ = "compiled before the sync, when a value was read; the line is found if that happens again"
@@ -236,7 +238,7 @@ class XlaObserver:
         now = time.perf_counter()
         if thread.window is not None:
             thread.window.steps += 1
-            if thread.window.steps >= STEPS:
+            if thread.window.steps >= STEPS or thread.window.is_cut_short:
                 self._close_window(thread.window)
         else:
             if thread.ended:
@@ -327,11 +329,16 @@ class XlaObserver:
         self._threads.window = self._window = None
         if window.is_hooked:
             window.close()
-            self._report_unseen(window)
         else:
             self._runtime.record_lines(self._recorded_lines)
             self._programs.forget()
-        self._emit_found(window)
+        if window.is_cut_short and window.steps < STEPS_ENOUGH and window.reason is not EVERY_STEP:
+            found = window.lines_found
+            self._report_unknown(f"{DYNAMO}; before it compiled: {found}" if found else DYNAMO)
+        else:
+            if window.is_hooked:
+                self._report_unseen(window)
+            self._emit_found(window)
         self._trouble.settle(window.reason, window.operators)
         if window.error is not None:
             self._failed(window.error)
@@ -345,7 +352,7 @@ class XlaObserver:
         """Reports what the counters showed but the window did not see."""
         own = max(window.own_reads, self._own_reads() - self._window_own)
         unseen = self._runtime.reads() - self._window_reads - own - window.reads
-        if unseen / max(1, window.steps) > 0.5:
+        if unseen / max(1, window.steps) > 0.5 and not window.is_cut_short:
             self._emit_sync(unseen, OTHER_THREAD, window.steps, window.seconds)
         for name, count in self._trouble.fallbacks.items():
             if name not in window.operators:

@@ -1,12 +1,15 @@
 """A window of a few steps in which every call of torch is timed: reads of values and fallbacks, by line of the user.
 
 The hook is a mode of `torch.overrides`, which sees the calls of one thread and changes nothing in the traced graph.
-It is put below all other modes of the thread, so that the modes of the program still end in their order.
+It is put below all other modes of the thread, so that the modes of the program still end in their order. It ends when
+torch.compile starts to compile a function in the thread, which would trace the hook and break the graph there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -63,6 +66,8 @@ class XlaWindow:
     def __init__(self, runtime: XlaRuntime, reason: Reason, steady_step_s: float | None) -> None:
         self.reason = reason
         self.steps = 0
+        self.is_cut_short = False
+        """Whether torch.compile ended the hook."""
         self.compiled: dict[UserLine, int] = {}
         """Programs compiled by calls on a line since the observer last took them."""
         self.error: Exception | None = None
@@ -74,7 +79,10 @@ class XlaWindow:
         self._runtime = runtime
         self._steady_step_s = steady_step_s
         self._began = time.perf_counter()
+        self._seconds: float | None = None
+        """Wall time of the window, once it is closed."""
         self._mode: Any = None
+        self._thread = threading.get_ident()
         self._reads: dict[tuple[str, CodeFrame | None], _Total] = {}
         self._fallbacks: dict[tuple[str, CodeFrame | None], _Total] = {}
         self._transferring: set[str] = set()
@@ -95,11 +103,29 @@ class XlaWindow:
         overrides._push_mode(self._mode)
         for mode in others:
             overrides._push_mode(mode)
+        if (compilations := _compilations()) is not None:
+            compilations.register_start_callback(self._on_compile)
 
     def close(self) -> None:
         """Removes the hook from the calling thread, which must be the one that opened it."""
+        self._unhook()
+        with contextlib.suppress(ValueError):  # torch._dynamo.reset() removes it as well.
+            if (compilations := _compilations()) is not None:
+                compilations.remove_start_callback(self._on_compile)
+
+    def _on_compile(self, _: object) -> None:
+        """Called by torch.compile before it reads the modes of the thread, each of which it would trace."""
+        if self._mode is not None and self._thread == threading.get_ident():
+            try:
+                self._unhook()
+                self.is_cut_short = True
+            except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
+                self.error = error
+
+    def _unhook(self) -> None:
         mode, self._mode = self._mode, None
         if mode is not None:
+            self._seconds = self.seconds
             overrides: Any = sys.modules["torch.overrides"]
             for other in _take_modes(overrides):
                 if other is not mode:
@@ -178,13 +204,13 @@ class XlaWindow:
 
     @property
     def is_hooked(self) -> bool:
-        """Whether calls of torch are observed."""
-        return self._mode is not None
+        """Whether calls of torch are observed, in place of graphs."""
+        return not self.reason.in_graph
 
     @property
     def seconds(self) -> float:
-        """Wall time of the window so far."""
-        return time.perf_counter() - self._began
+        """Wall time of the window so far, up to its end."""
+        return time.perf_counter() - self._began if self._seconds is None else self._seconds
 
     @property
     def operators(self) -> set[str]:
@@ -257,6 +283,12 @@ def _take_modes(overrides: Any) -> list[Any]:
     """Removes all modes of the calling thread; returns them, outermost first."""
     taken = [overrides._pop_mode() for _ in range(overrides._len_torch_function_stack())]
     return taken[::-1]
+
+
+def _compilations() -> Any:
+    """Where torch.compile announces that it compiles; None if this version of torch has no such place."""
+    handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+    return handler if hasattr(handler, "remove_start_callback") else None
 
 
 def _is_on_xla(values: Any) -> bool:
