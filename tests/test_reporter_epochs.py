@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any
 import pytest
 
 from tests.test_reporter_api import of_type, read_events, run_script, the_run
+from tputui.integrations.run_process import create_run
+from tputui.session import session
 from tputui.telemetry import events as ev
+from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 BEST = """
 import tputui
@@ -73,3 +77,43 @@ run.step(loss=6.0, examples=2)
     meters = of_type(read_events(the_run(tmp_path) / "worker-0.jsonl"), ev.MetersReported)
     loss = meters[-1].meters["loss"]
     assert (loss.count, loss.sum) == (1 + 3 + 2, 1 + 9 + 12)
+
+
+ON_TWO_HOSTS = """
+import os, time
+now = 0.0
+time.perf_counter = lambda: now
+import tputui
+run = tputui.start(total_steps=400)
+for step in range(1, 401):
+    with run.phase("data"):
+        now += 0.005 if os.environ["GROUP_RANK"] == "1" else 0.002
+    now += 0.01
+    run.step(loss=1.0, examples=8)
+    if step % 10 == 0:
+        run.report()
+run.close()
+"""
+
+
+def test_the_slow_host_of_a_script_on_several_hosts_is_named(tmp_path: Path) -> None:
+    run_dir = create_run("pod", tmp_path, {})
+    (tmp_path / "train.py").write_text(ON_TWO_HOSTS)
+    places = {0: ("0", "0"), 1: ("0", "1"), 2: ("1", "0")}
+    ranks = []
+    for rank, (host, local) in places.items():
+        names = {"RANK": str(rank), "GROUP_RANK": host, "LOCAL_RANK": local}
+        env = {**os.environ, **names, "WORLD_SIZE": "3", "GROUP_WORLD_SIZE": "2", RUN_DIR_VARIABLE: str(run_dir)}
+        ranks.append(subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, env=env))
+    assert [rank.wait(240) for rank in ranks] == [0, 0, 0]
+
+    paces = {rank: of_type(read_events(run_dir / f"worker-{rank}.jsonl"), ev.HostPaceMeasured) for rank in places}
+
+    assert not paces[1], "one process reports for its host"
+    assert sum(pace.steps for pace in paces[2]) == 399, "all steps but the first, which has one-time work"
+    assert all(pace.data_s == pytest.approx(0.005) and pace.step_s == pytest.approx(0.015) for pace in paces[2])
+    assert {(pace.compute_s, pace.wait_s) for pace in paces[0]} == {(None, None)}, "not known to the reporter"
+    slow = session.load(run_dir).slow_host
+    assert slow is not None
+    assert (slow.index, slow.part, slow.waiting) == (1, "data", 1)
+    assert slow.seconds == pytest.approx(0.003)

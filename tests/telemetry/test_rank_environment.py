@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tputui.telemetry.rank_environment import RankInfo, environ_of, host_index, rank_info, restarts
+from tputui.telemetry.rank_environment import RankInfo, environ_of, host_index, num_hosts, rank_info, restarts
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,22 @@ def test_the_environment_of_a_process_is_split_into_variables() -> None:
 )
 def test_launchers_number_their_hosts(environ: dict[str, str], host: int) -> None:
     assert host_index(environ) == host
+
+
+@pytest.mark.parametrize(
+    ("environ", "hosts"),
+    [
+        ({}, 1),
+        ({"WORLD_SIZE": "8", "RANK": "5", "LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "3"}, 3),
+        ({"WORLD_SIZE": "8", "RANK": "5", "LOCAL_WORLD_SIZE": "4"}, 2),
+        ({"WORLD_SIZE": "8", "RANK": "5"}, 1),
+        ({"SLURM_STEP_NUM_NODES": "2", "SLURM_NNODES": "4"}, 2),
+        ({"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "a,b,c,d"}, 4),
+        ({"GROUP_WORLD_SIZE": "0"}, 1),
+    ],
+)
+def test_launchers_count_their_hosts(environ: dict[str, str], hosts: int) -> None:
+    assert num_hosts(environ) == hosts
 
 
 def test_torchrun_counts_its_restarts() -> None:

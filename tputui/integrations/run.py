@@ -321,7 +321,7 @@ class Run:
         since = pace.since_last()
         if since is None:
             return
-        num_steps, step_s, examples = since
+        num_steps, step_s, examples, data_s = since
         process.requests.step_s = step_s
         process.emit(
             ev.ProgressReported(
@@ -335,6 +335,11 @@ class Run:
                 report_steps=num_steps,
             )
         )
+        if process.leads_host:
+            # How long a step computes or waits for other hosts is known to the framework at most.
+            process.emit(
+                ev.HostPaceMeasured(t=time.time(), step=pace.step, steps=num_steps, step_s=step_s, data_s=data_s)
+            )
         self._report_meters("train")
 
     def begin_epoch(self, context: EpochContext) -> None:

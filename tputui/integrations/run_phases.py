@@ -62,6 +62,8 @@ class Phases:
         section = SECTIONS.get(name, (before, name[:NAME_CHARS_MAX]))[1]
         if section in self._sections_s or len(self._sections_s) < SECTIONS_MAX:
             self._sections_s[section] = self._sections_s.get(section, 0.0) + own_s
+        if section == "data":
+            self._pace.wait_for_data(own_s)
         if section in _PAUSES:
             self._pace.pause(own_s)
 

@@ -26,7 +26,7 @@ from tputui.observers.sinks import process_sink
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
-from tputui.telemetry.rank_environment import host_index, restarts
+from tputui.telemetry.rank_environment import host_index, num_hosts, rank_info, restarts
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "worker"
@@ -56,6 +56,8 @@ class RunProcess:
         self.reporter = Reporter(
             run_dir, ROLE, rank, generation=restarts(os.environ), host_index=host_index(os.environ)
         )
+        self.leads_host = num_hosts(os.environ) > 1 and rank_info(os.environ).local_rank in (None, 0)
+        """Whether this process reports the pace of its host, one of several."""
         self.epoch = 0
         """Epoch in training; 0 before the first."""
         self._paces: list[Pace] = []

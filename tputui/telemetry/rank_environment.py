@@ -22,6 +22,8 @@ HOST_INDEX, HOST_NAMES = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 """Index of the host in its TPU slice, and the names of all its hosts, separated by commas."""
 NODE = ("GROUP_RANK", "SLURM_NODEID", "TPU_WORKER_ID")
 """Variables with the index of the host of a process."""
+NUM_NODES = ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES")
+"""Variables with the number of hosts."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 """How often torchrun has restarted the processes of the program."""
 _DIGITS_MAX = 7
@@ -81,6 +83,18 @@ def host_index(environ: Mapping[str, str]) -> int:
             return number
     info, count = rank_info(environ), _number(environ.get(LOCAL_COUNT[0], ""))
     return info.rank // count if info.rank is not None and count else 0
+
+
+def num_hosts(environ: Mapping[str, str]) -> int:
+    """Number of hosts of the program of the process with this environment; 1 if nothing says that it has more."""
+    for name in NUM_NODES:
+        number = _number(environ.get(name, ""))
+        if number is not None:
+            return max(1, number)
+    if names := [name for name in environ.get(HOST_NAMES, "").split(",") if name.strip()]:
+        return len(names)
+    info, count = rank_info(environ), _number(environ.get(LOCAL_COUNT[0], ""))
+    return max(1, info.world_size // count) if info.world_size is not None and count else 1
 
 
 def restarts(environ: Mapping[str, str]) -> int:
