@@ -82,8 +82,8 @@ class EventEmitter:
         self.loader_threads = 0
         self.served = answered_in(reporter.path)
         """Ids of the requests that were answered."""
-        self.tracer = StepTracer(reporter.run_dir, self.emit, answered=self.served.add)
-        """Writes profiles of steps on request; only in the first process."""
+        self.tracer = StepTracer(reporter.run_dir, self.emit, answered=self.served.add, host_index=strategy.host.number)
+        """Writes profiles of steps on request; only in the process that leads its host."""
         self._blocks = (
             step_blocks.from_environment(plan.config.global_batch, backend.wait, self.programs.seconds)
             if strategy.is_first
@@ -112,11 +112,13 @@ class EventEmitter:
         self.emit(ev.WarningRaised(t=time.time(), text=text))
 
     def take_traces(self, requests: list[Request]) -> list[Request]:
-        """Takes the requests for a profile, which the first process writes and answers; returns the others."""
+        """Takes the requests for a profile, which the leading process of each host writes and answers; returns the
+        others."""
+        leads = self._strategy.is_first or self._strategy.hosts is not None
         for request in requests:
             if request.kind != "trace":
                 continue
-            if self._strategy.is_first and request.id not in self.served:
+            if leads and request.id not in self.served:
                 self.tracer.submit(request)
             else:
                 self.served.add(request.id)

@@ -67,6 +67,7 @@ class HostReporter(OwnReporter):
         ev.MemorySampled,
         ev.XlaMetricsRead,
         ev.InputStagesMeasured,
+        ev.TraceWritten,
         ev.RequestSeen,
         ev.RequestApplied,
         ev.RequestRefused,

@@ -109,6 +109,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Run]]:
     one = make(parent, "one", [*SMALL, "device.cores=4"], text=DIGITS.read_text(), cwd=CWD)
     two = Hosts(parent / "two", DIGITS.read_text(), [*SMALL, "device.cores=2"])
     with ending(one, *two.runs):
+        requests.submit(two.runs[1].dir, "trace", by="test", now=time.time(), steps=3)
         two.start()
         assert two.codes() == [0, 0], two.log()
         one.start()
@@ -175,6 +176,17 @@ def test_each_host_reports_its_pace_and_the_compute_time_of_its_cores(digits: tu
             assert pace.wait_s > 0
             assert pace.compute_s + pace.wait_s + pace.data_s < 1.2 * pace.step_s + 0.01
     assert joined(two, ev.COMPUTE_METRIC).keys() == joined(two).keys()
+
+
+@pytest.mark.slow
+def test_each_host_profiles_the_same_steps(digits: tuple[Run, list[Run]]) -> None:
+    written = [run.one(ev.TraceWritten) for run in digits[1]]
+    assert {(each.step, each.steps) for each in written} == {(written[0].step, 3)}
+    first = written[0].step - 2
+    assert [each.path for each in written] == [f"traces/step-{first:08d}", f"traces/step-{first:08d}-host-1"]
+    for run, each in zip(digits[1], written, strict=True):
+        assert run.one(ev.RequestApplied).path == each.path
+        assert list((run.dir / each.path).glob("plugins/profile/*/*.xplane.pb"))
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,9 @@ from tputui.telemetry.requests import TRACE_SECONDS_MAX, TRACE_STEPS_DEFAULT, TR
 DESCRIPTION = f"""Writes a profile of the next steps of a running run, for XProf and TensorBoard: what the host and the
 cores did, by operation. The run continues; it takes the profile between two steps, with the profiler of torch_xla or
 JAX, in its first training process, and ends it early after {TRACE_SECONDS_MAX:g} s. The files are written to
-traces/step-N/ in the run directory, N being the first step. With the package xprof installed, its summary is printed
-too."""
+traces/step-N/ in the run directory, N being the first step. Of several hosts, each profiles the same steps; those
+after the first write to traces/step-N-host-I/ in their own run directory. With the package xprof installed, the
+summary is printed too."""
 EXIT_CODES = exit_codes(
     DONE="written",
     UNANSWERED="no receipt within --wait; the request remains pending",
@@ -49,6 +50,9 @@ def _trace(args: argparse.Namespace) -> ExitCode:
     folder = (run_dir / applied.path).resolve()
     if not folder.is_relative_to(run_dir.resolve()):
         narrate(f"{fmt.inert(applied.path)} is not in the run directory; nothing in it was read")
+        return code
+    if not folder.is_dir():
+        narrate(f"the profile is on the host that wrote it, in {fmt.inert(applied.path)} of its run directory")
         return code
     say(f"to open it: xprof --logdir {shlex.quote(fmt.inert(str(folder)))}")
     try:

@@ -74,13 +74,16 @@ class StepTracer:
         run_dir: Path,
         emit: Callable[[ev.Event], None],
         answered: Callable[[str], None] = lambda _: None,
+        host_index: int = 0,
     ) -> None:
-        """`answered` is called with the id of each request that was applied or refused."""
+        """`answered` is called with the id of each request that was applied or refused. `host_index`: index of this
+        host, which is part of the names of profiles of all but the first."""
         self.is_busy = False
         """Whether `at_boundary` has anything to do."""
         self._run_dir = run_dir
         self._emit = emit
         self._answered = answered
+        self._of_host = f"-host-{host_index}" if host_index else ""
         self._waiting: Request | None = None
         self._active: _Active | None = None
 
@@ -174,7 +177,7 @@ class StepTracer:
 
     def _new_folder(self, first_step: int) -> Path:
         """Creates the folder of a profile. Raises `OSError`."""
-        parent, name = self._run_dir / FOLDER, f"step-{first_step:08d}"
+        parent, name = self._run_dir / FOLDER, f"step-{first_step:08d}{self._of_host}"
         parent.mkdir(mode=0o700, exist_ok=True)
         number = 1
         while True:
