@@ -9,16 +9,15 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import sys
 import time
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from engine.errors import Unable
 from engine.launch.plan import LaunchPlan, make_plan
+from engine.launch.stop_signal import StoppedEarly, StopSignal
 from engine.launch.supervisor_pipe import SupervisorPipe
 from engine.process.parent import die_with
 from tputui.exit_codes import ExitCode
@@ -44,11 +43,13 @@ def main(argv: list[str] | None = None) -> int:
         die_with(arguments.parent)
     logging.basicConfig(filename=arguments.log, format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
     pipe = SupervisorPipe(arguments.report_fd)
+    stop = StopSignal(arguments.host)
+    stop.install()
     try:
         # The name of the directory may change, but not that of the run.
         manifest = read_manifest(arguments.run_dir)
         plan = make_plan(held(arguments.run_dir), manifest, arguments.host, _worker_argv(arguments, manifest.config))
-        return _launch(plan, pipe)
+        return _launch(plan, pipe, stop)
     except (RunNotFound, Unable, OSError) as error:
         code = getattr(error, "code", ExitCode.ENVIRONMENT)
         pipe.send(LaunchFailed(code=code, reason=str(error)))
@@ -63,27 +64,21 @@ def _worker_argv(arguments: argparse.Namespace, config: dict[str, object]) -> li
     return [*argv, "--hosts", str(hosts or 1), "--parent", str(os.getpid())]
 
 
-def _launch(plan: LaunchPlan, pipe: SupervisorPipe) -> int:
+def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
     """Joins the other hosts and trains. Raises `Unable`."""
     _import_torch()
     from engine.launch import agent, clock, direct, stores
     from engine.launch.host_watch import HostWatch
     from engine.launch.host_worker import HostWorker
-    from engine.launch.joining import Joining, NotJoined
+    from engine.launch.joining import Joining
 
     endpoint, timeout_s = plan.endpoint, plan.launch.lost_after_s
     server = stores.serve(endpoint, timeout_s) if not plan.index else None
     if server is not None:
         endpoint = (endpoint[0], server.port)
-    joining = Joining(plan, pipe.emit)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise NotJoined(f"host {plan.index} was stopped before training began", ExitCode.STOPPED)
-
-    signal.signal(signal.SIGTERM, stop)
     clocks = clock.ClockServer(stores.connect(endpoint, timeout_s)) if server is not None else None
-    joined = joining.join(endpoint)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    joined = Joining(plan, pipe.emit).join(endpoint, stop.arm)
+    stop.disarm()
     here = joined.hosts[plan.index]
     pipe.emit(
         ev.HostJoined(
@@ -104,15 +99,21 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe) -> int:
     watch = HostWatch(plan.index, joined, connect, pipe, timeout_s, worker.kill, leave)
     watch.start()
     try:
+        stop.arm()
         if plan.launch.used_engine == "external":
-            direct.run(plan, joined, stores.connect(endpoint, timeout_s), watch, worker)
+            direct.run(plan, joined, stores.connect(endpoint, timeout_s), watch, worker, stop)
         else:
-            agent.run(plan, joined, endpoint, watch, worker)
+            agent.run(plan, joined, endpoint, watch, worker, stop)
+    except StoppedEarly as stopped:
+        watch.stop(str(stopped))
+        raise
     finally:
         worker.kill()
         watch.finish()
         if clocks is not None:
             clocks.close()
+    if worker.returncode is None and watch.cause is not None:
+        return watch.cause.code
     return _exit_code(worker.returncode)
 
 

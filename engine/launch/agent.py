@@ -7,8 +7,10 @@ only the failures that each has seen itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +38,7 @@ from engine.launch.host_watch import HostWatch
 from engine.launch.host_worker import HostWorker
 from engine.launch.joining import Joined
 from engine.launch.plan import LaunchPlan
+from engine.launch.stop_signal import StoppedEarly, StopSignal
 
 MONITOR_S = 0.1
 """Between two polls of an agent for its training process and for hosts that wait; longer for many hosts, since each
@@ -46,7 +49,14 @@ EXIT_BARRIER_S = 60
 AGREE_S = 60.0
 
 
-def run(plan: LaunchPlan, joined: Joined, endpoint: tuple[str, int], watch: HostWatch, worker: HostWorker) -> None:
+def run(
+    plan: LaunchPlan,
+    joined: Joined,
+    endpoint: tuple[str, int],
+    watch: HostWatch,
+    worker: HostWorker,
+    stop: StopSignal,
+) -> None:
     """Runs the training processes of this host to their end, over all generations. Raises `Unable`."""
     seconds = plan.launch.lost_after_s
     # A connection of its own: the operations of one connection wait for each other.
@@ -83,9 +93,13 @@ def run(plan: LaunchPlan, joined: Joined, endpoint: tuple[str, int], watch: Host
         monitor_interval=max(MONITOR_S, plan.num_hosts / HOSTS_POLLED_PER_S),
         local_addr=joined.address(plan.index),
     )
-    agent = HostAgent(spec, worker, watch, rendezvous)
+    agent = HostAgent(spec, worker, watch, rendezvous, stop)
     try:
         agent.run()
+    except StoppedEarly as stopped:
+        # Before the rendezvous is closed, so that the other hosts find out why.
+        watch.stop(str(stopped))
+        raise
     except SignalException:
         # The agent has passed the signal on and waited; how training ended is in its journal.
         return
@@ -94,6 +108,8 @@ def run(plan: LaunchPlan, joined: Joined, endpoint: tuple[str, int], watch: Host
         raise Unable(f"after a failure, {words}") from None
     except (RendezvousClosedError, RendezvousConnectionError, RendezvousStateError):
         # Another host has ended the run, for a reason that it has published.
+        with contextlib.suppress(RuntimeError):
+            watch.take_cause()
         return
     finally:
         rendezvous.shutdown()
@@ -157,15 +173,27 @@ class PlacedRendezvous(RendezvousHandler):
 class HostAgent(LocalElasticAgent):
     """torch's agent of this host, which reports what it starts and what has ended."""
 
-    def __init__(self, spec: WorkerSpec, worker: HostWorker, watch: HostWatch, rendezvous: PlacedRendezvous) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        worker: HostWorker,
+        watch: HostWatch,
+        rendezvous: PlacedRendezvous,
+        stop: StopSignal,
+    ) -> None:
         super().__init__(spec, DefaultLogsSpecs(log_dir=os.devnull), exit_barrier_timeout=EXIT_BARRIER_S)
         self._worker = worker
         self._watch = watch
         self._rendezvous_handler = rendezvous
+        self._stop = stop
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        # From here on torch passes the signal on to the training process.
+        self._stop.disarm()
         started: dict[int, Any] = super()._start_workers(worker_group)
         self._worker.started(next(iter(started.values())))
+        if self._stop.requested:
+            raise SignalException("stopped on request", signal.SIGTERM)
         return started
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
@@ -187,8 +215,9 @@ class HostAgent(LocalElasticAgent):
         super()._stop_workers(worker_group)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM) -> None:
+        is_stopped = isinstance(sys.exc_info()[1], SignalException)
         super()._shutdown(death_sig)
-        self._report_exit(self._returncode())
+        self._report_exit(self._returncode(), self._stop.error() if is_stopped else None)
 
     def _returncode(self) -> int:
         """How the training process ended that the agent has just stopped."""
@@ -196,5 +225,5 @@ class HostAgent(LocalElasticAgent):
         code = next((handler.proc.poll() for handler in handlers.values()), None)
         return -signal.SIGTERM if code is None else int(code)
 
-    def _report_exit(self, returncode: int) -> None:
-        self._worker.exited(returncode, self._rendezvous_handler.generation, self._watch)
+    def _report_exit(self, returncode: int, stopped: StoppedEarly | None = None) -> None:
+        self._worker.exited(returncode, self._rendezvous_handler.generation, self._watch, stopped)

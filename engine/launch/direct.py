@@ -17,11 +17,12 @@ from engine.launch.host_watch import HostWatch
 from engine.launch.host_worker import HostWorker
 from engine.launch.joining import Joined
 from engine.launch.plan import LaunchPlan
+from engine.launch.stop_signal import StopSignal
 
 MASTER_PORT_WAIT_S = 60.0
 
 
-def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker: HostWorker) -> None:
+def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker: HostWorker, stop: StopSignal) -> None:
     """Runs the training process to its end."""
     environ = {**os.environ, **contract(plan, joined, store)}
     watch.begin(0)
@@ -36,7 +37,8 @@ def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker
     worker.started(process.pid)
     for number in terminated:
         worker.forward(number)
-    worker.exited(process.wait(), 0, watch)
+    returncode = process.wait()
+    worker.exited(returncode, 0, watch, stop.error() if terminated else None)
 
 
 def contract(plan: LaunchPlan, joined: Joined, store: Store) -> dict[str, str]:

@@ -102,6 +102,26 @@ def lost_host(host_index: int, host: str, generation: int, silent_s: float, why:
     )
 
 
+def stopped_host(host_index: int, host: str, generation: int, reason: str) -> HostFailed:
+    """The end of all hosts because this one was stopped on request before it trained, which is no failure."""
+    return HostFailed(
+        t=time.time(),
+        host_index=host_index,
+        host=host,
+        generation=generation,
+        process=f"supervisor-{host_index}",
+        pid=None,
+        place="",
+        kind="exited",
+        error="Stopped",
+        message=reason,
+        phase="starting",
+        step=0,
+        code=ExitCode.STOPPED,
+        is_final=True,
+    )
+
+
 def _place(declared: ev.TopologyDeclared) -> str:
     """Rank and cores of the leading process of a host."""
     cores = declared.cores

@@ -21,7 +21,7 @@ from engine.launch.joining import AWAITED_S, Joined, missing_hosts
 from engine.launch.supervisor_pipe import SupervisorPipe
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
-from tputui.telemetry.launch_messages import HostFailed
+from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
 
 POLL_S = 0.25
 BEAT_S = 1.0
@@ -72,6 +72,8 @@ class HostWatch:
         self._awaited: tuple[int, float] | None = None
         self._next_awaited_s = AWAITED_S
         self._closing = threading.Event()
+        self._is_stopped = False
+        """Whether this host has ended all of them."""
         self.cause: HostFailed | None = None
         """The first failure of this generation, if another host has it."""
 
@@ -111,20 +113,29 @@ class HostWatch:
             if waited_s >= CAUSE_WAIT_S and (silent := self._silent(STALE_S)):
                 index, silent_s = silent[0]
                 self._publish(exits.lost_host(index, self._names[index], generation, silent_s))
-                self._take_cause()
+                self.take_cause()
                 return
             time.sleep(0.05)
+
+    def stop(self, reason: str) -> None:
+        """Ends all hosts as stopped on request, for this reason: this one has not begun to train."""
+        self._is_stopped = True
+        name = self._names[self._index]
+        self._publish(exits.stopped_host(self._index, name, self._generation, reason))
 
     def finish(self) -> None:
         """Training has ended on this host. Host 0 serves the store until the others have ended too."""
         with self._lock:
             self._running = False
+        self._await_ends()
+        self._closing.set()
+
+    def _await_ends(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._store.set(f"ended/{self._index}", "")
             until = time.monotonic() + (END_WAIT_S if not self._index else 0.0)
             while time.monotonic() < until and not self._has_ended_everywhere():
                 time.sleep(POLL_S)
-        self._closing.set()
 
     def _has_ended_everywhere(self) -> bool:
         lost = {index for index, _ in self._silent(self._lost_after_s)}
@@ -145,7 +156,7 @@ class HostWatch:
                 if time.monotonic() >= next_beat:
                     next_beat = time.monotonic() + BEAT_S
                     self._beat()
-                self._take_cause()
+                self.take_cause()
                 self._report_awaited()
                 self._heard = time.monotonic()
             except RuntimeError as error:
@@ -176,7 +187,7 @@ class HostWatch:
         now = time.monotonic()
         return [(index, now - seen) for index, (_, seen) in sorted(self._seen.items()) if now - seen > limit_s]
 
-    def _take_cause(self) -> None:
+    def take_cause(self) -> None:
         """Reports the first failure of this generation, if it is of another host."""
         key = f"failure/{self._generation}"
         if self.cause is not None or not stores.has(self._store, key):
@@ -186,8 +197,11 @@ class HostWatch:
             if failure.host_index == self._index or failure.generation != self._generation or self.cause is not None:
                 return
             self.cause = failure
-            self._end_at = time.monotonic() + GRACE_S
-        self._pipe.send(failure)
+            self._end_at = time.monotonic() + (0.0 if failure.code == ExitCode.STOPPED else GRACE_S)
+        if failure.code == ExitCode.STOPPED:
+            self._pipe.send(LaunchFailed(code=failure.code, reason=failure.message))
+        else:
+            self._pipe.send(failure)
 
     def _end(self) -> None:
         """Ends what is left of the generation on this host after another one has failed."""
@@ -196,6 +210,9 @@ class HostWatch:
             return
         if self._running:
             self._end_worker()
+        if cause.code == ExitCode.STOPPED:
+            # The others find out why from the store of host 0.
+            self._await_ends()
         if cause.is_final:
             self._leave(cause)
 
@@ -228,7 +245,7 @@ class HostWatch:
 
     def _lose_store(self, why: str, silent_s: float = 0.0) -> None:
         """Host 0 is gone, or out of reach."""
-        if self._closing.is_set() or not self._index:
+        if self._closing.is_set() or self._is_stopped or not self._index:
             return
         text = f"its launcher has ended: {why}" if why else ""
         lost = exits.lost_host(0, self._names[0], self._generation, silent_s, text)

@@ -11,8 +11,10 @@ import time
 from engine.launch import exits
 from engine.launch.host_watch import HostWatch
 from engine.launch.plan import LaunchPlan
+from engine.launch.stop_signal import StoppedEarly
 from engine.launch.supervisor_pipe import SupervisorPipe
 from tputui.telemetry import events as ev
+from tputui.telemetry.launch_messages import LaunchFailed
 from tputui.telemetry.process_end import signal_name
 
 
@@ -41,8 +43,11 @@ class HostWorker:
             self._pid, self._began, self._is_killed = pid, time.time(), False
         self._pipe.emit(ev.WorkerStarted(t=self._began, pid=pid, argv=self._plan.worker_argv))
 
-    def exited(self, returncode: int, generation: int, watch: HostWatch) -> None:
-        """The training process was reaped. Finds out and publishes why it failed, if it did."""
+    def exited(self, returncode: int, generation: int, watch: HostWatch, stopped: StoppedEarly | None = None) -> None:
+        """The training process was reaped. Finds out and publishes why it failed, if it did.
+
+        `stopped`: the launcher has passed a request to stop on to it.
+        """
         with self._lock:
             pid, self._pid = self._pid, None
         if pid is None:
@@ -59,7 +64,12 @@ class HostWorker:
             )
         )
         failure = None
-        if returncode != 0 and not self._is_killed:
+        if stopped is not None and returncode in (-signal.SIGTERM, -signal.SIGKILL):
+            # It did not train yet, and could not handle the signal.
+            returncode = self.returncode = stopped.code
+            self._pipe.send(LaunchFailed(code=stopped.code, reason=str(stopped)))
+            watch.stop(str(stopped))
+        elif returncode != 0 and not self._is_killed:
             plan = self._plan
             failure = exits.failure_of(plan.run_dir, plan.index, generation, returncode, pid, self._began)
         if failure is not None:

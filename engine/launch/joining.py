@@ -6,6 +6,7 @@ one index. The host that finds it publishes the reason, and all end.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import time
@@ -18,8 +19,10 @@ from torch._C._distributed_c10d import Store
 from engine.errors import Unable
 from engine.launch import stores
 from engine.launch.plan import LaunchPlan
+from engine.launch.stop_signal import StoppedEarly
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
+from tputui.telemetry.launch_messages import LaunchFailed
 
 AWAITED_S = 60.0
 """Seconds after which missing hosts are reported, and between reports."""
@@ -30,8 +33,8 @@ CONFIG = "config"
 """Key of the configuration of host 0."""
 JOINED = "joined"
 """Key of the number of hosts that have registered."""
-_GOODBYE_S = 2.0
-"""How long host 0 serves the store after it gave up, so that the others read why."""
+_GOODBYE_S = 5.0
+"""How long host 0 serves the store after it gave up, unless the others have read why before."""
 _DIFFERENCES_MAX = 3
 
 
@@ -79,13 +82,19 @@ class Joining:
         self._next_report_s = AWAITED_S
         self._store: Store | None = None
 
-    def join(self, endpoint: tuple[str, int]) -> Joined:
-        """Waits until all hosts have registered. `endpoint` is where the store is. Raises `NotJoined`."""
+    def join(self, endpoint: tuple[str, int], begin: Callable[[], None] = lambda: None) -> Joined:
+        """Waits until all hosts have registered. `endpoint` is where the store is; `begin` is called first, and may
+        raise `StoppedEarly`. Raises `NotJoined` and `StoppedEarly`."""
         plan = self._plan
         try:
+            begin()
             return self._join(endpoint)
         except NotJoined as error:
-            self.abort(str(error))
+            self._abort(str(error))
+            raise
+        except StoppedEarly as error:
+            self._connect_late(endpoint)
+            self._abort(str(error), ExitCode.STOPPED)
             raise
         except RuntimeError as error:
             words = f"the connection to host 0 at {plan.endpoint[0]}:{plan.endpoint[1]} broke off: {_first(error)}"
@@ -119,7 +128,8 @@ class Joining:
 
     def _check_abort(self, store: Store) -> None:
         if stores.has(store, ABORT):
-            raise NotJoined(stores.take(store, ABORT))
+            found = msgspec.json.decode(stores.take(store, ABORT), type=LaunchFailed)
+            raise NotJoined(found.reason, ExitCode(found.code))
 
     def _reached(self, endpoint: tuple[str, int]) -> str:
         """The address of this host once host 0 answers."""
@@ -185,16 +195,29 @@ class Joining:
         missing = [index for index in range(plan.num_hosts) if index not in joined]
         return missing_hosts(plan.num_hosts, joined), joined, missing
 
-    def abort(self, reason: str) -> None:
+    def _connect_late(self, endpoint: tuple[str, int]) -> None:
+        """Connects a host that was stopped before it reached host 0, if that answers now."""
+        with contextlib.suppress(RuntimeError):
+            if self._store is None and stores.own_address(endpoint) is not None:
+                self._store = stores.connect(endpoint, self._plan.launch.lost_after_s)
+
+    def _abort(self, reason: str, code: ExitCode = ExitCode.ENVIRONMENT) -> None:
         """Has the other hosts end for this reason, if they are still joining."""
-        if self._store is None:
+        store, plan = self._store, self._plan
+        if store is None:
             return
-        try:
-            stores.put_first(self._store, ABORT, reason)
-        except RuntimeError:
-            return
-        if not self._plan.index:
-            time.sleep(_GOODBYE_S)
+        words = msgspec.json.encode(LaunchFailed(code=code, reason=reason)).decode()
+        with contextlib.suppress(RuntimeError):
+            stores.put_first(store, ABORT, words)
+            store.set(f"left/{plan.index}", "")
+            until = time.monotonic() + (_GOODBYE_S if not plan.index else 0.0)
+            while time.monotonic() < until and not self._have_all_left(store):
+                time.sleep(POLL_S)
+
+    def _have_all_left(self, store: Store) -> bool:
+        """Whether all hosts that have registered know that they do not train."""
+        joined = [index for index in range(self._plan.num_hosts) if stores.has(store, f"host/{index}")]
+        return all(stores.has(store, f"left/{index}") for index in joined)
 
 
 def missing_hosts(num_hosts: int, joined: list[int]) -> str:

@@ -90,14 +90,33 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def run_dir_of(parent: Path, changes: list[str], name: str = "pod") -> Path:
-    """The directory of a run with a changed configuration."""
+def is_listening(port: int) -> bool:
+    """Whether a process of this machine accepts connections there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has installed a handler for a signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def run_dir_of(parent: Path, changes: list[str], name: str = "pod", config: dict[str, Any] | None = None) -> Path:
+    """The directory of a run with a changed configuration, or with `config`."""
     manifest = rundir.Manifest(
         run=name,
         created=time.time(),
         version="0",
         config_path="a.toml",
-        config=to_builtins(parse(CONFIG, "a.toml", changes)),
+        config=config or to_builtins(parse(CONFIG, "a.toml", changes)),
         argv=[],
         cwd=str(Path.cwd()),
     )

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -35,6 +36,10 @@ def main() -> int:
     arguments = parser.parse_args()
     die_with(arguments.parent)
     place = read_place(os.environ, arguments.host, arguments.hosts)
+    action = json.loads(os.environ.get("STAND_IN", "{}")).get(f"{place.index}.{place.generation}", "wait")
+    if action == "load":
+        # As while it imports torch: signals have their default actions.
+        threading.Event().wait()
     reporter = Reporter(arguments.run_dir, "worker", place.index, generation=place.generation)
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
@@ -42,7 +47,6 @@ def main() -> int:
     links = _connect(place)
     contract = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(("MASTER_", "TORCHELASTIC_"))}
     reporter.emit(ev.LogWritten(t=time.time(), line=json.dumps(contract)))
-    action = json.loads(os.environ.get("STAND_IN", "{}")).get(f"{place.index}.{place.generation}", "wait")
     code, event = _act(action, links, stopped)
     if event is not None:
         reporter.emit(event)

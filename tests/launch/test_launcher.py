@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.launch.hosts import PATIENCE_S, hosts, pids_alive, reason_of, run_dir_of
+from tests.launch.hosts import PATIENCE_S, catches, hosts, is_listening, pids_alive, reason_of, run_dir_of
 from tputui.telemetry import events as ev
 from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
+from tputui.telemetry.rundir import read_manifest
 
 EXTERNAL = 'launch.engine="external"'
 
@@ -84,6 +86,56 @@ def test_a_stop_on_sigterm_is_no_failure_that_restarts_the_hosts(tmp_path: Path)
             host.wait()
             (exited,) = host.events(ev.WorkerExited)
             assert exited.exit_code == 4
+            assert host.of_kind(HostFailed) == []
+
+
+STOPPED = "stopped on request before training began, at host {}"
+
+
+@pytest.mark.slow
+def test_a_stop_while_hosts_are_missing_stops_the_others_too(tmp_path: Path) -> None:
+    with hosts(tmp_path, num_hosts=3, indices=[0, 1]) as pod:
+        port = int(str(read_manifest(pod[0].run_dir).config["launch"]["rdzv_endpoint"]).rpartition(":")[2])
+        pod[0].until(lambda host: is_listening(port))
+        pod[1].until(lambda host: catches(host.process.pid, signal.SIGTERM))
+        pod[1].process.send_signal(signal.SIGTERM)
+        assert [host.wait() for host in pod] == [4, 4]
+        assert [reason_of(host) for host in pod] == [STOPPED.format(1)] * 2
+
+
+@pytest.mark.slow
+def test_a_stop_after_the_hosts_have_joined_stops_the_others_too(tmp_path: Path) -> None:
+    with hosts(tmp_path, "launch.lost_after_s=600", num_hosts=3, indices=[0, 1]) as pod:
+        third = run_dir_of(tmp_path / "third", [], config=read_manifest(pod[0].run_dir).config)
+        waits = forked.Process(
+            "tests.launch.registered",
+            [str(third), "2"],
+            cwd=Path.cwd(),
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+            streams=[0, 1, 2],
+        )
+        try:
+            for host in pod:
+                host.until(lambda host: host.events(ev.HostJoined))
+            pod[0].process.send_signal(signal.SIGTERM)
+            assert [host.wait() for host in pod] == [4, 4]
+        finally:
+            waits.kill()
+            waits.wait(PATIENCE_S)
+        assert [reason_of(host) for host in pod] == [STOPPED.format(0)] * 2
+        assert [host.of_kind(HostFailed) for host in pod] == [[], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ['launch.engine="torchrun"', EXTERNAL])
+def test_a_stop_while_the_training_process_loads_is_no_failure_of_any_host(tmp_path: Path, engine: str) -> None:
+    with hosts(tmp_path, engine, actions={"0.0": "load", "1.0": "load"}) as pod:
+        for host in pod:
+            host.until(lambda host: host.events(ev.WorkerStarted))
+        pod[1].process.send_signal(signal.SIGTERM)
+        for host in pod:
+            host.wait()
+            assert reason_of(host) == STOPPED.format(1)
             assert host.of_kind(HostFailed) == []
 
 

@@ -35,6 +35,17 @@ def test_third_sigterm_changes_nothing() -> None:
     assert [escalation.on_sigterm(now) for now in (100, 101, 102)] == ["stop", "stop_now", None]
 
 
+def test_sigterm_to_the_command_escalates_as_one_to_the_supervisor() -> None:
+    escalation = Escalation(TIMING)
+
+    escalation.on_request("stop", 100, by="SIGTERM")
+
+    assert escalation.terminated
+    assert escalation.on_sigterm(100) == "stop", "a signal to all processes comes to both, and means one stop"
+    assert escalation.due(119.9) is None
+    assert escalation.due(120) == "stop_now"
+
+
 def test_stop_now_escalates_once_from_the_first_request() -> None:
     escalation = Escalation(TIMING)
 

@@ -110,12 +110,15 @@ class Escalation:
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._sigterms = 0
+        self.terminated = False
+        """Whether SIGTERM came, to the supervisor or to `tputui run`, on this host or one that shares the directory."""
         self._stop_now_at = math.inf
         self._kill_at = math.inf
 
     def on_sigterm(self, now: float) -> RequestKind | None:
         """The request that a SIGTERM makes; None if nothing more can be requested."""
         self._sigterms += 1
+        self.terminated = True
         if self._sigterms == 1:
             self._stop_now_at = now + self._timing.sigterm_grace_s
             return "stop"
@@ -129,14 +132,17 @@ class Escalation:
         self._stop_now_at = now + self._timing.stall_grace_s
         return "stop"
 
-    def on_request(self, kind: RequestKind, now: float) -> None:
+    def on_request(self, kind: RequestKind, now: float, by: str = "") -> None:
         """Takes note of a request in the run directory, from any sender."""
+        if kind == "stop" and by == requests.BY_SIGTERM:
+            self.terminated = True
+            self.allow_grace(now + self._timing.sigterm_grace_s)
         if kind == "stop_now":
             self._stop_now_at = math.inf
             self._kill_at = min(self._kill_at, now + self._timing.kill_after_s)
 
     def allow_grace(self, until: float) -> None:
-        """A command was asked to stop: requests stop at once at the time `until`, unless that is due earlier."""
+        """A stop was requested: requests stop at once at the time `until`, unless that is due earlier."""
         if self._kill_at == math.inf:
             self._stop_now_at = min(self._stop_now_at, until)
 

@@ -58,9 +58,12 @@ class HostLaunch:
         argv = [sys.executable, "-P", "-m", "engine.launch", str(self._run_dir), "--host", str(self._host_index)]
         argv += ["--report-fd", str(theirs), "--parent", str(os.getpid())]
         argv += ["--log", str(self._run_dir / spawn.supervisor_log(self._host_index))]
+        # A stop that is passed on to it before it catches the signal waits until then.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
             self._process = spawn.start_worker(argv, log, pass_fds=(theirs,))
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(theirs)
         return self._process
 

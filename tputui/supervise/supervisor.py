@@ -106,8 +106,6 @@ class Supervisor:
         self._inbox = requests.Inbox(self._run_dir)
         self._requests: list[requests.Request] = []
         self._killed = False
-        self._terminated = False
-        """Whether SIGTERM came."""
         self._is_stop_unwritten = False
         """Whether a request to stop was acted on that the disk refused."""
         self._exited: ev.WorkerExited | None = None
@@ -176,7 +174,6 @@ class Supervisor:
         while not spawn.has_exited(worker.pid):
             for number in pipe.wait(self._timing.tick_s):
                 if number == signal.SIGTERM:
-                    self._terminated = True
                     self._submit(self._escalation.on_sigterm(time.monotonic()), worker.pid)
             self._tick(worker.pid)
             if time.monotonic() >= sample_due:
@@ -267,7 +264,7 @@ class Supervisor:
             if ended is not None:
                 self._worker_state.read()
                 self._worker_state.add(self._reporter.writer, ended)
-                self._alerts.finish(ended, time.monotonic(), terminated=self._terminated)
+                self._alerts.finish(ended, time.monotonic(), terminated=self._escalation.terminated)
             else:
                 silence = self._script.silence if self._script is not None else None
                 self._alerts.check(time.time(), time.monotonic(), silence=silence)
@@ -295,11 +292,7 @@ class Supervisor:
                 self._stacks.add_request(request.id, time.monotonic())
             if request.kind == "stacks" and self._devices is not None:
                 self._devices.request_core_states(request.id)
-            self._escalation.on_request(request.kind, time.monotonic())
-            if request.by == requests.BY_SIGTERM and request.kind == "stop":
-                # It came to this process, or to `tputui run` on this host or on one that shares the directory.
-                self._terminated = True
-                self._escalation.allow_grace(time.monotonic() + self._timing.sigterm_grace_s)
+            self._escalation.on_request(request.kind, time.monotonic(), by=request.by)
             if self._hosts is not None:
                 self._hosts.on_request(request.kind)
             if self._script is not None and self._script.on_request(request, time.time()):
@@ -338,8 +331,9 @@ class Supervisor:
         returncode = worker.returncode if hosts is None else hosts.returncode(worker.returncode)
         end = WorkerEnd(returncode, stop_asked=self._is_stop_asked(), killed=self._killed)
         state = self._worker_state
-        of_hosts = hosts and hosts.ending(end, state.training_ended, state.failure, worker.returncode)
-        if (exited := self._exited) is not None and (of_hosts is None or exited.pid != worker.pid):
+        of_hosts = None if hosts is None else hosts.ending(end, state.training_ended, state.failure, worker.returncode)
+        exited = self._exited
+        if exited is not None and (of_hosts is None or (of_hosts.outcome == "failed" and exited.pid != worker.pid)):
             self._report.worker_ended(end, exited)
         killed = end.returncode == -signal.SIGKILL and not self._killed
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
@@ -350,7 +344,7 @@ class Supervisor:
         self._close_requests(ending)
         if self._script is not None:
             # The machine may be switched off soon after SIGTERM.
-            until = time.monotonic() + TERMINATED_S if self._terminated else math.inf
+            until = time.monotonic() + TERMINATED_S if self._escalation.terminated else math.inf
             self._script.finish(ending.outcome, ending.reason, lambda: self._must_finish(pipe, until))
         return self._strictly(ending)
 
@@ -358,7 +352,7 @@ class Supervisor:
         """Whether SIGTERM or a request to stop came after the command had ended, or the time `until` has come."""
         num_before = len(self._requests)
         is_terminated = signal.SIGTERM in pipe.wait(0.0)
-        self._terminated = self._terminated or is_terminated
+        self._escalation.terminated |= is_terminated
         self._take_requests()
         is_asked = any(request.kind in STOPS for request in self._requests[num_before:])
         return is_terminated or is_asked or time.monotonic() >= until
