@@ -42,6 +42,13 @@ def test_config_is_checked_with_derived_values(tmp_path: Path) -> None:
     assert problem.key == "model.channels"
 
 
+def test_a_config_for_several_hosts_is_not_ready_to_be_started_here(tmp_path: Path) -> None:
+    tables = config.to_builtins(config.load(DIGITS.with_name("digits_two_hosts.toml")))
+    two_hosts = Launch(tables, "two.toml", None, None, [])
+    (problem,) = EngineLaunchService(tmp_path, CPU).check(two_hosts, Event(), memory=False).problems
+    assert problem.sentence == "launch.nnodes: a run on 2 hosts is started by `tputui run` on each of them"
+
+
 def test_abandoned_check_is_cancelled(tmp_path: Path) -> None:
     stop = Event()
     stop.set()

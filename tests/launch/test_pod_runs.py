@@ -13,39 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.hosts import free_port, pids_alive
+from tests.launch.hosts import free_port, is_listening, pids_alive
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 400.0
-CONFIG = """
-task = "digits"
-epochs = 15
-[data]
-batch_per_core = 8
-batches_per_epoch = 20
-valid_fraction = 0.1
-[device]
-cores = 1
-virtual_cores = 1
-strategy = "replica"
-[launch]
-nnodes = 2
-"""
+SAMPLE = Path(__file__).parents[2] / "sample_configs" / "digits_two_hosts.toml"
+SMALL = ["epochs=15", "data.batches_per_epoch=20", "device.virtual_cores=1", "launch.max_restarts=0"]
 
 
 class PodRun:
     """A run on two hosts, each with a command `tputui run`."""
 
     def __init__(self, folder: Path, *changes: str, shared: bool) -> None:
-        (folder / "a.toml").write_text(CONFIG)
         self._outputs = [folder / f"out-{index}" for index in range(2)]
         self.dirs = [folder / ("runs" if shared else f"runs-{index}") / "pod" for index in range(2)]
-        endpoint = f"127.0.0.1:{free_port()}"
-        words = ["run", str(folder / "a.toml"), "--no-ui", "--name", "pod", "--rdzv-endpoint", endpoint]
-        for change in changes:
+        self.port = free_port()
+        endpoint = f"127.0.0.1:{self.port}"
+        words = ["run", str(SAMPLE), "--no-ui", "--name", "pod", "--rdzv-endpoint", endpoint]
+        for change in (*SMALL, *changes):
             words += ["--set", change]
         self.commands: list[subprocess.Popen[bytes]] = []
         for index, run_dir in enumerate(self.dirs):
@@ -153,6 +141,21 @@ def test_sigterm_on_one_host_saves_and_stops_all(tmp_path: Path) -> None:
         saved = run.of_kind("worker-0", ev.CheckpointSaved)[-1]
         assert isinstance(saved, ev.CheckpointSaved)
         assert steps == {saved.step}
+
+
+def test_a_stop_of_one_host_before_all_have_joined_stops_the_others(tmp_path: Path) -> None:
+    with pod_run(tmp_path, "launch.nnodes=3", shared=False) as run:
+        run.until(lambda: is_listening(run.port) and run.of_kind("supervisor-1", ev.RunStarted))
+        run.commands[1].send_signal(signal.SIGTERM)
+        assert run.wait() == [4, 4]
+        for writer in ("supervisor-0", "supervisor-1"):
+            (ended,) = run.of_kind(writer, ev.RunEnded)
+            assert isinstance(ended, ev.RunEnded)
+            assert (ended.outcome, ended.reason) == (
+                "stopped",
+                "stopped on request before training began, at host 1",
+            )
+            assert run.of_kind(writer, ev.FailureReported) == []
 
 
 def test_no_process_of_a_host_outlives_its_supervisor(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tputui import __version__, config
-from tputui.check_result import CheckResult
+from tputui.check_result import CheckResult, Problem
 from tputui.cli import hosts
 from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
@@ -117,6 +117,15 @@ def decode_answer(done: subprocess.CompletedProcess[bytes], kind: type[AnswerT],
         raise CommandError(ExitCode.ENVIRONMENT, f"{failure}: {why}") from None
 
 
+def several_hosts(loaded: config.RunConfig) -> Problem | None:
+    """Why a configuration cannot be started on this host alone."""
+    num_hosts = loaded.launch.num_hosts
+    if num_hosts == 1:
+        return None
+    words = f"a run on {num_hosts} hosts is started by `tputui run` on each of them"
+    return Problem("launch.hosts" if loaded.launch.hosts else "launch.nnodes", words)
+
+
 def create_run(
     parent: Path,
     loaded: config.RunConfig,
@@ -131,11 +140,8 @@ def create_run(
 
     Raises `CommandError`.
     """
-    if host_index is None and loaded.launch.num_hosts > 1:
-        words = (
-            f"{inert(config_path)}: launch.nnodes: a run on {loaded.launch.num_hosts} hosts is started by `tputui run` "
-        )
-        raise CommandError(ExitCode.USAGE, words + "on each of them")
+    if host_index is None and (problem := several_hosts(loaded)) is not None:
+        raise CommandError(ExitCode.USAGE, f"{inert(config_path)}: {problem.sentence}")
     tables = config.to_builtins(loaded)
     _refuse_secrets(tables, config_path)
     return create_directory(

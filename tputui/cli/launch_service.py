@@ -21,6 +21,7 @@ from tputui.cli.launch import (
     decode_answer,
     last_checkpoint,
     request_check,
+    several_hosts,
     start_supervisor,
 )
 from tputui.environment import environment_problem
@@ -71,6 +72,8 @@ class EngineLaunchService:
                 return CheckResult(problems=[], facts={})
             loaded = config.from_builtins(dict(launch.tables), launch.source)
             alert_options.check(loaded.alerts, launch.source, environ=self._environ)
+            if (problem := several_hosts(loaded)) is not None:
+                return CheckResult(problems=[problem], facts={})
             resume = last_checkpoint(launch.resume) if launch.resume is not None else None
             call = partial(call_engine, stop=stop)
             return request_check(loaded, launch.source, resume, memory=memory, call=call)
