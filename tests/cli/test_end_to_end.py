@@ -358,17 +358,6 @@ def test_killed_worker_exits_3_without_losing_reports(runs: Runs) -> None:
     assert "SIGKILL" in result.out + result.err
 
 
-def test_run_without_processes_is_lost_exit_5(runs: Runs) -> None:
-    live = runs.start("lost", "--no-ui", *FOREVER)
-
-    for pid in (live.supervisor_pid, live.worker_pid):
-        os.kill(pid, signal.SIGKILL)
-    result = live.left()
-
-    assert result.code == 5
-    assert live.shown()["state"] == "lost"
-
-
 @pytest.mark.parametrize(
     ("override", "words"),
     [

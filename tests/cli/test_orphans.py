@@ -19,6 +19,7 @@ from tests.supervise.harness import events_in, is_running, wait_for
 from tputui import environment
 from tputui.cli import doctor
 from tputui.cli.main import main
+from tputui.supervise import spawn
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import encode
@@ -58,10 +59,17 @@ def terminal() -> Iterator[Terminal]:
     made.close()
 
 
+class Untouched(Watched):
+    """A run whose processes have the command lines of a user's."""
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return spawn.start_supervisor(self.dir)
+
+
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     """A run that trains, and its supervisor."""
-    made = Watched(make(tmp_path, "left", FOREVER, text=LINE))
+    made = Untouched(make(tmp_path, "left", FOREVER, text=LINE))
     wait_for(lambda: events_in(made.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
     yield made
     made.clean_up()

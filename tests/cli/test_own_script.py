@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -333,6 +334,17 @@ def test_stacks_without_a_python_process_are_refused(tmp_path: Path) -> None:
     assert result.code == 2
     assert "none of its processes runs Python" in one_sentence(result)
     assert tputui("stop", run_dir, "--now").code == 0
+
+
+def test_run_without_processes_is_lost_exit_5(tmp_path: Path) -> None:
+    words = ["run", "--no-ui", "--name", "lost", "--", "sleep", "600"]
+    run_dir = tmp_path / "runs" / "lost"
+    with subprocess.Popen([sys.executable, "-P", "-m", "tputui", *words], cwd=tmp_path) as viewer:
+        (command,) = wait_for(lambda: events_in(run_dir, "supervisor-0", ev.WorkerStarted), "the start of the command")
+        for pid in (events_in(run_dir, "supervisor-0", ev.JournalOpened)[0].pid, command.pid):
+            os.kill(pid, signal.SIGKILL)
+        assert viewer.wait(DEADLINE_S) == 5
+    assert shown(run_dir)["state"] == "lost"
 
 
 def test_a_command_that_lost_its_supervisor_is_found_as_an_orphan(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.helpers import CommandResult, one_sentence, tputui
+from tests import forked
+from tests.cli.helpers import CommandResult, one_sentence
 from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
@@ -30,6 +31,12 @@ SMALL = ["epochs=2", "device.cores=2", "model.channels=4", "data.batch_per_core=
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Digits, trained by the engine on two cores for two epochs."""
     return runs_to_end(make(tmp_path_factory.mktemp("runs"), "trained", SMALL))
+
+
+def tputui(*words: str | Path, cwd: Path | None = None) -> CommandResult:
+    """Runs `tputui WORDS` to its end with torch imported, without a terminal."""
+    done = forked.run("tests.forked_tree", "tputui", *map(str, words), cwd=cwd)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 class Predicted(NamedTuple):
@@ -48,6 +55,28 @@ def of_valid(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicte
     return Predicted(result, folder / "predictions.csv")
 
 
+class Forced(NamedTuple):
+    """What two commands did where the output existed."""
+
+    refused: CommandResult
+    kept: str
+    """The file after the first one."""
+    forced: Predicted
+
+
+@pytest.fixture(scope="module")
+def forced(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Forced:
+    """Predictions of the validation examples into an existing file, without `--force` and with it."""
+    folder = tmp_path_factory.mktemp("forced")
+    out = folder / "predictions.csv"
+    out.write_text("mine")
+    words = ("predict", trained.dir, "--split", "valid")
+    refused = tputui(*words, cwd=folder)
+    kept = out.read_text()
+    done = tputui(*words, "--force", "--out", out.name, "--batch", "7", "--json", cwd=folder)
+    return Forced(refused, kept, Predicted(done, out))
+
+
 @pytest.fixture(scope="module")
 def of_file(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicted:
     """Predictions of the labelled file."""
@@ -57,8 +86,8 @@ def of_file(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicted
     return Predicted(result, folder / "out.csv")
 
 
-def test_metrics_equal_the_validation_of_the_run(trained: Run, tmp_path: Path) -> None:
-    result = tputui("predict", trained.dir, "--split", "valid", "--batch", "7", "--json", cwd=tmp_path)
+def test_metrics_equal_the_validation_of_the_run(trained: Run, forced: Forced) -> None:
+    result = forced.forced.result
     assert result.code == 0, result.err
     printed = json.loads(result.out)
     best = [epoch for epoch in trained.all(ev.EpochEnded) if epoch.best][-1]
@@ -84,16 +113,14 @@ def test_text_output_has_rows_path_and_both_metrics(of_valid: Predicted) -> None
     )
 
 
-def test_existing_output_needs_force(trained: Run, tmp_path: Path) -> None:
-    (tmp_path / "predictions.csv").write_text("mine")
-    again = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
-    assert again.code == 2
-    assert one_sentence(again) == (
-        f"tputui: {tmp_path}/predictions.csv: exists; choose another --out, or overwrite it with --force"
+def test_existing_output_needs_force(forced: Forced) -> None:
+    assert forced.refused.code == 2
+    assert one_sentence(forced.refused) == (
+        f"tputui: {forced.forced.out}: exists; choose another --out, or overwrite it with --force"
     )
-    assert (tmp_path / "predictions.csv").read_text() == "mine"
-    assert tputui("predict", trained.dir, "--split", "valid", "--force", cwd=tmp_path).code == 0
-    assert (tmp_path / "predictions.csv").read_text().startswith("example,digit,")
+    assert forced.kept == "mine"
+    assert forced.forced.result.code == 0
+    assert forced.forced.out.read_text().startswith("example,digit,")
 
 
 def digits_csv(path: Path, *, labelled: bool) -> None:
@@ -169,15 +196,10 @@ def test_exported_weights_work_without_tputui_or_run(trained: Run, of_file: Pred
 
 
 def test_the_runtime_is_never_imported(trained: Run, tmp_path: Path) -> None:
-    probe = (
-        "import sys; from engine.commands import predict\n"
-        "code = predict.main(sys.argv[1:]); print('torch_xla' in sys.modules, file=sys.stderr); sys.exit(code)"
-    )
     weights = trained.dir / "checkpoints" / "last.pt"
     words = ["--weights", str(weights), "--run-dir", str(trained.dir), "--split", "valid", "--out", "out.csv"]
-    done = subprocess.run(
-        [sys.executable, "-c", probe, *words], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = forked.run("tests.engine.runtime_free", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "False"
 
 

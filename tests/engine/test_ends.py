@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from engine.data.sampler import permutation
+from tests import forked
 from tests.engine.bend import NUM_TRAIN
 from tests.engine.test_strategies import BATCH, BEND, HERE
 from tests.engine.workers import Run, make
@@ -42,7 +43,6 @@ SETUPS = {
     "abort-spmd": ["device.cores=2", f"data.break_at={IN_RANK_0}", "data.how=abort"],
     "raise-rank": [*REPLICA, f"data.break_at={RAISES_IN_RANK_1}"],
     "hang-rank": [*REPLICA, *FOREVER, f"data.break_at={RAISES_IN_RANK_1}", "data.how=hang", "stall.after_s=1"],
-    "kill-rank": [*REPLICA, *FOREVER],
     "exit-rank": [*REPLICA, *FOREVER, f"data.break_at={RAISES_IN_RANK_1}", "data.how=exit"],
     "unprintable": ["device.cores=1", f"data.break_at={IN_RANK_0}", "data.how=unprintable"],
 }
@@ -50,11 +50,22 @@ OF_SLOW_TESTS = {"abort-spmd", "exit-rank"}
 
 
 class Watched:
-    """A run and its supervisor."""
+    """A run and its supervisor, which starts training with torch imported."""
 
     def __init__(self, run: Run) -> None:
         self.dir = run.dir
-        self.supervisor = spawn.start_supervisor(run.dir)
+        self.supervisor = self._start()
+
+    def _start(self) -> forked.Process | subprocess.Popen[bytes]:
+        log = self.dir / spawn.supervisor_log(0)
+        with log.open("ab") as output, open(os.devnull, "rb") as nothing:
+            return forked.Process(
+                "tests.forked_tree",
+                ["tputui.supervise", str(self.dir)],
+                cwd=Path.cwd(),
+                env=spawn.environment(os.environ),
+                streams=[nothing.fileno(), output.fileno(), output.fileno()],
+            )
 
     def reported(self) -> ev.FailureReported:
         """Waits for the report of its failure."""
@@ -103,17 +114,40 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
         watched.clean_up()
 
 
-# First, since these train until one of them is killed.
+def stall_of(run: Path) -> ev.StallFound:
+    """Waits until the run whose rank 1 hangs is known to stall."""
+    stalls = wait_for(
+        lambda: [stall for stall in events_in(run, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text],
+        "the stall",
+        PATIENCE_S,
+    )
+    return stalls[0]
+
+
 def test_no_process_of_a_run_of_several_ranks_opens_a_port(runs: dict[str, Watched]) -> None:
-    run = runs["kill-rank"].dir
-    wait_for(lambda: events_in(run, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    run = runs["hang-rank"].dir
+    stall_of(run)
     pids = [events_in(run, writer, ev.JournalOpened)[0].pid for writer in ("worker-0", "rank-1", "supervisor-0")]
     assert [psutil.Process(pid).net_connections("inet") for pid in pids] == [[], [], []]
 
 
+def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) -> None:
+    watched = runs["hang-rank"]
+    stall = stall_of(watched.dir)
+    assert "core 1 waiting for data for " in stall.text
+    assert "1 other in all-reduce at step 3" in stall.text
+    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "120"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    rank = done.stdout[done.stdout.index("rank-1") :]
+    assert "in Ending._end" in rank
+    assert "worker-0 (core 0, pid " in done.stdout
+
+
+# Last of the three with this run, since it ends there.
 def test_killed_rank_is_reported_at_once(runs: dict[str, Watched]) -> None:
-    watched = runs["kill-rank"]
-    wait_for(lambda: events_in(watched.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    watched = runs["hang-rank"]
+    stall_of(watched.dir)
     pid = events_in(watched.dir, "rank-1", ev.JournalOpened)[0].pid
     killed = time.time()
     os.kill(pid, signal.SIGKILL)
@@ -188,22 +222,3 @@ def test_rank_exception_is_the_cause_of_other_ends(runs: dict[str, Watched]) -> 
     assert failure.frames[0].function == "Ending._end"
     assert [words.partition(" ")[0] for words in failure.followers] == ["worker-0"]
     assert runs["raise-rank"].late_s() < WITHIN_S
-
-
-def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) -> None:
-    watched = runs["hang-rank"]
-    (stall, *_) = wait_for(
-        lambda: [
-            stall for stall in events_in(watched.dir, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text
-        ],
-        "the stall",
-        PATIENCE_S,
-    )
-    assert "core 1 waiting for data for " in stall.text
-    assert "1 other in all-reduce at step 3" in stall.text
-    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "120"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    rank = done.stdout[done.stdout.index("rank-1") :]
-    assert "in Ending._end" in rank
-    assert "worker-0 (core 0, pid " in done.stdout

@@ -1,0 +1,80 @@
+"""A program that starts others with torch imported: `forked.run("tests.forked_tree", MODULE, ARGUMENT...)`.
+
+The program is a copy of the template of `tests.forked`, and what it would start as `python -P -m` a training process or
+another one of the engine is a copy of it in turn. All run what they always run. What the kernel shows of them is
+different: their command line is that of the template.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from functools import partial
+from typing import Any
+
+COPIED = ("engine.worker", "engine.rank", "engine.commands.export", "engine.commands.predict")
+"""Modules that import torch."""
+
+
+class Popen(subprocess.Popen[bytes]):
+    """Starts those modules as copies of this process, and anything else as always."""
+
+    def __init__(self, argv: list[str], **options: Any) -> None:
+        if argv[:3] == [sys.executable, "-P", "-m"] and argv[3] in COPIED:
+            kept = {0, 1, 2, *options.get("pass_fds", ())}
+            options["preexec_fn"] = partial(_become, argv[3], argv[4:], options.get("env"), kept)
+        super().__init__(argv, **options)
+
+
+def _become(module: str, arguments: list[str], env: dict[str, str] | None, kept: set[int]) -> None:
+    """Called in the copy; never returns."""
+    code: Any = 0
+    try:
+        _leave_the_parent(kept)
+        if env is not None:
+            os.environ.clear()
+            os.environ.update(env)
+        sys.argv[1:] = arguments
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    # As the interpreter ends: waits for threads, calls what is registered, and flushes.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _leave_the_parent(kept: set[int]) -> None:
+    """Drops what a new interpreter would not have: the parent's files, signal handlers, and calls at its end."""
+    # The pipe on which `subprocess` waits for the new program is among them.
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in kept:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    atexit._clear()
+    gc.enable()
+
+
+if __name__ == "__main__":
+    subprocess.Popen = Popen  # type: ignore[assignment]
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
