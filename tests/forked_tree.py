@@ -75,6 +75,6 @@ def _leave_the_parent(kept: set[int]) -> None:
 
 
 if __name__ == "__main__":
-    subprocess.Popen = Popen  # type: ignore[assignment]
+    subprocess.Popen = Popen  # type: ignore[assignment, misc]
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

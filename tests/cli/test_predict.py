@@ -55,28 +55,6 @@ def of_valid(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicte
     return Predicted(result, folder / "predictions.csv")
 
 
-class Forced(NamedTuple):
-    """What two commands did where the output existed."""
-
-    refused: CommandResult
-    kept: str
-    """The file after the first one."""
-    forced: Predicted
-
-
-@pytest.fixture(scope="module")
-def forced(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Forced:
-    """Predictions of the validation examples into an existing file, without `--force` and with it."""
-    folder = tmp_path_factory.mktemp("forced")
-    out = folder / "predictions.csv"
-    out.write_text("mine")
-    words = ("predict", trained.dir, "--split", "valid")
-    refused = tputui(*words, cwd=folder)
-    kept = out.read_text()
-    done = tputui(*words, "--force", "--out", out.name, "--batch", "7", "--json", cwd=folder)
-    return Forced(refused, kept, Predicted(done, out))
-
-
 @pytest.fixture(scope="module")
 def of_file(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicted:
     """Predictions of the labelled file."""
@@ -86,8 +64,8 @@ def of_file(trained: Run, tmp_path_factory: pytest.TempPathFactory) -> Predicted
     return Predicted(result, folder / "out.csv")
 
 
-def test_metrics_equal_the_validation_of_the_run(trained: Run, forced: Forced) -> None:
-    result = forced.forced.result
+def test_metrics_equal_the_validation_of_the_run(trained: Run, tmp_path: Path) -> None:
+    result = tputui("predict", trained.dir, "--split", "valid", "--batch", "7", "--json", cwd=tmp_path)
     assert result.code == 0, result.err
     printed = json.loads(result.out)
     best = [epoch for epoch in trained.all(ev.EpochEnded) if epoch.best][-1]
@@ -113,14 +91,16 @@ def test_text_output_has_rows_path_and_both_metrics(of_valid: Predicted) -> None
     )
 
 
-def test_existing_output_needs_force(forced: Forced) -> None:
-    assert forced.refused.code == 2
-    assert one_sentence(forced.refused) == (
-        f"tputui: {forced.forced.out}: exists; choose another --out, or overwrite it with --force"
+def test_existing_output_needs_force(trained: Run, tmp_path: Path) -> None:
+    (tmp_path / "predictions.csv").write_text("mine")
+    again = tputui("predict", trained.dir, "--split", "valid", cwd=tmp_path)
+    assert again.code == 2
+    assert one_sentence(again) == (
+        f"tputui: {tmp_path}/predictions.csv: exists; choose another --out, or overwrite it with --force"
     )
-    assert forced.kept == "mine"
-    assert forced.forced.result.code == 0
-    assert forced.forced.out.read_text().startswith("example,digit,")
+    assert (tmp_path / "predictions.csv").read_text() == "mine"
+    assert tputui("predict", trained.dir, "--split", "valid", "--force", cwd=tmp_path).code == 0
+    assert (tmp_path / "predictions.csv").read_text().startswith("example,digit,")
 
 
 def digits_csv(path: Path, *, labelled: bool) -> None:
