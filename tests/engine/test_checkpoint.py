@@ -21,6 +21,7 @@ from engine.checkpoint.resume import Position
 from engine.errors import Refused
 from engine.process import hardware
 from engine.task import Plan
+from tests import forked
 from tests.engine.workers import DIGITS
 from tputui import config
 
@@ -390,9 +391,8 @@ def test_strict_check_reads_checkpoint_before_start(store: CheckpointStore, tmp_
     saved = store.save(at_step(1), periodic=True, best=False)
     for override, expected in (("epochs=9", []), ("model.channels=8", ["model.channels"])):
         tables = json.dumps(config.to_builtins(config.load(DIGITS, [override])))
-        command = [sys.executable, "-P", "-m", "engine.commands.describe", "digits", "--check"]
-        command += ["--resume", str(tmp_path / saved.path)]
-        done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=240, check=False)
+        words = ["digits", "--check", "--resume", str(tmp_path / saved.path)]
+        done = forked.run("engine.commands.describe", *words, stdin=tables)
         assert done.returncode == 0, done.stderr
         assert [problem["key"] for problem in json.loads(done.stdout)["problems"]] == expected
 
