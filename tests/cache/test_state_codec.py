@@ -146,7 +146,7 @@ def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:
     ("thing", "derived"),
     [
         (ProcessState("worker-0"), set()),
-        (StepValues(), {"topology", "_row", "_pending", "_pending_rows"}),
+        (StepValues(), {"topology", "_row", "_values", "_pending", "_pending_rows"}),
         (Series(), {"_segments"}),
         (cols.AllCoreSeries(), {"_views", "_held_chars", "_highest", "_lowest"}),
         (ProcessLog(), {"name", "printed_by", "lines_max"}),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from statistics import median
 from typing import Literal, NamedTuple
@@ -38,25 +38,37 @@ _KNOWN = 0.75
 """Share of the hosts that must have reported the steps of a row."""
 
 
+class _Times(NamedTuple):
+    """Seconds per step of the hosts, as far as they are known."""
+
+    of_host: Mapping[int, float]
+    in_order: Sequence[float]
+    """The same, ascending."""
+
+    @classmethod
+    def of(cls, of_host: Mapping[int, float]) -> _Times:
+        return cls(of_host, sorted(of_host.values()))
+
+    def above_others(self, host: int) -> float | None:
+        """Seconds by which a host exceeds the median of the others; None if it or they are not known."""
+        own_s = self.of_host.get(host)
+        if own_s is None or len(self.in_order) < 2:
+            return None
+        place = bisect_left(self.in_order, own_s)
+        return own_s - median_of_sorted([*self.in_order[:place], *self.in_order[place + 1 :]])
+
+
 class _Row(NamedTuple):
     """The hosts in the same few steps."""
 
     first: int
     last: int
-    own_s: Mapping[int, float]
-    """By host: seconds per step that it took itself."""
-    in_order_s: Sequence[float]
-    """The same times, ascending."""
+    own: _Times
+    """What every host takes itself: computing, and waiting for batches."""
+    data: _Times
+    compute: _Times
     basis_s: float
     """Seconds of a step of the median host, which excesses are shares of."""
-
-    def above_others_s(self, host: int) -> float | None:
-        """Seconds by which a host exceeds the median of the others; None if it or they are not known."""
-        own_s = self.own_s.get(host)
-        if own_s is None or len(self.own_s) < 2:
-            return None
-        place = bisect_left(self.in_order_s, own_s)
-        return own_s - median_of_sorted([*self.in_order_s[:place], *self.in_order_s[place + 1 :]])
 
 
 class SlowHosts:
@@ -104,7 +116,7 @@ class SlowHosts:
             row = self._rows.get(key) or _row(paces, *key)
             if is_whole:
                 kept[key] = row
-            if len(row.own_s) >= max(2, _KNOWN * len(paces)):
+            if len(row.own.of_host) >= max(2, _KNOWN * len(paces)):
                 rows.append(row)
                 are_whole.append(is_whole)
         self._rows = kept
@@ -144,43 +156,43 @@ def _row_size(paces: Sequence[Sequence[HostPace]]) -> int:
 
 def _row(paces: Mapping[int, Sequence[HostPace]], first: int, last: int) -> _Row:
     own: dict[int, float] = {}
+    data: dict[int, float] = {}
+    compute: dict[int, float] = {}
     whole: list[float] = []
-    is_partial = False
     for host, reports in paces.items():
-        overlap = _overlap(reports, first, last)
-        if overlap is None:
-            continue
-        own[host], step_s, compute_known = overlap
-        whole.append(step_s)
-        is_partial = is_partial or not compute_known
-    in_order = sorted(own.values())
-    basis = median_of_sorted(sorted(whole) if is_partial else in_order) if own else 0.0
-    return _Row(first, last, own, in_order, basis)
-
-
-def _overlap(reports: Sequence[HostPace], first: int, last: int) -> tuple[float, float, bool] | None:
-    """Seconds per step in the reports that overlap the steps: of the host itself, in all, and whether its time to
-    compute is known. None if the steps are not reported."""
-    own_s = step_s = 0.0
-    steps, compute_known = 0, True
-    for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
-        pace = reports[index]
-        if pace.last < first:
-            break
-        shared = (pace.last if pace.last < last else last) - (pace.first if pace.first > first else first) + 1
-        steps += shared
-        own_s += shared * _own_s(pace)
-        step_s += shared * pace.step_s
-        compute_known = compute_known and pace.compute_s is not None
-    return (own_s / steps, step_s / steps, compute_known) if steps else None
+        own_s = step_s = data_s = compute_s = 0.0
+        steps = data_steps = compute_steps = 0
+        for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
+            begin, end, step_each, data_each, compute_each, _ = pace = reports[index]
+            if end < first:
+                break
+            shared = (end if end < last else last) - (begin if begin > first else first) + 1
+            steps += shared
+            own_s += shared * _own_s(pace)
+            step_s += shared * step_each
+            if data_each is not None:
+                data_s, data_steps = data_s + shared * data_each, data_steps + shared
+            if compute_each is not None:
+                compute_s, compute_steps = compute_s + shared * compute_each, compute_steps + shared
+        if steps:
+            own[host] = own_s / steps
+            whole.append(step_s / steps)
+        if data_steps:
+            data[host] = data_s / data_steps
+        if steps and compute_steps == steps:
+            compute[host] = compute_s / compute_steps
+    times = _Times.of(own)
+    is_partial = len(compute) < len(own)
+    basis_s = median_of_sorted(sorted(whole) if is_partial else times.in_order) if own else 0.0
+    return _Row(first, last, times, _Times.of(data), _Times.of(compute), basis_s)
 
 
 def _judged(rows: Sequence[_Row]) -> OutlierRow:
     """The hosts that are slow in the newest of the rows."""
     newest, before = rows[-1], rows[:-1]
     own: dict[int, float] = {}
-    for host, seconds in newest.own_s.items():
-        times = [row.own_s[host] for row in before if host in row.own_s]
+    for host, seconds in newest.own.of_host.items():
+        times = [row.own.of_host[host] for row in before if host in row.own.of_host]
         own[host] = median_of_sorted(sorted([*times, seconds]))
     steps = min(newest.last - newest.first + 1, _STEPS_MOST)
     least = SLOWER / OFF * newest.basis_s
@@ -203,15 +215,17 @@ def _view(
     host: int, first_step: int, rows: Sequence[_Row], paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str]
 ) -> SlowHostView | None:
     """The view of the slow host by the newest rows; None if it is no longer slow over all of them."""
-    shares, seconds = [], []
+    seconds: list[float] = []
+    shares: list[float] = []
     for row in rows:
-        above_s = row.above_others_s(host)
+        above_s = row.own.above_others(host)
         if above_s is not None and row.basis_s > 0:
             seconds.append(above_s)
             shares.append(above_s / row.basis_s)
     if not shares or median(shares) < SLOWER:
         return None
-    data_s, compute_s = _excess(host, rows[0].first, paces)
+    data_s = _mean_above_others(host, [row.data for row in rows])
+    compute_s = _mean_above_others(host, [row.compute for row in rows])
     part: Literal["compute", "data", "step"] = "step" if data_s is None else "data"
     if compute_s is not None and (data_s is None or compute_s >= data_s):
         part = "compute"
@@ -226,29 +240,7 @@ def _view(
     )
 
 
-def _excess(host: int, first: int, paces: Mapping[int, Sequence[HostPace]]) -> tuple[float | None, float | None]:
-    """Seconds per step by which a host exceeds the median of the others since a step: waiting for batches, and
-    computing. None if not known."""
-    data_s: dict[int, float] = {}
-    compute_s: dict[int, float] = {}
-    for index, reports in paces.items():
-        data = compute = 0.0
-        data_steps = compute_steps = 0
-        for start, last, _, data_each, compute_each, _ in reversed(reports):
-            if last < first:
-                break
-            steps = last - start + 1
-            if data_each is not None:
-                data, data_steps = data + steps * data_each, data_steps + steps
-            if compute_each is not None:
-                compute, compute_steps = compute + steps * compute_each, compute_steps + steps
-        if data_steps:
-            data_s[index] = data / data_steps
-        if compute_steps:
-            compute_s[index] = compute / compute_steps
-    return _above_others(host, data_s), _above_others(host, compute_s)
-
-
-def _above_others(host: int, means: Mapping[int, float]) -> float | None:
-    others = [seconds for index, seconds in means.items() if index != host]
-    return means[host] - median(others) if host in means and others else None
+def _mean_above_others(host: int, times: Iterable[_Times]) -> float | None:
+    """Mean seconds per step by which a host exceeds the median of the others; None if not known."""
+    above_s = [above_s for each in times if (above_s := each.above_others(host)) is not None]
+    return math.fsum(above_s) / len(above_s) if above_s else None

@@ -144,6 +144,11 @@ class CompressedTail:
             self._offset = end
 
     @property
+    def has_more(self) -> bool:
+        """Whether there are frames that were not read."""
+        return self._offset != self._size
+
+    @property
     def offset(self) -> int:
         """Bytes of the frames that were read."""
         return self._offset

@@ -234,8 +234,13 @@ class Tail:
     @property
     def position(self) -> JournalPosition:
         """The offset up to which the file was read, and its current size."""
+        return JournalPosition(self._read_to, os.fstat(self._fd).st_size)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the size of the file is another one than what was read."""
         # A third of the time of `fstat`; events are read with offsets, so the position of the file does not matter.
-        return JournalPosition(self._read_to, os.lseek(self._fd, 0, os.SEEK_END))
+        return os.lseek(self._fd, 0, os.SEEK_END) != self._read_to
 
     def regions(self, *, final: bool) -> list[Damage]:
         """The damage found so far. `final`: the writer has exited, so an incomplete last line is damage as well."""

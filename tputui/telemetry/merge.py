@@ -69,6 +69,8 @@ class JournalTail(Protocol):
     @property
     def position(self) -> JournalPosition: ...
     @property
+    def has_more(self) -> bool: ...
+    @property
     def offset(self) -> int: ...
     @property
     def bookmark(self) -> Bookmark: ...
@@ -99,8 +101,7 @@ class _Cursor:
         """Whether `take` has something to do. One system call if no event is waiting, as in most of many journals."""
         if self.waiting:
             return not self.waiting[0].t > until
-        offset, size = self.tail.position
-        return offset != size
+        return self.tail.has_more
 
     def take(self, until: float) -> list[_Timed]:
         """Returns the events up to `until`, reading at most one more chunk."""
