@@ -81,6 +81,8 @@ def test_every_kind_of_read_is_found_by_line(journals: dict[str, list[ev.Event]]
     [ended] = of_type(events, ev.ObservationEnded)
     assert re.fullmatch(r"\d\.\d transfers from the device a step", ended.why)
     assert 0 < ended.steady_step_s < ended.window_s
+    assert ended.device == "CPU"
+    assert {one.speedup for one in found(diagnosed(events))} == {None}, "host and device share the CPU"
     assert recompiles(events) == []
 
 

@@ -31,6 +31,7 @@ _SIZE = re.compile(r"size [0-9]+ in dimension ([0-9]+)")
 """How `torch.compile` reports a shape that changed."""
 _BATCHES = "use batches of one size: drop_last=True in training, padding and a mask in evaluation"
 _LENGTHS = "pad to a few fixed lengths (buckets), so that each shape compiles once"
+_BREAK = "remove the graph break: the rest of the function is compiled for each number that it passes on"
 _NO_VARIABLE = re.compile(r"an? |constant of |aten::|xla::|operations$|the function")
 """Names of changes that are not those of a variable."""
 _PASSED_ON = "___stack"
@@ -172,9 +173,12 @@ def _change(change: ChangedInput) -> str:
 
 
 def lacks_sync(facts: Facts, group: CompileGroup) -> bool:
-    """Whether programs that a read compiles grow with every step, because nothing else ends a step."""
-    is_storm = group.cause == "value_read" and not group.warm_up and group.count >= STORM_MIN
-    return is_storm and _grows(facts.evidence.programs)
+    """Whether a read compiles the programs of a loop in which nothing else ends a step, so that each contains all
+    steps before it."""
+    if group.cause != "value_read" or group.warm_up or group.count < STORM_MIN:
+        return False
+    causes = {(one.runtime, one.cause) for one in facts.evidence.compiles}
+    return causes == {("torch_xla", "value_read")} or _grows(facts.evidence.programs)
 
 
 def _fix(facts: Facts, group: CompileGroup) -> str:
@@ -186,6 +190,8 @@ def _fix(facts: Facts, group: CompileGroup) -> str:
         if group.cause == "value_read":
             return "read the value after the sync, or keep it on the device (torch.where in place of if)"
         return "keep the shapes and types of all inputs constant, and pass changing numbers as tensors"
+    if change.name.startswith(_PASSED_ON):
+        return _BREAK
     if not change.before or not change.now:
         return "give the step the same inputs every time: create optimizer state and optional inputs before warm-up"
     if size := _SIZE.fullmatch(change.now):
@@ -220,13 +226,16 @@ def graph_breaks(facts: Facts) -> Iterator[Verdict]:
                 fix="move it out of the compiled function, or keep the value on the device: torch.where, not if",
             )
             continue
+        is_passed_on = any(change.name.startswith(_PASSED_ON) for change in group.changes or [])
         most = f" {fmt.counted(group.limit, 'program')}" if group.limit is not None else " the maximum of programs"
         yield facts.verdict(
             "compile_limit",
             f"{function} runs as Python for new inputs: it was compiled to{most} already",
             line=group.line,
             evidence=[_change(change) for change in group.changes or []] or ["the inputs were not compared"],
-            fix="keep the shapes and types of its inputs constant, and pass changing numbers as tensors",
+            fix=_BREAK
+            if is_passed_on
+            else "keep the shapes and types of its inputs constant, and pass changing numbers as tensors",
         )
 
 

@@ -54,6 +54,13 @@ class Facts(NamedTuple):
         return bool(self.evidence.compiles or self.evidence.programs or self.evidence.windows)
 
     @property
+    def is_on_cpu(self) -> bool:
+        """Whether the devices are known to be cores of the host's CPU, which compute what the host does not."""
+        topology = self.snapshot.topology
+        known = [topology.device] if topology is not None else [window.device for window in self.evidence.windows]
+        return "CPU" in {device.upper() for device in known}
+
+    @property
     def is_early(self) -> bool:
         """Whether more steps are needed, and may come."""
         return self.steps < STEPS_MIN

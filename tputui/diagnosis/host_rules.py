@@ -116,6 +116,11 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s:
         evidence.append(
             "the loss is the host time that the waiting keeps from overlapping with the device, "
             "without one read per report"
+            + (
+                "; on virtual cores, which share the CPU with the host, little of it can overlap"
+                if facts.is_on_cpu
+                else ""
+            )
         )
     if group.compiled:
         evidence.append(f"{fmt.count(group.compiled)} of them made the runtime run a part of the step by itself")
@@ -127,7 +132,7 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s:
         lost_s=lost_s,
         evidence=evidence,
         fix="keep the values on the device and read them once per report, after the next step was dispatched",
-        speedup=speedup_of(lost_s, of_s),
+        speedup=None if facts.is_on_cpu else speedup_of(lost_s, of_s),
         overlap="the recompiles at the same line" if same else None,
     )
 

@@ -63,6 +63,11 @@ class XlaRuntime:
         self.native._set_ir_debug(on)
         return before
 
+    def device(self) -> str:
+        """Type of the devices, such as `TPU` or `CPU`; empty if the runtime does not say it."""
+        module: Any = sys.modules.get("torch_xla.runtime")
+        return str(getattr(module, "device_type", str)() or "")
+
     def fallbacks(self) -> dict[str, int]:
         """Operations that ran on the host CPU because they have no lowering, with their counts."""
         return {name: self.count(name) for name in self._fallback_names() if name != SCALAR_READS}

@@ -198,6 +198,7 @@ class XlaWindow:
                 steps=self.steps,
                 window_s=window_s,
                 steady_step_s=self._steady_step_s,
+                device=self._runtime.device(),
             )
         )
         return found

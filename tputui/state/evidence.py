@@ -208,6 +208,7 @@ class ProcessEvidence(StateStruct):
             window_s=event.window_s,
             steady_step_s=event.steady_step_s,
             why=short(event.why),
+            device=short(event.device),
         )
         return self._add(self.windows, window)
 

@@ -213,6 +213,8 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
     """Wall time of a step without the hooks, by the newest window that has it."""
     why: str
     """What the counters showed before the newest window."""
+    device: str = ""
+    """Type of the devices in the newest window; empty if it is not known."""
 
     @property
     def key(self) -> object:

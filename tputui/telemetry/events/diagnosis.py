@@ -200,6 +200,8 @@ class ObservationEnded(Event, frozen=True, kw_only=True, tag=True):
     """Wall time of the window."""
     steady_step_s: float | None
     """Wall time of a step without the hooks, from the steps before; the difference is the cost of arming."""
+    device: str = ""
+    """Type of the devices, such as `TPU` or `CPU`; empty if it is not known."""
 
 
 class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
