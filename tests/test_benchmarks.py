@@ -30,7 +30,7 @@ def row(text: str, label: str) -> list[float]:
 
 @pytest.mark.xla
 def test_telemetry_compiles_nothing_reads_once_per_report() -> None:
-    text = printed("telemetry_overhead", "--pairs", "6", "--warm-up", "3")
+    text = printed("telemetry_overhead", "--pairs", "2", "--warm-up", "2")
     assert row(text, "compiles") == [0, 0]
     on, off = row(text, "transfers_to_device")
     assert on == off
@@ -44,7 +44,7 @@ def test_telemetry_compiles_nothing_reads_once_per_report() -> None:
 @pytest.mark.skipif(find_spec("lightning") is None, reason="compares with lightning")
 @pytest.mark.xla
 def test_engine_compiles_no_more_than_a_plain_loop() -> None:
-    text = printed("engine_speed", "--rounds", "3", "--warm-up", "2", "--epochs", "1", "--case", "8,8")
+    text = printed("engine_speed", "--rounds", "2", "--warm-up", "1", "--epochs", "1", "--case", "8,8")
     assert row(text, "engine: programs compiled after the warm-up") == [0]
     assert row(text, "by hand: programs compiled after the warm-up") == [0]
     assert re.search(r"examples/s, engine / by hand: median [\d.]+", text)

@@ -47,7 +47,7 @@ def test_unet_learns_mask_and_depth_with_pictures(tmp_path: Path) -> None:
         "model.encoder=thin",
         "model.width=8",
         "optim.lr=0.003",
-        "epochs=10",
+        "epochs=6",
         "report.pictures=2",
     )
     epochs = learns(run)
@@ -100,14 +100,14 @@ def test_efficientnet_learns_a_rare_label_in_bf16(tmp_path: Path) -> None:
         "data.batch_per_core=4",
         "model.net=efficientnet-b0",
         "model.width=0.25",
-        "model.depth=0.3",
+        "model.depth=0.1",
         "optim.lr=0.004",
-        "epochs=4",
+        "epochs=3",
     )
     epochs = learns(run)
     assert run.one(ev.TrainingPlanned).precision == "bf16"
     assert "auc" in epochs[-1].scores
-    best = max(range(4), key=lambda place: epochs[place].scores["auc"])
+    best = max(range(3), key=lambda place: epochs[place].scores["auc"])
     assert epochs[best].best
 
 

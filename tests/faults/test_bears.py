@@ -116,7 +116,7 @@ def test_closed_terminal_ends_only_its_viewer(run: Run) -> None:
     lives_on(run)
 
 
-@at(*BORNE, fault="kill -9 of a viewer", sees="nothing")
+@at("data", "train", fault="kill -9 of a viewer", sees="nothing")
 def test_killed_viewer_changes_nothing(run: Run) -> None:
     viewer = attach(run)
     viewer.kill()
@@ -124,7 +124,7 @@ def test_killed_viewer_changes_nothing(run: Run) -> None:
     lives_on(run)
 
 
-@at(*BORNE, fault="a viewer that stops reading, its pipe full", sees="nothing")
+@at("data", "train", fault="a viewer that stops reading, its pipe full", sees="nothing")
 def test_stopped_viewer_does_not_block_training(run: Run) -> None:
     viewer = attach(run)
     viewer.send_signal(signal.SIGSTOP)
@@ -133,7 +133,7 @@ def test_stopped_viewer_does_not_block_training(run: Run) -> None:
     viewer.communicate()
 
 
-@at(*BORNE, fault="a second supervisor", sees="it is refused: another supervisor has begun the run")
+@at("start", "train", fault="a second supervisor", sees="it is refused: another supervisor has begun the run")
 def test_second_supervisor_is_rejected(run: Run) -> None:
     second = subprocess.run(
         spawn.supervisor_argv(run.dir), capture_output=True, text=True, timeout=PATIENCE_S, check=False

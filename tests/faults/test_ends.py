@@ -1,4 +1,4 @@
-"""Faults that end a run, at every moment at which they can occur: what is reported, and what is saved.
+"""Faults that end a run, at the moments at which they differ: what is reported, and what is saved.
 
 Real processes: `tputui run` without a screen, its supervisor, and the engine on 8 virtual cores.
 """
@@ -78,7 +78,11 @@ FAULTS: dict[str, Fault] = {
         kill_worker, ExitCode.FAILED, "SIGKILL", MOMENTS, "failed: SIGKILL, in which phase, and what the kernel counted"
     ),
     "kill -9 of every process": Fault(
-        kill_all, ExitCode.LOST, "lost", MOMENTS, "lost, and since when: no process was left to report more"
+        kill_all,
+        ExitCode.LOST,
+        "lost",
+        ("start", "train", "save"),
+        "lost, and since when: no process was left to report more",
     ),
     "SIGTERM, as before a preemption": Fault(
         # A compilation that is longer than the grace time is ended by force, without a save: nothing was trained.
@@ -92,7 +96,13 @@ FAULTS: dict[str, Fault] = {
     "a request to stop": Fault(
         stop, ExitCode.STOPPED, "stopped on request", MOMENTS, "the receipts, and stopped after which step", saves=True
     ),
-    "a request to stop now": Fault(stop_now, ExitCode.STOPPED, "stopped", MOMENTS, "the receipts, and stopped at once"),
+    "a request to stop now": Fault(
+        stop_now,
+        ExitCode.STOPPED,
+        "stopped",
+        ("start", "compile", "train", "save"),
+        "the receipts, and stopped at once",
+    ),
     "an exception in the user's code": Fault(
         lambda run: run.gate.open("raise"),
         ExitCode.FAILED,
@@ -104,14 +114,14 @@ FAULTS: dict[str, Fault] = {
         lambda run: run.gate.open("abort"),
         ExitCode.FAILED,
         "SIGABRT",
-        HELD,
+        ("trace", "save"),
         "failed: SIGABRT, with the Python stack there",
     ),
     "an exit without a word": Fault(
         lambda run: run.gate.open("exit"),
         ExitCode.FAILED,
         "exited without a report",
-        HELD,
+        ("start", "data", "save"),
         "failed: exited without a report, with exit code 0",
     ),
 }
