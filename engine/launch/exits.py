@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Literal
 
 from engine.errors import PEER_LOST
 from tputui.exit_codes import ExitCode
@@ -84,26 +85,25 @@ def failure_of(
 
 def lost_host(host_index: int, host: str, generation: int, silent_s: float, why: str = "") -> HostFailed:
     """The failure of a host that no longer answers."""
-    return HostFailed(
-        t=time.time(),
-        host_index=host_index,
-        host=host,
-        generation=generation,
-        process=f"supervisor-{host_index}",
-        pid=None,
-        place="",
-        kind="killed",
-        error="HostLost",
-        message=why or f"has not answered for {silent_s:.0f} s",
-        phase="unknown",
-        step=0,
-        code=ExitCode.FAILED,
-        is_final=True,
-    )
+    message = why or f"has not answered for {silent_s:.0f} s"
+    return _without_process(host_index, host, generation, "HostLost", message, "unknown", ExitCode.FAILED)
 
 
 def stopped_host(host_index: int, host: str, generation: int, reason: str) -> HostFailed:
     """The end of all hosts because this one was stopped on request before it trained, which is no failure."""
+    return _without_process(host_index, host, generation, "Stopped", reason, "starting", ExitCode.STOPPED)
+
+
+def _without_process(
+    host_index: int,
+    host: str,
+    generation: int,
+    error: Literal["HostLost", "Stopped"],
+    message: str,
+    phase: ev.Phase,
+    code: ExitCode,
+) -> HostFailed:
+    """The end of a host of whose training process nothing is known."""
     return HostFailed(
         t=time.time(),
         host_index=host_index,
@@ -112,12 +112,12 @@ def stopped_host(host_index: int, host: str, generation: int, reason: str) -> Ho
         process=f"supervisor-{host_index}",
         pid=None,
         place="",
-        kind="exited",
-        error="Stopped",
-        message=reason,
-        phase="starting",
+        kind="killed" if error == "HostLost" else "exited",
+        error=error,
+        message=message,
+        phase=phase,
         step=0,
-        code=ExitCode.STOPPED,
+        code=code,
         is_final=True,
     )
 

@@ -67,6 +67,13 @@ def test_host_that_is_ten_percent_slower_is_always_the_one_that_is_named() -> No
         assert found[-1] is not None
 
 
+def test_host_near_the_limit_stays_named() -> None:
+    for seed in range(SEEDS):
+        views = named(paces(16, seed, slower={5: 0.065}, reports=2 * REPORTS), every=1)
+        since = next(place for place, view in enumerate(views) if view is not None)
+        assert {view.index if view is not None else None for view in views[since:]} == {5}, seed
+
+
 @pytest.mark.parametrize("num_hosts", [2, 3, 4, 16])
 def test_few_hosts_need_no_majority(num_hosts: int) -> None:
     for seed in range(20):

@@ -5,7 +5,8 @@ computing and waiting for batches but not waiting for others, in the same few st
 so each row is a mean over the reports that overlap it. Single times scatter, so a row is judged by the median of its
 times and of the `_SMOOTHED` - 1 rows before. A host is off if that exceeds the median host by more than `SLOWER` of a
 step and by more than three median absolute deviations. It is named after 20 steps in which it was off, at least ten of
-them apart, or correspondingly more with steps in between in which it was not.
+them apart, or correspondingly more with steps in between in which it was not, and for as long as the median of its
+newest rows exceeds that limit.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class SlowHosts:
                 judged[key] = row
             search.add(row)
         self._judged = judged
-        found = search.outlier(now=True)
+        # A host at the limit is off in some rows only, so a host that was named is as long as it is slow in the mean.
+        found = search.outlier(now=True) or search.outlier()
         if found is None or found.by <= 0:
             return None
         return _view(found.core, found.first_step, rows[-NAMED:], known, names)
