@@ -17,7 +17,11 @@ from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
 from tests.supervise.harness import Bench
 from tputui.cli.main import main
+from tputui.state.reducer import RunState
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.telemetry import events as ev
 from tputui.telemetry import requests
+from tputui.text import show_stream
 from tputui.text.show_stream import AGES, FIRST_ONLY, NEWEST_MAX
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
@@ -73,3 +77,21 @@ def test_idle_timeout_and_wrong_words(bench: Bench, tmp_path: Path) -> None:
     plain = tputui("show", watched.run_dir, "--follow")
     assert plain.code == 2
     assert "--json --follow" in one_sentence(plain)
+
+
+def test_a_stalled_run_does_not_change_by_the_time_that_it_is_silent() -> None:
+    state = RunState()
+    for writer, events in (("supervisor-0", recorded.supervisor_events(None)), ("worker-0", recorded.worker_events())):
+        for seq, event in enumerate(events):
+            if not isinstance(event, ev.TrainingEnded):
+                state.apply(writer, seq, event)
+    alive = {"supervisor-0": True, "worker-0": True}
+    newest = max(each.newest_t or 0.0 for each in state.in_order)
+    views = [
+        build_snapshot(state, ViewerContext(now=newest + silent_s, run="a", dir="/a", alive=alive))
+        for silent_s in (31.0, 32.0, 47.0)
+    ]
+    assert [view.condition for view in views] == ["stalled"] * 3
+    assert views[0].condition_reason != views[1].condition_reason
+    first, *later = [show_stream.without_ages(show_stream.stream_object(view, is_first=True)) for view in views]
+    assert later == [first, first]

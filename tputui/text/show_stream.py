@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,7 +27,7 @@ NEWEST_MAX = {
 """Lists of which a line has only the newest entries."""
 FIRST_ONLY = ("config", "details")
 """Keys of the first line only; their values do not change."""
-AGES = ("now", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdicts")
+AGES = ("now", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdicts", "time_spent")
 """Keys whose changes alone print no line: ages, samples that are taken every second, and shares of the time so far."""
 
 
@@ -49,6 +50,8 @@ def without_ages(fields: dict[str, Any]) -> dict[str, Any]:
     """The part of an object whose change prints a line."""
     kept = {name: value for name, value in fields.items() if name not in (*AGES, *FIRST_ONLY)}
     cores = [{**core, "phase_s": 0.0} for core in fields["cores"]]
+    # The reason of a stall says for how long.
+    kept["state_reason"] = re.sub(r"\d+", "", fields["state_reason"])
     return {**kept, "cores": cores, "hosts": [{**host, **_HOST_AGES} for host in fields["hosts"]]}
 
 
