@@ -226,16 +226,11 @@ class LogCollector:
         return is_behind
 
     def _use_ranks(self) -> None:
-        """Hands the number of ranks to the readers, and warns if their output does not name them."""
+        """Hands the number of ranks to the readers."""
         num_ranks = self._finder.num_ranks
         self._events.expect_cores(num_ranks if num_ranks > 1 else 0)
         self._console.num_ranks = num_ranks
         self._console.num_labels = max(self._num_labels, num_ranks if num_ranks > 1 else 0)
-        if self._console.is_mixed:
-            self._warn(
-                f"{num_ranks} ranks print metrics without their rank, so these are shown as one series; begin each "
-                "line with the rank, as `torchrun --tee 3` and `srun --label` do"
-            )
 
     def _open(self, path: Path, *, is_chosen: bool) -> None:
         if len(self._logs) >= LOGS_MAX:
@@ -331,6 +326,11 @@ class LogCollector:
             self._num_parts_read += 1
         if values:
             self._events.take(CONSOLE, values, time.time())
+        if self._console.is_mixed:
+            self._warn(
+                f"{self._console.num_ranks} ranks print metrics without their rank, so these are shown as one series; "
+                "begin each line with the rank, as `torchrun --tee 3` and `srun --label` do"
+            )
         return self._num_lines_due > 0
 
     def _emit(self, *, final: bool) -> None:
