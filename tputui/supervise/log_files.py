@@ -33,6 +33,9 @@ TREE_INTERVAL_S = 1.0
 """Seconds between two lists of processes, which take long on large hosts, and between two scans of directories."""
 UNKNOWN_BYTES_MAX = 64 << 20
 """A larger file is read only if its name is that of a log."""
+EARLY_SEARCHES = 120
+"""Searches at the start, four times as often: in the first half minute, logs are created and the first values printed,
+which wait for a search."""
 NAMED = re.compile(
     r"(.*\.(csv|tsv|jsonl|ndjson|wandb)|.*tfevents.*|trainer_state\.json)", re.IGNORECASE | re.DOTALL
 )  # fmt: skip
@@ -87,8 +90,8 @@ class LogFinder:
         now = time.monotonic()
         is_due = final or now >= self._tree_due
         if is_due:
-            # Logs are usually created in the first seconds.
-            self._tree_due = now + (TREE_INTERVAL_S if self.num_searches > 20 else TREE_INTERVAL_S / 4)
+            is_new = self.num_searches < EARLY_SEARCHES
+            self._tree_due = now + (TREE_INTERVAL_S / 4 if is_new else TREE_INTERVAL_S)
             self.num_searches += 1
             self._processes = self._tree()
             self._count_ranks()
