@@ -205,17 +205,21 @@ def _run(streams: list[int], module: str, arguments: list[str], cwd: str, env: d
     os.environ.clear()
     os.environ.update(env)
     sys.path[:0] = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry and entry not in sys.path]
+    # The interpreter's own way out: it waits for threads, calls what is registered, and flushes.
+    sys.exit(run_as_main(module, arguments))
+
+
+def run_as_main(module: str, arguments: list[str]) -> Any:
+    """Runs a module as `python -m` does; returns what it gives to `sys.exit`."""
     sys.argv[1:] = arguments
-    code: Any = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
-        code = ended.code
+        return ended.code
     except BaseException:
         traceback.print_exc()
-        code = 1
-    # The interpreter's own way out: it waits for threads, calls what is registered, and flushes.
-    sys.exit(code)
+        return 1
+    return 0
 
 
 def main() -> None:

@@ -20,6 +20,8 @@ import traceback
 from functools import partial
 from typing import Any
 
+from tests.forked import run_as_main
+
 COPIED = ("engine.worker", "engine.rank", "engine.commands.export", "engine.commands.predict")
 """Modules that import torch."""
 
@@ -42,10 +44,7 @@ def _become(module: str, arguments: list[str], env: dict[str, str] | None, kept:
         if env is not None:
             os.environ.clear()
             os.environ.update(env)
-        sys.argv[1:] = arguments
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        code = ended.code
+        code = run_as_main(module, arguments)
     except BaseException:
         traceback.print_exc()
         code = 1

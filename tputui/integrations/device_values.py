@@ -132,7 +132,7 @@ class DeviceValues:
 
     def add(self, tag: Any, value: Any, name: str = "") -> None:
         """Keeps a value: a tensor or array on a device, or a list of them with one per core. Does not wait. `name`
-        stands for all values from one place of the script."""
+        is the same for all values from one place of the script."""
         pending = self._pending
         if pending and not self._copies and _is_changed(pending[-1]):
             self._copy_from_now()
