@@ -102,7 +102,7 @@ def answered(folder: Path, body: str) -> tuple[Path, list[ev.Event]]:
     process = subprocess.Popen([sys.executable, "train.py"], cwd=folder, env=environ, stderr=subprocess.PIPE)
     try:
         journal = wait_for(lambda: next((folder / "runs").glob("*/worker-0.jsonl"), None), "the journal")
-        wait_for(lambda: b'"stop_now"' in journal.read_bytes() or None, "the first step")
+        wait_for(lambda: b'"trace"' in journal.read_bytes() or None, "the first step, which declares profiles")
         ask(journal.parent, 10)
         wait_for(
             lambda: b'"RequestApplied"' in journal.read_bytes() or b'"RequestRefused"' in journal.read_bytes() or None,
