@@ -51,6 +51,12 @@ def test_engine_compiles_no_more_than_a_plain_loop() -> None:
     assert re.search(r"examples/s, engine / Lightning: median [\d.]+", text)
 
 
+@pytest.mark.xla
+def test_a_schedule_down_to_zero_compiles_nothing_after_warm_up() -> None:
+    text = printed("many_steps", "--steps", "200", "--case", "spmd-sgd-step")
+    assert re.search(r"^spmd-sgd-step +200 +[1-9]\d* +0 ", text, re.M)
+
+
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="these benchmarks need tmux")
 
 
