@@ -107,16 +107,17 @@ def test_a_run_is_one_output_that_is_updated_in_place(kernel: Kernel, tmp_path: 
         trained = kernel.run(f"began = time.monotonic()\n{loop}\nprint(time.monotonic() - began)")
     (printed,) = trained.other
     assert trained.displayed == []
-    assert 1 <= len(trained.updated) <= float(printed["text"])
+    assert 1 <= len(trained.updated) <= float(printed["text"]) + 1, "at most one a second, the first at any time"
     assert {update["transient"]["display_id"] for update in trained.updated} == {name}
     assert shows_steps(trained.updated[-1])
     assert "running" in words(trained.updated[-1])
     assert '<path class="tpu-t"' in trained.updated[-1]["data"]["text/html"]
 
     closed = kernel.run("run.close()")
-    assert (closed.displayed, closed.other, len(closed.updated)) == ([], [], 1)
-    assert "done" in words(closed.updated[0])
-    assert "-mine done: " in closed.updated[0]["data"]["text/plain"]
+    assert (closed.displayed, closed.other) == ([], [])
+    assert 1 <= len(closed.updated) <= 2, "the end, and before it the last steps if an update of them was due"
+    assert "done" in words(closed.updated[-1])
+    assert "-mine done: " in closed.updated[-1]["data"]["text/plain"]
 
     # Another run, which has ended: one output, none for the value of the cell, and no update later.
     recorded.write_run(tmp_path / "runs", run="demo")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import DEADLINE_S, CommandResult, one_sentence, tputui
-from tests.supervise.harness import events_in, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, text_of, wait_for
 from tputui.cli import doctor
 from tputui.cli.main import main
 from tputui.supervise.script import QuietCheck
@@ -155,8 +155,12 @@ def test_a_script_that_handles_interrupts_is_stopped_as_by_ctrl_c(tmp_path: Path
         tmp_path,
         """
 import signal, subprocess, sys, threading
-child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+child = subprocess.Popen(
+    [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=subprocess.PIPE
+)
 try:
+    # An interrupt while Python starts would end the child with another code.
+    child.stdout.readline()
     print("ready", flush=True)
     threading.Event().wait()
 except KeyboardInterrupt:
@@ -165,7 +169,7 @@ except KeyboardInterrupt:
     )
     result = run(tmp_path, "--detach", "--json", "--", sys.executable, "train.py")
     run_dir = Path(json.loads(result.out)["dir"])
-    wait_for(lambda: "ready" in (run_dir / "worker-0.log").read_text(), "the script's first line")
+    wait_for(lambda: "ready" in text_of(run_dir / "worker-0.log"), "the script's first line")
     assert shown(run_dir)["state"] == "running"
 
     refused = tputui("checkpoint", run_dir)
@@ -206,7 +210,7 @@ while True:
     assert result.code == 0, result.err
     run_dir = tmp_path / "runs" / "deaf"
     log = run_dir / "worker-0.log"
-    child = int(wait_for(lambda: log.read_text().strip(), "the script's first line"))
+    child = int(wait_for(lambda: text_of(log).strip(), "the script's first line"))
 
     stopped = tputui("stop", run_dir, "--wait", "120")
 
@@ -292,7 +296,8 @@ ranks = []
 for rank in range(2):
     env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     ranks.append(subprocess.Popen([sys.executable, "-c", worker], env=env, stdin=subprocess.PIPE))
-print(*(each.pid for each in ranks), flush=True)
+# In one write.
+print(" ".join(str(each.pid) for each in ranks), flush=True)
 try:
     ranks[0].wait()
 except KeyboardInterrupt:
@@ -306,7 +311,7 @@ def test_ranks_are_named_and_their_stacks_are_read_from_outside(tmp_path: Path) 
     env = {"TPU_WORKER_ID": "7"}
     assert run(tmp_path, "--detach", "--name", "ranks", "--", sys.executable, "train.py", **env).code == 0
     run_dir = tmp_path / "runs" / "ranks"
-    pids = [int(pid) for pid in wait_for(lambda: (run_dir / "worker-0.log").read_text().split(), "the pids")]
+    pids = [int(pid) for pid in wait_for(lambda: text_of(run_dir / "worker-0.log").split(), "the pids")]
 
     def roles() -> dict[int, str]:
         samples = events_in(run_dir, "supervisor-0", ev.HostSampled)
@@ -327,7 +332,7 @@ def test_ranks_are_named_and_their_stacks_are_read_from_outside(tmp_path: Path) 
 def test_stacks_without_a_python_process_are_refused(tmp_path: Path) -> None:
     assert run(tmp_path, "--detach", "--name", "shell", "--", "sh", "-c", "echo up; sleep 600").code == 0
     run_dir = tmp_path / "runs" / "shell"
-    wait_for(lambda: (run_dir / "worker-0.log").read_text(), "the first line")
+    wait_for(lambda: text_of(run_dir / "worker-0.log"), "the first line")
 
     result = tputui("stacks", run_dir)
 
@@ -351,8 +356,9 @@ def test_a_command_that_lost_its_supervisor_is_found_as_an_orphan(tmp_path: Path
     words = ["--detach", "--name", "left", "--", "sh", "-c", "sleep 600 & echo $!; wait"]
     assert run(tmp_path, *words).code == 0
     run_dir = tmp_path / "runs" / "left"
-    child = int(wait_for(lambda: (run_dir / "worker-0.log").read_text(), "the pid of the child"))
-    command = events_in(run_dir, "supervisor-0", ev.WorkerStarted)[0].pid
+    child = int(wait_for(lambda: text_of(run_dir / "worker-0.log"), "the pid of the child"))
+    (started,) = wait_for(lambda: events_in(run_dir, "supervisor-0", ev.WorkerStarted), "the start of the command")
+    command = started.pid
     supervisor = events_in(run_dir, "supervisor-0", ev.JournalOpened)[0]
     found = doctor.find_training_process(child)
     assert found is not None
@@ -384,10 +390,12 @@ def test_the_first_rank_that_fails_under_torchrun_is_reported_not_the_summary(tm
         """
 import os, sys, time
 rank = int(os.environ["RANK"])
-print("rank", rank, "of", os.environ["WORLD_SIZE"], flush=True)
-while rank == 0:
-    time.sleep(1)
-time.sleep(0.5)
+sys.stdout.write(f"rank {rank} of {os.environ['WORLD_SIZE']}\n")
+sys.stdout.flush()
+if rank == 0:
+    open("printed", "w").close()
+while rank == 0 or not os.path.exists("printed"):
+    time.sleep(0.05)
 raise ValueError("bad row 7")
 """,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.another_user import another_user, needs_root
-from tests.supervise.harness import Bench
+from tests.supervise.harness import Bench, is_running, wait_for
 from tputui.cli.main import main
 from tputui.telemetry import requests
 
@@ -90,6 +90,7 @@ def test_lost_run_rejects_requests(bench: Bench, capsys: pytest.CaptureFixture[s
     watched.process.kill()
     watched.process.wait()
     os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(pid), "the end of the training process")
 
     assert main(["stop", str(watched.run_dir)]) == 2
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.helpers import tputui
 from tests.live import processes_of
-from tests.supervise.harness import events_in, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, text_of, wait_for
 from tests.ui.test_terminal import DEADLINE_S, Terminal
 from tputui.telemetry import events as ev
 
@@ -49,7 +49,7 @@ def started(run_dir: Path, *options: str) -> Terminal:
     shows = b"ready" if options else b"RUNNING"
     terminal.until(lambda shown: shows in shown)
     log = run_dir / "worker-0.log"
-    wait_for(lambda: "ready" in log.read_text(), "the first line of the script")
+    wait_for(lambda: "ready" in text_of(log), "the first line of the script")
     return terminal
 
 

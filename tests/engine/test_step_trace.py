@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.engine.workers import LINE, make
-from tests.supervise.harness import DEADLINE_S, wait_for
+from tests.supervise.harness import DEADLINE_S, events_in, wait_for
 from tputui import wire
 from tputui.cli import xprof_summary
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
-from tputui.telemetry.journal import Tail
 
 LONG = LINE.replace("epochs = 2", "epochs = 100000")
 TRACED = 400
@@ -113,10 +112,7 @@ def answered(folder: Path, body: str) -> tuple[Path, list[ev.Event]]:
     finally:
         process.kill()
         process.communicate()
-    tail = Tail(journal)
-    events = [line.event for line in tail.read()]
-    tail.close()
-    return journal.parent, events
+    return journal.parent, events_in(journal.parent, "worker-0", ev.Event)
 
 
 def test_script_with_jax_is_profiled(tmp_path: Path) -> None:

@@ -94,6 +94,14 @@ def events_in(run_dir: Path, writer: str, kind: type[_Event]) -> list[_Event]:
     return found
 
 
+def text_of(path: Path) -> str:
+    """The text of a file; empty if there is no such file yet."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
 def is_running(pid: int) -> bool:
     """Whether a process is alive and not a zombie."""
     return rundir.start_ticks(pid) != 0

@@ -118,7 +118,13 @@ def test_target_that_hangs_delays_nothing_and_is_given_up_at_the_end() -> None:
     delivery = AlertDelivery([Target("command", ("sleep", "60")), Target("command", ("true",))], os.environ, print)
     for _ in range(alert_delivery.PENDING_MAX + 3):
         delivery.send(MESSAGE)
-    results = wait_for(delivery.results, "a delivery to the other target")
+    results: list[ev.AlertDelivered | ev.AlertFailed] = []
+
+    def was_delivered() -> bool:
+        results.extend(delivery.results())
+        return any(isinstance(result, ev.AlertDelivered) for result in results)
+
+    wait_for(was_delivered, "a delivery to the other target")
     results += delivery.finish(1.0)
     failed = [result for result in results if isinstance(result, ev.AlertFailed)]
     assert {result.why.partition(" after")[0] for result in failed} >= {"not delivered within 1 s"}

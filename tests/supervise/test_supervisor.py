@@ -267,7 +267,16 @@ def test_worker_journals_are_compressed_if_configured(bench: Bench) -> None:
 
 
 def test_unwritable_journal_is_logged_training_continues(bench: Bench) -> None:
-    watched = bench.supervise("Event().wait(3.5); (run_dir / 'trained').touch()", file_bytes_max=1700, end_record_s=0.5)
+    watched = bench.supervise(
+        """
+        while "the journal cannot be written" not in (run_dir / "supervisor.log").read_text():
+            Event().wait(0.02)
+        (run_dir / "trained").touch()
+        """,
+        file_bytes_max=1700,
+        end_record_s=0.5,
+        sample_s=0.1,
+    )
     watched.process.wait(DEADLINE_S)
 
     assert "the journal cannot be written" in watched.log()
