@@ -329,6 +329,7 @@ def test_training_survives_hangup_and_killed_supervisor(runs: Runs, terminal: Te
 def test_q_detaches_and_supervisor_sigterm_saves_and_stops(runs: Runs, terminal: Terminal) -> None:
     live = runs.start("preempted", *FOREVER, terminal=terminal)
 
+    wait_for(lambda: "RUNNING" in terminal.drawn, "the screen of the run", START_S)
     terminal.press("q")
     live.viewer.wait(START_S)
     assert live.viewer.returncode == 0

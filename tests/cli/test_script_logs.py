@@ -32,6 +32,20 @@ with open("metrics.csv", "w", newline="") as file:
 open("predictions.csv", "w").write("id,label\\n1,3\\n2,4\\n")
 """
 
+OTHER = """
+import sys, threading, time
+with open("other.csv", "w") as file:
+    file.write("epoch,step,loss\\n")
+    is_asked = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), is_asked.set())).start()
+    step = 0
+    while not is_asked.wait(0.05):
+        step += 1
+        file.write(f"0,{step},0.5\\n")
+        file.flush()
+"""
+"""Writes until its standard input is closed."""
+
 EVENTS = """
 import time
 from tensorboard.compat.proto.event_pb2 import Event
@@ -62,7 +76,7 @@ for step in range(1, 31):
 TIMED = """
 import json, time
 with open("train.jsonl", "w") as file:
-    for step in range(1, 400):
+    for step in range(1, 10_000):
         file.write(json.dumps({"step": step, "loss": 1 / step, "time": time.time()}) + "\\n")
         file.flush()
         time.sleep(0.05)
@@ -139,12 +153,12 @@ def test_values_are_shown_while_the_command_runs(tmp_path: Path) -> None:
 
 
 def test_files_of_another_command_in_the_same_directory_are_not_read(tmp_path: Path) -> None:
-    (tmp_path / "other.py").write_text(CSV.replace("metrics.csv", "other.csv"))
-    other = subprocess.Popen([sys.executable, "other.py"], cwd=tmp_path)
-    try:
+    (tmp_path / "other.py").write_text(OTHER)
+    with subprocess.Popen([sys.executable, "other.py"], cwd=tmp_path, stdin=subprocess.PIPE) as other:
         snapshot = run_script(tmp_path, CSV)
-    finally:
-        other.wait(DEADLINE_S)
+        # Until then it runs; a file that another command has closed could be of this one.
+        assert other.poll() is None
+    assert (tmp_path / "other.csv").stat().st_size > 0
     assert {view.source for view in snapshot.logged} == {"metrics.csv"}
 
 
@@ -196,7 +210,9 @@ rank = int(os.environ["RANK"])
 prefix = f"rank {rank}: " if sys.argv[1:] else ""
 time.sleep(0.4 * rank)
 for step in range(1, 31):
-    print(f"{prefix}step {step} loss {rank}.5", flush=True)
+    # In one write: a line that another rank interrupts is none.
+    sys.stdout.write(f"{prefix}step {step} loss {rank}.5\\n")
+    sys.stdout.flush()
     time.sleep(0.05)
 """
 
