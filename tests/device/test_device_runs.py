@@ -52,7 +52,11 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, ports: list[int]) -> Itera
     assert started.code == 0, started.err
     run = runs / "tpu"
     try:
-        wait_for(lambda: any(one.cores for one in events_in(run, "supervisor-0", ev.DeviceSampled)), "values of cores")
+        # The ports begin to answer one after the other.
+        wait_for(
+            lambda: any(len(one.cores or []) == 2 for one in events_in(run, "supervisor-0", ev.DeviceSampled)),
+            "values of both cores",
+        )
         yield run
     finally:
         tputui("stop", run, "--now")

@@ -59,7 +59,7 @@ def test_every_step_of_every_core_is_recorded(tmp_path: Path) -> None:
     log = reporter.step_log(cores=2)
     for step in range(1, 20_001):
         log.log(step, [float(step), -float(step)])
-    assert reporter.close()
+    assert reporter.close(DEADLINE_S)
     assert steps(tmp_path) == {step: [float(step), -float(step)] for step in range(1, 20_001)}
 
 
@@ -126,7 +126,7 @@ def test_last_steps_before_a_pause_are_written(tmp_path: Path) -> None:
 
 def test_stalled_disk_drops_steps_but_not_essential_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reporter = Reporter(tmp_path, "worker", queue_bytes_max=64 << 10)
-    assert reporter.flush()
+    assert reporter.flush(DEADLINE_S)
     real_write = os.write
     full = True
 
@@ -184,7 +184,7 @@ def test_any_text_is_recorded_and_so_are_later_events(tmp_path: Path) -> None:
     )
     reporter.emit(reported)
     reporter.emit(ev.TrainingEnded(t=0.0, outcome="failed", step=7, reason="no such file: \udcff"))
-    assert reporter.close()
+    assert reporter.close(DEADLINE_S)
 
     failure, ended = journal_events(tmp_path)
     assert isinstance(failure, ev.FailureRaised)
@@ -205,7 +205,7 @@ def test_later_generation_continues_the_journal_of_a_process_that_has_ended(tmp_
     second = Reporter(tmp_path, "rank", 3, host_index=1, generation=2)
     second.emit(ev.WarningRaised(t=3.0, text="two"))
     # The journal is open: a third process must not write to it.
-    assert second.flush()
+    assert second.flush(DEADLINE_S)
     with pytest.raises(StillWritten, match=f"by process {os.getpid()}"):
         Reporter(tmp_path, "rank", 3, host_index=1, generation=3)
     second.close()

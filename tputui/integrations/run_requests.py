@@ -45,9 +45,9 @@ _WHY_NOT: dict[ev.RequestKind, str] = {
 class _Open:
     """A request that was accepted and not carried out yet."""
 
-    def __init__(self, request: requests.Request) -> None:
+    def __init__(self, request: requests.Request, due_step: int | None) -> None:
         self.request = request
-        self.due_step: int | None = None
+        self.due_step = due_step
         """Step from which it is served; None until it is known."""
         self.was_returned = False
         """Whether the script was asked to stop."""
@@ -60,7 +60,8 @@ class RunRequests:
     def __init__(self, process: RunProcess) -> None:
         self._process = process
         self._inbox = requests.Inbox(process.run_dir, requests.answered_in(process.reporter.path))
-        self._lock = threading.Lock()
+        # Reentrant, since a signal handler of the script may ask too.
+        self._lock = threading.RLock()
         self._accepted: set[ev.RequestKind] = set()
         self._open: list[_Open] = []
         self.tracer = StepTracer(process.run_dir, process.emit)
@@ -147,24 +148,30 @@ class RunRequests:
 
     def _take(self, request: requests.Request) -> None:
         process, kind = self._process, request.kind
-        if kind in self._accepted:
-            if self._answers:
-                now = time.time()
-                process.emit(
-                    ev.RequestSeen(t=now, request=request.id, kind=kind, phase=process.phase, step=process.step)
-                )
-            if kind == "trace":
-                self.tracer.submit(request)
-                return
+        if kind == "trace" and kind in self._accepted:
+            self._seen(request)
+            self.tracer.submit(request)
+        elif kind in self._accepted:
+            due_step = self._due_step(request)
+            # At once: what was seen is served at the next call, and not before it was seen.
             with self._lock:
-                self._open.append(_Open(request))
+                self._open.append(_Open(request, due_step))
+                self._seen(request)
         elif self._answers and not process.supervised:
-            now = time.time()
-            process.emit(ev.RequestSeen(t=now, request=request.id, kind=kind, phase=process.phase, step=process.step))
+            self._seen(request)
             self._refused(request, _WHY_NOT[kind])
 
+    def _seen(self, request: requests.Request) -> None:
+        if self._answers:
+            process, now = self._process, time.time()
+            process.emit(
+                ev.RequestSeen(t=now, request=request.id, kind=request.kind, phase=process.phase, step=process.step)
+            )
+
     def _due(self, step: int) -> list[_Open]:
-        return [waiting for waiting in list(self._open) if waiting.due_step is not None and step >= waiting.due_step]
+        with self._lock:
+            waiting = list(self._open)
+        return [each for each in waiting if each.due_step is not None and step >= each.due_step]
 
     def _close(self, waiting: _Open) -> None:
         with self._lock, contextlib.suppress(ValueError):
