@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests import recorded
 from tests.another_user import another_user, needs_root
-from tests.supervise.harness import Bench, is_running, wait_for
+from tests.supervise.harness import DEADLINE_S, Bench, is_running, wait_for
 from tputui.cli.main import main
-from tputui.telemetry import requests
+from tputui.session.session import Session
+from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
+from tputui.telemetry.reporter import Reporter
 
 OBEDIENT = """
     while True:
@@ -116,6 +122,47 @@ def test_name_outside_the_directory_is_rejected(name: str, tmp_path: Path, capsy
 
     assert "run names may contain letters, digits" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_stacks_of_a_command_are_printed_once_those_of_all_its_processes_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"script": {"command": ["torchrun", "train.py"]}}
+    run_dir = rundir.create(tmp_path, msgspec.structs.replace(recorded.manifest(), config=config))
+    logs = Reporter(run_dir, "logs")
+    supervisor = Reporter(run_dir, "supervisor")
+    looks = 0
+
+    def taken(process: str, pid: int) -> ev.StacksTaken:
+        frame = ev.CodeFrame(file="/home/me/train.py", line=3, function=f"in_{process[-1]}", owner="user")
+        stack = ev.ThreadStack(name="MainThread", frames=[frame])
+        return ev.StacksTaken(t=time.time(), request=request.id, process=process, pid=pid, threads=[stack])
+
+    def read_all(session: Session) -> None:
+        """The supervisor writes while the command looks: the leader at the second look, a rank at the sixth."""
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            logs.emit(taken("logs-0", os.getpid()))
+        if looks == 6:
+            supervisor.emit(taken("rank 1", 4711))
+            supervisor.emit(ev.RequestApplied(t=time.time(), request=request.id, kind="stacks", step=0))
+        assert logs.flush(DEADLINE_S)
+        assert supervisor.flush(DEADLINE_S)
+        whole(session)
+
+    whole = Session.read_all
+    monkeypatch.setattr(Session, "read_all", read_all)
+    request = requests.Request(id="1-1", kind="stacks", t=time.time(), by="test")
+    monkeypatch.setattr(requests, "submit", lambda *args, **named: request)
+    try:
+        assert main(["stacks", str(run_dir)]) == 0
+    finally:
+        logs.close()
+        supervisor.close()
+    printed = capsys.readouterr().out
+    assert "in_0" in printed
+    assert "in_1" in printed
 
 
 @needs_root

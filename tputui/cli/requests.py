@@ -206,6 +206,9 @@ def _stacks(args: argparse.Namespace) -> ExitCode:
 
 def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[StacksView | None, list[str]]:
     """The stacks that arrived, and the names of the processes that did not answer."""
+    # Imported here so that the other commands start faster.
+    from tputui.config import is_script
+
     deadline = time.monotonic() + wait_s
     pause = Pause()
     while True:
@@ -222,6 +225,9 @@ def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[Sta
         if receipt is not None and receipt.state == "applied" and all(name.startswith("logs-") for name in missing):
             # The supervisor has read every Python process of the command; the command itself may be another program.
             return view, []
+        if is_script(snapshot.config) and not missing:
+            # It reads them one after the other, and only it knows when it has them all.
+            missing.append("other processes of the command")
         if view is None and snapshot.condition in ENDED:
             raise CommandError(ExitCode.USAGE, f"the run ended before it answered (it is {snapshot.condition})")
         if not missing or snapshot.condition in ENDED or time.monotonic() >= deadline:
