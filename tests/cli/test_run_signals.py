@@ -62,12 +62,14 @@ def test_sigterm_saves_and_stops_and_the_command_waits_for_the_end(run_dir: Path
     terminal.program.send_signal(signal.SIGTERM)
 
     terminal.until(lambda shown: b"SIGTERM: requested save and stop" in shown)
+    # As after Ctrl-Z and fg: the screen stays closed.
+    terminal.program.send_signal(signal.SIGCONT)
     assert terminal.program.poll() is None
     (run_dir.parents[1] / "go").touch()
     with contextlib.suppress(OSError):
         # Until the terminal has no process left.
         terminal.until(lambda shown: False)
-    assert terminal.program.wait(DEADLINE_S) == 4
+    assert terminal.program.wait(DEADLINE_S) == 4, terminal.shown.decode(errors="replace")[-3000:]
     assert b"stopped" in terminal.shown.partition(b"SIGTERM: requested")[2]
     assert (b"\x1b[?1049l" in terminal.shown) == (not options), "the screen was left"
     terminal.close()

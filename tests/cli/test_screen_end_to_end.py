@@ -121,7 +121,7 @@ def launched(terminal: Terminal) -> None:
         "2 changed", r"Ready\. Press ctrl\+s to start", r"8 x 2 = 16 per step", "80,100 steps", within_s=TRAINS_S
     )
     terminal.press("C-s")
-    terminal.until("-digits +\\S+ STARTING", "q detach")
+    terminal.until("-digits +\\S+ (STARTING|RUNNING)", "q detach")
 
 
 def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -> None:

@@ -211,7 +211,7 @@ def _run(
     looks = capabilities_of(os.environ, ascii_only=options.ascii_only)
     if not looks.ascii_only:
         looks = looks._replace(pictures=detect(options.pictures, os.environ, fd=terminal_fd()))
-    with exit_on_hangup():
+    with exit_on_hangup(), own_signal_handlers():
         try:
             app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True, leaving=leaving)
             result = app.run()
@@ -220,6 +220,20 @@ def _run(
     if app.cause is not None:
         raise ScreenBroke(f"the screen failed; {unharmed}") from app.cause
     return result
+
+
+@contextmanager
+def own_signal_handlers() -> Iterator[None]:
+    """Removes the signal handlers that Textual leaves behind, after the block.
+
+    That of SIGCONT would open the screen again in a command that goes on without it and is suspended and resumed.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def relax_garbage_collector() -> None:
