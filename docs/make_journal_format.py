@@ -13,6 +13,7 @@ from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX
 from tputui.config.tables import field_docs
 from tputui.telemetry import events
 from tputui.telemetry.codec import DEPTH_MAX
+from tputui.telemetry.compressed import FRAME_BYTES_LEAST, FRAME_BYTES_MOST, FRAME_EVENTS, FRAMES
 from tputui.telemetry.float_blocks import ENCODING, VALUES_MAX
 from tputui.telemetry.journal import LINE_BYTES_MAX
 from tputui.telemetry.logged_values import ENCODING as LOGGED_ENCODING
@@ -85,11 +86,16 @@ def column(text, dtype):
 
 ## Compressed journals
 
-With `[report] seal = true` the journals of a finished run are compressed to `ROLE-HOST.jsonl.zst`, about a third
-smaller. They are valid zstd streams: `zstdcat` prints the same lines with empty `block` fields. Before each frame of
-lines is a skippable frame (magic `0x184D2A54`): its length, `TPUS`, the CRC-32 of the rest, the packed sizes of values
-and lines and the number of events (unsigned little-endian 32-bit each), then the values of the blocks in order, as
-zstd of the bytes regrouped by significance.
+With `[report] seal = true` the journals of a finished run are compressed to `ROLE-HOST.jsonl.zst`: values take a third
+less space, other events three quarters. They are valid zstd streams: `zstdcat` prints the same lines with empty `block`
+fields. Before each frame of lines is a skippable frame (magic `0x184D2A54`): its length, `TPUS`, the CRC-32 of the
+rest, the packed sizes of values and lines and the number of events (unsigned little-endian 32-bit each), then the
+values of the blocks in order, as zstd of the bytes regrouped by significance.
+
+Frames do not depend on each other: damage to one loses only its events, whose number readers find from the events
+around it. A frame ends when its values and lines take 1/{FRAMES} of the bytes of the plain journal, but not less than
+{FRAME_BYTES_LEAST >> 10} KB nor more than {FRAME_BYTES_MOST >> 10} KB, or after {FRAME_EVENTS:,} events.
+Earlier versions wrote frames of up to 65,536 values.
 
 ## The manifest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -73,15 +74,30 @@ def test_garbage_journal_is_entirely_damaged(recorded_run: Path, capsys: pytest.
     assert sum(region["end"] - region["start"] for region in regions) == len(garbage)
 
 
-def test_flipped_byte_in_compressed_journal_is_found(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sealed = seal(_journal(recorded_run))
-    content = bytearray(sealed.read_bytes())
-    content[len(content) // 2] ^= 0x01
-
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_flipped_bit_of_sealed_journal_costs_one_frame(
+    recorded_run: Path, share: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames: list[tuple[int, int]] = []
+    sealed = seal(_journal(recorded_run), lambda *frame: frames.append(frame))
     assert main(["check", str(recorded_run)]) == 0
+    num_events = int(capsys.readouterr().out.split()[3])
+    content = bytearray(sealed.read_bytes())
+    offset = int(share * len(content))
+    content[offset] ^= 0x01
     sealed.write_bytes(content)
+    (start, first), (end, after) = next(pair for pair in pairwise(frames) if offset < pair[1][0])
+    lost = "unknown number of events lost" if end == len(content) else f"{after - first} events lost"
+    damage = f"{sealed.name}, bytes {start} to {end}: a frame does not match its checksum ({lost})"
+
     assert main(["check", str(recorded_run)]) == 1
-    assert "a frame does not match its checksum" in capsys.readouterr().out
+    region, *_, totals = capsys.readouterr().out.splitlines()
+    assert region == damage
+    assert f" damaged region, {lost}; read {num_events - (after - first)} events in 2 journals" in totals
+    assert main(["show", str(recorded_run)]) == 0
+    assert damage in capsys.readouterr().out
+    assert main(["replay", str(recorded_run), "--no-ui"]) == 0
+    assert f"damage: {damage}" in capsys.readouterr().out
 
 
 def test_unreadable_manifest_is_damage(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,8 +217,9 @@ def test_a_frame_of_another_run_is_damage(recorded_run: Path, tmp_path: Path) ->
     other = seal(of_another_run(tmp_path, journal)).read_bytes()
     sealed = seal(journal)
     sealed.write_bytes(sealed.read_bytes() + other)
-    _, (region,) = examine(recorded_run)
-    assert region.reason == f"{len(before)} events in it are of another journal"
+    counts = [region.reason.split(" events in it are ") for region in examine(recorded_run)[1]]
+    assert {what for _, what in counts} == {"of another journal"}
+    assert sum(int(count) for count, _ in counts) == len(before)
     assert times(sealed) == before
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 import zstandard
 
 from tests import recorded
+from tests.telemetry.test_fuzz import frame
 from tputui.telemetry import compressed, float_blocks
 from tputui.telemetry import events as ev
-from tputui.telemetry.codec import NumberedEvent
+from tputui.telemetry.codec import NumberedEvent, decode, encode
 from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
-from tputui.telemetry.journal import Damage, Tail
+from tputui.telemetry.journal import Damage
+
+HEADER_BYTES = 28
 
 
 def steps_journal(path: Path, num_records: int = 200) -> list[ev.Event]:
@@ -32,6 +37,10 @@ def read(path: Path) -> tuple[list[NumberedEvent], list[Damage]]:
     regions = tail.regions(final=True)
     tail.close()
     return events, regions
+
+
+def events_in(plain: Path) -> list[NumberedEvent]:
+    return [decode(line) for line in plain.read_bytes().splitlines()]
 
 
 def values(event: ev.Event) -> object:
@@ -90,16 +99,82 @@ def test_empty_compressed_file_is_reported(tmp_path: Path) -> None:
     assert [region.reason for region in read(path)[1]] == ["the file is empty"]
 
 
-def test_frame_size_is_bounded() -> None:
-    numbered = NumberedEvent(0, recorded.steps_recorded(0.0, 1, [[1.0] * 8] * 1024))
-    assert compressed._frame_end([numbered] * 7, final=False) == 0
-    assert compressed._frame_end([numbered] * 20, final=False) == 8
+def sealed(plain: Path) -> tuple[Path, list[tuple[int, int]]]:
+    """Seals a journal; returns the file, and the offset and first event of each frame, and finally of its end."""
+    frames: list[tuple[int, int]] = []
+    return seal(plain, lambda offset, first_seq: frames.append((offset, first_seq))), frames
+
+
+def test_frame_is_a_small_part_of_a_journal(tmp_path: Path) -> None:
+    short, longer = tmp_path / "rank-1.jsonl", tmp_path / "rank-2.jsonl"
+    recorded.write_journal(short, recorded.worker_events())
+    steps_journal(longer)
+    assert 5 < len(sealed(short)[1]) < compressed.FRAMES
+    plain_bytes = longer.stat().st_size
+    frames = sealed(longer)[1]
+    assert 20 < len(frames) < 2 * compressed.FRAMES
+    assert max(after[0] - before[0] for before, after in pairwise(frames)) < plain_bytes / compressed.FRAMES
+
+
+def test_frame_of_a_long_journal_is_bounded(tmp_path: Path) -> None:
+    plain = tmp_path / "worker-0.jsonl"
+    rows = [recorded.losses(row) for row in range(1_000)]
+    wide = [recorded.steps_recorded(2.0 + number, 1_000 * number + 1, rows) for number in range(100)]
+    recorded.write_journal(plain, [recorded.opened(1.0, "worker"), *wide])
+    assert plain.stat().st_size > compressed.FRAMES * compressed.FRAME_BYTES_MOST
+    # Each event has 32,000 bytes of values.
+    assert {after[1] - before[1] for before, after in pairwise(sealed(plain)[1][1:-1])} == {3}
+
+
+def test_values_in_short_frames_take_no_more_space(tmp_path: Path) -> None:
+    plain = tmp_path / "worker-0.jsonl"
+    steps_journal(plain, num_records=100)
+    column = b"".join(
+        float_blocks.unpack_bytes(numbered.event.block, numbered.event.n * numbered.event.cores)
+        for numbered in events_in(plain)
+        if isinstance(numbered.event, ev.StepsRecorded)
+    )
+    at_once = len(zstandard.ZstdCompressor(level=9).compress(float_blocks.shuffle(column)))
+    assert seal(plain).stat().st_size < 1.1 * at_once
+
+
+def test_any_flipped_bit_costs_its_own_frame_only(tmp_path: Path) -> None:
+    plain = tmp_path / "worker-0.jsonl"
+    recorded.write_journal(plain, recorded.worker_events()[5:25])
+    path, frames = sealed(plain)
+    content, whole = path.read_bytes(), read(path)[0]
+    assert len(frames) - 1 == 3
+    for (start, first), (end, after) in pairwise(frames):
+        rest = [numbered for numbered in whole if not first <= numbered.seq < after]
+        lost = after - first if end < len(content) else None
+        for offset in range(start, end):
+            # Every bit of the header; of the bodies, which share a checksum, one bit of each byte.
+            for bit in range(8) if offset < start + HEADER_BYTES else (offset % 8,):
+                path.write_bytes(content[:offset] + bytes([content[offset] ^ 1 << bit]) + content[offset + 1 :])
+                events, damage = read(path)
+                assert events == rest
+                assert [(one.start, one.end, one.lost_records) for one in damage] == [(start, end, lost)]
+
+
+def test_journal_sealed_in_a_single_frame_is_readable(tmp_path: Path) -> None:
+    plain = tmp_path / "worker-0.jsonl"
+    events = steps_journal(plain, num_records=5)
+    column, lines = b"", b""
+    for seq, event, journal_id in events_in(plain):
+        if isinstance(event, ev.StepsRecorded):
+            column += float_blocks.unpack_bytes(event.block, event.n * event.cores)
+            event = msgspec.structs.replace(event, block="")
+        lines += encode(event, seq, journal_id)
+    path = tmp_path / "worker-0.jsonl.zst"
+    pack = zstandard.ZstdCompressor(level=9).compress
+    path.write_bytes(frame(pack(float_blocks.shuffle(column)), pack(lines), len(events)))
+    restored, damage = read(path)
+    assert damage == []
+    assert [values(numbered.event) for numbered in restored] == [values(event) for event in events]
 
 
 def test_plain_and_compressed_tails_are_interchangeable(tmp_path: Path) -> None:
     plain = tmp_path / "worker-0.jsonl"
     steps_journal(plain, num_records=2)
-    tail = Tail(plain)
-    before = [values(numbered.event) for numbered in tail.read()]
-    tail.close()
+    before = [values(numbered.event) for numbered in events_in(plain)]
     assert [values(numbered.event) for numbered in read(seal(plain))[0]] == before

@@ -175,8 +175,8 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
     states = f", {counted(cached, 'cached state')}" if cached else ""
     read = f"{counted(num_events, 'event')} in {counted(len(readings), 'journal')}{states}"
     if regions:
-        damage = f"{counted(len(regions), 'damaged region')}, {counted(lost_records(regions), 'event')} lost"
-        say(f"{inert(run_dir.name)}: {damage}; read {read}")
+        lost = phrases.lost([region for region in regions if region.journal != rundir.MANIFEST])
+        say(f"{inert(run_dir.name)}: {counted(len(regions), 'damaged region')}, {lost}; read {read}")
     else:
         say(f"{inert(run_dir.name)}: no damage: {read}")
 

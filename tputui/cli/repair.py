@@ -64,10 +64,7 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 def sentence(repaired: RepairedRun, regions: list[Damage], remaining: list[Damage]) -> str:
     """What the copy contains and what was lost."""
-    unknown = sum(region.lost_records is None and region.journal != MANIFEST for region in regions)
-    lost = f"{plural(lost_records(regions), 'event')} lost"
-    if unknown:
-        lost += f", and an unknown number in {plural(unknown, 'further region')}"
+    lost = phrases.lost([region for region in regions if region.journal != MANIFEST])
     manifest = {"kept": "", "rebuilt": "; run.json was rebuilt", "missing": "; run.json could not be rebuilt"}[
         repaired.manifest
     ]

@@ -1,10 +1,10 @@
 """Seals the journals of a finished run (compresses them), and reads sealed journals.
 
 A sealed journal is a valid zstd stream: `zstdcat` prints its events as JSON lines without the `block` values. Each
-frame of lines follows a skippable frame with the values of these lines as one column, regrouped by byte significance
-over thousands of steps, which saves most of the space. A damaged frame loses only its own events; reading continues at
-the next header. Sealing verifies the result before it removes the plain journal. The unpacked size of a frame is
-limited before it is unpacked, so that a few bytes cannot claim gigabytes.
+frame of lines follows a skippable frame with the values of these lines as one column, regrouped by byte significance,
+which saves most of the space. A damaged frame loses only its own events, and reading continues at the next header, so
+even a small journal has many frames. Sealing verifies the result before it removes the plain journal. The unpacked size
+of a frame is limited before it is unpacked, so that a few bytes cannot claim gigabytes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, Journ
 from tputui.telemetry.rundir import SEALED_SUFFIX
 from tputui.telemetry.safe_open import next_data, open_plain
 
-FRAME_VALUES = 65_536
-"""Values per frame: 8,192 steps of 8 cores."""
+FRAMES = 32
+"""A frame contains about this part of the journal, so that damage to one costs no more, but within these limits:"""
+FRAME_BYTES_LEAST, FRAME_BYTES_MOST = 2 << 10, 64 << 10
+"""Bytes of its lines and values. Values take least space in frames of 16 to 64 KB; lines take 5 % more in frames of
+64 KB than in the largest ones, and 25 % more in frames of 13 KB."""
 FRAME_EVENTS = 4_096
 LEFT_OUT = ""
 """Replaces the block in a sealed line."""
 
+_LEVEL = 9
 _MAGIC = 0x184D2A54
 _SIGNATURE = b"TPUS"
 _HEAD = struct.Struct("<II4sIIII")
@@ -38,7 +42,8 @@ _HEAD = struct.Struct("<II4sIIII")
 and both bodies, bytes of the packed values, bytes of the packed lines, number of events."""
 _REST_BYTES = _HEAD.size - 8
 """The part of the header that is included in the size of the skippable frame."""
-_COLUMN_BYTES_MAX = 4 * (FRAME_VALUES + float_blocks.VALUES_MAX)
+_COLUMN_BYTES_MAX = 4 * (65_536 + float_blocks.VALUES_MAX)
+"""Earlier versions began a new frame only after 65,536 values."""
 _LINES_BYTES_MAX = 64 << 20
 _LINES_BYTES_FREE = 1 << 20
 _LINES_RATIO_MAX = 2_000
@@ -67,16 +72,18 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            pending: list[NumberedEvent] = []
-            final = False
-            while not final or pending:
-                events = _next(tail)
-                pending.extend(events)
-                final = not events
-                while cut := _frame_end(pending, final=final):
-                    note(file.tell(), pending[0].seq)
-                    file.write(_frame(pending[:cut]))
-                    del pending[:cut]
+            bytes_max = _frame_bytes(os.stat(path).st_size)
+            frame = _Frame()
+            while events := _next(tail):
+                for numbered in events:
+                    if not frame.num_events:
+                        note(file.tell(), numbered.seq)
+                    frame.add(numbered)
+                    if frame.num_bytes >= bytes_max or frame.num_events >= FRAME_EVENTS:
+                        file.write(frame.packed())
+                        frame = _Frame()
+            if frame.num_events:
+                file.write(frame.packed())
             note(file.tell(), tail.bookmark.next_seq)
             if regions := tail.regions(final=True):
                 raise CompressionError(f"{path.name} is damaged: {regions[0].reason}")
@@ -243,36 +250,66 @@ class CompressedTail:
             add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
         if fresh and self._keep is not None:
             whole = len(fresh) == len(events)
-            self._keep(os.pread(self._fd, self._offset - start, start) if whole else _frame(fresh))
+            self._keep(os.pread(self._fd, self._offset - start, start) if whole else _frame_of(fresh))
         return fresh
 
 
-def _frame_end(events: list[NumberedEvent], *, final: bool) -> int:
-    """Number of records that fill a frame; 0 if they do not fill one yet."""
-    values = 0
-    for count, numbered in enumerate(events, start=1):
-        if isinstance(numbered.event, StepsRecorded):
-            values += numbered.event.n * numbered.event.cores
-        if values >= FRAME_VALUES or count >= FRAME_EVENTS:
-            return count
-    return len(events) if final else 0
+def _frame_bytes(journal_bytes: int) -> int:
+    """Bytes of lines and values after which a frame of a journal ends."""
+    return max(FRAME_BYTES_LEAST, min(FRAME_BYTES_MOST, journal_bytes // FRAMES))
 
 
-def _frame(events: list[NumberedEvent]) -> bytes:
+class _Frame:
+    """Events that are sealed together."""
+
+    def __init__(self) -> None:
+        self.num_events = 0
+        self.num_bytes = 0
+        """Of the lines without blocks, and of the values."""
+        self._column = bytearray()
+        self._lines: list[bytes] = []
+
+    def add(self, numbered: NumberedEvent) -> None:
+        """Adds an event. Raises `BlockError` if its values cannot be read."""
+        seq, event, journal_id = numbered
+        column_bytes = len(self._column)
+        if isinstance(event, StepsRecorded):
+            self._column += float_blocks.unpack_bytes(event.block, event.n * event.cores)
+            event = msgspec.structs.replace(event, block=LEFT_OUT)
+        line = encode(event, seq, journal_id)
+        self._lines.append(line)
+        self.num_events += 1
+        self.num_bytes += len(line) + len(self._column) - column_bytes
+
+    def packed(self) -> bytes:
+        """The header, the values and the lines."""
+        import zstandard
+
+        values = _pack_column(self._column)
+        text = zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(self._lines))
+        rest = struct.pack("<III", len(values), len(text), self.num_events)
+        crc = zlib.crc32(rest + values + text)
+        return struct.pack("<II4sI", _MAGIC, _REST_BYTES + len(values), _SIGNATURE, crc) + rest + values + text
+
+
+def _frame_of(events: list[NumberedEvent]) -> bytes:
+    frame = _Frame()
+    for numbered in events:
+        frame.add(numbered)
+    return frame.packed()
+
+
+def _pack_column(column: bytearray) -> bytes:
+    """Compresses values. A zstd block per byte significance, since these differ most in how their bytes are spread."""
     import zstandard
 
-    column = bytearray()
-    lines: list[bytes] = []
-    for seq, event, journal_id in events:
-        if isinstance(event, StepsRecorded):
-            column += float_blocks.unpack_bytes(event.block, event.n * event.cores)
-            event = msgspec.structs.replace(event, block=LEFT_OUT)
-        lines.append(encode(event, seq, journal_id))
-    compress = zstandard.ZstdCompressor(level=9).compress
-    values, text = compress(float_blocks.shuffle(column)), compress(b"".join(lines))
-    rest = struct.pack("<III", len(values), len(text), len(events))
-    crc = zlib.crc32(rest + values + text)
-    return struct.pack("<II4sI", _MAGIC, 20 + len(values), _SIGNATURE, crc) + rest + values + text
+    grouped = float_blocks.shuffle(column)
+    compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj(size=len(grouped))
+    packed = bytearray()
+    for start in range(0, len(grouped), max(1, len(grouped) // 4)):
+        packed += compressor.compress(grouped[start : start + len(grouped) // 4])
+        packed += compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    return bytes(packed + compressor.flush())
 
 
 def _unpack_frame(packed_values: bytes, packed_lines: bytes) -> list[NumberedEvent]:

@@ -84,6 +84,17 @@ def damage(region: Damage | DamageRegion) -> str:
     return f"{region.journal}{where}: {region.reason} ({lost} lost)"
 
 
+def lost(regions: Sequence[Damage | DamageRegion]) -> str:
+    """`2 events lost`; `2 events lost, and an unknown number in 1 further region`; `unknown number of events lost`."""
+    known = [region.lost_records for region in regions if region.lost_records is not None]
+    if regions and not known:
+        return "unknown number of events lost"
+    text = f"{fmt.counted(sum(known), 'event')} lost"
+    if unknown := len(regions) - len(known):
+        text += f", and an unknown number in {fmt.counted(unknown, 'further region')}"
+    return text
+
+
 NOT_RECORDED = "not recorded"
 _COMMIT_CHARS = 12
 
