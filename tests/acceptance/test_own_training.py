@@ -179,9 +179,14 @@ for step in range(1, 31):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    print(f"[rank{rank}] step {step} loss {loss.item():.5f}", flush=True)
-    if rank == 1 and step == 20:
-        raise ValueError("bad batch")
+    # In one write: a line that another rank interrupts is none.
+    sys.stdout.write(f"[rank{rank}] step {step} loss {loss.item():.5f}\\n")
+    sys.stdout.flush()
+    if step == 20:
+        # Both have printed it.
+        dist.barrier()
+        if rank == 1:
+            raise ValueError("bad batch")
 """
 
 
