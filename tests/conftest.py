@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests import forked, recorded
-from tests.hermetic import Session
+from tests.hermetic import PATIENCE_S, Session
 
 # No deadlines, because the machine may be busy, and no database of examples in the working directory.
 settings.register_profile("tputui", deadline=None, database=None)
@@ -77,7 +77,11 @@ def _environment_is_left_as_it_was(tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(autouse=True)
 def _no_reporter_thread_survives() -> Iterator[None]:
     yield
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("tputui-")]
+    own = [thread for thread in threading.enumerate() if thread.name.startswith("tputui-")]
+    for thread in own:
+        # One that was told to end may need a moment more on a busy machine.
+        thread.join(PATIENCE_S)
+    left = [thread.name for thread in own if thread.is_alive()]
     assert not left, f"threads left running: {left}"
 
 
