@@ -235,6 +235,39 @@ def test_requests_are_served_or_refused_with_an_explanation(tmp_path: Path, asks
         assert "does not call run.should_stop()" in of_type(events, ev.RequestRefused)[0].why
 
 
+EARLY = """
+import time
+import tputui
+from tputui.telemetry import requests
+run = tputui.start()
+journal = run.dir / "worker-0.jsonl"
+
+def beats(number):
+    while journal.read_bytes().count(b'"HeartbeatSent"') < number:
+        time.sleep(0.02)
+
+beats(1)
+requests.submit(run.dir, "stop", by="test", now=time.time())
+# It was polled while the script prepares its first step, as for minutes in a compilation.
+beats(4)
+run.step(loss=1.0)
+deadline = time.monotonic() + 240
+while not run.should_stop() and time.monotonic() < deadline:
+    time.sleep(0.01)
+    run.step(loss=1.0)
+run.close()
+"""
+
+
+def test_a_stop_before_the_first_step_is_served_by_the_loop(tmp_path: Path) -> None:
+    done = run_script(tmp_path, EARLY)
+    assert (done.returncode, done.stderr) == (0, "")
+    events = read_events(the_run(tmp_path) / "worker-0.jsonl")
+    assert of_type(events, ev.RequestRefused) == []
+    assert [event.kind for event in of_type(events, ev.RequestApplied)] == ["stop"]
+    assert of_type(events, ev.TrainingEnded)[0].outcome == "stopped"
+
+
 RANKS = """
 import multiprocessing, os, sys
 import PIL.Image

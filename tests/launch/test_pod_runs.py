@@ -68,9 +68,9 @@ class PodRun:
             assert any(command.poll() is None for command in self.commands), self.output(0) + self.output(1)
             time.sleep(0.05)
 
-    def until_saved(self, number: int = 2) -> None:
-        """Waits until host 0 has saved some checkpoints."""
-        self.until(lambda: len(self.of_kind("worker-0", ev.CheckpointSaved)) >= number)
+    def until_saved(self) -> None:
+        """Waits until host 0 has saved a checkpoint."""
+        self.until(lambda: self.of_kind("worker-0", ev.CheckpointSaved))
 
     def worker_pid(self, index: int) -> int:
         """The newest training process of a host."""
@@ -108,6 +108,7 @@ def pod_run(folder: Path, *changes: str, shared: bool) -> Iterator[PodRun]:
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
 def test_a_killed_training_process_is_named_everywhere_and_all_hosts_resume(tmp_path: Path, shared: bool) -> None:
     with pod_run(tmp_path, "launch.max_restarts=1", "epochs=6", shared=shared) as run:
+        # Five epochs before the end, since this process may have to wait for a processor.
         run.until_saved()
         os.kill(run.worker_pid(1), signal.SIGKILL)
         killed = time.time()
@@ -126,14 +127,14 @@ def test_a_killed_training_process_is_named_everywhere_and_all_hosts_resume(tmp_
         plans = run.of_kind("worker-0", ev.TrainingPlanned)
         firsts = [plan.first_step for plan in plans if isinstance(plan, ev.TrainingPlanned)]
         assert firsts[0] in (0, 1)
-        assert firsts[1] >= 40
+        assert firsts[1] >= 20
         snapshot = session.load(run.dirs[0])
         assert snapshot.condition == "done"
 
 
 def test_sigterm_on_one_host_saves_and_stops_all(tmp_path: Path) -> None:
     with pod_run(tmp_path, "launch.max_restarts=3", shared=False) as run:
-        run.until_saved(1)
+        run.until_saved()
         # To the command, as a cluster does before it takes the host away.
         run.commands[1].send_signal(signal.SIGTERM)
         assert run.wait() == [4, 4]
@@ -162,7 +163,7 @@ def test_a_stop_of_one_host_before_all_have_joined_stops_the_others(tmp_path: Pa
 
 def test_no_process_of_a_host_outlives_its_supervisor(tmp_path: Path) -> None:
     with pod_run(tmp_path, 'launch.engine="external"', shared=False) as run:
-        run.until_saved(1)
+        run.until_saved()
         (head,) = run.of_kind("supervisor-1", ev.JournalOpened)
         assert isinstance(head, ev.JournalOpened)
         pids = [run.worker_pid(1)]

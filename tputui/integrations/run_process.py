@@ -115,6 +115,11 @@ class RunProcess:
         return max((pace.step for pace in self._paces), default=0)
 
     @property
+    def num_steps(self) -> int:
+        """Steps that were reported."""
+        return max((pace.num_steps for pace in self._paces), default=0)
+
+    @property
     def phase(self) -> ev.Phase:
         """The current phase."""
         return self._phase

@@ -1,8 +1,8 @@
 """The requests to a run that a script reports: to save and to stop, served when the script asks for them.
 
 The script declares what it serves by calling `should_stop` or `save_if_asked` for the first time
-(`RequestHandlingDeclared`). Without a supervisor, other requests are refused with that explanation; with one, they are
-left to it.
+(`RequestHandlingDeclared`). Without a supervisor, other requests are refused with that explanation, once two steps have
+shown that the loop makes no such call; with one, they are left to it.
 
 The processes of one program must serve a request at the same step, or some would wait forever in a collective. Rank 0
 therefore chooses a step a few seconds ahead and writes it beside the request; the other ranks read it.
@@ -32,7 +32,10 @@ TRACES: tuple[ev.RequestKind, ...] = ("trace",)
 AHEAD_S = 4.0
 """Time from the choice of the step to that step, if several processes must serve a request at the same one."""
 AHEAD_STEPS_MIN = 8
+STEPS_UNTIL_REFUSED = 2
+"""Steps after which a loop has made all of its calls: the first step, with its compilations, may take minutes."""
 STEP_SUFFIX = ".step"
+ENDED = "training ended before this was done"
 _NUMBER_BYTES_MAX = 32
 _WHY_NOT: dict[ev.RequestKind, str] = {
     **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),
@@ -64,6 +67,8 @@ class RunRequests:
         self._lock = threading.RLock()
         self._accepted: set[ev.RequestKind] = set()
         self._open: list[_Open] = []
+        self._early: list[requests.Request] = []
+        """Requests of which it is not known yet whether the script serves them."""
         self.tracer = StepTracer(process.run_dir, process.emit)
         """Writes profiles of the first rank; the thread that trains its first core calls it after every step."""
         self.num_threads = 1
@@ -85,7 +90,8 @@ class RunRequests:
 
     def poll(self) -> None:
         """Reads new requests. Called by the thread of the heartbeat."""
-        for request in self._inbox.poll():
+        early, self._early = self._early, []
+        for request in [*early, *self._inbox.poll()]:
             self._take(request)
         for waiting in list(self._open):
             if waiting.due_step is None:
@@ -138,7 +144,9 @@ class RunRequests:
                 stopped = True
                 self._applied(waiting.request, step)
             elif self._answers:
-                self._refused(waiting.request, "training ended before this was done")
+                self._refused(waiting.request, ENDED)
+        for request in self._early:
+            self._refused(request, ENDED)
         return stopped
 
     @property
@@ -157,7 +165,12 @@ class RunRequests:
             with self._lock:
                 self._open.append(_Open(request, due_step))
                 self._seen(request)
-        elif self._answers and not process.supervised:
+        elif process.supervised and self._answers:
+            return
+        elif kind in (*STOPS, *SAVES) and process.num_steps < STEPS_UNTIL_REFUSED:
+            # Also by the other ranks: the first one may be ahead, and serve it.
+            self._early.append(request)
+        else:
             self._seen(request)
             self._refused(request, _WHY_NOT[kind])
 
