@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -46,11 +51,57 @@ async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
         app.screen._on_timer_update()
 
 
+_WAITING = (threading.__file__, "/queue.py", "/selectors.py", "/concurrent/futures/thread.py")
+"""Files in which a thread waits for work, for another thread or for a time."""
+_BUSY_MAX_S = 2.0
+"""Longest wait for the threads of an app."""
+
+
 async def is_idle(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
-    """As `has_settled`, then waits as Textual does until the threads of the app have nothing to do either."""
+    """As `has_settled`, then waits until the threads of the app have nothing to do either, or are held by something.
+
+    Textual's own wait ends when the process gets no processor time, as on a busy machine.
+    """
+    deadline, before = time.monotonic() + _BUSY_MAX_S, dict[int, int]()
+    while True:
+        await has_settled()
+        await wait_for_idle(min_sleep, max_sleep)
+        busy = _busy_threads()
+        is_held = busy == before and not any(map(_is_runnable, busy))
+        if not busy or is_held or time.monotonic() > deadline:
+            break
+        before = busy
     await has_settled()
-    await wait_for_idle(min_sleep, max_sleep)
-    await has_settled()
+
+
+def _busy_threads() -> dict[int, int]:
+    """The threads of the app that compute, were woken, or have work waiting for them: where each is, by its number."""
+    executor = asyncio.get_running_loop()._default_executor  # type: ignore[attr-defined]
+    if executor is None:
+        return {}
+    frames, has_work = sys._current_frames(), executor._work_queue.qsize() > 0
+    at = {thread.native_id: frames[thread.ident] for thread in executor._threads if thread.ident in frames}
+    return {number: hash((frame, frame.f_lasti)) for number, frame in at.items() if has_work or not _waits(frame)}
+
+
+def _is_runnable(number: int) -> bool:
+    """Whether a thread would compute if it had a processor."""
+    try:
+        return Path(f"/proc/self/task/{number}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+    except OSError:
+        return False
+
+
+def _waits(frame: FrameType) -> bool:
+    if not frame.f_code.co_filename.endswith(_WAITING):
+        return False
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_code.co_filename == threading.__file__:
+        event = outer.f_locals.get("self")
+        if isinstance(event, threading.Event) and event.is_set():
+            return False
+        outer = outer.f_back
+    return True
 
 
 @pytest.fixture(autouse=True)
