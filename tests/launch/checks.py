@@ -39,7 +39,7 @@ class Clock:
 
 def main(run_dir: Path) -> None:
     """Prints the results as JSON."""
-    joining.time = Clock()  # type: ignore[assignment]
+    joining.time = Clock()  # type: ignore[assignment, attr-defined]
     plan = make_plan(run_dir, read_manifest(run_dir), 0, [])
     server = stores.serve(("127.0.0.1", 0), 5.0)
     endpoint = ("127.0.0.1", server.port)
