@@ -4,8 +4,8 @@
 
 The cases, each in a terminal of 120x36: `ended`, a viewer of a run that ended; `quiet`, a viewer of a live run without
 new events; `silent`, the same after its first minute; `live`, a viewer of a run of 8 cores with steps of 13 ms and ten
-reports a second; `list` and `compare`, the run list and the comparison of two ended runs. CPU time is that of the
-process, user and system; cases alternate.
+reports a second; `list` and `compare`, the run list and the comparison of two ended runs; `long list`, the list of 200
+ended runs; `paused`, a replay that is paused. CPU time is that of the process, user and system; cases alternate.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from typing import NamedTuple
 from benchmarks.screen_feed import Feed
 from benchmarks.screen_terminal import Terminal
 from benchmarks.synthetic import write_run
+from tests import recorded
 
 COLUMNS, ROWS = 120, 36
 STEPS = 10_000
 CORES = 8
 STEP_S = 0.013
+MANY_RUNS = 200
 SETTLE_S = 4.0
 """Seconds after the first picture: view settings are saved, and ages are no longer shown in tenths of a second."""
 IDLE_MAX, LIVE_MAX = 0.3, 8.0
@@ -52,12 +54,17 @@ def cases(folder: Path) -> dict[str, Case]:
     first, _ = write_run(folder / "runs", STEPS)
     second = first.with_name("long-again")
     shutil.copytree(first, second)
+    small = recorded.write_run(folder / "many")
+    for number in range(1, MANY_RUNS):
+        shutil.copytree(small, small.with_name(f"copy-{number:03}"))
     return {
         "ended": Case(["attach", str(first)], "DONE", IDLE_MAX),
         "quiet": Case(["attach", "{run}"], "2 loss", IDLE_MAX, 0),
         "silent": Case(["attach", "{run}"], "2 loss", IDLE_MAX, 0, SETTLE_S + 60),
         "live": Case(["attach", "{run}"], "2 loss", LIVE_MAX, round(1 / STEP_S)),
         "list": Case(["--runs-dir", str(first.parent)], "long-again", IDLE_MAX),
+        "long list": Case(["--runs-dir", str(small.parent)], "copy-199", IDLE_MAX),
+        "paused": Case(["replay", str(first), "--at", f"step:{STEPS // 2}"], f"{STEPS // 2:,}", IDLE_MAX),
         "compare": Case(["compare", str(first), str(second)], "3 metrics", IDLE_MAX),
     }
 

@@ -95,7 +95,7 @@ class Terminal:
         for process in [self._program, *self._program.children(recursive=True)]:
             with contextlib.suppress(psutil.Error, OSError):
                 times = process.cpu_times()
-                cpu_s += times.user + times.system + times.children_user + times.children_system
+                cpu_s += _cpu_s(process.pid) + times.children_user + times.children_system
                 peak_mib += _peak_mib(process.pid)
         return Usage(cpu_s, peak_mib)
 
@@ -142,6 +142,11 @@ def _as_installed(folder: str) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     own = {"PYTHONPYCACHEPREFIX": f"{folder}/bytecode", "XDG_STATE_HOME": f"{folder}/state"}
     return environ | {"TERM": "xterm-256color"} | own
+
+
+def _cpu_s(pid: int) -> float:
+    """Returns the CPU time of a process, user and system, in nanoseconds instead of clock ticks of 10 ms."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def _peak_mib(pid: int) -> float:

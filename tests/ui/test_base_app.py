@@ -12,13 +12,14 @@ from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tests.ui.monitored import app_of
+from tputui.ui import base_app
 from tputui.ui.base.preferences import Views
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.terminal.capabilities import draws_characters
-from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES
+from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES, after
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Confirm, ExportScreen
 
@@ -221,17 +222,18 @@ def test_bad_view_file_is_reported_once(tmp_path: Path) -> None:
     drive(app, script, size=(160, 45))
 
 
-def test_view_settings_are_saved_while_open(tmp_path: Path) -> None:
+def test_view_settings_are_saved_while_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_app, "AUTOSAVE_S", 0.01)
     path = tmp_path / "view.json"
     app = app_of(views=Views.opened(path))
 
     async def script(pilot: AppPilot) -> None:
-        await pilot.press("t")
-        app._autosave()
-        await until(pilot, path.exists)
+        for name in (LIGHT.name, after(LIGHT.name).name):
+            await pilot.press("t")
+            await until(pilot, lambda: path.exists() and app.views.get("theme", "") in path.read_text())
+            assert name in path.read_text()
 
     drive(app, script)
-    assert LIGHT.name in path.read_text()
 
 
 # Screens over another screen.

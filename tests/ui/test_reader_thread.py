@@ -169,6 +169,54 @@ def test_ages_are_shown_less_often_the_older_they_are(shown: Snapshot, monkeypat
         assert (len(idle.frames) >= 5) == is_often
 
 
+class Silent(made.HandSource):
+    """A run without events, in simulated time that begins with its newest event."""
+
+    def __init__(self, served: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(served)
+        self.silent_s = 0.0
+        self.polls = self.checks = 0
+        monkeypatch.setattr(time, "monotonic", lambda: 1e6 + self.silent_s)
+
+    def poll(self, budget_s: float) -> list[object]:
+        self.polls += 1
+        return []
+
+    def fingerprint(self) -> object:
+        self.checks += 1
+        return None
+
+    def snapshot(self) -> Snapshot:
+        return made.changed(self.served, now=self.served.now + self.silent_s)
+
+
+@pytest.mark.parametrize(("shown", "polls_a_minute"), [(made.finished(), 30), (made.running(), 60)])
+def test_silence_costs_little_after_a_minute(
+    shown: Snapshot, polls_a_minute: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = shown.now
+    source = Silent(made.changed(shown, ended=at if shown.ended else None, newest_fact=at, requests=[]), monkeypatch)
+    frames: list[Frame] = []
+
+    def deliver(frame: Frame) -> None:
+        frames.append(frame)
+        reader.drawn()
+
+    reader = ReaderThread(source, deliver)
+    per_minute: list[tuple[int, int, int]] = []
+    for minute in range(1, 6):
+        source.polls = source.checks = 0
+        frames.clear()
+        while source.silent_s < 60 * minute:
+            source.silent_s += reader.poll()
+        per_minute.append((source.polls, source.checks, len(frames)))
+    assert per_minute[0][2] >= 15, "ages of seconds are shown"
+    for polls, checks, num_frames in per_minute[1:]:
+        assert polls <= polls_a_minute + 1
+        assert checks <= 31
+        assert num_frames == 1
+
+
 def test_end_of_the_process_of_a_silent_run_is_noticed(tmp_path: Path) -> None:
     """GIVEN no event for minutes, so that ages are rarely drawn, the death of the process is shown within seconds."""
     run_dir = rundir.create(tmp_path, recorded.manifest())

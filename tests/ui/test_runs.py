@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests import recorded
 from tests.another_user import needs_root, shut, shut_run
 from tests.ui.driving import AppPilot, drive, text, until
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests
+from tputui.telemetry import requests, run_labels
 from tputui.telemetry.journal import JournalWriter
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import keymap
@@ -21,7 +22,8 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.empty import Empty
 from tputui.ui.runs.filter import SortOrder
-from tputui.ui.runs.rows import MESSAGE_INTERVAL_S, Listing, RowState, RunRow, RunsReader, message_interval_s
+from tputui.ui.runs.rows import Listing, RowState, RunRow
+from tputui.ui.runs.runs_reader import CHECK_MOST_S, MESSAGE_INTERVAL_S, REFRESH_S, RunsReader, message_interval_s
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.runs.table import RunsTable
 from tputui.ui.widgets.dialogs import ConfirmStop
@@ -399,9 +401,37 @@ def test_ended_run_is_read_again_only_if_changed(tmp_path: Path) -> None:
     assert first.best == pytest.approx(0.4 / 3)
     reader.poll()
     assert listings[-1].rows[run_dir] is first
-    recorded.write_journal(run_dir / "rank-1.jsonl", [recorded.opened(NOW, "rank", 1)])
+    failed = ev.RunEnded(t=NOW, outcome="failed", exit_code=3, reason="x")
+    recorded.write_journal(run_dir / "supervisor-1.jsonl", [recorded.opened(NOW, "supervisor", 1), failed])
     reader.poll()
-    assert listings[-1].rows[run_dir] is not first
+    assert listings[-1].rows[run_dir].state == "failed"
+
+
+def test_runs_that_are_over_are_checked_rarely_if_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new run, a key of the user and the end of the pause show a change at once."""
+    monkeypatch.setattr("tputui.ui.runs.runs_reader.CHECK_SHARE", 1e-9)
+    run_dir = recorded.write_run(tmp_path, run="run-00")
+    listings: list[Listing] = []
+    reader = RunsReader(tmp_path, listings.append, lambda: NOW)
+
+    def has_noticed(note: str, event: Callable[[], object] | None = None, num_polls: int = 1) -> bool:
+        """Whether a change of the run is noticed within a number of polls, after polls without a change."""
+        reader.poll()
+        reader.poll()
+        run_labels.change(run_dir, note=note)
+        if event is not None:
+            event()
+        for _ in range(num_polls):
+            reader.poll()
+        return listings[-1].rows[run_dir].labels.note == note
+
+    reader.poll()
+    assert not has_noticed("alone")
+    assert has_noticed("with a new run", lambda: recorded.write_run(tmp_path, run="run-01"))
+    assert has_noticed("with a key", reader.wake)
+    assert has_noticed("after the pause", num_polls=int(CHECK_MOST_S / REFRESH_S) + 1)
 
 
 def test_running_run_is_followed_to_its_end(tmp_path: Path) -> None:
@@ -457,7 +487,7 @@ def test_many_run_updates_leave_time_for_keys(tmp_path: Path, monkeypatch: pytes
     assert message_interval_s(20_000) >= 1.0
     number = 12
     write_runs(tmp_path, number)
-    monkeypatch.setattr("tputui.ui.runs.rows.MESSAGE_INTERVAL_S_PER_ROW", 1e6)
+    monkeypatch.setattr("tputui.ui.runs.runs_reader.MESSAGE_INTERVAL_S_PER_ROW", 1e6)
     listings: list[Listing] = []
     reader = RunsReader(tmp_path, listings.append, lambda: NOW)
     reader.poll()

@@ -43,7 +43,8 @@ from tputui.ui.runs.filter import (
     sort_rows,
     unknown_keys,
 )
-from tputui.ui.runs.rows import Listing, RunRow, RunsReader
+from tputui.ui.runs.rows import Listing, RunRow
+from tputui.ui.runs.runs_reader import RunsReader
 from tputui.ui.runs.table import cell, reason_line, short_age, short_span
 from tputui.ui.widgets.line_input import EditedText, press, spans
 

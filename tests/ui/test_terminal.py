@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import select
@@ -61,6 +62,23 @@ class Terminal:
             if select.select([self.master], [], [], left)[0]:
                 self.shown += os.read(self.master, 65536)
 
+    def until_asleep(self) -> None:
+        """Reads until no thread of the program wakes more than twice in half a second."""
+        deadline = time.monotonic() + DEADLINE_S
+        before, now = -math.inf, self._wake_ups()
+        while now - before > 2:
+            assert time.monotonic() < deadline, f"{now - before} wake-ups in half a second"
+            if select.select([self.master], [], [], 0.5)[0]:
+                self.shown += os.read(self.master, 65536)
+            else:
+                before, now = now, self._wake_ups()
+
+    def _wake_ups(self) -> int:
+        status = [path.read_text() for path in Path(f"/proc/{self.program.pid}/task").glob("*/status")]
+        return sum(
+            int(number) for text in status for number in re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)
+        )
+
     def type(self, keys: bytes) -> None:
         """Presses keys."""
         os.write(self.master, keys)
@@ -83,8 +101,16 @@ def viewer(run_dir: Path, hangup: str, env: dict[str, str] | None = None) -> Ter
     return terminal
 
 
-def test_q_restores_the_terminal(run_dir: Path) -> None:
+def test_idle_viewer_sleeps_until_keys_come_and_q_restores_the_terminal(run_dir: Path) -> None:
+    """Escape is known by the silence after it; bytes that are not UTF-8 do not end the input."""
     terminal = viewer(run_dir, "default")
+    terminal.until_asleep()
+    terminal.type(b"\xff?")
+    terminal.until(lambda shown: b"XProf" in shown)
+    shown_before = len(terminal.shown)
+    terminal.type(b"\x1b")
+    terminal.until(lambda shown: b"8 ended" in shown[shown_before:])
+    terminal.until_asleep()
     terminal.type(b"q")
     terminal.until(lambda shown: b"\x1b[?1049l" in shown)
     assert terminal.program.wait(DEADLINE_S) == 7

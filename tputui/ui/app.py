@@ -10,6 +10,7 @@ import contextlib
 import errno
 import gc
 import os
+import select
 import signal
 import sys
 import termios
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
     from tputui.ui.runs.remote_rows import RemoteRuns
 
 HANGUP_CHECK_S = 1.0
-"""Seconds between checks whether the terminal was closed."""
+"""Seconds between checks whether the terminal was closed, once the system has reported that it may be."""
+
+HANGUP_CHECK_LONG_S = 30.0
+"""The same before, for the case that the system does not report it."""
 
 HANGUP_EXIT_CODE = 128 + signal.SIGHUP
 """The exit code that shells report for the signal."""
@@ -254,18 +258,20 @@ _COLLECT_AFTER = 10_000
 def exit_on_hangup() -> Iterator[None]:
     """Within the block, the process ends about a second after its terminal, also if SIGHUP is ignored (`nohup`).
 
-    Writing to a closed terminal blocks the event loop forever while the input thread spins, so a separate thread checks
-    and ends the process. A viewer has no state to lose.
+    Writing to a closed terminal blocks the event loop forever, so a separate thread waits for the hangup and ends the
+    process. A viewer has no state to lose.
     """
     fd = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
-    left = threading.Event()
-    thread = threading.Thread(target=_check_terminal, args=(fd, left), name="terminal", daemon=True)
+    left, leave = os.pipe()
+    thread = threading.Thread(target=_wait_for_hangup, args=(fd, left), name="terminal", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        left.set()
+        os.write(leave, b"\0")
         thread.join()
+        os.close(left)
+        os.close(leave)
 
 
 def is_gone(fd: int) -> bool:
@@ -277,7 +283,15 @@ def is_gone(fd: int) -> bool:
     return False
 
 
-def _check_terminal(fd: int, left: threading.Event) -> None:
-    while not left.wait(HANGUP_CHECK_S):
-        if is_gone(fd):
+def _wait_for_hangup(fd: int, left: int) -> None:
+    """Ends the process once the terminal was closed; returns when the pipe `left` has content."""
+    poll, check_s = select.poll(), HANGUP_CHECK_LONG_S
+    poll.register(left, select.POLLIN)
+    poll.register(fd, 0)
+    while left not in (ready := dict(poll.poll(1000 * check_s))):
+        if fd in ready:
+            # Closed, or not a terminal. SIGHUP ends the process first, unless it is ignored.
+            poll.unregister(fd)
+            check_s = HANGUP_CHECK_S
+        elif is_gone(fd):
             os._exit(HANGUP_EXIT_CODE)

@@ -27,6 +27,7 @@ from tputui.ui.base.palette import ActionsProvider, Command, Keyed
 from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.capabilities import Capabilities
+from tputui.ui.terminal.input_driver import input_driver
 from tputui.ui.terminal.notification import notification
 from tputui.ui.terminal.output_filter import OutputFilter, filtered_driver
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, after, title_of
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 AUTOSAVE_S = 2.0
-"""Seconds between two checks for unsaved view settings."""
+"""Seconds from a change of the view settings until they are saved, together with the changes after it."""
 
 
 @runtime_checkable
@@ -180,7 +181,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self.output_filter = OutputFilter(
             ascii_only=capabilities.ascii_only, colour=self._colour, pictures=_output_of(capabilities.pictures)
         )
-        self.driver_class = filtered_driver(self.driver_class, self.output_filter)
+        self.driver_class = filtered_driver(input_driver(self.driver_class), self.output_filter)
         for theme in THEMES.values():
             self.register_theme(theme)
         self._set_theme(views.get("theme", DARK.name))
@@ -210,7 +211,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     def start_autosave(self) -> None:
         """Start saving changed view settings, and show any error from reading them."""
-        self.set_interval(AUTOSAVE_S, self._autosave)
+        self.views.on_change = self._autosave
+        if self.views.is_changed:
+            self._autosave()
         self._show_views_notice()
 
     def show_notice(self, sentence: str) -> None:
@@ -277,8 +280,8 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self.show_notice(f"undone: {undone}" if undone else "undo: no changes to undo")
 
     def _autosave(self) -> None:
-        if self.views.is_changed:
-            self._write_views()
+        if self.is_running:
+            self.set_timer(AUTOSAVE_S, self._write_views)
 
     @work(thread=True, group="views")
     def _write_views(self) -> None:

@@ -50,6 +50,8 @@ class Views:
         self._changed: dict[str, Any] = {}
         """Changes of this session that are not saved yet; None if a value was removed."""
         self._lock = threading.Lock()
+        self.on_change: Callable[[], object] | None = None
+        """Called when there is something to save, once until it is saved."""
         self.notice = ""
         """An error of reading or writing the file, to be shown once; empty if there was none."""
 
@@ -80,19 +82,25 @@ class Views:
         """Set a value of a type `Value`, or one that `raw` returned; `write` saves it."""
         if self._values.get(name) != value or type(self._values.get(name)) is not type(value):
             self._values[name] = value
-            self._changed[name] = value
+            self._change(name, value)
 
     def remove(self, name: str) -> None:
         """Remove a value; `write` removes it from the file."""
         if self._values.pop(name, None) is not None:
-            self._changed[name] = None
+            self._change(name, None)
 
     def reset(self) -> None:
         """Remove every value, except those that the user saved under a name."""
         for name in list(self._values):
             if not name.startswith(SAVED):
                 self._values.pop(name)
-                self._changed[name] = None
+                self._change(name, None)
+
+    def _change(self, name: str, value: Any) -> None:
+        is_first = not self._changed
+        self._changed[name] = value
+        if is_first and self.is_changed and self.on_change is not None:
+            self.on_change()
 
     @property
     def is_changed(self) -> bool:

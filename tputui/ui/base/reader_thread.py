@@ -30,7 +30,7 @@ _WORK_SHARE = 0.5
 
 AGE_S = 1.0
 """Seconds between frames that differ only in ages, which are shown in whole seconds; also between two checks for
-changes other than events."""
+changes other than events. Of a run that has ended, or without events for a minute, they are twice as rare."""
 
 LONG_AGE_S = 60.0
 """The same where every age is shown in minutes or not at all: an ended run, a live one without events for a minute, a
@@ -217,8 +217,9 @@ class ReaderThread(PollingThread):
         return self._wait_s(time.monotonic()) if self._source.caught_up else 0.0
 
     def _has_changed(self, now: float) -> bool:
-        """Whether something other than events changed; checked once a second."""
-        if now < self._checked_at + self._age_s:
+        """Whether something other than events changed, checked every second or two."""
+        is_calm = self._is_over or now - self._news_at > self._long_age_s
+        if now < self._checked_at + (2 * self._age_s if is_calm else self._age_s):
             return False
         self._checked_at = now
         before, self._fingerprint = self._fingerprint, self._source.fingerprint()
@@ -239,7 +240,7 @@ class ReaderThread(PollingThread):
         if self._has_news or (self._showed_news and now < self._due):
             return max(self._due - now, _RETRY_S)
         if self._is_over:
-            wait_s = self._age_s
+            wait_s = 2 * self._age_s
         elif self._moves or (self._showed_news and now < self._due + _AWAIT_S):
             wait_s = _RETRY_S
         else:

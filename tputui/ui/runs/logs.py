@@ -18,13 +18,16 @@ from tputui.log_import import place
 from tputui.log_import.scan import BOUNDS, Bounds, FoundLog, find_logs
 from tputui.session.session import Session
 from tputui.ui.base.reader_thread import PollingThread
-from tputui.ui.runs.rows import Listing, RunRow, RunsReader, Signature, row_of, signature_of
+from tputui.ui.runs.rows import Listing, RunRow, row_of
+from tputui.ui.runs.runs_reader import RunsReader, Signature, signature_of
 from tputui.user_config import LogSource, read_user_config
 
 SCAN_S = 5.0
 """Least seconds between two searches for logs ..."""
 SCAN_TIMES = 50.0
-"""... and this many times as long as a search takes."""
+"""... and this many times as long as a search takes ..."""
+SCAN_SHARE = 0.0005
+"""... and so many that searches take at most this share of a processor."""
 _SLICE_S = 0.1
 
 
@@ -72,7 +75,7 @@ class LogsReader(PollingThread):
 
     def poll(self) -> float:
         """Searches once."""
-        began = time.monotonic()
+        began, began_cpu = time.monotonic(), time.thread_time()
         config = read_user_config(self._config_path)
         sources = (LogSource(self._runs_dir, ""), *config.sources)
         scan = find_logs(sources, bounds=self._bounds, is_stopped=lambda: self.is_stopped)
@@ -83,7 +86,8 @@ class LogsReader(PollingThread):
         if listing != (self._sent or LogListing()):
             self._sent = listing
             self._on_listing(listing)
-        return max(SCAN_S, SCAN_TIMES * (time.monotonic() - began))
+        cpu_s = time.thread_time() - began_cpu
+        return max(SCAN_S, SCAN_TIMES * (time.monotonic() - began), cpu_s / SCAN_SHARE)
 
     def _row(self, log: FoundLog) -> RunRow:
         files = f"{log.form}, {fmt.counted(log.num_files, 'file')}, {fmt.size(log.num_bytes)}"
