@@ -146,6 +146,15 @@ def test_other_memory_is_no_finding(used: list[float]) -> None:
     assert not by_rule(verdicts(*hbm(leak(0.05)), now=400.0), "memory_trend"), "the run ends before"
 
 
+def test_memory_that_grows_before_training_is_no_finding() -> None:
+    def starting(phase: ev.Phase) -> list[Verdict]:
+        beat = ev.HeartbeatSent(t=T0 + 399, phase=phase, phase_s=399.0, step=0, epoch=0)
+        return by_rule(verdicts(*hbm(leak(0.05)), beat, steps=0, now=400.0), "memory_trend")
+
+    assert not starting("starting"), "modules and data are being loaded"
+    assert starting("unknown"), "a command that reports no phase"
+
+
 def test_a_trend_ignores_outliers() -> None:
     samples = [(float(t), 100.0 + t) for t in range(100)]
     samples[70] = (70.0, 10_000.0)

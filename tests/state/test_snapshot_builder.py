@@ -160,6 +160,14 @@ def test_the_phase_gets_older_while_its_process_lives() -> None:
     assert {(core.phase, core.phase_s) for core in late.cores} == {("starting", late.phase_s)}
 
 
+def test_the_age_of_a_phase_counts_from_the_newest_step() -> None:
+    worker = [event for event in worker_events() if event.t <= T0 + 7.7]
+    beat = ev.HeartbeatSent(t=T0 + 7.75, phase="executing", phase_s=5.0, step=33, epoch=2)
+    snapshot = seen({"worker-0": [*worker, beat], "supervisor-0": supervisor_events(None)}, around(T0 + 7.8))
+    assert snapshot.phase == "executing"
+    assert snapshot.phase_s < 1, "it steps in one phase"
+
+
 def test_empty_run_invents_no_values() -> None:
     snapshot = seen({}, around(T0))
     figures = (snapshot.topology, snapshot.plan, snapshot.phase, snapshot.step_s, snapshot.eta_s, snapshot.xla)

@@ -74,6 +74,19 @@ def test_time_since_the_newest_report_belongs_to_the_phase_of_the_process() -> N
     assert (view.newest_s, view.newest_steps, view.newest_execute_s) == ({"data": 2.0, "execute": 8.0}, 15, 6.0)
 
 
+def test_a_loop_without_measured_execution_has_none_in_the_running_epoch() -> None:
+    spent = started()
+    spent.epoch_ended(
+        ev.EpochEnded(
+            t=T0 + 30, epoch=1, step=9, train={}, valid={}, train_s=30.0, valid_s=0.0, sections_s={"other": 30.0},
+            lr=0.1, best=False,
+        )
+    )  # fmt: skip
+    view = spent.view(T0 + 40, "executing")
+    assert view is not None
+    assert view.sections_s == pytest.approx({"other": 40.0})
+
+
 def test_a_clock_that_was_set_back_makes_no_section_negative() -> None:
     spent = started()
     spent.reported(reported(T0 + 3200, 10, execute=3000.0, data=200.0), None)

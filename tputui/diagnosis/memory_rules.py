@@ -109,7 +109,7 @@ class Trend(NamedTuple):
 
 def memory_trend(facts: Facts) -> Iterator[Verdict]:
     """Memory that would be exhausted before the run ends."""
-    if facts.snapshot.condition in ENDED:
+    if facts.snapshot.condition in ENDED or _is_before_training(facts):
         return
     memory, points = facts.snapshot.memory, facts.snapshot.memory_history
     limit = min((reading.limit_bytes for reading in memory.hbm or ()), default=0)
@@ -119,6 +119,11 @@ def memory_trend(facts: Facts) -> Iterator[Verdict]:
     if memory.host_total_bytes and memory.host_used_bytes is not None and processes:
         others = max(0.0, memory.host_used_bytes - processes[-1][1])
         yield from _exhausted(facts, "memory of the host", processes, memory.host_total_bytes - others)
+
+
+def _is_before_training(facts: Facts) -> bool:
+    """Whether memory grows because modules, data and the first programs are loaded; not known of a plain command."""
+    return facts.snapshot.phase not in (None, "unknown") and not facts.snapshot.steps
 
 
 def _exhausted(facts: Facts, what: str, samples: list[tuple[float, float]], limit: float) -> Iterator[Verdict]:

@@ -17,6 +17,7 @@ from tputui.state.liveness import Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, CoreCondition, CoreView
+from tputui.state.stall_limits import STEPPING
 from tputui.state.step_values import rows_most
 from tputui.state.time_spent import TimeView, lasts_s
 from tputui.telemetry.events import Phase
@@ -28,13 +29,20 @@ _LAG_STEPS = 8
 
 
 def phase_of(worker: ProcessState, liveness: Liveness, now: float) -> tuple[Phase | None, float]:
-    """The phase of a worker and its age in seconds: until `now` while it is alive, else until its last event."""
+    """The phase of a worker and its age in seconds: until `now` while it is alive, else until its last event.
+
+    A script that trains in one phase makes progress with every step, so the age counts from the newest one.
+    """
     beat = worker.beat
     if beat is None:
         return None, 0.0
     lives = worker.name in liveness.living and worker.training_ended is None and liveness.condition not in ENDED
     until = now if lives else worker.newest_t
-    return beat.phase, lasts_s(beat, until if until is not None else beat.t)
+    until = until if until is not None else beat.t
+    lasted_s = lasts_s(beat, until)
+    if beat.phase in STEPPING and worker.moved_t is not None:
+        lasted_s = min(lasted_s, max(0.0, until - worker.moved_t))
+    return beat.phase, lasted_s
 
 
 def time_of(state: RunState, liveness: Liveness, now: float) -> TimeView | None:

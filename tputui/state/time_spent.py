@@ -169,7 +169,9 @@ class TimeSpent(StateStruct):
         until = max(until, self.began_t)
         sections = self._totals()
         tail_s = max(0.0, until - self.measured_t) - self.pending_stall_s
-        if tail_s > 0 and phase is not None and (section := SECTION_OF.get(phase)) is not None:
+        section = SECTION_OF.get(phase) if phase is not None else None
+        # A script that measures no execution reports the rest of its loop as "other".
+        if tail_s > 0 and section is not None and (section != "execute" or section in sections):
             sections[section] = sections.get(section, 0.0) + tail_s
         if stall_s := math.fsum(self.stalls_s.values()) + self.pending_stall_s:
             sections["stall"] = stall_s
