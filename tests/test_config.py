@@ -177,6 +177,11 @@ def test_errors_distinguish_file_and_overrides() -> None:
         "--set data.batch_per_core=9"
     )
 
+    rows, overrides = "y.csv row 3, column b: x is not a finite number", ["data.source=y.csv", "data.workers=1"]
+    assert config.source_of_key("my.toml", "data", overrides, rows) == "--set data.source=y.csv"
+    assert config.source_of_key("my.toml", "data", overrides[1:], rows) == "my.toml"
+    assert config.source_of_key("my.toml", "data", overrides, 'no column "a" (data.workers)') == "--set data.workers=1"
+
 
 @pytest.mark.parametrize("text", ["x = " + "9" * 5000, "x = " + "[" * 5000 + "]" * 5000], ids=["digits", "depth"])
 def test_absurd_numbers_and_nesting_are_rejected(text: str) -> None:

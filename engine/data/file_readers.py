@@ -49,10 +49,20 @@ def column(raw: Raw, name: str, key: str) -> pl.Series:
         near = difflib.get_close_matches(name, raw.frame.columns, n=1, cutoff=0.5)
         columns = ", ".join(raw.frame.columns[:20]) + (", ..." if raw.frame.width > 20 else "")
         hint = f'did you mean "{near[0]}"?' if near else f"its {what}s: {columns}"
+        if all(_is_number(each) for each in raw.frame.columns):
+            hint = f"its first row, {columns}, is taken as the names of the columns; add a row with the names"
         refuse(f'{raw.source} has no {what} "{name}" (data.{key}); {hint}')
     if f"{name}_duplicated_0" in raw.frame.columns:
         refuse(f'{raw.source} has two columns "{name}" (data.{key}); rename one of them')
     return raw.frame[name]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def texts(raw: Raw, name: str, key: str) -> pl.Series:

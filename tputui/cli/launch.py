@@ -59,7 +59,7 @@ def check_with_engine(
     result = request_check(loaded, source, resume)
     if result.problems:
         sentences = [
-            inert(f"{config.source_of_key(source, problem.key, overrides)}: {problem.key}: {problem.message}")
+            inert(f"{config.source_of_key(source, problem.key, overrides, problem.message)}: {problem.sentence}")
             for problem in result.problems
         ]
         raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))

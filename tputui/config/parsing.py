@@ -28,6 +28,7 @@ BYTES_MAX = 1 << 20
 """Maximum size of a configuration file."""
 BATCH_RIVALS = {"data.batch_per_core": "global_batch", "data.global_batch": "batch_per_core"}
 """Two keys for the same thing: an override of one replaces the other."""
+_DATA_SOURCE = "data.source"
 
 
 def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
@@ -142,11 +143,19 @@ def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequenc
     return run
 
 
-def source_of_key(source: str, key: str, overrides: Sequence[str] | None) -> str:
-    """The source of the value of a key: `--set ...` for the last override that set it, else `source`."""
+def source_of_key(source: str, key: str, overrides: Sequence[str] | None, message: str | None = None) -> str:
+    """The source of the value of a key: `--set ...` for the last override that set it, else `source`.
+
+    A problem of a whole table may come from any of its keys. If its `message` is given, only an override counts whose
+    key it names, or that of the data source it begins with.
+    """
     for override in reversed(overrides or []):
-        given = override.partition("=")[0].strip()
-        if key and (given == key or key.startswith(f"{given}.") or given.startswith(f"{key}.")):
+        given, _, value = override.partition("=")
+        given = given.strip()
+        named = message is None or given in message
+        from_source = given == _DATA_SOURCE and message is not None and message.startswith(value.strip(" \"'"))
+        inside = given.startswith(f"{key}.") and (named or from_source)
+        if key and (given == key or key.startswith(f"{given}.") or inside):
             return f"--set {override}"
     return source
 

@@ -174,6 +174,11 @@ def test_wrong_key_is_named_with_valid_ones(images: Path, keys: dict[str, Any], 
     assert message in refused(options(images, **keys))
 
 
+def test_table_without_header_is_named_as_such(images: Path) -> None:
+    text = refused(options(images, ("0,3,1",), header="1,2.5,0"))
+    assert text.endswith("its first row, 1, 2.5, 0, is taken as the names of the columns; add a row with the names")
+
+
 def test_leaking_group_is_rejected_with_rows_unless_allowed(images: Path) -> None:
     leaking = {"fold_column": "fold", "group": "patient"}
     rows = (*GOOD[:5], "a5,dog,p,2,0,1")
