@@ -75,7 +75,7 @@ class FakeLaunchService:
             return CheckResult(
                 [Problem("data.batch_per_core", f"{loaded.global_batch} is more than 1437 examples")], {}
             )
-        steps = 1437 // loaded.global_batch
+        steps = 1437 // max(loaded.global_batch, 1)
         facts: dict[str, Any] = {
             "device": "TPU",
             "device_reason": None,

@@ -374,6 +374,11 @@ def test_configurations_show_whether_their_data_is_present(place: Path) -> None:
     (samples / "mine.toml").write_text('task = "my_project.tasks:Mine"\n')
     (samples / "scan.toml").write_text('task = "image_labels"\n[data]\nsource = "set:ct/train.csv"\n')
 
+    (place / "configs" / "of_another_name" / "that_is_long").mkdir(parents=True)
+    (place / "configs" / "of_another_name" / "that_is_long" / "mine.toml").write_text(TOML)
+    (place / "tests").mkdir()
+    (place / "tests" / "faulty.toml").write_text(TOML)
+
     def row(pilot: AppPilot, name: str) -> str:
         return next(line for line in text(pilot.app.screen).splitlines() if name in line)
 
@@ -393,6 +398,9 @@ def test_configurations_show_whether_their_data_is_present(place: Path) -> None:
         await until(pilot, lambda: shows(pilot, "fetch its data first: tputui data fetch rgbd"))
         await pilot.press("up")
         await until(pilot, lambda: not shows(pilot, "tputui data fetch"))
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: row(pilot, "depth.toml").rstrip(" \u2502").endswith("needs data fetch"))
+        assert "faulty.toml" not in text(pilot.app.screen)
 
     drive(home(place), script, size=(120, 36))
 

@@ -387,7 +387,8 @@ LAUNCH: tuple[Key, ...] = (
     Key("ctrl+g", "ctrl+g", "next_problem", "", "next field that is invalid or changed", "move",
         title="go to the next field that is invalid or changed", also="error"),
     Key("question_mark", "?", HELP, "help", "show or leave this help", "new run"),
-    *COMMON,
+    # A letter on a field of text begins its new value.
+    *(key if len(key.shown) > 1 else key._replace(help=f"{key.help}; on a field of text by ctrl+p") for key in COMMON),
 )
 
 

@@ -159,7 +159,7 @@ def without_commands(tables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _toml_files(start: Path) -> Iterator[Path]:
-    """TOML files, except in hidden folders, virtual environments and run directories."""
+    """TOML files, except in hidden folders, virtual environments, run directories and tests."""
     for directory, folders, names in itertools.islice(os.walk(start), MAX_DIRECTORIES):
         folder = Path(directory)
         too_deep = len(folder.relative_to(start).parts) >= MAX_DEPTH
@@ -168,7 +168,7 @@ def _toml_files(start: Path) -> Iterator[Path]:
 
 
 def _is_skipped(folder: Path) -> bool:
-    if folder.name.startswith((".", "__")) or folder.name in ("node_modules", "site-packages"):
+    if folder.name.startswith((".", "__")) or folder.name in ("node_modules", "site-packages", "tests"):
         return True
     return any(os.access(folder / name, os.F_OK) for name in ("pyvenv.cfg", rundir.MANIFEST))
 

@@ -27,6 +27,8 @@ _HEADINGS = {"file": "Configuration files", "blank": "", "run": "Re-run or resum
 _NAME_WIDTHS = (20, 46)
 _TASK_WIDTH = 14
 _LABEL_WIDTH = 16
+_GAPS_WIDTH = 3 + 2 + 2
+"""Cells of the marker before a name, and between the columns."""
 _NOTE_WIDTH_MIN = 12
 """Fewer cells have no room for a useful part of the summary of a configuration."""
 
@@ -103,7 +105,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
         self._row_indices = []
         kind = ""
         names = max((cell_len(clean(each.name)) for each in part.choices), default=0)
-        names = max(_NAME_WIDTHS[0], min(names, _NAME_WIDTHS[1], width - _TASK_WIDTH - 8))
+        names = max(_NAME_WIDTHS[0], min(names, _NAME_WIDTHS[1], width - _TASK_WIDTH - _LABEL_WIDTH - _GAPS_WIDTH))
         for index, choice in enumerate(part.choices):
             if _HEADINGS[choice.kind] and choice.kind != kind:
                 rows += [[]] if rows else []
