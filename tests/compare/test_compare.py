@@ -414,7 +414,7 @@ def test_unreadable_run_states_reason() -> None:
     assert found.runs[0].trouble is None
     assert found.runs[1].trouble == "the run's directory /runs/b is gone"
     assert found.verdicts[1] is not None
-    assert found.verdicts[1].sentence == "no verdict on B: B: the run cannot be read"
+    assert found.verdicts[1].sentence == "no verdict on B: the run cannot be read"
 
 
 def test_derived_config_values_are_listed_if_different() -> None:

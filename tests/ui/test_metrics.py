@@ -24,6 +24,7 @@ from tputui.ui.charts.axis import X_KINDS, axis_info_of
 from tputui.ui.charts.chart_view import ChartSeries, ChartView
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
+from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.lines import width_of
@@ -277,12 +278,27 @@ def test_a_run_without_steps_says_so_on_every_page() -> None:
     ("snapshot", "size", "keys"),
     [(made.starting(), (120, 36), "77m"), (made.starting(), (20, 5), "m"), (made.empty(), (50, 12), "m")],
 )
-def test_m_does_nothing_while_the_panel_is_hidden(snapshot: Snapshot, size: tuple[int, int], keys: str) -> None:
+def test_m_without_metrics_changes_nothing(snapshot: Snapshot, size: tuple[int, int], keys: str) -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press(*keys)
         assert panel(pilot).look.metric == ""
 
     drive(monitor(snapshot), script, size=size)
+
+
+def test_m_shows_metrics_while_another_panel_fills_the_screen() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("7", "7")
+        assert not panel(pilot).display
+        await pilot.press("m")
+        await until(pilot, lambda: panel(pilot).look.metric == "auc")
+        assert panel(pilot).display
+        assert not pilot.app.screen.query_one(LogPanel).display
+        await pilot.press("7", "m")
+        await until(pilot, lambda: panel(pilot).display)
+        assert panel(pilot).look.metric == "auc"
+
+    drive(monitor(measured.running()), script, size=(120, 36))
 
 
 @pytest.mark.parametrize("player", [made.HandPlayer, made.LivePlayer], ids=["replay", "live"])

@@ -190,6 +190,9 @@ class Body(Panels[RunPanel[Any]]):
         if name == HOSTS and not self.has_hosts:
             self.notify_user("this run has one host")
             return
+        if name == FAILURE and not self.exists(name):
+            self.notify_user("this run has not failed")
+            return
         if not self.layout_now.shows(name):
             self.toggle(name)
         self._wanted = name
@@ -205,6 +208,11 @@ class Body(Panels[RunPanel[Any]]):
         """Show a panel that was double-clicked in full screen, or all panels again."""
         event.stop()
         self.maximise(not self.maximised)
+
+    def on_loss_panel_wanted(self, event: LossPanel.Wanted) -> None:
+        """Show the loss panel, also in place of the one in full screen."""
+        event.stop()
+        self.select(self.get(LossPanel).id or "")
 
     # Hidden panels.
 

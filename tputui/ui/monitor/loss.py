@@ -58,9 +58,13 @@ class LossPanel(RunPanel[LossPart]):
             super().__init__()
             self.t = t
 
+    class Wanted(Message):
+        """The user asked for a page of metrics while the panel is not on the screen."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.look = ChartView()
+        self._pages_wanted = 0
         self._chart = LossChart()
         self._metrics = MetricCharts()
         self._page: MetricPage | None = None
@@ -213,10 +217,20 @@ class LossPanel(RunPanel[LossPart]):
     def action_page(self, by: int) -> None:
         """Show the next page of metrics, or the one before; the loss chart is the first page."""
         width, height = self.size.width - FRAME, self.size.height - FRAME
+        if not self.display:
+            self._pages_wanted = by
+            self.post_message(self.Wanted())
+            return
         if self._part is None or width < 1 or height < 1:
             return
         metric = self._metrics.first_of_page(self._part.source, self.look.metric, by, width, height)
         self.change(self.look._replace(metric=metric), "loss: page")
+
+    def on_show(self) -> None:
+        """Show a page of metrics if the user asked for one before the panel was on the screen."""
+        by, self._pages_wanted = self._pages_wanted, 0
+        if by and not self.look.metric:
+            self.action_page(by)
 
     def change(self, look: ChartView, what: str) -> None:
         """Change the view settings; can be undone."""
