@@ -92,8 +92,8 @@ def with_reason(text: str, reason: str) -> str:
 
 
 def device_cores(number: int, device: str) -> str:
-    """`8 x TPU`, or `8 of unknown type`."""
-    return f"{number} of unknown type" if device == "unknown" else f"{number} x {device}"
+    """`8 x TPU`, or `8 cores of unknown type`."""
+    return f"{counted(number, 'core')} of unknown type" if device == "unknown" else f"{number} x {device}"
 
 
 def more(number: int, what: str) -> str:
@@ -132,6 +132,11 @@ def failure_moment(step: int, phase: Phase) -> list[str]:
     if phase == "unknown":
         return [f"after step {step:,}"] if step else []
     return [*([f"step {step:,}"] if step else []), f"while {PHASES[phase]}"]
+
+
+def seen_while(phase: Phase) -> str:
+    """`seen while executing`, of a request; `seen` if the run does not report its phase."""
+    return "seen" if phase == "unknown" else f"seen while {PHASES[phase]}"
 
 
 def full_disk(directory: Path, free_bytes: int) -> str:

@@ -169,7 +169,7 @@ def test_significant_difference_has_bounds_that_exclude_1(ratio: float, error: f
         pace = SteadyPace(
             num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error
         )
-        return Side(label, pace, None, 8, "TPU", 64, "digits")
+        return Side(label, pace, None, "running", 8, "TPU", 64, "digits")
 
     found = pace_verdict(side("B", 100 * ratio), side("A", 100.0))
     if found.stands_out:
@@ -287,7 +287,8 @@ def test_no_single_best_run_on_tie_or_single_value() -> None:
 
 def test_run_without_reports_states_it() -> None:
     found = verdict(made.starting(), paces.run("a"))
-    assert found.sentence == "no verdict on B: B: no training report yet"
+    assert found.sentence == "no verdict on B: no training report yet"
+    assert verdict(paces.run("a"), made.starting()).sentence == "no verdict on B: A: no training report yet"
 
 
 @pytest.mark.parametrize(

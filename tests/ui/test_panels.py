@@ -242,6 +242,7 @@ def test_receipts() -> None:
     asked = request(state="requested", seen_phase=None)
     assert status_text.receipt(asked, []) == "checkpoint: requested; no answer from the run yet"
     assert status_text.receipt(request(state="seen"), []) == "checkpoint: seen while evaluating"
+    assert status_text.receipt(request(state="seen", seen_phase="unknown"), []) == "checkpoint: seen"
     refused = request(state="refused", why="it ends already", kind="stop_now")
     assert status_text.receipt(refused, []) == "stop at once: seen while evaluating -> refused: it ends already"
     stopped = request(kind="stop", path=None, applied_step=9)

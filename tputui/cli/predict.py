@@ -69,7 +69,7 @@ def _add_predict_arguments(parser: Parser) -> None:
 def _predict(args: argparse.Namespace) -> ExitCode:
     if (args.input is None) == (args.split is None):
         both = "either INPUT or --split, not both" if args.input is not None else "INPUT, or --split valid"
-        raise CommandError(ExitCode.USAGE, f"tputui predict: give {both}")
+        raise CommandError(ExitCode.USAGE, f"predict: give {both}")
     chosen = choose(args.run, args.weights, parent_of(args))
     if args.labels is not None and args.input is None:
         raise CommandError(ExitCode.USAGE, "--labels is for INPUT; the examples of the run already have labels")

@@ -180,7 +180,7 @@ def _config_path(run_dir: Path) -> str | None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    epoch = "-" if row.get("epoch") is None else f"{row['epoch']}/{row.get('num_epochs') or '?'}"
+    epoch = f"{row['epoch']}/{row.get('num_epochs') or '?'}" if row.get("epoch") or row.get("num_epochs") else "-"
     return (
         fmt.inert(row["run"]),
         fmt.inert(row["state"]),

@@ -24,7 +24,7 @@ from tputui.compare.verdict import (
 )
 from tputui.config_diff import ConfigDiff, diff
 from tputui.state.chart_data import LoggedView
-from tputui.state.snapshot import EpochView, RunCondition, Snapshot, monitored
+from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, monitored
 from tputui.telemetry.events import Split
 from tputui.text import phrases
 
@@ -218,7 +218,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         num_cores=topology.num_cores if topology else None,
         global_batch=plan.global_batch if plan else None,
         pace=pace,
-        no_pace=None if pace else "the run cannot be read" if _trouble(snapshot) else "no training report yet",
+        no_pace=None if pace else _why_no_pace(snapshot),
         duration_s=lasted,
         compiles=xla.compiles if xla else None,
         recompiles=xla.recompiles if xla and xla.is_never_recompiled is not None else None,
@@ -241,7 +241,7 @@ def _meters(snapshot: Snapshot) -> list[MeterFigure]:
 
 
 def _side(run: ComparedRun) -> Side:
-    return Side(run.label, run.pace, run.no_pace, run.num_cores, run.device, run.global_batch, run.task)
+    return Side(run.label, run.pace, run.no_pace, run.condition, run.num_cores, run.device, run.global_batch, run.task)
 
 
 def _pace(snapshot: Snapshot) -> SteadyPace | None:
@@ -256,6 +256,12 @@ def _trouble(snapshot: Snapshot) -> str | None:
         return None
     unread = [*snapshot.troubles, *map(phrases.damage, snapshot.damage.regions)]
     return "; ".join(unread) or "nothing is recorded of it yet"
+
+
+def _why_no_pace(snapshot: Snapshot) -> str:
+    if _trouble(snapshot):
+        return "the run cannot be read"
+    return "no training report" if snapshot.condition in ENDED else "no training report yet"
 
 
 def _peak_memory(snapshot: Snapshot) -> PeakMemory:

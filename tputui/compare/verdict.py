@@ -25,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from tputui import formatting as fmt
+from tputui.state.snapshot import ENDED, RunCondition
 
 BATCHES = 8
 """Number of batches for the noise estimate: few and long, so that neighbouring batches are nearly independent."""
@@ -174,6 +175,7 @@ class Side(NamedTuple):
     label: str
     pace: SteadyPace | None
     no_pace: str | None
+    condition: RunCondition
     num_cores: int | None
     device: str | None
     global_batch: int | None
@@ -240,7 +242,9 @@ def pace_verdict(run: Side, base: Side) -> PaceVerdict:
     """Compares the speed of a run with the base. Swapping them gives the opposite verdict."""
     if run.pace is None or base.pace is None:
         without = next(side for side in (run, base) if side.pace is None)
-        return _refused(run, base, f"no verdict on {run.label}: {without.label}: {without.no_pace}", "no pace yet")
+        of_base = f"{base.label}: " if without is base else ""
+        yet = "no pace" if without.condition in ENDED else "no pace yet"
+        return _refused(run, base, f"no verdict on {run.label}: {of_base}{without.no_pace}", yet)
     if None not in (run.task, base.task) and run.task != base.task:
         sentence = f"no verdict on {run.label}: its task is {run.task}, that of {base.label} {base.task}"
         return _refused(run, base, sentence, "another task")

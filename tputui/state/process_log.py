@@ -203,7 +203,7 @@ class ProcessLog(StateStruct, dict=True):
         self.marks.add("checkpoint", event.t, event.step, f"saved {size} in {took}{best}: {event.path}")
 
     def _request_seen(self, event: ev.RequestSeen, _: int) -> None:
-        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: seen while {fmt.PHASES[event.phase]}")
+        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: {fmt.seen_while(event.phase)}")
 
     def _request_applied(self, event: ev.RequestApplied, _: int) -> None:
         path = f": {event.path}" if event.path else ""

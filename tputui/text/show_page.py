@@ -402,7 +402,7 @@ def _kept(snapshot: Snapshot) -> list[str]:
         covered = f"steps {trace.step - trace.steps + 1:,} to {trace.step:,} in {fmt.duration(trace.seconds)}"
         lines.append(_row("profile", trace.path, covered, fmt.size(trace.bytes)))
     for request in snapshot.requests:
-        seen = f"seen while {fmt.PHASES[request.seen_phase]}" if request.seen_phase else ""
+        seen = fmt.seen_while(request.seen_phase) if request.seen_phase else ""
         applied = f"after step {request.applied_step}" if request.applied_step is not None else ""
         rest = (request.path or "", request.why or "", show_hosts.unanswered(request.unanswered))
         lines.append(_row("request", request.kind, request.state, seen, applied, *rest))

@@ -119,7 +119,7 @@ def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
         return f"{_APPLIED[request.kind]} {', '.join([fmt.count(request.applied_step), *_saved(request, checkpoints)])}"
     parts = []
     if request.seen_phase is not None:
-        parts.append(f"seen while {fmt.PHASES[request.seen_phase]}")
+        parts.append(fmt.seen_while(request.seen_phase))
     if request.state == "requested":
         parts.append("requested; no answer from the run yet")
     elif request.state == "refused":

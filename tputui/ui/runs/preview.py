@@ -15,6 +15,7 @@ from tputui.ui.runs.table import sign_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _FACTS_WIDTH = 46
+_REASON_LINES = 4
 _MIN_CHART_WIDTH = 40
 
 
@@ -67,7 +68,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     sign = sign_of(row)
     lines: list[Line] = [[Span(f" {sign.mark} {sign.word.lower()}", sign.tone)]]
     if row.reason:
-        lines += [[Span(" "), *piece] for piece in paragraph(row.reason, width - 2, 2, "label")]
+        lines += [[Span(" "), *piece] for piece in paragraph(row.reason, width - 2, _REASON_LINES, "label")]
     if row.is_log:
         lines += [[Span(" "), Span(piece, "dim")] for piece in wrap(_short_path(row.path), width - 2)[:3]]
     lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
@@ -86,7 +87,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
         ("on", row.machine),
         ("batch", row.batch),
         ("lr", row.lr_rule),
-        ("saved", saved),
+        ("keeps", saved),
         ("tags", clean(" ".join(row.labels.tags))),
     )
     lines += (
