@@ -42,7 +42,7 @@ PICTURES = Path(__file__).parent / "pictures"
 
 _FONT = "DejaVu Sans Mono"
 _SETTLE_S = 0.5
-_PATIENCE_S = 60.0
+_PATIENCE_S = 300.0
 _REPOSITORY = Path(__file__).parents[1]
 _TEXT = re.compile(r'(<text [^>]*?)x="([\d.]+)"([^>]*?)textLength="([\d.]+)"([^>]*)>([^<]*)</text>')
 
