@@ -390,7 +390,7 @@ def test_the_first_rank_that_fails_under_torchrun_is_reported_not_the_summary(tm
         """
 import os, sys, time
 rank = int(os.environ["RANK"])
-sys.stdout.write(f"rank {rank} of {os.environ['WORLD_SIZE']}\n")
+sys.stdout.write(f"rank {rank} of {os.environ['WORLD_SIZE']}\\n")
 sys.stdout.flush()
 if rank == 0:
     open("printed", "w").close()
@@ -409,7 +409,7 @@ raise ValueError("bad row 7")
     page = shown(run_dir)
     assert page["state_reason"] == "the command ended by exit code 1: ValueError: bad row 7"
     failure = page["failure"]
-    assert (failure["error"], failure["frames"][0]["line"]) == ("ValueError", 8)
+    assert (failure["error"], failure["frames"][0]["line"]) == ("ValueError", 10)
     assert "ChildFailedError" not in failure["traceback"] + "".join(failure["log"])
     assert sorted(line for line in failure["log"] if line.startswith("rank")) == ["rank 0 of 2", "rank 1 of 2"]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.supervise.harness import DEADLINE_S
 from tputui.telemetry import code_record
 from tputui.telemetry.code_record import CodeRecord, NoCodeRecord, collect, python_of
 
@@ -23,6 +24,12 @@ TOKEN = "ghp_0123456789abcdefghij0123456789"
 
 def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *IDENTITY, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(autouse=True)
+def _programs_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_record, "GIT_TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr(code_record, "PYTHON_TIMEOUT_S", DEADLINE_S)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests import recorded
+from tests.supervise.harness import DEADLINE_S
 from tputui import __version__
 from tputui.integrations.run_process import create_run
 from tputui.session import session
@@ -28,6 +29,11 @@ IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=f
 def git(folder: Path, *words: str) -> str:
     done = subprocess.run(["git", *IDENTITY, *words], cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def _git_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "GIT_TIMEOUT_S", DEADLINE_S)
 
 
 @pytest.fixture
