@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.helpers import one_sentence, tputui
 from tests.engine.workers import LINE
+from tests.live import processes_of
+from tests.supervise.harness import events_in, wait_for
+from tests.ui.test_terminal import Terminal
+from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.xla
 
@@ -22,6 +31,15 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "mytask.py").write_text(TASK.read_text())
     (tmp_path / "line.toml").write_text(LINE)
     return tmp_path
+
+
+@pytest.fixture
+def runs(folder: Path) -> Iterator[Path]:
+    """The directory of the runs; no process of them is left."""
+    yield folder / "runs"
+    for run_dir in (folder / "runs").glob("*"):
+        for pid in processes_of(run_dir):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -52,3 +70,38 @@ def test_folds_rejects_data_without_folds_and_explicit_fold(folder: Path) -> Non
     assert result.code == 2
     assert "folds trains every fold" in one_sentence(result)
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_signal_saves_and_stops_the_current_fold_and_starts_no_other(folder: Path, runs: Path) -> None:
+    long = (folder / "line.toml").read_text().replace("epochs = 2", "epochs = 1000000")
+    (folder / "long.toml").write_text(long)
+    words = [sys.executable, "-P", "-m", "tputui", "folds", str(folder / "long.toml"), "--runs-dir", str(runs)]
+    words += ["--name", "cv"]
+
+    # The terminal is closed. Then the same command continues, and is ended by SIGTERM.
+    terminal = Terminal(["env", "--chdir", str(folder), *words])
+    terminal.until(lambda shown: b"epoch 2" in shown, DEADLINE_S)
+    terminal.close()
+    assert terminal.program.wait(DEADLINE_S) == 4
+    first, second = runs / "cv-fold-0", runs / "cv-fold-0-2"
+    assert processes_of(first) == []
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as again:
+        wait_for(lambda: second.is_dir() and events_in(second, "worker-0", ev.EpochEnded), "an epoch", DEADLINE_S)
+        again.send_signal(signal.SIGTERM)
+        printed, narrated = again.communicate(timeout=DEADLINE_S)
+
+    assert again.returncode == 4
+    assert "SIGTERM: requested save and stop" in narrated
+    assert "the same command with --name cv continues" in narrated
+    assert printed.splitlines()[-3].split()[:3] == ["0", "cv-fold-0-2", "stopped"]
+    assert sorted(run_dir.name for run_dir in runs.iterdir()) == ["cv-fold-0", "cv-fold-0-2"]
+    for run_dir, by in ((first, "SIGHUP"), (second, "SIGTERM")):
+        assert processes_of(run_dir) == []
+        (seen,) = {event.request for event in events_in(run_dir, "worker-0", ev.RequestSeen)}
+        (ended,) = events_in(run_dir, "supervisor-0", ev.RunEnded)
+        assert (ended.outcome, ended.exit_code) == ("stopped", 4)
+        saved = events_in(run_dir, "worker-0", ev.CheckpointSaved)[-1]
+        (trained,) = events_in(run_dir, "worker-0", ev.TrainingEnded)
+        assert saved.step == trained.step
+        assert by in "".join(path.read_text() for path in (run_dir / "requests").glob(f"*{seen}*"))

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -77,10 +77,12 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 
 def narrate(text: str) -> None:
-    """Writes a message to stderr; a closed stderr must not end a command."""
-    with contextlib.suppress(OSError, ValueError):
+    """Writes a message to stderr; a closed stderr must not end a command, nor change its exit code."""
+    try:
         sys.stderr.write("\n".join(map(inert, f"tputui: {text}".split("\n"))) + "\n")
         sys.stderr.flush()
+    except (OSError, ValueError):
+        _drop(sys.stderr)
 
 
 def has_screen() -> bool:
@@ -134,7 +136,11 @@ def open_missing_streams() -> None:
 
 def drop_stdout() -> None:
     """Redirects stdout to the null device after its reader is gone, so that nothing fails at exit."""
+    _drop(sys.stdout)
+
+
+def _drop(stream: TextIO) -> None:
     fd = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(fd, sys.stdout.fileno())
+        os.dup2(fd, stream.fileno())
     os.close(fd)

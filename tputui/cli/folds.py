@@ -8,18 +8,20 @@ import itertools
 import math
 import os
 import re
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import alert_options, launch, open_run
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
@@ -30,8 +32,10 @@ from tputui.text.lines import follow
 
 DESCRIPTION = """Trains one run per fold of the data, one after the other, and prints one line per event; `tputui
 attach` shows the current run live. At the end it prints a table: the best epoch of each fold with its validation
-metrics, then their mean and standard deviation; with --json only one object. With the --name of folds that were
-started before, finished folds are kept, and an interrupted fold resumes from its last checkpoint."""
+metrics, then their mean and standard deviation; with --json only one object. Ctrl-C, SIGTERM and a closed terminal
+request save and stop of the current fold, and no other fold is started; Ctrl-C pressed again stops at once. With the
+--name of folds that were started before, finished folds are kept, and an interrupted fold resumes from its last
+checkpoint."""
 EXIT_CODES = exit_codes(
     DONE="every fold was trained",
     USAGE="the command line or the configuration cannot be used, or its data has no folds; nothing was created",
@@ -75,16 +79,69 @@ def run(args: argparse.Namespace) -> ExitCode:
     base = args.name or time.strftime("%Y%m%d-%H%M%S-") + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
     found: list[Fold] = []
     code = ExitCode.DONE
-    for number in range(num_folds):
-        fold, code = _train(args, parent, base, number, num_folds)
-        found.append(fold)
-        if code is not ExitCode.DONE:
-            break
-    if args.json:
-        say_json({"name": base, "num_folds": num_folds, "folds": [_plain(fold) for fold in found], **_over(found)})
-    else:
-        say("\n".join(table(found)))
+    signals = StopSignals()
+    with signals.caught():
+        for number in range(num_folds):
+            if signals.first is not None:
+                code = ExitCode.STOPPED
+                break
+            fold, code = _train(args, parent, base, number, num_folds, signals)
+            found.append(fold)
+            if code is not ExitCode.DONE:
+                break
+    if code is ExitCode.STOPPED:
+        narrate(f"stopped; the same command with --name {base} continues")
+    try:
+        if args.json:
+            say_json({"name": base, "num_folds": num_folds, "folds": [_plain(fold) for fold in found], **_over(found)})
+        else:
+            say("\n".join(table(found)))
+    except OSError as error:
+        if signals.first != signal.SIGHUP or error.errno not in DISK_TROUBLE:
+            raise
+        drop_stdout()  # The terminal is gone.
     return code
+
+
+class StopSignals:
+    """Turns Ctrl-C, SIGTERM and SIGHUP into requests to the run of the current fold."""
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        """The first signal that came; after it no fold is started."""
+        self._interrupts: open_run.Interrupts | None = None
+        """Those of the fold that is trained."""
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The handler of the signals."""
+        self.first = number if self.first is None else self.first
+        if self._interrupts is not None:
+            self._interrupts.handle(number, frame)
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """A context in which the signals do not end this process. SIGHUP stays ignored under `nohup`."""
+        numbers = [number for number in self.NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self.handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def stop(self, run_dir: Path) -> Iterator[None]:
+        """A context in which they stop the run in a directory."""
+        self._interrupts = interrupts = open_run.Interrupts(run_dir)
+        try:
+            if self.first is not None and not interrupts.requested:
+                # It came after the decision to train this fold.
+                interrupts.handle(self.first, None)
+            yield
+        finally:
+            self._interrupts = None
 
 
 def table(folds: list[Fold]) -> list[str]:
@@ -153,7 +210,9 @@ def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
         raise CommandError(ExitCode.USAGE, str(error)) from None
 
 
-def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: int) -> tuple[Fold, ExitCode]:
+def _train(
+    args: argparse.Namespace, parent: Path, base: str, number: int, of: int, signals: StopSignals
+) -> tuple[Fold, ExitCode]:
     """Trains a fold, unless it is already done."""
     first, resume = f"{base}-fold-{number}", None
     name = first
@@ -172,7 +231,7 @@ def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: i
     loaded = _loaded(args, number)
     run_dir = launch.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
     narrate(f"fold {number} of {of}: run {name}" + (f", resuming from {resume}" if resume else ""))
-    with open_run.ctrl_c_stops(run_dir):
+    with signals.stop(run_dir):
         supervisor = launch.start_supervisor(run_dir)
         snapshot = _follow(run_dir, quiet=args.json)
         launch.wait_settled(supervisor)
@@ -180,14 +239,18 @@ def _train(args: argparse.Namespace, parent: Path, base: str, number: int, of: i
 
 
 def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:
+    """Prints the lines of a run until it has ended, also if the output is closed before."""
     source = session.Session.live(run_dir)
     try:
-        if not quiet:
-            return follow(source, sys.stdout, as_json=False)
-        with open(os.devnull, "w") as nowhere:
-            return follow(source, nowhere, as_json=False)
+        with open(os.devnull, "w") if quiet else contextlib.nullcontext(sys.stdout) as out:
+            snapshot = follow(source, out, as_json=False)
+    except OSError as error:
+        if error.errno not in DISK_TROUBLE:
+            raise
+        return open_run.wait_for_end(run_dir)
     finally:
         source.close()
+    return snapshot if snapshot.condition in ENDED else open_run.wait_for_end(run_dir)
 
 
 def _result(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:

@@ -119,13 +119,13 @@ def watch(
         if error.errno not in DISK_TROUBLE:
             raise
         narrate(f"the output cannot be written: {error.strerror}; waiting for the end of the run without printing")
-        return _wait_for_end(run_dir)
+        return wait_for_end(run_dir)
     finally:
         source.close()
     if snapshot.condition in ENDED:
         return snapshot
     if interrupts is not None and interrupts.requested:
-        return _wait_for_end(run_dir)
+        return wait_for_end(run_dir)
     narrate(_still_running(snapshot, run_dir))
     return snapshot
 
@@ -142,13 +142,16 @@ def _watch_on_screen(
     snapshot = left.snapshot or session.load(run_dir)
     if interrupts is not None and interrupts.terminated and snapshot.condition not in ENDED:
         narrate("SIGTERM: requested save and stop; waiting for the end of the run")
-        return _wait_for_end(run_dir)
+        return wait_for_end(run_dir)
     narrate("\n".join(parting(snapshot, run_dir)))
     return snapshot
 
 
-def _wait_for_end(run_dir: Path) -> Snapshot:
-    """Follows a run to its end for a command whose output was closed, then prints on stderr how it ended."""
+def wait_for_end(run_dir: Path) -> Snapshot:
+    """Follows a run to its end for a command whose output was closed, then prints on stderr how it ended.
+
+    From here on, nothing is written to stdout.
+    """
     from tputui.text.lines import follow
 
     drop_stdout()
@@ -217,7 +220,7 @@ def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
 
 
 class Interrupts:
-    """Turns Ctrl-C and SIGTERM into requests to the run: first save and stop, then stop at once."""
+    """Turns Ctrl-C, SIGTERM and SIGHUP into requests to the run: first save and stop, then stop at once."""
 
     _KINDS: tuple[RequestKind, ...] = ("stop", "stop_now")
 
@@ -235,9 +238,11 @@ class Interrupts:
         return self._num_requested > 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGINT and SIGTERM. The interrupted wait continues."""
-        is_sigterm = number == signal.SIGTERM
-        self.terminated = self.terminated or is_sigterm
+        """The handler of the signals. The interrupted wait continues."""
+        if number == signal.SIGHUP and self.requested:
+            return  # A terminal may send it several times while it closes.
+        by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.terminated = self.terminated or number == signal.SIGTERM
         if self._leave_screen is not None:
             self._leave_screen()
         if self._num_requested == len(self._KINDS):
@@ -245,14 +250,13 @@ class Interrupts:
             return
         kind = self._KINDS[self._num_requested]
         self._num_requested += 1
-        by = requests.BY_SIGTERM if is_sigterm else "Ctrl-C"
         try:
             requests.submit(self._run_dir, kind, by=by, now=time.time())
         except OSError as error:
             self._narrate(f"the request to stop could not be written: {error}")
             return
-        if kind == "stop" and is_sigterm:
-            self._narrate("SIGTERM: requested save and stop")
+        if kind == "stop" and number != signal.SIGINT:
+            self._narrate(f"{by}: requested save and stop")
         elif kind == "stop":
             self._narrate("requested save and stop; press Ctrl-C again to stop at once without saving")
         else:
