@@ -42,6 +42,10 @@ class TaskOptions(NamedTuple):
 def make(config: RunConfig, machine: Machine, source: str, num_hosts: int = 1) -> Plan:
     """Checks the configuration against the task and the machine, one of `num_hosts` alike. Raises `Refused` with every
     problem found."""
+    if num_hosts > 1 and find_task(config.task).builder != Task.builder:
+        # First, because no other strategy would help.
+        message = f'"{config.task}" has a loop of its own, which trains on one host; the run has {num_hosts}'
+        raise Refused([Problem("task", message)])
     problems = machines.core_problems(config, machine) + machines.host_problems(config, machine, num_hosts)
     config = machines.resolved(config, machine, num_hosts)
     if (why := config.share_problem) is not None:
@@ -94,9 +98,6 @@ def _problems(plan: Plan) -> list[Problem]:
         if plan.num_processes > 1:
             message = '"replica" is not for a task with a loop of its own; write "spmd"'
             problems = [*problems, Problem("device.strategy", message)]
-        if plan.num_hosts > 1:
-            message = f'"{config.task}" has a loop of its own, which trains on one host; the run has {plan.num_hosts}'
-            problems = [*problems, Problem("task", message)]
         return problems
     if config.device.precision not in ("fp32", "bf16"):
         message = f'"{config.device.precision}" is not supported by the TPU; write "bf16"'

@@ -385,6 +385,17 @@ def test_cores_that_cannot_train_over_hosts_are_refused(
         run_plan.make(config.parse(BEND, "test.toml", overrides), machine, "test.toml", 4)
 
 
+def test_lightning_over_hosts_is_refused_in_one_sentence_whatever_the_strategy() -> None:
+    machine, source = hardware.Machine("CPU", 0, 0, "made up"), "lit.toml"
+    for strategy in ("spmd", "replica"):
+        overrides = ["task=lightning", f"device.strategy={strategy}", "model.module=engine.tasks.lit_digits:LitDigits"]
+        with pytest.raises(Refused) as refused:
+            run_plan.make(config.parse(BEND, source, overrides), machine, source, 2)
+        assert [f"{problem.key}: {problem.message}" for problem in refused.value.problems] == [
+            'task: "lightning" has a loop of its own, which trains on one host; the run has 2'
+        ]
+
+
 def test_sizes_of_a_run_are_those_of_all_hosts() -> None:
     checked = config.parse(BEND, "test.toml", ['device.cores="all"', "optim.lr_scaling=linear"])
     plan = run_plan.make(checked, hardware.Machine("TPU", 4, 2, None, chip="TPU v3"), "test.toml", 4)
