@@ -1,10 +1,11 @@
-"""Two hosts as network namespaces, whose link is cut without a reset of any connection."""
+"""Hosts as network namespaces that are cut off or powered off, without a reset of any connection."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.hosts import hosts, pids_alive
+from tests.launch.hosts import Host, hosts, pids_alive
 from tputui.telemetry import events as ev
 from tputui.telemetry.launch_messages import HostFailed
 
@@ -24,16 +25,22 @@ def _ip(*words: str) -> None:
 
 
 @contextlib.contextmanager
-def namespaces() -> Iterator[list[str]]:
-    """Two namespaces with the addresses 10.77.0.1 and 10.77.0.2, connected by a link."""
+def namespaces(num_hosts: int) -> Iterator[list[str]]:
+    """Namespaces with the addresses 10.77.0.1, 10.77.0.2, ..., connected by a switch."""
     if os.geteuid() or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and the program ip")
-    names = [f"tputui-{os.getpid()}-{index}" for index in range(2)]
+    names = [f"tputui-{os.getpid()}-{index}" for index in range(num_hosts)]
+    switch = f"tputui-{os.getpid()}-switch"
     try:
         try:
-            for name in names:
+            for name in (*names, switch):
                 _ip("netns", "add", name)
-            _ip("link", "add", "veth0", "netns", names[0], "type", "veth", "peer", "name", "veth0", "netns", names[1])
+            _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+            _ip("-n", switch, "link", "set", "bridge", "up")
+            for index, name in enumerate(names):
+                ends = ("peer", "name", f"host{index}", "netns", switch)
+                _ip("link", "add", "veth0", "netns", name, "type", "veth", *ends)
+                _ip("-n", switch, "link", "set", f"host{index}", "master", "bridge", "up")
         except subprocess.CalledProcessError as error:
             pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
         for index, name in enumerate(names):
@@ -42,8 +49,41 @@ def namespaces() -> Iterator[list[str]]:
             _ip("-n", name, "link", "set", "lo", "up")
         yield names
     finally:
-        for name in names:
+        for name in (*names, switch):
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def power_off(host: Host, namespace: str) -> None:
+    """Cuts the link of a host, then kills all of its processes, so that none of them can end a connection."""
+    pids = [host.process.pid, *(started.pid for started in host.events(ev.WorkerStarted))]
+    _ip("-n", namespace, "link", "set", "veth0", "down")
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_host_that_lost_its_power_is_named_by_all_others(tmp_path: Path, killed: int) -> None:
+    """The first one, which serves the store where the hosts meet, or another one. The engine is torchrun."""
+    changes = [f"launch.lost_after_s={LOST_AFTER_S}", "launch.max_restarts=3"]
+    with namespaces(3) as names:
+        prefixes = [["ip", "netns", "exec", name] for name in names]
+        deaf = {f"{index}.0": "deaf" for index in range(3)}
+        with hosts(tmp_path, *changes, actions=deaf, num_hosts=3, prefixes=prefixes, address="10.77.0.1") as pod:
+            for host in pod:
+                host.until(lambda host: host.events(ev.WorkerStarted) and len(host.journal()) > 1)
+            others = [host for host in pod if host.index != killed]
+            pids = [host.events(ev.WorkerStarted)[0].pid for host in pod]
+            power_off(pod[killed], names[killed])
+            since = time.monotonic()
+            assert [host.wait() for host in others] == [3, 3]
+            assert time.monotonic() - since < LOST_AFTER_S + 5 + 15
+            assert pids_alive(pids) == []
+            for host in others:
+                (failed,) = host.of_kind(HostFailed)
+                assert (failed.host_index, failed.error, failed.is_final) == (killed, "HostLost", True)
+                assert failed.sentence.startswith(f"host {killed} (")
 
 
 @pytest.mark.slow
@@ -51,7 +91,7 @@ def namespaces() -> Iterator[list[str]]:
 def test_both_sides_of_a_dead_link_end_within_seconds(tmp_path: Path, engine: str) -> None:
     changes = [f'launch.engine="{engine}"', f"launch.lost_after_s={LOST_AFTER_S}"]
     changes += ["launch.max_restarts=3"] if engine == "torchrun" else []
-    with namespaces() as names:
+    with namespaces(2) as names:
         prefixes = [["ip", "netns", "exec", name] for name in names]
         # They do not notice by themselves, like a process that compiles.
         deaf = {"0.0": "deaf", "1.0": "deaf"}
