@@ -10,7 +10,6 @@ import argparse
 import logging
 import os
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -22,6 +21,7 @@ from engine.launch.supervisor_pipe import SupervisorPipe
 from engine.process.parent import die_with
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
+from tputui.telemetry import run_clock
 from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
 from tputui.telemetry.rundir import RunNotFound, held, read_manifest
 
@@ -82,7 +82,7 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
     here = joined.hosts[plan.index]
     pipe.emit(
         ev.HostJoined(
-            t=time.time(),
+            t=run_clock.now(),
             host_index=plan.index,
             num_hosts=plan.num_hosts,
             waited_s=joined.waited_s,

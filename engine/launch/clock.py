@@ -1,7 +1,8 @@
 """The offset of this host's clock to that of host 0, from round trips over the store.
 
 A host announces a measurement, and asks once host 0 is ready. Of several round trips the shortest one bounds the offset
-best: host 0 read its clock somewhere between the question and the answer.
+best: host 0 read its clock somewhere between the question and the answer. Both read the clock of the run, which does
+not jump when the clock of the system is set.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import NamedTuple
 from torch._C._distributed_c10d import Store
 
 from engine.launch import stores
+from tputui.telemetry import run_clock
 
 ROUND_TRIPS = 8
 INTERVAL_S = 300.0
 """Seconds between two measurements of a host."""
+SET_CHECK_S = 1.0
+"""Between two checks whether the clock of the system was set."""
 SESSIONS = "clock/sessions"
 """Key of the number of measurements that were announced."""
 SESSION_WAIT_S = 120.0
@@ -39,7 +43,7 @@ class Offset(NamedTuple):
     """Half of the round trip."""
 
 
-def measure(store: Store, clock: Callable[[], float] = time.time) -> Offset | None:
+def measure(store: Store, clock: Callable[[], float] = run_clock.now) -> Offset | None:
     """Measures the offset; None if host 0 did not answer."""
     session = int(store.add(SESSIONS, 1))
     if stores.wait_for(store, f"clock/{session}/ready", SESSION_WAIT_S) is None:
@@ -61,7 +65,7 @@ def measure(store: Store, clock: Callable[[], float] = time.time) -> Offset | No
 class ClockServer:
     """Answers the questions of the other hosts, one host at a time, in a thread of host 0."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = run_clock.now) -> None:
         """`store` is a connection of its own."""
         self._store = store
         self._clock = clock

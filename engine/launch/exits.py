@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from pathlib import Path
 from typing import Literal
 
 from engine.errors import PEER_LOST
 from tputui.exit_codes import ExitCode
-from tputui.telemetry import codec
+from tputui.telemetry import codec, run_clock
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.launch_messages import HostFailed
@@ -66,7 +65,7 @@ def failure_of(
     name = signal_name(returncode)
     how = f"signal {name}" if name else f"exit code {returncode}"
     return HostFailed(
-        t=time.time(),
+        t=run_clock.now(),
         host_index=host_index,
         host=socket.gethostname(),
         generation=generation,
@@ -105,7 +104,7 @@ def _without_process(
 ) -> HostFailed:
     """The end of a host of whose training process nothing is known."""
     return HostFailed(
-        t=time.time(),
+        t=run_clock.now(),
         host_index=host_index,
         host=host,
         generation=generation,

@@ -21,6 +21,7 @@ from engine.launch.joining import AWAITED_S, Joined, missing_hosts
 from engine.launch.supervisor_pipe import SupervisorPipe
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
+from tputui.telemetry import run_clock
 from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
 
 POLL_S = 0.25
@@ -61,7 +62,6 @@ class HostWatch:
         self._leave = leave
         self._lock = threading.Lock()
         self._generation = 0
-        self._began = time.time()
         self._running = False
         """Whether a training process of this host runs or is about to."""
         self._seen: dict[int, tuple[int, float]] = {}
@@ -89,7 +89,7 @@ class HostWatch:
     def begin(self, generation: int) -> None:
         """The training process of a generation is about to start."""
         with self._lock:
-            self._generation, self._began, self._running = generation, time.time(), True
+            self._generation, self._running = generation, True
             self.cause, self._end_at, self._awaited = None, None, None
 
     def await_round(self, number: int) -> None:
@@ -225,7 +225,7 @@ class HostWatch:
         self._next_awaited_s += AWAITED_S
         joined = [i for i in range(self._num_hosts) if stores.has(self._store, f"round/{number}/{i}")]
         missing = [i for i in range(self._num_hosts) if i not in joined]
-        waited_s, now = time.monotonic() - since, time.time()
+        waited_s, now = time.monotonic() - since, run_clock.now()
         self._pipe.emit(
             ev.HostsAwaited(t=now, num_hosts=self._num_hosts, joined=joined, missing=missing, waited_s=waited_s)
         )
@@ -260,7 +260,7 @@ class HostWatch:
         self._leave(known or lost)
 
     def _measure_clock(self) -> None:
-        """Measures the clock of this host now and every few minutes."""
+        """Measures the clock of this host now, every few minutes, and when the clock of the system was set."""
         if not self._index:
             return
         with contextlib.suppress(RuntimeError):
@@ -270,8 +270,10 @@ class HostWatch:
                 if found is not None:
                     self._pipe.emit(
                         ev.ClockMeasured(
-                            t=time.time(), offset_s=found.offset_s, error_s=found.error_s, reference=self._names[0]
+                            t=run_clock.now(), offset_s=found.offset_s, error_s=found.error_s, reference=self._names[0]
                         )
                     )
-                if self._closing.wait(clock.INTERVAL_S):
-                    return
+                set_s, due = run_clock.run_clock().set_s, time.monotonic() + clock.INTERVAL_S
+                while time.monotonic() < due and abs(run_clock.run_clock().set_s - set_s) < run_clock.SET_S:
+                    if self._closing.wait(clock.SET_CHECK_S):
+                        return

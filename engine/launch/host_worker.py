@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 
 from engine.launch import exits
 from engine.launch.host_watch import HostWatch
@@ -14,8 +13,9 @@ from engine.launch.plan import LaunchPlan
 from engine.launch.stop_signal import StoppedEarly
 from engine.launch.supervisor_pipe import SupervisorPipe
 from tputui.telemetry import events as ev
+from tputui.telemetry import run_clock
 from tputui.telemetry.launch_messages import LaunchFailed
-from tputui.telemetry.process_end import signal_name
+from tputui.telemetry.process_end import worker_exited
 
 
 class HostWorker:
@@ -40,7 +40,7 @@ class HostWorker:
     def started(self, pid: int) -> None:
         """A training process was started, as the leader of a process group."""
         with self._lock:
-            self._pid, self._began, self._is_killed = pid, time.time(), False
+            self._pid, self._began, self._is_killed = pid, run_clock.now(), False
         self._pipe.emit(ev.WorkerStarted(t=self._began, pid=pid, argv=self._plan.worker_argv))
 
     def exited(self, returncode: int, generation: int, watch: HostWatch, stopped: StoppedEarly | None = None) -> None:
@@ -55,14 +55,7 @@ class HostWorker:
         self.returncode = returncode
         # Processes that it started and left behind.
         _kill_group(pid)
-        self._pipe.emit(
-            ev.WorkerExited(
-                t=time.time(),
-                pid=pid,
-                exit_code=returncode if returncode >= 0 else None,
-                signal=signal_name(returncode),
-            )
-        )
+        self._pipe.emit(worker_exited(run_clock.now(), pid, returncode))
         failure = None
         if stopped is not None and returncode in (-signal.SIGTERM, -signal.SIGKILL):
             # It did not train yet, and could not handle the signal.

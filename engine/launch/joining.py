@@ -22,6 +22,7 @@ from engine.launch.plan import LaunchPlan
 from engine.launch.stop_signal import StoppedEarly
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
+from tputui.telemetry import run_clock
 from tputui.telemetry.launch_messages import LaunchFailed
 
 AWAITED_S = 60.0
@@ -181,7 +182,7 @@ class Joining:
         if waited_s >= limit_s:
             raise NotJoined(f"{sentence}; gave up after {limit_s:g} s (launch.join_timeout_s)")
         self._next_report_s += AWAITED_S
-        now, num_hosts = time.time(), self._plan.num_hosts
+        now, num_hosts = run_clock.now(), self._plan.num_hosts
         self._emit(ev.HostsAwaited(t=now, num_hosts=num_hosts, joined=joined, missing=missing, waited_s=waited_s))
         self._emit(ev.WarningRaised(t=now, text=f"{sentence}; waiting for {waited_s:.0f} s"))
 

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.launch.hosts import free_port, is_listening, pids_alive
+from tests.system_clock import SystemClock
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
@@ -29,12 +31,20 @@ SMALL = ["epochs=15", "data.batches_per_epoch=20", "device.virtual_cores=1", "la
 class PodRun:
     """A run on two hosts, each with a command `tputui run`."""
 
-    def __init__(self, folder: Path, *changes: str, shared: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *changes: str,
+        shared: bool,
+        sample: Path = SAMPLE,
+        environs: Sequence[dict[str, str]] = ({}, {}),
+    ) -> None:
+        """`environs`: variables that the command of each host has besides."""
         self._outputs = [folder / f"out-{index}" for index in range(2)]
         self.dirs = [folder / ("runs" if shared else f"runs-{index}") / "pod" for index in range(2)]
         self.port = free_port()
         endpoint = f"127.0.0.1:{self.port}"
-        words = ["run", str(SAMPLE), "--no-ui", "--name", "pod", "--rdzv-endpoint", endpoint]
+        words = ["run", str(sample), "--no-ui", "--name", "pod", "--rdzv-endpoint", endpoint]
         for change in (*SMALL, *changes):
             words += ["--set", change]
         self.commands: list[subprocess.Popen[bytes]] = []
@@ -42,7 +52,8 @@ class PodRun:
             own = [*words, "--runs-dir", str(run_dir.parent), "--host-index", str(index)]
             with self._outputs[index].open("wb") as out:
                 argv = [sys.executable, "-P", "-m", "tputui", *own]
-                self.commands.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+                env = {**os.environ, **environs[index]}
+                self.commands.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env))
 
     def output(self, index: int) -> str:
         """What the command of a host has printed."""
@@ -96,9 +107,9 @@ class PodRun:
 
 
 @contextlib.contextmanager
-def pod_run(folder: Path, *changes: str, shared: bool) -> Iterator[PodRun]:
+def pod_run(folder: Path, *changes: str, shared: bool, **more: Any) -> Iterator[PodRun]:
     """A run on two hosts; nothing of it is left afterwards."""
-    run = PodRun(folder, *changes, shared=shared)
+    run = PodRun(folder, *changes, shared=shared, **more)
     try:
         yield run
     finally:
@@ -173,3 +184,54 @@ def test_no_process_of_a_host_outlives_its_supervisor(tmp_path: Path) -> None:
         (ended,) = run.of_kind("supervisor-0", ev.RunEnded)
         assert isinstance(ended, ev.RunEnded)
         assert "host 1" in ended.reason
+
+
+SLOW_DIGITS = """
+import os, threading
+from engine.tasks import digits
+
+class SlowImages(digits.Images):
+    def fetch(self, indices):
+        threading.Event().wait(float(os.environ.get("SLOW_S", "0")))
+        return super().fetch(indices)
+
+digits.Images = SlowImages
+
+class SlowDigits(digits.Digits):
+    pass
+"""
+
+
+def test_a_clock_that_is_off_and_then_set_and_a_straggler_are_reported_and_change_no_time(tmp_path: Path) -> None:
+    (tmp_path / "slow_digits.py").write_text(SLOW_DIGITS)
+    sample = tmp_path / "slow.toml"
+    sample.write_text(SAMPLE.read_text().replace('task = "digits"', 'task = "slow_digits:SlowDigits"'))
+    clock = SystemClock(tmp_path / "clock", 90.0)
+    environs = ({"SLOW_S": "0.02"}, {"SLOW_S": "0.08", **clock.env})
+    changes = ["epochs=4", "data.batches_per_epoch=60", "stall.after_s=30"]
+    with pod_run(tmp_path, *changes, shared=True, sample=sample, environs=environs) as run:
+        run.until(lambda: len(run.of_kind("worker-1", ev.HostPaceMeasured)) > 4)
+        clock.set(30.0)
+        run.until(lambda: session.load(run.dirs[0]).slow_host)
+        live = session.load(run.dirs[0])
+        assert live.condition == "running"
+        assert live.slow_host is not None
+        assert (live.slow_host.index, live.slow_host.part) == (1, "data")
+        assert [host.condition for host in live.hosts] == ["running", "running"]
+        offset_s = live.hosts[1].clock_offset_s
+        assert offset_s is not None
+        assert abs(offset_s - 90) < 5
+        assert run.wait() == [0, 0]
+    (warning,) = [w for w in run.of_kind("supervisor-1", ev.WarningRaised) if "clock" in getattr(w, "text", "")]
+    assert "the clock of this host was set back by 1 min 00 s" in getattr(warning, "text", "")
+    assert not run.of_kind("supervisor-0", ev.StallFound)
+    assert not run.of_kind("supervisor-1", ev.StallFound)
+    # When the first steps of a report were recorded: the hosts train in step.
+    found: dict[str, dict[int, float]] = {"worker-0": {}, "worker-1": {}}
+    for event in session.read_events(run.dirs[0]):
+        if isinstance(event.event, ev.StepsRecorded) and event.event.metric == "loss":
+            for step in range(event.event.first, event.event.first + event.event.n):
+                found[event.writer][step] = event.event.t
+    common = found["worker-0"].keys() & found["worker-1"].keys()
+    assert len(common) == 240
+    assert max(abs(found["worker-0"][step] - found["worker-1"][step]) for step in common) < 10

@@ -25,8 +25,10 @@ from tputui.state.run_details import RunDetails
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import requests, rundir
+from tputui.telemetry.events import is_time
 from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import JournalEvent
+from tputui.telemetry.run_clock import RunClock
 
 POLL_BUDGET_S = 0.05
 SKEW_S = 5.0
@@ -63,6 +65,8 @@ class Session:
         """Reader of the past moment that is shown; None while the present is shown."""
         self._skew_s = 0.0
         """Seconds that another host's clock is ahead of this one, measured when an event arrived."""
+        self._set_s = 0.0
+        """Seconds by which the clock of this host was set forward since the run began here."""
         self._caught_up_t = clock()
         """Time on this host's clock at which the journals were last read to their end."""
         self._moved = False
@@ -129,7 +133,7 @@ class Session:
         were."""
         newest_t = self._reader.state.newest_t
         if newest_t is not None:
-            ahead_s = newest_t - self._clock()
+            ahead_s = newest_t - self._clock_t()
             behind_s = self._caught_up_t - newest_t
             skew_s = ahead_s if ahead_s > 0 else -max(behind_s, 0.0)
             self._skew_s, self._moved = skew_s if abs(skew_s) > SKEW_S else 0.0, True
@@ -235,7 +239,7 @@ class Session:
 
     def _full_disk(self, liveness: Liveness) -> str | None:
         newest_t = self._reader.state.newest_t
-        silent_s = self._clock() - newest_t if newest_t is not None else math.inf
+        silent_s = self._clock_t() - newest_t if newest_t is not None else math.inf
         return viewer_parts.full_disk(self.run_dir, liveness, silent_s)
 
     def _follow(self, budget_s: float) -> list[JournalEvent]:
@@ -244,19 +248,23 @@ class Session:
         if self._reader.caught_up:
             if read_events and opened:
                 self.update_clock_skew()
-            self._caught_up_t = self._clock()
+            self._caught_up_t = self._clock_t()
         return read_events
+
+    def _clock_t(self) -> float:
+        """The unix time by the clock that the processes of the run on this host have, if any."""
+        return self._clock() - self._set_s
 
     def _now(self) -> float:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
         if self._unseen:
-            return self._link.now(self._clock()) + self._skew_s
+            return self._link.now(self._clock_t()) + self._skew_s
         state = self._reader.state
         if state.is_imported and state.newest_t is not None and self._clock() - state.newest_t > OLD_LOG_S:
             return state.newest_t  # The log ended long ago, however recently it was opened.
         # A process that has written nothing since the clock was set back does not know of that yet.
         running = [each for each in state.processes.values() if each.training_ended is None and each.run_ended is None]
-        return self._clock() + min((process.set_back_s for process in running), default=0.0)
+        return self._clock_t() + min((process.set_back_s for process in running), default=0.0)
 
     def _play(self, reader: JournalReader, budget_s: float) -> list[JournalEvent]:
         moment = self.player.position
@@ -311,10 +319,19 @@ class Session:
         manifest = self._read_manifest()
         alive = {name: self._process_lives(name) for name in state.processes}
         self._unseen = None in alive.values()
+        self._set_s = self._clock_set_s()
         now = self._now()
         liveness = assess(state, alive, now, manifest.created if manifest else None)
         self._over = liveness.condition in ENDED
         return now, liveness
+
+    def _clock_set_s(self) -> float:
+        """Seconds by which the clock of this host was set forward since a process of the run began here."""
+        here = rundir.host_id()
+        opened = [process.opened for process in self._reader.state.processes.values() if process.opened]
+        heads = [head for head in opened if head.boot_t and is_time(head.boot_t) and head.host_id == here]
+        first = min(heads, key=lambda head: head.host_index, default=None)
+        return RunClock(first.boot_t).set_s if first is not None else 0.0
 
     def _alive_at_moment(self, reader: JournalReader) -> dict[str, bool | None]:
         """By writer: whether it has events after the moment of a reader, or else is alive now."""

@@ -20,6 +20,7 @@ from typing import IO
 import tputui
 from tputui.supervise import torch_traces
 from tputui.supervise.command import UserCommand
+from tputui.telemetry import run_clock
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 SUPERVISOR_LOG = "supervisor.log"
@@ -66,6 +67,8 @@ def start_supervisor(run_dir: Path, command: UserCommand | None = None, host_ind
     run_dir = run_dir.resolve()
     argv, log = supervisor_argv(run_dir, host_index), run_dir / supervisor_log(host_index)
     env = environment(os.environ)
+    # Of a run that this process belongs to: this run has a clock of its own.
+    env.pop(run_clock.VARIABLE, None)
     if command is None:
         return _start(argv, log, env)
     with command.as_file() as file:
@@ -75,13 +78,16 @@ def start_supervisor(run_dir: Path, command: UserCommand | None = None, host_ind
 def start_worker(argv: list[str], log: Path, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
     """Starts the training process, or its launcher, which inherits `pass_fds`; the output is appended to `log`,
     unbuffered. Raises `OSError`."""
-    return _start(argv, log, {**environment(os.environ), "PYTHONUNBUFFERED": "1"}, pass_fds=pass_fds)
+    env = {**environment(os.environ), "PYTHONUNBUFFERED": "1"}
+    run_clock.run_clock().pass_on(env)
+    return _start(argv, log, env, pass_fds=pass_fds)
 
 
 def start_command(command: UserCommand, run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
     """Starts a command of the user; its output is appended to `log`. Only in the main thread. Raises `OSError`."""
     folder = run_dir.resolve()
     env = {**command.environ, **torch_traces.variables(command.environ, folder), RUN_DIR_VARIABLE: str(folder)}
+    run_clock.run_clock().pass_on(env)
     # A signal that this process ignores would be ignored by the command too; one that it handles is not.
     former = {number: signal.signal(number, _do_nothing) for number in (signal.SIGINT, signal.SIGHUP)}
     try:

@@ -22,21 +22,23 @@ from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn, strict
 from tputui.supervise.alerts import AlertRules, Alerts, rules_of
+from tputui.supervise.clock_watch import ClockWatch
 from tputui.supervise.command import UserCommand, unobserved_reason
 from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, StallStacks, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.hosts import HostLaunch, needs_launcher
 from tputui.supervise.log_tail import LogTail, read_last
-from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, signal_name
+from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending
 from tputui.supervise.own_log import log_line
 from tputui.supervise.script import STOPS, Script
 from tputui.supervise.sealing import seal_journals
 from tputui.supervise.stack_signal import StackSignal
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests, rundir
+from tputui.telemetry import requests, run_clock, rundir
 from tputui.telemetry.disk_space import ReservedSpace
+from tputui.telemetry.process_end import worker_exited
 from tputui.telemetry.reporter import Reporter
 
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks", "trace"})
@@ -111,6 +113,7 @@ class Supervisor:
         self._exited: ev.WorkerExited | None = None
         self._devices: DeviceSampler | None = None
         self._disk = DiskWatch(self._run_dir, self._warn)
+        self._clock = ClockWatch(run_clock.run_clock(), self._warn)
         self._output_space: ReservedSpace | None = None
         self._journal_failure: str | None = None
         self._warned: str | None = None
@@ -185,12 +188,7 @@ class Supervisor:
         worker.wait()
         self._poll_hosts()
         if self._hosts is None or not self._hosts.num_started:
-            self._exited = ev.WorkerExited(
-                t=time.time(),
-                pid=worker.pid,
-                exit_code=worker.returncode if worker.returncode >= 0 else None,
-                signal=signal_name(worker.returncode),
-            )
+            self._exited = worker_exited(time.time(), worker.pid, worker.returncode)
             self._reporter.emit(self._exited)
         if self._output_space is not None:
             self._output_space.close()
@@ -205,7 +203,7 @@ class Supervisor:
             self._worker_state.read()
             self._poll_hosts()
             self._report.check()
-            self._submit(self._stalls.check(time.time(), time.monotonic()), worker_pid, by="stall")
+            self._submit(self._stalls.check(run_clock.now(), time.monotonic()), worker_pid, by="stall")
             self._take_requests()
             self._stacks.check(self._worker_state.state, time.monotonic())
             if self._script is not None and self._script.poll(time.time(), time.monotonic()):
@@ -228,6 +226,7 @@ class Supervisor:
             else:
                 spawn.kill_group(worker_pid)
         self._disk.check(self._reporter.failure, time.monotonic())
+        self._clock.check()
         if self._output_space is not None:
             self._output_space.renew()
         self._log_journal_failure()
@@ -267,7 +266,7 @@ class Supervisor:
                 self._alerts.finish(ended, time.monotonic(), terminated=self._escalation.terminated)
             else:
                 silence = self._script.silence if self._script is not None else None
-                self._alerts.check(time.time(), time.monotonic(), silence=silence)
+                self._alerts.check(run_clock.now(), time.monotonic(), silence=silence)
         except Exception as error:
             self._alerts = None
             self._warn(f"there are no more alerts, because of a bug in tputui: {type(error).__name__}: {error}")
@@ -361,7 +360,9 @@ class Supervisor:
         """The ending, or a failure if training succeeded but the run has findings of `[diagnosis] strict`."""
         if ending.outcome != "done" or not strict.strict_rules(self._manifest.config):
             return ending
-        violation, unanswered = strict.check(self._worker_state.state, self._manifest, str(self._run_dir), time.time())
+        violation, unanswered = strict.check(
+            self._worker_state.state, self._manifest, str(self._run_dir), run_clock.now()
+        )
         for text in unanswered:
             self._warn(text)
         return RunEnding("failed", ExitCode.FAILED, violation) if violation is not None else ending
@@ -434,11 +435,10 @@ class Supervisor:
             log_line(f"the journal cannot be written: {failure}" if failure else "the journal can be written again")
 
     def _log_cache_failure(self) -> None:
-        trouble = self._cache_writer.error
-        if trouble != self._cache_failure:
-            self._cache_failure = trouble
-            if trouble:
-                log_line(f"the state cache cannot be written, so opening this run takes longer: {trouble}")
+        if self._cache_writer.error != self._cache_failure:
+            self._cache_failure = self._cache_writer.error
+            if self._cache_failure:
+                log_line(f"the state cache cannot be written, so opening this run takes longer: {self._cache_failure}")
 
     def _warn_once(self, text: str) -> None:
         if text != self._warned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from tputui.telemetry.events import FailureKind
+from tputui.telemetry.events import FailureKind, WorkerExited
 
 FOLLOWING = frozenset({"PeerLost", "HostLost"})
 """Errors of a process that lost another one: they follow from the failure of that one."""
@@ -20,6 +20,12 @@ def signal_name(returncode: int) -> str | None:
         return signal.Signals(-returncode).name
     except ValueError:
         return f"signal {-returncode}"
+
+
+def worker_exited(t: float, pid: int, returncode: int) -> WorkerExited:
+    """The event for a training process that was reaped at the unix time `t`."""
+    exit_code = returncode if returncode >= 0 else None
+    return WorkerExited(t=t, pid=pid, exit_code=exit_code, signal=signal_name(returncode))
 
 
 def kind_of_end(returncode: int) -> FailureKind:

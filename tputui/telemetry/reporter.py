@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tputui import __version__
-from tputui.telemetry import float_blocks, redaction
+from tputui.telemetry import float_blocks, logged_values, redaction
 from tputui.telemetry.continued import continue_journal
 from tputui.telemetry.events import (
     COMPUTE_METRIC,
@@ -40,6 +40,7 @@ from tputui.telemetry.events import (
     WorkerStarted,
 )
 from tputui.telemetry.journal import SUFFIX, WHY_CHARS_MAX, JournalWriter
+from tputui.telemetry.run_clock import RunClock, run_clock
 from tputui.telemetry.rundir import ProcessId, this_process
 from tputui.telemetry.step_log import FLOAT_BYTES, RawSteps, StepLog, float32_bytes
 
@@ -71,7 +72,7 @@ class Reporter:
         generation: int = 0,
         host_index: int | None = None,
         process: ProcessId | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
     ) -> None:
         """Creates the journal `ROLE-NUMBER.jsonl`; the number is the index of the host, or the rank over all hosts.
@@ -79,10 +80,11 @@ class Reporter:
         Raises `FileExistsError` if the journal exists. In a later `generation`, after the training processes of the run
         were restarted, the journal of the process before is continued; raises `StillWritten` if that process is alive.
         `process` is the process that the journal is about, if not the calling one: viewers check whether it is alive.
-        `host_index`: index of the host, if it is not the number.
+        `host_index`: index of the host, if it is not the number. `clock` gives unix time, by default that of the run.
         """
         self.writer = f"{role}-{number}"
-        self.clock = clock
+        self._run_clock = run_clock()
+        self.clock = clock or self._run_clock.now
         self.run_dir = run_dir
         self.path = run_dir / f"{self.writer}{SUFFIX}"
         self._journal = continue_journal(self.path) if generation else JournalWriter(self.path)
@@ -106,7 +108,10 @@ class Reporter:
         self._thread.start()
 
     def emit(self, event: Event) -> None:
-        """Queues an event to be written."""
+        """Queues an event to be written. If the clock of the system was set since the run began, its time is
+        corrected."""
+        if self._run_clock.set_s:
+            event = _on_clock(event, self._run_clock)
         self._put(event, _size(event))
 
     def record_steps(self, first: int, values: Any, cores: int, metric: str = "loss") -> None:
@@ -185,6 +190,7 @@ class Reporter:
             run=run_dir.resolve().name,
             version=__version__,
             blocks=float_blocks.ENCODING,
+            boot_t=self._run_clock.boot_t,
         )
 
     def _warn(self, text: str) -> None:
@@ -268,6 +274,13 @@ def _as_event(item: Event | RawSteps) -> Event:
     except Exception as error:  # noqa: BLE001, RUF100 - it would end the writing thread; it is reported
         why = repr(error)[:WHY_CHARS_MAX]
         return WarningRaised(t=item.t, text=f"a {type(item).__name__} could not be written: {why}")
+
+
+def _on_clock(event: Event, clock: RunClock) -> Event:
+    """The event with times by the clock of the run."""
+    if isinstance(event, ValuesLogged):
+        event = logged_values.with_times(event, clock.of_event)
+    return msgspec.structs.replace(event, t=clock.of_event(event.t))
 
 
 def _size(event: Event) -> int:

@@ -47,6 +47,9 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
     generation: Int = 0
     """How often the training processes of the run had been restarted. The process of a later generation appends to the
     journal of the one before."""
+    boot_t: float = 0.0
+    """Unix time at which the host was booted, by the clock of the run, from which the times of events follow: it is not
+    changed when the clock of the system is set. 0 if the times are those of the system."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag=True):
