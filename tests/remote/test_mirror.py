@@ -12,14 +12,17 @@ import pytest
 
 from tests import recorded
 from tests.remote.linked import Linked, equal_journals
+from tputui.remote import link
 from tputui.remote import protocol as p
+from tputui.remote.link import HostLink, Links
 from tputui.remote.mirror import Mirror, MirrorLock
 from tputui.session.session import load, read_events
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests
+from tputui.telemetry import requests, rundir
 from tputui.telemetry.compressed import seal
 from tputui.telemetry.journal import Bookmark, JournalWriter, Tail
+from tputui.ui.render.image_files import ImageFiles
 
 
 def snapshot_of(run_dir: Path) -> Snapshot:
@@ -290,3 +293,26 @@ def _end_of(path: Path) -> Bookmark:
         pass
     tail.close()
     return tail.bookmark
+
+
+def test_a_file_that_is_not_mirrored_is_named_with_the_command_that_copies_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    mirror = tmp_path / "tputui" / "mirrors" / "digits-1"
+    mirror.mkdir(parents=True)
+    picture = "pictures/epoch-3/7-input.png"
+    assert ImageFiles(mirror).read([picture]) == {picture: "missing: there is no such file"}
+    hosts = [
+        HostLink(host="me@vm-0:2222", indexes=[0], directory="/data/my runs/digits-1"),
+        HostLink(host="[::1]", indexes=[1], directory="/runs/digits-1"),
+    ]
+    link.write(mirror, Links(process=rundir.this_process(), address="digits-1 on 2 hosts", hosts=hosts))
+    links = link.read(mirror)
+    assert links is not None
+    first = "scp -r -P 2222 'me@vm-0:/data/my runs/digits-1/{}' ."
+    assert links.copy_command("traces/step-7") == first.format("traces/step-7")
+    assert links.copy_command("traces/step-7-host-1") == "scp -r '[::1]:/runs/digits-1/traces/step-7-host-1' ."
+    assert ImageFiles(mirror).read([picture]) == {
+        picture: f"not mirrored yet, or too large; to copy it: {first.format(picture)}"
+    }

@@ -276,6 +276,7 @@ def test_a_host_of_the_run_is_seen_over_the_connection_that_brings_its_journals(
             PATIENCE_S,
         )
         wait_for(lambda: any(one.indexes for one in links()), "the journals", PATIENCE_S)
+        assert {one.directory for one in links()} == {str((runs / "passed").resolve())}
         [owner] = [one.host for one in links() if one.indexes == [0]]
         for process in psutil.Process(viewer.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -12,6 +12,7 @@ from tputui.cli.console import narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int, seconds
 from tputui.cli.requests import request_and_wait
 from tputui.exit_codes import ExitCode
+from tputui.remote import link
 from tputui.telemetry.requests import TRACE_SECONDS_MAX, TRACE_STEPS_DEFAULT, TRACE_STEPS_MAX
 
 DESCRIPTION = f"""Writes a profile of the next steps of a running run, for XProf and TensorBoard: what the host and the
@@ -52,7 +53,10 @@ def _trace(args: argparse.Namespace) -> ExitCode:
         narrate(f"{fmt.inert(applied.path)} is not in the run directory; nothing in it was read")
         return code
     if not folder.is_dir():
-        narrate(f"the profile is on the host that wrote it, in {fmt.inert(applied.path)} of its run directory")
+        links = link.read(run_dir)
+        command = links.copy_command(applied.path) if links is not None else None
+        how = f"; to copy it: {command}" if command is not None else ""
+        narrate(f"the profile is on the host that wrote it, in {fmt.inert(applied.path)} of its run directory{how}")
         return code
     say(f"to open it: xprof --logdir {shlex.quote(fmt.inert(str(folder)))}")
     try:

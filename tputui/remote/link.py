@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from tputui.formatting import inert
+from tputui.remote.address import parse_host
 from tputui.remote.mirror import LINK_FILE, is_mirror
 from tputui.telemetry import rundir
 from tputui.telemetry.safe_open import read_small
@@ -16,6 +20,7 @@ BYTES_MAX = 8 << 20
 NAMED = 3
 """Hosts that are named in a sentence."""
 
+_HOST_OF_PATH = re.compile(r"-host-([0-9]{1,5})$")
 LinkState = Literal["waiting", "connecting", "connected", "reconnecting"]
 
 
@@ -31,6 +36,8 @@ class HostLink(msgspec.Struct, kw_only=True):
     """Why it is not connected, in one sentence; while it is connected, why a request could not be written there."""
     indexes: list[int] = []
     """Numbers of the hosts of the run whose journals come over this connection."""
+    directory: str | None = None
+    """Directory of the run there; None before the first connection."""
     clock_offset_s: float | None = None
     """Clock of the host minus that of the viewer; None until it was measured."""
     clock_error_s: float | None = None
@@ -40,6 +47,16 @@ class HostLink(msgspec.Struct, kw_only=True):
     def is_connected(self) -> bool:
         """Whether the host is connected."""
         return self.state == "connected"
+
+    def copy_command(self, path: str) -> str | None:
+        """The command that copies a file or folder of the run to the current directory; None before the first
+        connection."""
+        if self.directory is None:
+            return None
+        host = parse_host(self.host)
+        port = f"-P {host.port} " if host.port is not None else ""
+        place = f"{msgspec.structs.replace(host, port=None)}:{self.directory}/{path}"
+        return f"scp -r {port}{shlex.quote(inert(place))} ."
 
     def words(self, now: float) -> str:
         """The state in words: `connected`, or since when it is not, and why."""
@@ -69,6 +86,16 @@ class Links(msgspec.Struct, kw_only=True):
         if any(host.is_connected for host in self.hosts):
             return None
         return max((host.heard for host in self.hosts if host.heard is not None), default=None)
+
+    def copy_command(self, path: str) -> str | None:
+        """The command that copies a file or folder of the run from the host that has it; None if it is not known.
+
+        Hosts after the first one name theirs by their index, such as `traces/step-7-host-2`.
+        """
+        named = _HOST_OF_PATH.search(path)
+        index = int(named[1]) if named else 0
+        found = next((host for host in self.hosts if index in host.indexes), self.hosts[0] if self.hosts else None)
+        return found.copy_command(path) if found is not None else None
 
     def trouble(self, now: float) -> str | None:
         """A sentence about the hosts that are not connected, or that could not write a request; None if all is well."""

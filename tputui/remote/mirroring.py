@@ -49,6 +49,7 @@ REQUESTS_POLL_S = 0.2
 LINKS_POLL_S = 0.2
 RECENT_S = 2.0
 """Younger requests count as not sent when a process takes the place of another one; hosts write each one once."""
+DIRECTORY_CHARS_MAX = 4_096
 REQUEST_AGE_MAX_S = 600.0
 """A request that could not be sent for so long is not sent any more: the user would not expect it."""
 
@@ -237,6 +238,7 @@ class Mirroring:
         elif isinstance(message, Opened):
             host.was_connected = True
             host.link.state, host.link.reason, host.link.heard = "connected", None, connection.heard
+            host.link.directory = message.directory if len(message.directory) <= DIRECTORY_CHARS_MAX else None
             for t, submit in host.unsent.values():
                 if time.time() - t < REQUEST_AGE_MAX_S:
                     connection.send(submit)

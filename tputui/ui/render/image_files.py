@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from tputui import formatting as fmt
+from tputui.remote.link import LinkReader
 from tputui.ui.render.image_grid import Pixels
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class ImageFiles:
     def __init__(self, run_dir: Path, *, full: bool = False) -> None:
         """With `full`, pictures are shrunk only as far as memory requires."""
         self._run_dir = run_dir
+        self._link = LinkReader(run_dir)
         self._full = full
         self._cache: dict[str, _CachedImage] = {}
         self._lock = threading.Lock()
@@ -84,7 +86,16 @@ class ImageFiles:
         except Unshowable as error:
             return _CachedImage(mtime_ns, num_bytes, longest_px, str(error))
         except OSError as error:
-            return _CachedImage(-1, -1, longest_px, _why(error))
+            return _CachedImage(-1, -1, longest_px, self._why(path, error))
+
+    def _why(self, path: str, error: OSError) -> str:
+        if not isinstance(error, FileNotFoundError):
+            return f"it cannot be read: {error.strerror or error}"
+        links = self._link.read()
+        command = links.copy_command(path) if links is not None else None
+        if command is None:
+            return "missing: there is no such file"
+        return f"not mirrored yet, or too large; to copy it: {command}"
 
 
 def longest_side(num_pictures: int) -> int:
@@ -188,9 +199,3 @@ def _rgb(image: Image) -> Image:
         seen = image.convert("RGBA")
         return images.alpha_composite(images.new("RGBA", seen.size, (0, 0, 0, 255)), seen).convert("RGB")
     return image.convert("RGB")
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "missing: there is no such file"
-    return f"it cannot be read: {error.strerror or error}"
