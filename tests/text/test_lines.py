@@ -160,3 +160,16 @@ def test_a_restart_is_printed_with_the_steps_that_are_trained_again() -> None:
     lines = printed(before, *(steps_recorded(T0 + step, step, [[1.0]]) for step in range(1, 7)), again, after)
     (line,) = [line for line in lines if line.startswith("restart")]
     assert line == "restart 1: training continues with step 5; 2 steps trained again"
+
+
+def test_a_clock_that_was_measured_after_the_first_events_was_not_set_back() -> None:
+    writer = LineWriter()
+    events = [
+        opened(T0 + 90, "supervisor", 1),
+        ev.WarningRaised(t=T0 + 91, text="first"),
+        # From here on its times are corrected by 90 s.
+        ev.WarningRaised(t=T0 + 2, text="second"),
+        ev.WarningRaised(t=T0 + 3, text="third"),
+    ]
+    lines = [line for seq, event in enumerate(events) for line in writer.lines("supervisor-1", seq, event)]
+    assert lines == ["warning: first", "warning: second", "warning: third"]

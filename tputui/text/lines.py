@@ -94,6 +94,9 @@ class LineWriter:
         compile_s = known.xla.compile_s if known and known.xla else 0.0
         num_logs = known.log.num_logs if known else 0
         before = known.last_seq if known else -1
+        if known and known.opened and known.opened.host_index and not known.set_back_s:
+            # The clock of its host may have been measured since, so that times are corrected from here on.
+            known.newest_t = event.t if 0 <= event.t < (known.newest_t or 0) else known.newest_t
         self._state.apply(process, seq, event)
         state = self._state.processes[process]
         if state.last_seq == before:
