@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import tputui
+from tests.cli.helpers import DEADLINE_S, tputui
 from tests.supervise.harness import Bench, events_in, wait_for
 from tests.system_clock import SystemClock
 from tputui.session import session
@@ -33,15 +34,21 @@ def test_run_goes_on_without_a_jump(bench: Bench, tmp_path: Path) -> None:
     run = bench.supervise(BEATS, config={"config": config}, env=clock.env)
     run.worker_pid()
 
+    def is_warned(words: str) -> bool:
+        return any(words in warning.text for warning in run.events(ev.WarningRaised))
+
+    def step() -> int:
+        return events_in(run.run_dir, "worker-0", ev.HeartbeatSent)[-1].step
+
+    def has_passed(least: int) -> bool:
+        return step() > least
+
     for ahead_s, words in ((300.0, "set forward by 5 min 00 s"), (-300.0, "set back by 10 min 00 s")):
         clock.set(ahead_s)
-        wait_for(lambda words=words: [w for w in run.events(ev.WarningRaised) if words in w.text], words)
-        step = events_in(run.run_dir, "worker-0", ev.HeartbeatSent)[-1].step
-        wait_for(
-            lambda step=step: events_in(run.run_dir, "worker-0", ev.HeartbeatSent)[-1].step > step + 5, "heartbeats"
-        )
+        wait_for(partial(is_warned, words), words)
+        wait_for(partial(has_passed, step() + 5), "heartbeats")
         # A viewer that is opened now has the clock that was set.
-        shown = json.loads(tputui("show", run.run_dir, "--json", **clock.env).out)
+        shown = json.loads(tputui("show", run.run_dir, "--json", cwd=None, deadline_s=DEADLINE_S, **clock.env).out)
         assert shown["state"] in ("starting", "running")
         assert abs(shown["hosts"][0]["silent_s"]) < 30
     requests.submit(run.run_dir, "stop", by="test", now=time.time())
@@ -49,9 +56,9 @@ def test_run_goes_on_without_a_jump(bench: Bench, tmp_path: Path) -> None:
 
     assert run.events(ev.StallFound) == []
     assert len([warning for warning in run.events(ev.WarningRaised) if "clock" in warning.text]) == 2
-    newest = [event for event in session.read_events(run.run_dir)]
+    events = list(session.read_events(run.run_dir))
     for writer in ("supervisor-0", "worker-0"):
-        times = [event.event.t for event in newest if event.writer == writer]
+        times = [event.event.t for event in events if event.writer == writer]
         assert all(-0.5 < after - before < 10 for before, after in itertools.pairwise(times))
         assert 0 <= time.time() - times[-1] < 60
 
