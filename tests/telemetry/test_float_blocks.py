@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,9 @@ def test_similar_losses_are_smaller_than_base64() -> None:
 
 def test_summary_covers_finite_values_and_counts_others() -> None:
     assert float_blocks.summarise([1.0, math.nan, 3.0, math.inf]) == (2.0, 1.0, 3.0, 2)
+    most = sys.float_info.max
+    assert float_blocks.summarise([most] * 3) == (most, most, most, 0)
+    assert float_blocks.summarise([most, most, math.nan]) == (most, most, most, 1)
     mean, least, greatest, bad = float_blocks.summarise([math.nan, -math.inf])
     assert bad == 2
     assert all(map(math.isnan, (mean, least, greatest)))

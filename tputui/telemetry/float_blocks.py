@@ -149,11 +149,19 @@ def unshuffle(grouped: bytes, width: int = _FLOAT_BYTES) -> bytes:
 
 def summarise(values: Sequence[float]) -> tuple[float, float, float, int]:
     """Mean, minimum and maximum of the finite values (NaN if there is none), and the number of other values."""
-    total = math.fsum(values) if all(map(math.isfinite, values)) else math.nan
-    if math.isfinite(total):
-        return total / len(values), min(values), max(values), 0
+    if values and all(map(math.isfinite, values)):
+        return _mean(values), min(values), max(values), 0
     finite = [value for value in values if math.isfinite(value)]
     bad = len(values) - len(finite)
     if not finite:
         return math.nan, math.nan, math.nan, bad
-    return math.fsum(finite) / len(finite), min(finite), max(finite), bad
+    return _mean(finite), min(finite), max(finite), bad
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        # Each may be a float, and their sum none.
+        half = math.fsum(value / (2 * len(values)) for value in values)
+        return min(max(2 * half, min(values)), max(values))
