@@ -59,13 +59,13 @@ def number(value: float | None, digits: int = 4) -> str:
     """A number with about `digits` significant digits: `0.4132`, `12.35`, `1.2e-07`, `NaN`, `-inf`."""
     if value is None:
         return UNKNOWN
+    size = abs(value)
+    if value == 0 or 1e-3 <= size < 10:  # first, since runs with very many epochs have many such values
+        return f"{value:.{digits}f}"
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
-    size = abs(value)
-    if value == 0 or 1e-3 <= size < 10:
-        return f"{value:.{digits}f}"
     if 10 <= size < 1e6:
         return f"{value:.{max(0, digits - len(str(int(size))) + 1)}f}"
     return f"{value:.{digits - 1}g}"
@@ -226,15 +226,12 @@ def meters_line(
     train: Mapping[str, MeterReading], valid: Mapping[str, MeterReading], scores: Mapping[str, float]
 ) -> str:
     """Averages and scores of an epoch: `loss 0.4132, accuracy 0.87; validation loss 0.41, accuracy 0.90, auc 0.97`."""
-    train_figures = {name: meter.avg for name, meter in train.items()}
-    valid_figures = {name: meter.avg for name, meter in valid.items()} | dict(scores)
-    parts = [
-        ", ".join(f"{name} {number(figure)}" for name, figure in figures.items())
-        for figures in (train_figures, valid_figures)
-    ]
-    if parts[0]:
-        return "; validation ".join(part for part in parts if part)
-    return f"validation {parts[1]}" if parts[1] else ""
+    trained = ", ".join([f"{name} {number(meter.avg)}" for name, meter in train.items()])
+    figures = {name: meter.avg for name, meter in valid.items()} | dict(scores)
+    validated = ", ".join([f"{name} {number(figure)}" for name, figure in figures.items()])
+    if not validated:
+        return trained
+    return f"{trained}; validation {validated}" if trained else f"validation {validated}"
 
 
 def sections(sections_s: Mapping[str, float], trace_s: Mapping[str, float]) -> str:

@@ -15,6 +15,7 @@ import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from tputui.state.process_state import ProcessState
 from tputui.telemetry import compressed
 from tputui.telemetry import events as ev
 from tputui.telemetry.compressed import seal
-from tputui.telemetry.journal import Tail
+from tputui.telemetry.journal import Bookmark, Tail
 
 JOURNAL = "worker-0.jsonl"
 
@@ -81,6 +82,24 @@ def flip_bit(journal: Path) -> int:
 def check(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     code = main(["check", str(run_dir)])
     return code, capsys.readouterr().out
+
+
+def test_state_that_is_too_large_is_rarely_encoded_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets: list[int] = []
+
+    def write(run_dir: Path, bookmark: Bookmark, state: ProcessState) -> int:
+        offsets.append(bookmark.offset)
+        return original(run_dir, bookmark, state)
+
+    original = cache_file.write
+    monkeypatch.setattr(cache_file, "FILE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(cache_file, "write", write)
+    cache_writer = CacheWriter(run_dir, lambda writer: writer == "worker-0", spacing_bytes=2_000, spacing_share=0)
+    cache_writer.finish(60.0)
+    assert cache_writer.error is not None
+    assert cache_file.listed(run_dir) == []
+    assert len(offsets) > 4
+    assert all(2 * before <= after for before, after in pairwise(offsets))
 
 
 def test_newest_cached_state_opens_the_same_run(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from tests.recorded import (
     write_run,
 )
 from tputui.compare.compare import compare
+from tputui.session import journal_reader
 from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.session import Session, extent, load, load_at
 from tputui.state.reducer import RunState
@@ -573,6 +574,27 @@ def test_kept_states_are_few_and_before_the_moment(tmp_path: Path) -> None:
     kept = {state.bookmark.offset: state for state in found if state is not None}
     assert 2 <= len(kept) <= 4
     assert all(state is None or state.newest_t <= T0 + 5 + t for t, state in enumerate(found))
+    track.close()
+
+
+def test_states_with_many_epochs_are_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    before = worker_events()[:5]
+    ended = next(event for event in worker_events() if isinstance(event, ev.EpochEnded))
+    ended = msgspec.structs.replace(ended, train={}, sections_s={})
+    epochs = [msgspec.structs.replace(ended, t=T0 + 5 + k, epoch=k + 1, step=k + 1) for k in range(20_000)]
+    write_journal(run_dir / "worker-0.jsonl", [*before, *epochs])
+    monkeypatch.setattr(journal_reader, "EPOCHS_OF_STATE", 10_000)
+    states = CachedStates(6, spacing_bytes=1)
+    track = JournalReader(run_dir, states)
+    while not track.caught_up:
+        track.read(math.inf, 0.0)
+    found = [states.before(T0 + 5 + k).get("worker-0") for k in range(0, 21_000, 500)]
+    kept = {len(state.state.epochs) for state in found if state is not None}
+    assert kept
+    assert sum(1 + num_epochs // 10_000 for num_epochs in kept) <= 6
+    assert len(track.state.processes["worker-0"].epochs) == 20_000
     track.close()
 
 

@@ -190,3 +190,30 @@ def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read
     assert 0 < steps[-1] < num_rows
     assert f"read only to step {steps[-1]:,}, because a stop was requested" in warning
     assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == steps[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("history", "step,loss\n1,0.5\n2,0.25\n"),
+        ("metrics.json", '{"step":1,"loss":0.5}\n{"step":2,"loss":0.25}\n'),
+    ],
+)
+def test_a_log_that_is_empty_for_long_after_it_was_opened_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, written: str
+) -> None:
+    monkeypatch.setattr(log_collector, "TRIES_MAX", 5)
+    monkeypatch.setattr(log_collector, "LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(log_files, "TREE_INTERVAL_S", 0.01)
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    reporter = Reporter(run_dir, "logs")
+    with open(tmp_path / name, "w") as file:
+        collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+        wait_for(lambda: collector._finder.num_searches > 10, "searches")
+        file.write(written)
+        file.flush()
+        wait_for(lambda: collector.num_values == 2, "the values")
+    collector.close()
+    reporter.close()
+    (logged,) = events_in(run_dir, "logs-0", ev.ValuesLogged)
+    assert (logged.name, logged.last_step) == ("loss", 2)

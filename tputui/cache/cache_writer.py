@@ -64,6 +64,8 @@ class _Followed:
         self.clock = WriterClock(clocks)
         self.state = ProcessState(writer)
         self.kept: list[_Kept] = []
+        self.retry_from = 0
+        """Offset before which no state is encoded again: one was too large, and encoding it takes long."""
 
     @property
     def unread(self) -> int:
@@ -192,12 +194,12 @@ class CacheWriter:
 
     def _keep(self, one: _Followed) -> None:
         mark = one.tail.bookmark
-        if mark.next_seq != one.state.last_seq + 1 or one.state.newest_t is None:
+        if mark.next_seq != one.state.last_seq + 1 or one.state.newest_t is None or mark.offset < one.retry_from:
             return
         try:
             size = cache_file.write(self._run_dir, mark, one.state)
         except NotCacheable as error:
-            self.error = str(error)
+            self.error, one.retry_from = str(error), 2 * mark.offset
             return
         self.error = None
         one.kept.append(_Kept(one.state.last_seq, mark.offset, size))

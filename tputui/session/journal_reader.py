@@ -19,6 +19,8 @@ from tputui.telemetry.merge import JournalEvent, Merge, Reached
 
 STATES_MAX = 48
 """States in memory, of all processes together; a state of a long run takes 0.3 MB."""
+EPOCHS_OF_STATE = 1 << 16
+"""A state with so many more epochs, whose table takes 3 MB, counts as one more state."""
 SLICE_S = 0.01
 """Seconds of reading between two checks whether a state is to be stored."""
 SPACING_BYTES = 2 << 20
@@ -46,7 +48,7 @@ class CachedStates:
             if bookmark is None or process is None or process.newest_t is None:
                 continue
             self._kept.setdefault(name, kept).append(CachedState(bookmark, process.fork(), process.newest_t))
-        while sum(len(kept) for kept in self._kept.values()) > self._most:
+        while sum(_size(cached_state) for kept in self._kept.values() for cached_state in kept) > self._most:
             self._spacing_bytes *= 2
             self._kept = {name: kept[1::2] for name, kept in self._kept.items()}
 
@@ -181,6 +183,10 @@ class JournalReader:
         except OSError:
             return
         self.state.adopt({name: ahead[name].state.fork() for name in moved})
+
+
+def _size(cached_state: CachedState) -> int:
+    return 1 + len(cached_state.state.epochs) // EPOCHS_OF_STATE
 
 
 def _reached(cached: Mapping[str, CachedState]) -> dict[str, Reached]:

@@ -53,7 +53,10 @@ def _forked(value: Any) -> Any:
     if isinstance(value, StateStruct):
         return value.fork()
     if isinstance(value, dict):
-        return {key: _forked(item) for key, item in value.items()}
+        # The values of a dict have one type. A run may have a million epochs, which are immutable.
+        if isinstance(next(iter(value.values()), None), StateStruct | dict | list):
+            return {key: _forked(item) for key, item in value.items()}
+        return value.copy()
     return value.copy() if isinstance(value, list) else value
 
 

@@ -58,7 +58,7 @@ UNWRITTEN_MAX = 64
 """Events that wait for the journal before the next look waits too, for at most `FLUSH_S`."""
 FLUSH_S = 5.0
 TRIES_MAX = 50
-"""Looks at a file that is not recognised yet, because its first line is not complete."""
+"""Looks at a file that is not recognised yet, because its first line is not complete; only after it has changed."""
 
 
 class _Log:
@@ -241,7 +241,7 @@ class LogCollector:
         except UnknownLog as error:
             self._tries[path] = tries = self._tries.get(path, 0) + 1
             if tries < TRIES_MAX and (is_chosen or is_named_log(path) or tries < 5):
-                self._finder.forget(path)
+                self._finder.find_changed(path, is_chosen=is_chosen)
             elif is_chosen:
                 self._warn(f"script.logs: {error}")
             return

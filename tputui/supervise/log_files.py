@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tputui.telemetry.rank_environment import RankInfo, environ_of, rank_info
 from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE
@@ -51,6 +52,13 @@ _PROC_BYTES_MAX = 1 << 18
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 
 
+class _Version(NamedTuple):
+    """Differs between two looks at a file that was written in between."""
+
+    size: int
+    mtime_ns: int
+
+
 class LogFinder:
     """Looks for log files of a command. Not thread-safe."""
 
@@ -67,7 +75,10 @@ class LogFinder:
         self._excluded = {own} if is_inside else {own, runs}
         self._patterns = [os.path.join(cwd, pattern) for pattern in patterns]
         self._since = since
-        self._known: set[str] = set()
+        self._known: dict[str, _Version] = {}
+        """The files that were found, as they were then."""
+        self._unrecognised: dict[str, bool] = {}
+        """Files that are found again once they have changed, and whether the user named them."""
         self._open: dict[tuple[int, str], str] = {}
         """What open descriptors are, by process and number: those that were looked at before."""
         self._processes = [pid]
@@ -99,6 +110,7 @@ class LogFinder:
                 for path in itertools.islice(glob.iglob(pattern, recursive=True), ENTRIES_MAX):
                     if self._is_new(path):
                         yield Path(path), True
+        yield from self._changed()
         for path in self._opened():
             if self._is_new(path):
                 yield Path(path), False
@@ -108,9 +120,18 @@ class LogFinder:
                 if is_candidate and self._is_of_command(path) and self._is_new(path):
                     yield Path(path), False
 
-    def forget(self, path: Path) -> None:
-        """Lets a file be found again, because it could not be recognised yet."""
-        self._known.discard(str(path))
+    def find_changed(self, path: Path, *, is_chosen: bool) -> None:
+        """Lets a file be found again once it has changed, because it could not be recognised yet."""
+        self._unrecognised[str(path)] = is_chosen
+
+    def _changed(self) -> Iterator[tuple[Path, bool]]:
+        for path, is_chosen in list(self._unrecognised.items()):
+            with contextlib.suppress(OSError):
+                version = _version(os.stat(path))
+                if version != self._known.get(path):
+                    self._known[path] = version
+                    del self._unrecognised[path]
+                    yield Path(path), is_chosen
 
     def _is_new(self, path: str) -> bool:
         if path in self._known or len(self._known) >= KNOWN_MAX or self._is_excluded(path):
@@ -118,7 +139,7 @@ class LogFinder:
         with contextlib.suppress(OSError):
             status = os.stat(path)
             if stat.S_ISREG(status.st_mode):
-                self._known.add(path)
+                self._known[path] = _version(status)
                 return True
         return False
 
@@ -209,6 +230,10 @@ class LogFinder:
                                 folders.append((entry.path, depth + 1))
                         elif NAMED.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime >= self._since:
                             yield entry.path
+
+
+def _version(status: os.stat_result) -> _Version:
+    return _Version(status.st_size, status.st_mtime_ns)
 
 
 def other_writer(path: str, cwd: str, own: set[int], run_dir: str) -> str | None:

@@ -67,7 +67,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k"):
     """Unix time of the event in seconds."""
 
 
-class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
+class MeterReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The values of an AverageMeter, reduced over all cores and weighted by examples."""
 
     val: float
