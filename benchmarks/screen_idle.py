@@ -33,6 +33,8 @@ STEP_S = 0.013
 MANY_RUNS = 200
 SETTLE_S = 4.0
 """Seconds after the first picture: view settings are saved, and ages are no longer shown in tenths of a second."""
+READ_S = 40.0
+"""The same for a list of many runs, which are read meanwhile."""
 IDLE_MAX, LIVE_MAX = 0.3, 8.0
 """Goals, in percent of a core."""
 
@@ -63,7 +65,7 @@ def cases(folder: Path) -> dict[str, Case]:
         "silent": Case(["attach", "{run}"], "2 loss", IDLE_MAX, 0, SETTLE_S + 60),
         "live": Case(["attach", "{run}"], "2 loss", LIVE_MAX, round(1 / STEP_S)),
         "list": Case(["--runs-dir", str(first.parent)], "long-again", IDLE_MAX),
-        "long list": Case(["--runs-dir", str(small.parent)], "copy-199", IDLE_MAX),
+        "long list": Case(["--runs-dir", str(small.parent)], "copy-199", IDLE_MAX, settle_s=READ_S),
         "paused": Case(["replay", str(first), "--at", f"step:{STEPS // 2}"], f"{STEPS // 2:,}", IDLE_MAX),
         "compare": Case(["compare", str(first), str(second)], "3 metrics", IDLE_MAX),
     }
