@@ -16,7 +16,9 @@ from tputui.logs.values import UnknownLog
 from tputui.supervise import spawn
 
 FOLLOW = "--follow"
-CLOSE_S = 5.0
+CLOSE_S = 20.0
+"""Seconds that the process has to end. It checks after each batch, which takes up to a second of processor time, and
+many times that on a busy machine."""
 LINE_BYTES_MAX = 1 << 20
 
 
