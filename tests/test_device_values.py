@@ -255,7 +255,7 @@ def test_sharded_losses_are_read_shard_by_shard(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_threads_of_torch_xla_launch_are_cores_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(THREADS)
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
     shown = show(the_run(tmp_path))
     assert [core["loss"] for core in shown["cores"]] == [6.0 + core for core in range(8)]
     (epoch,) = (

@@ -14,7 +14,7 @@ from tests import recorded
 from tputui import __version__
 from tputui.remote import protocol as p
 
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 TIMES = 10_000
 
 
