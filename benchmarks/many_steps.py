@@ -3,8 +3,9 @@
     python -m benchmarks.many_steps [--steps 100000] [--case PATTERN ...] [--keep DIR]
 
 Each case is one `tputui run` of 100 epochs over two virtual cores: a plane is fitted to noisy points in batches of 4,
-so that a step of the engine is as cheap as it can be. `step` and `cosine` bring the learning rate down to 0. Cases are
-named LOOP-OPTIMIZER-SCHEDULE, such as `spmd-adam-cosine`; LOOP is `spmd`, `replica` (two ranks) or `lightning`.
+so that a step of the engine is as cheap as it can be. `step` brings the learning rate down to 0 before the end, and so
+does `cosine` in Lightning; that of `[optim]` would reach 0 at the update after the last. Cases are named
+LOOP-OPTIMIZER-SCHEDULE, such as `spmd-adam-cosine`; LOOP is `spmd`, `replica` (two ranks) or `lightning`.
 
 Columns: programs compiled by the first process; `late`, those that came after the second epoch or that the engine
 counted as recompiles, and warnings of the other rank about its own; milliseconds of a step in the fastest report, CPU
