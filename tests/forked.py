@@ -2,13 +2,15 @@
 
 The imports of the runtime take 7 s of processor time in each training process, nearly all of it inside torch. The
 template imports that part and nothing of ours; a copy of it then runs a module as `python -P -m MODULE` would, with an
-environment, a directory and output files of its own. Ends with the process that started it.
+environment, a directory and output files of its own. The processes of xdist share one template: the first that needs
+a copy starts it, and it ends with the last of them.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ _IMPORTS = (
     "sklearn.datasets",
 )
 """What `import torch_xla` imports of torch, and the package of the digits. Our own modules are left to the copies."""
+SOCKET = "TESTS_TORCH_TEMPLATE"
+"""Environment variable with the path of the socket at which the template of a session listens."""
 _HEADER_BYTES = 8
 _NUM_STREAMS = 3
 
@@ -117,49 +121,88 @@ def run(
         return subprocess.CompletedProcess([module, *arguments], code, files[1].read(), files[2].read())
 
 
-_started: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
-"""The connection to the template and its process, once a copy was asked for."""
+_connected: list[socket.socket] = []
+"""The connection to the template, once a copy was asked for."""
+_started: list[subprocess.Popen[bytes]] = []
+"""The template, if this process started it."""
 
 
 def _template() -> socket.socket:
-    if not _started:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        _started.append((ours, process))
-    return _started[0][0]
+    if not _connected:
+        path = Path(os.environ[SOCKET])
+        connection = socket.socket(socket.AF_UNIX)
+        with _locked(path):
+            # Without a template there is no file; one that was killed leaves a file at which nobody listens.
+            try:
+                connection.connect(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                path.unlink(missing_ok=True)
+                _start_template(path)
+                connection.connect(str(path))
+        _connected.append(connection)
+    return _connected[0]
+
+
+def _start_template(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        command = [sys.executable, "-P", "-m", __name__, str(listener.fileno()), str(path)]
+        _started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[listener.fileno()]))
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """While no other process looks for a template, and none ends."""
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def end_template() -> None:
-    """Ends the template of this process; called when all tests have ended."""
+    """Called when all tests of this process have ended. Waits for the end of a template that this process started,
+    which serves the other processes of xdist until they have ended too."""
+    while _connected:
+        _connected.pop().close()
     while _started:
-        connection, process = _started.pop()
-        connection.close()
-        process.wait()
+        _started.pop().wait()
 
 
 class _Template:
-    """The template process: makes copies of itself until its connection is closed."""
+    """The template process: makes copies of itself until its connections are closed."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, listener: socket.socket, path: Path) -> None:
+        self._listener = listener
+        self._path = path
+        self._connections: dict[int, socket.socket] = {}
+        """From the processes that ask for copies, by descriptor."""
         self._copies: dict[int, tuple[int, socket.socket]] = {}
         """Process id and connection for the exit code, by the descriptor that is ready once the process has ended."""
 
     def serve(self) -> None:
         """Returns when the tests have ended; what they left running is theirs to report."""
-        while True:
-            asked = self._connection.fileno()
-            ready, _, _ = select.select([asked, *self._copies], [], [])
-            for ended in ready:
-                if ended != asked:
-                    self._report(ended)
-            if asked in ready and not self._copy():
-                return
+        self._accept()
+        while self._connections or self._is_needed():
+            ready, _, _ = select.select([self._listener.fileno(), *self._connections, *self._copies], [], [])
+            for descriptor in ready:
+                if descriptor in self._copies:
+                    self._report(descriptor)
+                elif descriptor in self._connections:
+                    self._copy(descriptor)
+                else:
+                    self._accept()
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        self._connections[connection.fileno()] = connection
+
+    def _is_needed(self) -> bool:
+        """Whether a process has connected after all others had ended; if not, none can connect any more."""
+        with _locked(self._path):
+            if select.select([self._listener], [], [], 0.0)[0]:
+                return True
+            self._path.unlink()
+            return False
 
     def _report(self, ended: int) -> None:
         pid, answers = self._copies.pop(ended)
@@ -168,13 +211,14 @@ class _Template:
         with answers, contextlib.suppress(BrokenPipeError):
             answers.sendall(code.to_bytes(_HEADER_BYTES, "little", signed=True))
 
-    def _copy(self) -> bool:
-        """Starts one copy; False if none is asked for any more."""
-        size = _HEADER_BYTES
-        header, descriptors, _, _ = socket.recv_fds(self._connection, size, _NUM_STREAMS + 1, socket.MSG_WAITALL)
+    def _copy(self, asking: int) -> None:
+        """Starts one copy, unless none is asked for any more."""
+        connection, size = self._connections[asking], _HEADER_BYTES
+        header, descriptors, _, _ = socket.recv_fds(connection, size, _NUM_STREAMS + 1, socket.MSG_WAITALL)
         if not header:
-            return False
-        message = self._connection.recv(int.from_bytes(header, "little"), socket.MSG_WAITALL)
+            self._connections.pop(asking).close()
+            return
+        message = connection.recv(int.from_bytes(header, "little"), socket.MSG_WAITALL)
         *streams, answers = descriptors
         pid = os.fork()
         if pid == 0:
@@ -183,14 +227,14 @@ class _Template:
             _run(streams, *json.loads(message))
         for descriptor in streams:
             os.close(descriptor)
-        connection = socket.socket(fileno=answers)
-        connection.sendall(pid.to_bytes(_HEADER_BYTES, "little"))
-        self._copies[os.pidfd_open(pid)] = (pid, connection)
-        return True
+        answering = socket.socket(fileno=answers)
+        answering.sendall(pid.to_bytes(_HEADER_BYTES, "little"))
+        self._copies[os.pidfd_open(pid)] = (pid, answering)
 
     def _close(self) -> None:
         """Closes, in a copy, what belongs to the template."""
-        self._connection.close()
+        for connection in (self._listener, *self._connections.values()):
+            connection.close()
         for ended, (_, answers) in self._copies.items():
             os.close(ended)
             answers.close()
@@ -224,13 +268,13 @@ def run_as_main(module: str, arguments: list[str]) -> Any:
 
 def main() -> None:
     """Entry point of the template process."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.set_inheritable(False)
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    listener.set_inheritable(False)
     for name in _IMPORTS:
         importlib.import_module(name)
     # The copies share these pages as long as their garbage collector leaves them alone.
     gc.freeze()
-    _Template(connection).serve()
+    _Template(listener, Path(sys.argv[2])).serve()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from threading import Event
 
+from tests import forked
+
 REPOSITORY = Path(__file__).parents[1]
 FOREIGN = (
     "TPUTUI_", "TEXTUAL", "PJRT_", "XLA_", "XRT_", "TPU_", "LIBTPU_", "LC_", "XDG_", "HYPOTHESIS_", "CLICOLOR"
@@ -72,6 +74,7 @@ class Session:
             PYTEST_DEBUG_TEMPROOT=outside,
             TMPDIR=str(self._folder / "tmp"),
         )
+        os.environ[forked.SOCKET] = str(self._folder / "template")
         # Without compiled modules the hundreds of processes that tests start take twice the time to begin.
         sys.dont_write_bytecode = False
         time.tzset()

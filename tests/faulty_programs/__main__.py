@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -27,8 +28,9 @@ def main() -> None:
     """Entry point."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        os.environ[forked.SOCKET] = str(Path(folder) / "template")
         results = list(suite.run(suite.programs(sys.argv[1:]), Path(folder)))
-    forked.end_template()
+        forked.end_template()
     for result in results:
         name = f"{result.program.parent.name}/{result.program.stem}"
         for state, text in list(_rows(result)) or [("ok", "no verdict")]:
