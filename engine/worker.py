@@ -191,8 +191,8 @@ class Worker:
         return ending.result()
 
     def _train_on(self, planned: Plan, build: Any, cores: Any) -> Ending:
+        from engine.checkpoint.continued import remove_partial_writes
         from engine.loop.build import RunContext
-        from engine.loop.checkpoint_manager import remove_partial_writes
 
         resume_path = self._resume_path()
         if resume_path is not None:

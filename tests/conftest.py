@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -18,6 +19,8 @@ from tests.hermetic import PATIENCE_S, Session
 # No deadlines, because the machine may be busy, and no database of examples in the working directory.
 settings.register_profile("tputui", deadline=None, database=None)
 settings.load_profile("tputui")
+_SET_BY_IMPORTS = ("_RJEM_MALLOC_CONF", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
+"""Variables that polars and sklearn set as they are imported, by whichever test is the first to."""
 _SESSION = pytest.StashKey[Session]()
 
 
@@ -26,6 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     session = config.stash[_SESSION] = Session()
+    # What hypothesis computes once for a source tree, at the start of each process: constants and tables of characters.
+    with contextlib.suppress(AttributeError, OSError):
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(config.cache.mkdir("hypothesis"))
     if sys.flags.optimize:
         # Assertions are compiled out of this process already: begin anew.
         session.close()
@@ -70,8 +76,7 @@ def _environment_is_left_as_it_was(tmp_path_factory: pytest.TempPathFactory) -> 
         before = dict(os.environ)
         yield
         changed = {key for key in before.keys() | os.environ.keys() if before.get(key) != os.environ.get(key)}
-        # polars sets the second as it is imported, by whichever test is the first to.
-        assert changed <= {"PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF"}, f"left in the environment: {changed}"
+        assert changed <= {"PYTEST_CURRENT_TEST", *_SET_BY_IMPORTS}, f"left in the environment: {changed}"
 
 
 @pytest.fixture(autouse=True)

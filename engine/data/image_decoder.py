@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn.functional import interpolate
-from torchvision.io import ImageReadMode, decode_jpeg, decode_png
 
 JPEG, PNG, NPY = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"\x93NUMPY"
-MODES = {1: ImageReadMode.GRAY, 3: ImageReadMode.RGB}
 BITS_16 = 256
 MOST_PIXELS = 2**28 // 3
 """A larger image is not decoded, because a file of a few KiB can decompress to GiB; Pillow has the same limit."""
@@ -71,12 +69,16 @@ def _pixels(data: bytes, channels: int) -> torch.Tensor:
     if not data.startswith((JPEG, PNG)):
         return _by_pillow(data, channels)
     _check_size(*(_png_size(data) if data.startswith(PNG) else _jpeg_size(data)))
+    # Its import takes seconds, and nothing is decoded to describe a task or to check a configuration.
+    from torchvision.io import ImageReadMode, decode_jpeg, decode_png
+
+    mode = ImageReadMode.GRAY if channels == 1 else ImageReadMode.RGB
     encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     try:
         if data.startswith(JPEG):
-            pixels: torch.Tensor = decode_jpeg(encoded, MODES[channels], apply_exif_orientation=True)
+            pixels: torch.Tensor = decode_jpeg(encoded, mode, apply_exif_orientation=True)
         else:
-            pixels = decode_png(encoded, MODES[channels], apply_exif_orientation=True)
+            pixels = decode_png(encoded, mode, apply_exif_orientation=True)
     except RuntimeError as error:
         raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
     if pixels.dtype == torch.uint8:

@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from engine.checkpoint import checkpoint_store
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
+from engine.checkpoint.continued import adopt_best
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
 from engine.lightning import fake_devices
@@ -28,7 +29,6 @@ from engine.lightning.trainer_plugins import CorePrecision, SectionProfiler, Spm
 from engine.loop import network
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.build import RunContext, strategy
-from engine.loop.checkpoint_manager import adopt_best
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.parallel.base import Strategy
 from engine.process import hardware

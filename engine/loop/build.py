@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.checkpoint import checkpoint_store, resume
+from engine.checkpoint.continued import adopt_best
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
 from engine.errors import Problem, Refused, TooManyBad, Unable, one_line
 from engine.loop import network, shared_resume
 from engine.loop.artifacts import NoArtifacts, RunArtifacts, training_examples
-from engine.loop.checkpoint_manager import SharedCheckpointStore, adopt_best
+from engine.loop.checkpoint_manager import SharedCheckpointStore
 from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep
 from engine.loop.trainer import Trainer

@@ -20,8 +20,6 @@ from engine.loop.events import EventEmitter
 from engine.parallel.base import Strategy
 from engine.task import Plan
 from tputui.config import RunConfig
-from tputui.telemetry import rundir
-from tputui.telemetry.merge import head_of
 from tputui.telemetry.requests import Request
 from tputui.telemetry.rundir import CHECKPOINTS
 
@@ -219,43 +217,6 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     saved: Saved | None = None
     failed: str | None = None
-
-
-def adopt_best(store: CheckpointStore, resumed: Checkpoint, source: Path, warn: Callable[[str], None]) -> Checkpoint:
-    """Copies the best weights so far into the new run. Returns the checkpoint, without its best epoch and with a
-    warning if those weights were not found."""
-    if resumed.best is None:
-        return resumed
-    try:
-        store.adopt_best(resumed, source)
-    except SaveFailed as error:
-        warn(f"the best weights so far were not found: {error}; the best epoch is chosen from new epochs only")
-        return resumed._replace(best=None, best_epoch=0)
-    return resumed
-
-
-def remove_partial_writes(source: Path) -> None:
-    """Removes what a run that was killed in a save left half written, before another run resumes from `source`.
-
-    Does nothing if a process of that run may still be alive.
-    """
-    run_dir = source.resolve().parent.parent
-    try:
-        writers = list(rundir.journal_paths(run_dir)) if rundir.is_run(run_dir) else []
-    except OSError:
-        # A checkpoint may be behind a link, in a folder that this user cannot list.
-        return
-    if writers and all(_has_exited(path) for _, path in writers):
-        rundir.clear_half_written(run_dir)
-
-
-def _has_exited(journal: Path) -> bool:
-    """Whether the process that wrote a journal is known to have exited."""
-    try:
-        head = head_of(journal)
-    except OSError:
-        return False
-    return head is not None and rundir.is_alive(rundir.process_of(head)) is False
 
 
 def _reason(requests: list[Request]) -> str:

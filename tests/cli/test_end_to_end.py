@@ -30,7 +30,8 @@ pytestmark = pytest.mark.xla
 
 CONFIG = Path(__file__).parents[2] / "sample_configs/digits.toml"
 START_S = 300.0
-FOREVER = ("--set", "epochs=100000")
+FOREVER = ("--set", "epochs=100000", "--set", "device.cores=2", "--set", "model.channels=4")
+"""Two cores and a small network, since these runs are only started, watched and ended."""
 
 
 _AS_IT_IS = "import sys; from tputui.cli.main import main; sys.exit(main())"
@@ -345,6 +346,7 @@ def test_q_detaches_and_supervisor_sigterm_saves_and_stops(runs: Runs, terminal:
     assert [event.kind for event in events_in(live.dir, "worker-0", ev.RequestApplied)] == ["stop"]
 
 
+@pytest.mark.slow
 def test_killed_worker_exits_3_without_losing_reports(runs: Runs) -> None:
     live = runs.start("killed", "--no-ui", *FOREVER)
     step = live.step()

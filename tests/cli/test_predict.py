@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +21,7 @@ from tests.engine.workers import HERE, Run, make, runs_to_end
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 
-pytestmark = pytest.mark.xla
-# Imported here, since it changes the environment.
-datasets = pytest.importorskip("sklearn.datasets")
+pytestmark = [pytest.mark.xla, pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")]
 
 SMALL = ["epochs=2", "device.cores=2", "model.channels=4", "data.batch_per_core=32", "optim.lr=0.01"]
 
@@ -105,7 +104,9 @@ def test_existing_output_needs_force(trained: Run, tmp_path: Path) -> None:
 
 def digits_csv(path: Path, *, labelled: bool) -> None:
     """The first 30 digits as a user would have them in a file, with their labels or without."""
-    digits = datasets.load_digits()
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
     pixels, labels = digits.data[:30].astype(int), digits.target[:30].tolist()
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -115,7 +116,9 @@ def digits_csv(path: Path, *, labelled: bool) -> None:
 
 
 def test_labelled_file_gets_metrics(of_file: Predicted) -> None:
-    labels, result = datasets.load_digits().target[:30].tolist(), of_file.result
+    from sklearn.datasets import load_digits
+
+    labels, result = load_digits().target[:30].tolist(), of_file.result
     assert result.code == 0, result.err
     with of_file.out.open() as file:
         rows = list(csv.DictReader(file))

@@ -18,10 +18,9 @@ from pathlib import Path
 
 import torch
 
-from engine.checkpoint import checkpoint_store
+from engine.checkpoint import checkpoint_store, continued
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
-from engine.loop import checkpoint_manager
 from engine.task import Plan
 from tests import recorded
 from tests.engine.test_checkpoint import planned
@@ -52,10 +51,8 @@ def save_for_ever(run_dir: Path, source: Path | None, pipe: int) -> None:
     reporter.flush()
     store, step, best = CheckpointStore(run_dir, planned_for_ever()), 0, 1.0
     if source is not None:
-        checkpoint_manager.remove_partial_writes(source)
-        resumed = checkpoint_manager.adopt_best(
-            store, checkpoint_store.load(source, planned_for_ever()), source, sys.exit
-        )
+        continued.remove_partial_writes(source)
+        resumed = continued.adopt_best(store, checkpoint_store.load(source, planned_for_ever()), source, sys.exit)
         step, best = resumed.position.step, resumed.best or 1.0
     while True:
         step += 1

@@ -14,15 +14,9 @@ from torch import nn
 from engine.models.scan_lstm import LSTM
 from engine.parallel.strategies import Spmd
 from engine.xla import backend
+from tests.engine.lstmcases import CASES, FEATURES, HIDDEN, LONG, SHORT
 
 CORES = 8
-FEATURES, HIDDEN = 5, 6
-CASES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "both directions, two layers": {"num_layers": 2, "bidirectional": True, "batch_first": True},
-    "without bias": {"bias": False, "batch_first": True},
-}
-SHORT, LONG = 12, 240
 
 
 def differences(options: dict[str, Any], cores: Spmd) -> dict[str, float]:

@@ -126,6 +126,7 @@ def train(name: str, precision: str, cores: Spmd) -> dict[str, Any]:
         seconds.append(time.perf_counter() - began)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "warm_up": WARM_UP,
         "compiles": compiles,
         "seconds": seconds,
         "losses": [float(value) for value in torch.stack(values).cpu()],

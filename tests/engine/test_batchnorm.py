@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+from tests import forked
 
 pytestmark = [pytest.mark.xla, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("num_cores", ["1", "4"])
 def test_running_statistics_and_evaluation_match_torch(num_cores: str) -> None:
-    command = [sys.executable, "-m", "tests.engine.bncheck", num_cores]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = forked.run("tests.engine.bncheck", num_cores)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert any(name.endswith("running_var") for name in result["apart"])

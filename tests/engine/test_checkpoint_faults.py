@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import checkpoint_store, checksums
+from engine.checkpoint import checkpoint_store, checksums, continued
 from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from engine.errors import Refused
-from engine.loop import checkpoint_manager
 from tests.another_user import another_user, needs_root
 from tests.engine.test_checkpoint import at_step, names, planned
 from tests.engine.workers import HERE, LINE, Run, make
@@ -197,7 +196,7 @@ def test_temporary_file_of_a_live_run_is_not_removed(tmp_path: Path) -> None:
     half.touch()
     reporter = Reporter(run_dir, "worker")
     assert reporter.flush()
-    checkpoint_manager.remove_partial_writes(run_dir / "checkpoints" / "last.pt")
+    continued.remove_partial_writes(run_dir / "checkpoints" / "last.pt")
     assert reporter.close()
     assert half.exists()
 
@@ -210,7 +209,7 @@ def test_checkpoint_in_unlistable_folder_can_be_resumed(tmp_path: Path) -> None:
     with another_user(folder):
         with pytest.raises(PermissionError):
             os.listdir(folder.parent)
-        checkpoint_manager.remove_partial_writes(folder / "last.pt")
+        continued.remove_partial_writes(folder / "last.pt")
 
 
 def fill(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from tests.engine.test_memory_estimate import planned
 from tputui.telemetry import events as ev
 
-pytestmark = pytest.mark.xla
+pytestmark = [
+    pytest.mark.xla,
+    # Looked for, but not imported: this process needs torch alone.
+    pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs the extra `xla`"),
+]
 torch = pytest.importorskip("torch")
-pytest.importorskip("torch_xla")
 
 
 def counted(make: Any, *shape: int) -> int:

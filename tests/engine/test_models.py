@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-import torchvision
 from torch import nn
 
 from engine.errors import Refused
 from engine.models import weights
-from engine.models.efficientnet import EfficientNet
 from engine.models.resnet import ResNet
 from engine.models.scan_lstm import LSTM, unrolled_modules
 from engine.models.text_classifier import LstmClassifier
 from engine.models.unet import UNet
-from tests.engine.netcheck import WARM_UP
 from tests.engine.processes import on_cores
 
 
@@ -26,9 +23,18 @@ def num_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def efficientnet(*words: Any, **options: Any) -> Any:
+    """An EfficientNet. Its module imports torchvision, which takes seconds that other tests need not wait for."""
+    from engine.models.efficientnet import EfficientNet
+
+    return EfficientNet(*words, **options)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
 def test_resnet_matches_torchvision(name: str) -> None:
-    theirs = torchvision.models.get_model(name, num_classes=10).eval()
+    from torchvision.models import get_model
+
+    theirs = get_model(name, num_classes=10).eval()
     ours = ResNet(name, 10).eval()
     ours.load_state_dict(theirs.state_dict())
     images = torch.randn(2, 3, 40, 56)
@@ -38,9 +44,11 @@ def test_resnet_matches_torchvision(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["b0", "b7"])
 def test_efficientnet_matches_torchvision(name: str) -> None:
+    from torchvision.models import get_model
+
     with torch.device("meta"):
-        theirs = torchvision.models.get_model(f"efficientnet_{name}", num_classes=3)
-        ours = EfficientNet(name, 3)
+        theirs = get_model(f"efficientnet_{name}", num_classes=3)
+        ours = efficientnet(name, 3)
     shapes = {key: value.shape for key, value in theirs.state_dict().items()}
     assert {key: value.shape for key, value in ours.state_dict().items()} == shapes
     norms = [[(m.eps, m.momentum) for m in net.modules() if isinstance(m, nn.BatchNorm2d)] for net in (theirs, ours)]
@@ -52,7 +60,7 @@ def test_unet_has_published_size_and_thin_one_is_small() -> None:
         assert 30e6 < num_parameters(UNet("resnet50")) < 35e6
     assert num_parameters(UNet("thin", 8)) < 200_000
     assert num_parameters(ResNet("thin", 10, width=8)) < 200_000
-    assert num_parameters(EfficientNet("b0", width=0.25, depth=0.3)) < 200_000
+    assert num_parameters(efficientnet("b0", width=0.25, depth=0.3)) < 200_000
 
 
 @pytest.mark.parametrize("size", [(32, 32), (96, 96), (64, 160)])
@@ -69,7 +77,7 @@ def test_unsupported_unet_side_is_rejected_with_a_valid_one() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: EfficientNet("b8"), 'no EfficientNet "b8"; there are b0, b1'),
+        (lambda: efficientnet("b8"), 'no EfficientNet "b8"; there are b0, b1'),
         (lambda: UNet("vgg"), 'no ResNet "vgg"; there are thin, resnet18'),
     ],
 )
@@ -79,7 +87,7 @@ def test_unknown_network_lists_the_known_ones(make: Any, words: str) -> None:
 
 
 def test_small_images_keep_their_size_at_the_stem() -> None:
-    model = EfficientNet("b0", 5, width=0.25, depth=0.3, stem_stride=1)
+    model = efficientnet("b0", 5, width=0.25, depth=0.3, stem_stride=1)
     assert model.features[0](torch.randn(1, 3, 32, 64)).shape[2:] == (32, 64)
     assert model(torch.randn(2, 3, 32, 64)).shape == (2, 5)
 
@@ -192,7 +200,7 @@ def learned(found: dict[str, Any]) -> None:
     assert found["parameters"] < 200_000
     assert found["losses"][-1] < 0.8 * found["losses"][0]
     assert found["fallbacks"] == {}
-    first, last = found["compiles"][WARM_UP - 1], found["compiles"][-1]
+    first, last = found["compiles"][found["warm_up"] - 1], found["compiles"][-1]
     assert (last["begun"], last["done"]) == (first["begun"], first["done"])
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import forked
 
 HERE = Path(__file__).parent
 COSINE = "optim.schedule=cosine,optim.warmup_steps=4"
@@ -29,8 +29,8 @@ TOLERANCE = 1e-5
 
 def check(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     """The result of `optimcheck` for each setting."""
-    command = [sys.executable, "-m", "tests.engine.optimcheck", *(setting.replace(", ", ";") for setting in settings)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[1], timeout=300, check=False)
+    words = (setting.replace(", ", ";") for setting in settings)
+    done = forked.run("tests.engine.optimcheck", *words, cwd=HERE.parents[1])
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return {setting: found[setting.replace(", ", ";")] for setting in settings}

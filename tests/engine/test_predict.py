@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,7 @@ import pytest
 from tests.engine.predicting import predicted, refused, saved
 from tests.engine.workers import LINE
 
-pytestmark = pytest.mark.xla
-# Imported here, because it changes the environment.
-datasets = pytest.importorskip("sklearn.datasets")
+pytestmark = [pytest.mark.xla, pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")]
 torch = pytest.importorskip("torch")
 pytest.importorskip("polars")
 
@@ -48,9 +47,10 @@ def test_training_and_validation_examples_are_disjoint(tmp_path: Path) -> None:
 
 def test_csv_json_lines_and_arrays_agree(tmp_path: Path) -> None:
     import numpy as np
+    from sklearn.datasets import load_digits
 
     run_dir = saved(tmp_path, "model.channels=4")
-    np.save(tmp_path / "images.npy", datasets.load_digits().images[:20])
+    np.save(tmp_path / "images.npy", load_digits().images[:20])
     for name, form in (("a.csv", "csv"), ("a.jsonl", "jsonl"), ("a.npz", "npz")):
         predicted(run_dir, name, form, source=tmp_path / "images.npy", batch=6)
     table = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from engine.models.scan_lstm import LSTM
-from tests.engine.lstmcheck import CASES, FEATURES, HIDDEN, LONG, SHORT
+from tests.engine.lstmcases import CASES, FEATURES, HIDDEN, LONG, SHORT
 from tests.engine.processes import on_cores
 
 TOLERANCE = 1e-5

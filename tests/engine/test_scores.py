@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn import metrics
 
 from engine import scores
 
@@ -21,6 +20,13 @@ VALUES = st.one_of(
 )
 ROWS = st.lists(st.tuples(st.booleans(), VALUES), min_size=2, max_size=60)
 MASKS = arrays(bool, st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 5)))
+
+
+def metrics() -> Any:
+    """scikit-learn's metrics, whose import takes seconds that other tests need not wait for."""
+    from sklearn import metrics as imported
+
+    return imported
 
 
 def columns(rows: Rows) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -41,8 +47,8 @@ def test_auc_and_average_precision_match_scikit_learn(rows: Rows) -> None:
     # scikit-learn rejects infinity; only the order matters.
     targets, values = columns(rows)
     finite = np.clip(values, -2e6, 2e6)
-    assert scores.auc(targets, values).value == pytest.approx(metrics.roc_auc_score(targets, finite), abs=1e-12)
-    ours, theirs = scores.average_precision(targets, values), metrics.average_precision_score(targets, finite)
+    assert scores.auc(targets, values).value == pytest.approx(metrics().roc_auc_score(targets, finite), abs=1e-12)
+    ours, theirs = scores.average_precision(targets, values), metrics().average_precision_score(targets, finite)
     assert ours.value == pytest.approx(theirs, abs=1e-12)
     assert ours.reason == ""
 
@@ -51,7 +57,7 @@ def test_auc_is_exact_for_many_examples() -> None:
     drawn = np.random.default_rng(0)
     targets = (drawn.random(200_000) < 0.02).astype(np.int64)
     values = (targets + drawn.normal(size=200_000)).astype(np.float16)
-    assert scores.auc(targets, values).value == pytest.approx(metrics.roc_auc_score(targets, values), abs=1e-12)
+    assert scores.auc(targets, values).value == pytest.approx(metrics().roc_auc_score(targets, values), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,7 @@ def test_labels_are_scored_singly_and_averaged_if_defined() -> None:
     targets, values = (drawn.random((50, 3)) < 0.4).astype(int), drawn.random((50, 3))
     targets[:, 1] = 0
     found = scores.by_label(scores.auc, targets, values, ["liver", "spleen", "aorta"])
-    expected = [metrics.roc_auc_score(targets[:, label], values[:, label]) for label in (0, 2)]
+    expected = [metrics().roc_auc_score(targets[:, label], values[:, label]) for label in (0, 2)]
     assert [one.value for one in found.each if not np.isnan(one.value)] == pytest.approx(expected)
     assert found.macro.value == pytest.approx(np.mean(expected))
     assert "2 of 3 labels; spleen: all 50 examples are negative" in found.macro.reason
@@ -109,7 +115,7 @@ def test_iou_matches_scikit_learn_on_valid_pixels(data: st.DataObject) -> None:
     valid = data.draw(arrays(bool, targets.shape))
     found = scores.iou(targets, predicted.astype(np.float32), valid)
     if ((targets | predicted) & valid).any():
-        assert found.value == pytest.approx(metrics.jaccard_score(targets[valid], predicted[valid]))
+        assert found.value == pytest.approx(metrics().jaccard_score(targets[valid], predicted[valid]))
     else:
         assert np.isnan(found.value)
         assert "foreground" in found.reason
@@ -137,7 +143,7 @@ def test_mae_is_the_mean_distance_of_valid_pixels(data: st.DataObject) -> None:
     valid = data.draw(arrays(bool, (3, 4)))
     found = scores.mae(np.where(valid, targets, np.nan), predicted, valid)
     if valid.any():
-        expected = metrics.mean_absolute_error(targets[valid].astype(float), predicted[valid].astype(float))
+        expected = metrics().mean_absolute_error(targets[valid].astype(float), predicted[valid].astype(float))
         assert found.value == pytest.approx(expected, rel=1e-12)
     else:
         assert found.reason == "no element is valid"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tputui.logs.formats import open_log
 from tputui.logs.values import LogReader, UnknownLog
 from tputui.logs.wandb_log import BLOCK_BYTES, HEADER_BYTES
 
-pytest.importorskip("wandb")
+pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="needs wandb")
 
 NUM_LOGS = 300
 WRITE = f"""
