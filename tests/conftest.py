@@ -21,6 +21,9 @@ settings.register_profile("tputui", deadline=None, database=None)
 settings.load_profile("tputui")
 _SET_BY_IMPORTS = ("_RJEM_MALLOC_CONF", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 """Variables that polars and sklearn set as they are imported, by whichever test is the first to."""
+_MANY_MODULES = 200
+_frozen = [0]
+"""Number of modules that were imported when objects were last frozen."""
 _SESSION = pytest.StashKey[Session]()
 
 
@@ -43,8 +46,20 @@ def pytest_collection_finish() -> None:
     """Leaves what was imported to the end of the process: collecting garbage takes a fifth of the time of a screen's
     test if the collector visits all of torch each time.
     """
+    _freeze()
+
+
+def _freeze() -> None:
     gc.collect()
     gc.freeze()
+    _frozen[:] = [len(sys.modules)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _large_imports_are_frozen_too() -> Iterator[None]:
+    yield
+    if len(sys.modules) - _frozen[0] > _MANY_MODULES:
+        _freeze()
 
 
 @pytest.hookimpl(trylast=True)
