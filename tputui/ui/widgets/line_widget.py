@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.css.styles import RenderStyles
+from textual.css.styles import RenderStyles, RulesMap
+from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.geometry import Region
@@ -26,6 +28,8 @@ from tputui.ui.render.lines import Colours, Line, Span, Tone, fit, safe, width_o
 _STYLES_MAX = 1 << 12
 """Styles stored per widget; pictures have thousands."""
 _BLANK = Span("")
+_tone_rules: WeakKeyDictionary[Stylesheet, tuple[object, dict[tuple[str, bool], RulesMap]]] = WeakKeyDictionary()
+"""For each style sheet, its parsed rules and what they give each tone, by name and whether the theme is dark."""
 
 
 class Drawn(Widget):
@@ -151,13 +155,28 @@ class Drawn(Widget):
         """Load the style of a component class, as Textual does for all of `COMPONENT_CLASSES`.
 
         Done when a tone is first drawn: loading every tone of every panel would take longer than drawing them, and
-        happens three times before the first chart is shown.
+        happens three times before the first chart is shown. The rules of a tone are the same in every widget, so the
+        style sheet is searched once.
         """
         component = DOMNode(classes=name)
         component._attach(self)
-        self.app.stylesheet.apply(component, animate=False)
+        rules, key = _rules_of_tones(self.app.stylesheet), (name, self.app.current_theme.dark)
+        if key in rules:
+            component.styles.base.merge_rules(rules[key])
+        else:
+            self.app.stylesheet.apply(component, animate=False)
+            rules[key] = component.styles.base.get_rules()
         self._component_styles[name] = component.styles
         return component.styles
+
+
+def _rules_of_tones(sheet: Stylesheet) -> dict[tuple[str, bool], RulesMap]:
+    """Rules that were found before; none if the style sheet was parsed again since, as for another theme."""
+    parsed, found = _tone_rules.get(sheet, (None, {}))
+    if parsed is not sheet.rules:
+        found = {}
+        _tone_rules[sheet] = (sheet.rules, found)
+    return found
 
 
 def plain_text(lines: Sequence[Line]) -> str:
