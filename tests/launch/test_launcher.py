@@ -140,8 +140,8 @@ def test_a_stop_while_the_training_process_loads_is_no_failure_of_any_host(tmp_p
 
 
 @pytest.mark.slow
-def test_no_training_process_outlives_its_launcher_and_the_other_host_ends(tmp_path: Path) -> None:
-    with hosts(tmp_path, EXTERNAL, "launch.lost_after_s=5") as pod:
+def test_no_training_process_outlives_its_agent_and_the_other_host_ends(tmp_path: Path) -> None:
+    with hosts(tmp_path, "launch.max_restarts=3", "launch.lost_after_s=5") as pod:
         for host in pod:
             host.until(lambda host: host.events(ev.WorkerStarted) and len(host.journal()) > 1)
         (started,) = pod[1].events(ev.WorkerStarted)
