@@ -123,9 +123,10 @@ class JournalReader:
         for name in self._merge.take_restarted():
             self._cached.forget(name)
             self._returned[name] = self.state.forget(name)
-        fresh = [event for event in events if self._is_new(event)]
-        for event in fresh:
-            self.state.apply(*event)
+        known = self.state.processes
+        fresh = [event for event in events if event.writer not in known or event.seq > known[event.writer].last_seq]
+        for writer, seq, event in fresh:
+            self.state.apply(writer, seq, event)
         self.opened = self.opened or self.caught_up
         if fresh:
             self._cached.store({event.writer for event in fresh}, self._merge, self.state)
@@ -150,10 +151,6 @@ class JournalReader:
             return []
         self.trouble = None
         return events
-
-    def _is_new(self, event: JournalEvent) -> bool:
-        writer = self.state.processes.get(event.writer)
-        return writer is None or event.seq > writer.last_seq
 
     def _go_back(self, moment: float) -> None:
         """Starts again from the stored states before a moment, or from the beginning."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from operator import lt
 from typing import Generic, NamedTuple, TypeVar
@@ -65,40 +65,43 @@ class Aligner(Generic[P, C]):
         if names != self._names or len(parts) != len(self._parts):
             self._names, self._parts = names, [_Part() for _ in parts]
             self._edges, self._cells = [], []
-        changed = [first for part, given in zip(self._parts, parts, strict=True) for first in self._renew(part, given)]
+        changed: set[float] = set()
+        for part, given in zip(self._parts, parts, strict=True):
+            changed.update(self._renew(part, given))
         edges = self._find_edges()
         dirty = self._dirty(edges, changed)
         found = self._gathered(edges, dirty)
         self._cells = [*self._cells[: len(edges)], *([None] * (len(edges) - len(self._cells)))]  # type: ignore[list-item]
         self._edges = edges
         for index, pieces in zip(dirty, found, strict=True):
-            part = edges[index].part
-            setting = next(own[0] for each, own in pieces if each == part)
+            setter = edges[index].part
+            setting = next(own[0] for each, own in pieces if each == setter)
             self._cells[index] = self._combine(setting, pieces)
         return list(self._cells)
 
-    def _renew(self, part: _Part[P], given: list[P]) -> list[float]:
+    def _renew(self, part: _Part[P], given: list[P]) -> Sequence[float]:
         """Takes the pieces of a series; returns the beginnings of those that are new or gone."""
         before = part.given
         same = _num_same(before, given)
         if same == len(before) == len(given):
-            return []
-        fresh = [self._first(piece) for piece in given[same:]]
-        changed = [*(self._first(piece) for piece in before[same:]), *fresh]
+            return ()
         was_ordered = part.ordered is before
-        firsts = part.firsts if was_ordered else [self._first(piece) for piece in before]
-        firsts[same:] = fresh
+        firsts = part.firsts if was_ordered else list(map(self._first, before))
+        gone, fresh = firsts[same:], list(map(self._first, given[same:]))
         before[same:] = given[same:]
-        part.ordered, part.firsts = before, firsts
-        tail = firsts[max(0, same - 1) :] if was_ordered else firsts
-        if any(map(lt, tail[1:], tail)):
-            part.ordered = sorted(given, key=self._first)
-            part.firsts = [self._first(piece) for piece in part.ordered]
+        # Most often the newest piece has only become longer.
+        if gone != fresh or not was_ordered:
+            firsts[same:] = fresh
+            part.ordered, part.firsts = before, firsts
+            tail = firsts[max(0, same - 1) :] if was_ordered else firsts
+            if any(map(lt, tail[1:], tail)):
+                part.ordered = sorted(given, key=self._first)
+                part.firsts = list(map(self._first, part.ordered))
         if given:
             part.last = self._last(part.ordered[-1])
             width = (part.last - part.firsts[0] + 1.0) / len(given)
             part.width_class = round(_CLASSES_PER_OCTAVE * math.log2(width)) if 0.0 < width < math.inf else 0
-        return changed
+        return gone + fresh
 
     def _find_edges(self) -> list[Edge]:
         in_order = sorted(
@@ -115,7 +118,7 @@ class Aligner(Generic[P, C]):
         # Pieces of an invalid run may begin at the same step.
         return [edge for before, edge in pairwise([Edge(-math.inf, 0), *edges]) if edge.first > before.first]
 
-    def _dirty(self, edges: list[Edge], changed: Sequence[float]) -> list[int]:
+    def _dirty(self, edges: list[Edge], changed: Iterable[float]) -> list[int]:
         """The cells to combine again, in order."""
         same = next(
             (index for index, (old, new) in enumerate(zip(self._edges, edges, strict=False)) if old != new), None
@@ -134,11 +137,15 @@ class Aligner(Generic[P, C]):
         """The pieces of some cells."""
         bounds = [-math.inf, *(edge.first for edge in edges[1:]), math.inf]
         found: list[Found[P]] = [[] for _ in wanted]
+        spans = [
+            (cell, bounds[index], bounds[index + 1], index - 1 == before)
+            for cell, index, before in zip(found, wanted, [-1, *wanted], strict=False)
+        ]
         for part, series in enumerate(self._parts):
-            firsts, ordered, end, end_cell = series.firsts, series.ordered, 0, -1
-            for cell, index in zip(found, wanted, strict=True):
-                begin = end if end_cell == index else bisect_left(firsts, bounds[index])
-                end, end_cell = bisect_left(firsts, bounds[index + 1], begin), index + 1
+            firsts, ordered, end = series.firsts, series.ordered, 0
+            for cell, low, high, is_next in spans:
+                begin = end if is_next else bisect_left(firsts, low)
+                end = bisect_left(firsts, high, begin)
                 if begin < end:
                     cell.append((part, ordered[begin:end]))
         return found

@@ -11,7 +11,8 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from itertools import compress, count
+from operator import is_not, itemgetter
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from tputui.state.chart_data import MemoryPoint, XlaPoint
@@ -225,8 +226,9 @@ class _InOrder(Generic[ReadingT]):
         if is_other:
             self._closed, fresh = [], [entry for thinned in self._thinned for entry in thinned.closed]
         if fresh:
-            self._closed += fresh
-            self._closed.sort(key=_BY_TIME)
+            fresh.sort(key=_BY_TIME)
+            start = bisect_left(self._closed, fresh[0][:2], key=_BY_TIME)
+            self._closed[start:] = sorted(self._closed[start:] + fresh, key=_BY_TIME)
         newest = sorted((thinned.newest for thinned in self._thinned if thinned.newest is not None), key=_BY_TIME)
         # Most often the newest readings of all are later than all others.
         start = bisect_left(self._closed, newest[0][:2], key=_BY_TIME) if newest else len(self._closed)
@@ -266,12 +268,11 @@ class _Thinned(Generic[ReadingT]):
 
     def _entry(self, items: list[ReadingT]) -> Entry[ReadingT]:
         reading = functools.reduce(self._join, items)
-        return reading.t, self._process, reading
+        newest = self.newest
+        # The same object, so that it counts as unchanged when another reading follows it.
+        return newest if newest is not None and newest[2] is reading else (reading.t, self._process, reading)
 
 
 def _num_same(before: Sequence[object], now: Sequence[object]) -> int:
     """Number of objects at the start that are the same."""
-    return next(
-        (index for index, (old, new) in enumerate(zip(before, now, strict=False)) if old is not new),
-        min(len(before), len(now)),
-    )
+    return next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))

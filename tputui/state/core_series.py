@@ -190,7 +190,7 @@ class AllCoreSeries(StateStruct, dict=True):
         if low is None or lowest.value < low.value:
             low = self._extreme(lowest) or low
         if high is not newest.high or low is not newest.low:
-            self.columns[-1] = newest._replace(high=high, low=low)
+            self.columns[-1] = CoreSeries(*newest[:-2], high, low)
         if self._held_chars > HELD_CHARS_MAX:
             self.locate_extremes()
 
@@ -280,9 +280,9 @@ class CombinedColumns:
             if column.counts is not None:
                 bad += [cores[core] for core in column.bad if core < len(cores)]
             high, low = column.high, column.low
-            if _is_named(high, cores) and (highest[0] is None or high.value > highest[0].value):
+            if high is not None and (highest[0] is None or high.value > highest[0].value) and _is_named(high, cores):
                 highest = high, cores
-            if _is_named(low, cores) and (lowest[0] is None or low.value < lowest[0].value):
+            if low is not None and (lowest[0] is None or low.value < lowest[0].value) and _is_named(low, cores):
                 lowest = low, cores
         return CoreColumn(
             first_step=setting.first,

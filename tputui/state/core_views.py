@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -63,7 +64,9 @@ def cores_of(state: RunState, liveness: Liveness, now: float) -> list[CoreView]:
     timed = [(worker.name, worker.values.slow) for worker in state.workers if worker.values.slow.rows]
     key = tuple((name, slow.rows[-1].step) for name, slow in timed)
     times = state.memoized("compute times", key, lambda: {name: slow.medians() for name, slow in timed})
-    views = [view for w in state.workers for view in _cores_of(w, times.get(w.name, []), ranks, liveness, now)]
+    views: list[CoreView] = []
+    for worker in state.workers:
+        views += _cores_of(worker, times.get(worker.name, ()), ranks, liveness, now)
     views.sort(key=attrgetter("core"))
     return views
 
@@ -74,7 +77,7 @@ def _cores_of(
     ranks: Mapping[int, ProcessState],
     liveness: Liveness,
     now: float,
-) -> Iterable[CoreView]:
+) -> list[CoreView]:
     """The cores whose losses a worker records; condition and phase come from the process that drives the core."""
     newest = worker.values.newest.get("loss")
     row = worker.values.newest_row()
@@ -83,19 +86,20 @@ def _cores_of(
     indices = worker.values.cores_of(num_columns) if num_columns else declared
     host = worker.opened.host if worker.opened else ""
     step, stepped = newest.first + newest.n - 1 if newest else 0, worker.stepped
-    losses = row if row is not None else [None] * len(indices)
-    seconds = times if len(times) == num_columns > 0 else [None] * len(indices)
+    losses = row if row is not None else repeat(None)
+    seconds = times if len(times) == num_columns > 0 else repeat(None)
     # Found once per process, since one may drive thousands of cores and this runs ten times a second.
     known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
-    drives: ProcessState | None = None
-    for core, loss, compute_s in zip(indices, losses, seconds, strict=False):
-        if drives is None or ranks:
-            drives = ranks.get(core, worker)
-            if drives.name not in known:
-                does = _core_condition(drives, liveness, stepped=stepped)
-                known[drives.name] = (does, *phase_of(drives, liveness, now))
-            condition, phase, phase_s = known[drives.name]
-        yield CoreView(
+
+    def does(process: ProcessState) -> tuple[CoreCondition, Phase | None, float]:
+        if process.name not in known:
+            condition = _core_condition(process, liveness, stepped=stepped)
+            known[process.name] = (condition, *phase_of(process, liveness, now))
+        return known[process.name]
+
+    drivers = (does(ranks.get(core, worker)) for core in indices) if ranks else repeat(does(worker))
+    return [
+        CoreView(
             core=core,
             host=host,
             loss=loss,
@@ -105,6 +109,8 @@ def _cores_of(
             phase_s=phase_s,
             compute_s=compute_s,
         )
+        for core, loss, compute_s, (condition, phase, phase_s) in zip(indices, losses, seconds, drivers, strict=False)
+    ]
 
 
 def _core_condition(worker: ProcessState, liveness: Liveness, *, stepped: bool) -> CoreCondition:
@@ -137,7 +143,7 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
     writers = [w for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w in writers)
     caches = state.memoized(
-        "outlier rows", None, lambda: (core_series.CombinedRows(), outliers.RowCache(), outliers.RowCache())
+        "outlier rows", None, lambda: (core_series.CombinedRows(), outliers.OutlierCache(), outliers.OutlierCache())
     )
     return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], *caches))
 
@@ -146,16 +152,15 @@ def _outlier_of(
     writers: Sequence[ProcessState],
     newest: Sequence[CoreColumn],
     combined: core_series.CombinedRows,
-    step_rows: outliers.RowCache,
-    column_rows: outliers.RowCache,
+    of_steps: outliers.OutlierCache,
+    of_columns: outliers.OutlierCache,
 ) -> OutlierView | None:
     # A host stores as many steps as if it were alone.
     most = rows_most(max(1, sum(w.values.columns.width for w in writers))) + _LAG_STEPS
     rows = [(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers]
     recent = combined.of(rows, most)
-    by_step = outliers.find_outlier(step_rows.rows((step, step, 1, means) for step, means in recent), now=True)
-    columns = ((column.first_step, column.last_step, column.num_steps, column.means) for column in newest)
-    by_column = outliers.find_outlier(column_rows.rows(columns), now=True)
+    by_step = of_steps.find((step, step, 1, means) for step, means in recent)
+    by_column = of_columns.find((each.first_step, each.last_step, each.num_steps, each.means) for each in newest)
     if by_step is None or by_column is None or by_step.core != by_column.core:
         return by_step or by_column
     return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))

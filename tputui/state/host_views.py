@@ -36,9 +36,9 @@ def hosts(state: RunState, liveness: Liveness, hbm: Iterable[HbmReading] | None,
 def num_hosts(state: RunState) -> int:
     """Number of hosts that the run should have, as its processes declared it; 0 if it has one."""
     declared = [process.topology.num_hosts for process in state.workers if process.topology]
-    for process in state.in_order:
-        reports = process.reports
-        declared += [each.num_hosts for each in (reports.awaited, reports.joined) if each is not None]
+    reports = [process.reports for process in state.in_order]
+    declared += [each.awaited.num_hosts for each in reports if each.awaited is not None]
+    declared += [each.joined.num_hosts for each in reports if each.joined is not None]
     most = max(declared, default=1)
     return most if 1 < most <= HOSTS_MAX else 0
 
@@ -128,10 +128,7 @@ def _host(host: _Known, liveness: Liveness, furthest: int, shares: Mapping[int, 
             pace = reports.paces[-1]
         sample = sample or process.host
         processes += process.processes
-    step = 0
-    for process in host.trains:
-        step = max(step, process.steps_done)
-    step = min(step, furthest)
+    step = min(max([process.steps_done for process in host.trains], default=0), furthest)
     condition, reason = _condition(host, liveness, newest_t, now)
     phase, phase_s = core_views.phase_of(leader, liveness, now)
     return HostView(
@@ -187,7 +184,9 @@ def _condition(host: _Known, liveness: Liveness, newest_t: float | None, now: fl
 
 def _loss(trains: Sequence[ProcessState]) -> float | None:
     rows = [row for process in trains if (row := process.values.newest_row())]
-    values = [value for row in rows for value in row]
+    values = rows[0] if len(rows) == 1 else [value for row in rows for value in row]
     if not values:
         return None
-    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    # A finite sum is that of finite values, which is much cheaper to test than each of them.
+    is_finite = math.isfinite(sum(values)) or all(map(math.isfinite, values))
+    return math.fsum(values) / len(values) if is_finite else math.nan

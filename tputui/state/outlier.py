@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -61,7 +61,7 @@ def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequ
     median = median_of_sorted(values) if values else math.nan
     if len(values) < LEAST_CORES:
         return OutlierRow(first_step, last_step, num_steps, {}, 0.0, median)
-    deviation = max(median_of_sorted(sorted([abs(value - median) for value in values])), 1e-9 * abs(median), 1e-300)
+    deviation = max(_median_distance(values, median), 1e-9 * abs(median), 1e-300)
     low, high = median - OFF * deviation, median + OFF * deviation
     if values[0] >= low and values[-1] <= high:
         return OutlierRow(first_step, last_step, num_steps, {}, deviation, median)
@@ -156,36 +156,87 @@ class OutlierSearch(StateStruct):
 def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
     """The core that was off for longest in `rows`, which are in order of steps; with `now` only one that still is."""
     rows = list(rows)
-    # Cheaper than the search, and true for most screens: no core was off in enough steps.
-    steps_off: dict[tuple[int, bool], int] = {}
+    steps_off = _StepsOff()
     for row in rows:
-        steps = min(row.num_steps, _STEPS_MOST)
-        for core, deviations in row.off.items():
-            side = (core, deviations > 0)
-            steps_off[side] = steps_off.get(side, 0) + steps
-    if max(steps_off.values(), default=0) < NAMED:
+        steps_off.add(row)
+    return _find(rows, steps_off.often(), now=now)
+
+
+def _find(rows: Iterable[OutlierRow], often: Collection[int], *, now: bool) -> OutlierView | None:
+    """Like `find_outlier`; `often` are the cores that were off in enough steps."""
+    if not often:
         return None
     search = OutlierSearch()
     for row in rows:
-        search.add(row)
+        # Cores do not affect each other's scores.
+        search.add(row._replace(off={core: row.off[core] for core in often if core in row.off}))
     return search.outlier(now=now)
 
 
-class RowCache:
-    """Rows by step, found again only if the losses of the step changed: most steps are examined in many frames."""
+class _StepsOff:
+    """The steps of some rows in which each core was off on one side. Cheaper to know than the scores."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[int, bool], int] = {}
+
+    def add(self, row: OutlierRow, times: int = 1) -> None:
+        """Adds a row; removes it if `times` is -1."""
+        steps = times * min(row.num_steps, _STEPS_MOST)
+        for core, deviations in row.off.items():
+            side = (core, deviations > 0)
+            self._steps[side] = self._steps.get(side, 0) + steps
+
+    def often(self) -> set[int]:
+        """The cores that were off in enough steps to be named; on most screens none."""
+        if max(self._steps.values(), default=0) < NAMED:
+            return set()
+        return {core for (core, _), steps in self._steps.items() if steps >= NAMED}
+
+
+class OutlierCache:
+    """Finds the outlier of rows of which most were examined before; only those whose losses changed are judged."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, int], tuple[Sequence[float], OutlierRow]] = {}
+        self._steps_off = _StepsOff()
+        """Of `_rows`."""
 
-    def rows(self, steps: Iterable[tuple[int, int, int, Sequence[float]]]) -> list[OutlierRow]:
-        """The rows of `steps`: first step, last step, number of steps, means. Forgets all others."""
+    def find(self, steps: Iterable[tuple[int, int, int, Sequence[float]]]) -> OutlierView | None:
+        """The core that is off now. `steps` in order: first step, last step, number of steps, means."""
         before, self._rows = self._rows, {}
         for first_step, last_step, num_steps, means in steps:
-            cached = before.get((first_step, last_step))
-            if cached is None or cached[1].num_steps != num_steps or not (cached[0] is means or cached[0] == means):
-                cached = (means, deviating_cores(first_step, last_step, num_steps, means))
-            self._rows[first_step, last_step] = cached
-        return [row for _, row in self._rows.values()]
+            key = first_step, last_step
+            # An invalid run may have a step twice, of which the last one counts.
+            known = self._rows.get(key) or before.pop(key, None)
+            if known is None or known[1].num_steps != num_steps or not (known[0] is means or known[0] == means):
+                if known is not None:
+                    self._steps_off.add(known[1], -1)
+                known = (means, deviating_cores(first_step, last_step, num_steps, means))
+                self._steps_off.add(known[1])
+            self._rows[key] = known
+        for _, gone in before.values():
+            self._steps_off.add(gone, -1)
+        return _find([row for _, row in self._rows.values()], self._steps_off.often(), now=True)
+
+
+def distance_of(values: Sequence[float], center: float, place: int) -> float:
+    """The distance from `center` at a place among those of all values, in order. `values` are finite and sorted."""
+    # The nearest values are neighbours, so they are found by bisection.
+    first, most = 0, len(values) - place - 1
+    while first < most:
+        middle = (first + most) // 2
+        if center - values[middle] > values[middle + place + 1] - center:
+            first = middle + 1
+        else:
+            most = middle
+    return max(abs(center - values[first]), abs(values[first + place] - center))
+
+
+def _median_distance(values: Sequence[float], center: float) -> float:
+    """Median of the distances of sorted values, at least one, from a value."""
+    middle = len(values) // 2
+    upper = distance_of(values, center, middle)
+    return upper if len(values) % 2 else (distance_of(values, center, middle - 1) + upper) / 2
 
 
 def median_of_sorted(values: Sequence[float]) -> float:

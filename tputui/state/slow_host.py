@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 from tputui.state.host_data import SlowHostView
 from tputui.state.host_reports import HostPace
 from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_of_sorted
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 
 SLOWER = 0.05
@@ -130,14 +131,15 @@ def slow_host(state: RunState) -> SlowHostView | None:
     by_host = state.by_host
     if len(by_host) < 2:
         return None
-    leaders = {host: next((process for process in own if process.reports.paces), None) for host, own in by_host.items()}
-    paces = {host: leader.reports.paces for host, leader in leaders.items() if leader is not None}
-    names = {
-        host: leader.opened.host if leader.opened is not None else ""
-        for host, leader in leaders.items()
-        if leader is not None
-    }
-    key = tuple((host, leader.name, leader.reports.num_paces) for host, leader in leaders.items() if leader is not None)
+    leaders: dict[int, ProcessState] = {}
+    for host, own in by_host.items():
+        for process in own:
+            if process.reports.paces:
+                leaders[host] = process
+                break
+    paces = {host: leader.reports.paces for host, leader in leaders.items()}
+    names = {host: leader.opened.host if leader.opened is not None else "" for host, leader in leaders.items()}
+    key = tuple((host, leader.name, leader.reports.num_paces) for host, leader in leaders.items())
     found = state.memoized("slow hosts", None, SlowHosts)
     return state.memoized("slow host", key, lambda: found.find(paces, names))
 

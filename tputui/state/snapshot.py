@@ -80,7 +80,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     lr_rule: str
 
 
-class CoreView(msgspec.Struct, frozen=True, kw_only=True):
+class CoreView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A core and its newest report."""
 
     core: int

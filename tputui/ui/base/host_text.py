@@ -96,7 +96,7 @@ def problems(
 ) -> list[HostProblem]:
     """The problems of the hosts, at most one each, the most severe first. A host that is more than `late_steps`
     behind is named; `is_over`: the run has ended, so that nothing is silent or missing."""
-    bad = {core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)}
+    bad = non_finite_cores(cores)
     usual = median_step(hosts)
     least = usual - late_steps if late_steps and not is_over else 0
     found = []
@@ -110,6 +110,15 @@ def problems(
             mark = "\u25be" if kind == "outlier" and outlier is not None and outlier.by < 0 else sign.mark
             found.append(HostProblem(host.index, kind, mark, sign.tone, text))
     return sorted(found, key=lambda one: (_RANK[one.kind], one.host))
+
+
+def non_finite_cores(cores: Iterable[CoreView]) -> set[int]:
+    """The cores whose newest loss is NaN or infinite."""
+    cores = list(cores)
+    # A finite sum is that of finite values, which is much cheaper to test than each of them.
+    if math.isfinite(sum([core.loss for core in cores if core.loss is not None])):
+        return set()
+    return {core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)}
 
 
 def late_steps(snapshot: Snapshot) -> int | None:

@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple, get_args
 
 from tputui import formatting as fmt
 from tputui.state.host_data import HostView
+from tputui.state.outlier import distance_of
 from tputui.state.snapshot import CoreView
 from tputui.telemetry.events import HbmReading, Phase
-from tputui.ui.base.host_text import HostProblem, ProblemKind, median_step
+from tputui.ui.base.host_text import HostProblem, ProblemKind, median_step, non_finite_cores
 from tputui.ui.render.lines import Line, Span, Tone, joined
 from tputui.ui.render.ramp import STEPS, Ramp
 
@@ -161,7 +162,7 @@ def draw_map(
 ) -> list[Line]:
     """The lines of the map. `values` is None for the phases; `chosen` is the index of a host that is marked."""
     marks = {one.host: one for one in found}
-    bad = {c.core for c in cores.values() if c.loss is not None and not math.isfinite(c.loss)}
+    bad = non_finite_cores(cores.values())
     painter = _Painter(grid.scale, ramp)
     blocks = [hosts[first : first + grid.hosts] for first in range(0, len(hosts), grid.hosts)]
     drawn = [_block(block, cores, bad, marks, values, grid, painter) for block in blocks]
@@ -293,8 +294,8 @@ def _from_median(title: str, of_core: Mapping[int, float], of_host: Mapping[int,
         return HostValues({}, {}, title, -1.0, 1.0, (fmt.UNKNOWN, fmt.UNKNOWN))
     median = known[len(known) // 2]
     unit = abs(median) or 1.0
-    distances = sorted(abs(one - median) / unit for one in known)
-    most = max(_NOISE * distances[len(distances) * 9 // 10], least) or distances[-1] or 1.0
+    noise, farthest = (distance_of(known, median, place) / unit for place in (len(known) * 9 // 10, len(known) - 1))
+    most = max(_NOISE * noise, least) or farthest or 1.0
     cores, hosts = ({key: (one - median) / unit / most for key, one in values.items()} for values in (of_core, of_host))
     percent = f"{100 * most:.2g} %" if most < 1 else f"{100 * most:,.0f} %"
     return HostValues(cores, hosts, title, -1.0, 1.0, (f"-{percent}", f"+{percent}"))
