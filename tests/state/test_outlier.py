@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from tests.recorded import T0, opened, steps_recorded
 from tputui.state.chart_data import CoreColumn, OutlierView
 from tputui.state.core_series import CombinedRows
-from tputui.state.outlier import NAMED, OFF, deviating_cores, deviating_cores_of, find_outlier
+from tputui.state.outlier import (
+    NAMED,
+    OFF,
+    OutlierCache,
+    deviating_cores,
+    deviating_cores_of,
+    distance_of,
+    find_outlier,
+)
 from tputui.state.reducer import RunState
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
@@ -152,6 +160,30 @@ def test_rows_read_while_they_are_added_equal_rows_read_at_once(changes: list[tu
                 value += 1.0
                 rows.append((step, array("f", [value, -value])))
         assert kept.of(parts, most) == CombinedRows().of(parts, most)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 40]), st.integers(1, 4), st.booleans()), max_size=20))
+def test_an_outlier_found_while_rows_change_equals_one_found_at_once(changes: list[tuple[int, int, bool]]) -> None:
+    chance, cache = random.Random(4), OutlierCache()
+    rows: list[tuple[int, int, int, array[float]]] = []
+    for num_gone, num_steps, is_again in changes:
+        del rows[:num_gone]
+        if is_again and rows:
+            del rows[-1]
+        first = rows[-1][1] + 1 if rows else 1
+        for _ in range(12):
+            means = array("f", [chance.gauss(1.0, 0.1) for _ in range(6)])
+            means[2], means[4] = (9.0, -7.0) if chance.random() < 0.7 else (-9.0, 1.0)
+            rows.append((first, first + num_steps - 1, num_steps, means))
+            first += num_steps
+        assert cache.find(rows) == find_outlier((deviating_cores(*row) for row in rows), now=True)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(-1e6, 1e6))
+def test_distances_found_by_bisection_equal_sorted_ones(values: list[float], center: float) -> None:
+    values.sort()
+    expected = sorted(abs(value - center) for value in values)
+    assert [distance_of(values, center, place) for place in range(len(values))] == expected
 
 
 def test_fewer_than_four_cores_have_no_outlier() -> None:
