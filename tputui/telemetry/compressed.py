@@ -28,8 +28,8 @@ from tputui.telemetry.safe_open import next_data, open_plain
 FRAMES = 32
 """A frame contains about this part of the journal, so that damage to one costs no more, but within these limits:"""
 FRAME_BYTES_LEAST, FRAME_BYTES_MOST = 2 << 10, 64 << 10
-"""Bytes of its lines and values. Values take least space in frames of 16 to 64 KB; lines take 5 % more in frames of
-64 KB than in the largest ones, and 25 % more in frames of 13 KB."""
+"""Bytes of its lines and values. Values take the same space in frames of 64 KB as in larger ones; lines take 5 % more
+in frames of 64 KB, and 25 % more in frames of 13 KB."""
 FRAME_EVENTS = 4_096
 LEFT_OUT = ""
 """Replaces the block in a sealed line."""
