@@ -46,6 +46,8 @@ _COLUMN_BYTES_MAX = 4 * (65_536 + float_blocks.VALUES_MAX)
 """Earlier versions began a new frame only after 65,536 values."""
 _LINES_BYTES_MAX = 64 << 20
 _LINES_BYTES_FREE = 1 << 20
+_LINES_RATIO = 4
+"""About how many times their size lines unpack to."""
 _LINES_RATIO_MAX = 2_000
 """Above 1 MB, lines unpack to at most this many times their size: every line has a checksum, which cannot be
 compressed. A journal that compresses better is not sealed."""
@@ -101,7 +103,7 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
 
 
 class CompressedTail:
-    """Reads the events of a sealed journal, one frame per call."""
+    """Reads the events of a sealed journal, some frames per call."""
 
     def __init__(self, path: Path, keep: Callable[[bytes], object] | None = None) -> None:
         """Opens the file for reading. Calls `keep` with the bytes of every frame that was read.
@@ -121,14 +123,15 @@ class CompressedTail:
         self._waste_left = _WASTE_BYTES + _WASTE_RATIO * self._size
 
     def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]:
-        """The events of the next valid frame; an empty list at the end. Ignores `max_bytes`: a frame is read whole."""
-        while self._offset < self._size:
+        """The events of the next valid frames, of about `max_bytes` when unpacked; an empty list only at the end."""
+        events: list[NumberedEvent] = []
+        end = self._offset + max_bytes // _LINES_RATIO
+        while self._offset < self._size and not (events and self._offset >= end):
             start = self._offset
             frame = self._read_frame(start)
             if frame is not None:
-                events, self._offset = frame
-                if kept := self._take(events, start):
-                    return kept
+                in_frame, self._offset = frame
+                events += self._take(in_frame, start)
                 continue
             if self._bad_start is None:
                 self._bad_start, self._bad_reason = start, _NOT_A_FRAME
@@ -136,7 +139,7 @@ class CompressedTail:
                 self._offset = self._find_header(start + 1)
             else:
                 self._bad_reason, self._offset = _WASTEFUL, self._size
-        return []
+        return events
 
     def to_last_frame(self) -> None:
         """Skips to the last frame by reading headers only, or up to the first invalid header."""
