@@ -42,10 +42,17 @@ class RankReporter(OwnReporter):
 
     def __init__(self, run_dir: Path, rank: int, *, host_index: int = 0, generation: int = 0) -> None:
         self._rank = rank
+        self._recompiles = 0
         super().__init__(run_dir, self.ROLE, rank, host_index=host_index, generation=generation)
 
     def emit(self, event: ev.Event) -> None:
-        """As `OwnReporter.emit`; of the cores it declares that of this rank."""
+        """As `OwnReporter.emit`; of the cores it declares that of this rank. Counters only after another recompile:
+        the others are those of the process that leads."""
+        if isinstance(event, ev.XlaMetricsRead):
+            if event.recompiles > self._recompiles:
+                self._recompiles = event.recompiles
+                Reporter.emit(self, event)
+            return
         if isinstance(event, ev.TopologyDeclared):
             event = msgspec.structs.replace(event, cores=[self._rank])
         super().emit(event)

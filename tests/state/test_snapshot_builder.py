@@ -168,6 +168,17 @@ def test_the_age_of_a_phase_counts_from_the_newest_step() -> None:
     assert snapshot.phase_s < 1, "it steps in one phase"
 
 
+def test_recompiles_of_another_rank_count() -> None:
+    counters = msgspec.structs.replace(of(worker_events(), ev.XlaMetricsRead)[-1], recompiles=3)
+    rank = [opened(T0, "rank", 1), counters]
+    alone = run_until(10)
+    both = seen({"worker-0": [e for e in worker_events() if e.t <= T0 + 10], "rank-1": rank}, around(T0 + 10))
+    assert alone.xla is not None
+    assert both.xla is not None
+    assert (alone.xla.recompiles, both.xla.recompiles) == (0, 3)
+    assert both.xla.compiles == alone.xla.compiles, "the other counters are those of the first process"
+
+
 def test_empty_run_invents_no_values() -> None:
     snapshot = seen({}, around(T0))
     figures = (snapshot.topology, snapshot.plan, snapshot.phase, snapshot.step_s, snapshot.eta_s, snapshot.xla)

@@ -342,7 +342,10 @@ def _epoch_view(event: EpochEnded) -> EpochView:
 
 
 def xla_of(state: RunState) -> XlaView | None:
-    """The runtime's counters, summed over the processes."""
+    """The runtime's counters, summed over the processes that lead their host.
+
+    Other ranks report theirs only after a recompile. All of a run may recompile together, so the most of one counts.
+    """
     counters = [w.xla for w in (*state.workers, *state.observers) if w.xla]
     if not counters:
         return None
@@ -353,7 +356,9 @@ def xla_of(state: RunState) -> XlaView | None:
     return XlaView(
         compiles=sum(one.compiles for one in counters),
         compile_s=sum(one.compile_s for one in counters),
-        recompiles=sum(one.recompiles for one in counters),
+        recompiles=max(
+            sum(one.recompiles for one in counters), *(rank.xla.recompiles for rank in state.ranks if rank.xla), 0
+        ),
         executes=sum(one.executes for one in counters),
         execute_s=sum(one.execute_s for one in counters),
         transfers_to_device=sum(one.transfers_to_device for one in counters),

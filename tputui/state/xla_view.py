@@ -11,11 +11,12 @@ EXTRA_LEAST = 0.05
 
 
 class XlaView(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of the XLA runtime, summed over the processes."""
+    """Counters of the XLA runtime, summed over the processes that lead their host."""
 
     compiles: int
     compile_s: float
     recompiles: int
+    """Programs compiled after warm-up; those of another rank if it compiled more."""
     executes: int
     execute_s: float
     transfers_to_device: int
