@@ -137,7 +137,7 @@ def print_row(run_dir: Path, steps: int, seconds: float) -> bool:
 
 
 def compiles(events: list[ev.Event], second_epoch_t: float) -> tuple[int, int]:
-    """Programs that a process compiled, in all and late. A rank that does not lead has no counters, only warnings."""
+    """Programs that a process compiled, in all and late. Other ranks have counters only after a recompile."""
     reads = [event for event in events if isinstance(event, ev.XlaMetricsRead)]
     if not reads:
         return 0, len(compile_warnings(events))
