@@ -69,6 +69,20 @@ def test_nothing_is_imported_in_other_programs() -> None:
     assert int(printed.split()[-1]) <= finders
 
 
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="needs a pipe that keeps writes apart")
+def test_a_printed_line_is_one_write_in_a_command(tmp_path: Path) -> None:
+    code = "from tputui.observers import autoload; autoload.torch_imported(); print('loss', 0.5); print('a', 'b')"
+    env = {**os.environ, rundir.RUN_DIR_VARIABLE: str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    # Each write to such a pipe is a packet of its own, and each read returns one.
+    read, write = os.pipe2(os.O_DIRECT)
+    with open(read, "rb", buffering=0) as packets:
+        try:
+            subprocess.run([sys.executable, "-c", code], env=env, stdout=write, check=True)
+        finally:
+            os.close(write)
+        assert list(iter(lambda: packets.read(4096), b"")) == [b"loss 0.5\n", b"a b\n"]
+
+
 def test_a_module_is_observed_after_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "imported_later.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -28,6 +28,7 @@ def torch_imported() -> None:
     try:
         from tputui.observers.sinks import process_sink
 
+        print_whole_lines()
         if process_sink.open_journal():
             observe_torch()
     except (Exception, SystemExit):  # noqa: BLE001, RUF100 - it would make `import torch` fail
@@ -42,6 +43,16 @@ def observe_torch() -> None:
         return
     after_import("torch_xla.torch_xla", _torch_xla_imported)
     after_import("torch._dynamo.utils", _torch_compile_imported)
+
+
+def print_whole_lines() -> None:
+    """Writes printed text line by line, if the output of Python is not buffered, as tputui starts a command.
+
+    Each `print` would be several writes, and those of other ranks to the same file would come between them.
+    """
+    out = sys.stdout
+    if getattr(out, "write_through", False) and hasattr(out, "reconfigure"):
+        out.reconfigure(line_buffering=True, write_through=False)
 
 
 def _torch_xla_imported() -> None:
@@ -64,6 +75,7 @@ def jax_started() -> None:
     with contextlib.suppress(Exception, SystemExit):
         from tputui.observers.sinks import process_sink
 
+        print_whole_lines()
         if process_sink.open_journal():
             observe_jax()
 
