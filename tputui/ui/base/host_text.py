@@ -123,9 +123,9 @@ def non_finite_cores(cores: Iterable[CoreView]) -> set[int]:
 
 def late_steps(snapshot: Snapshot) -> int | None:
     """Number of steps from which a host is late; None if it is not known how long a step and a report take."""
-    if not snapshot.report_steps or not snapshot.step_s:
+    if not snapshot.report_steps or not snapshot.step_s or not math.isfinite(steps := _LAG_S / snapshot.step_s):
         return None
-    return max(_LAG_REPORTS * snapshot.report_steps, math.ceil(_LAG_S / snapshot.step_s))
+    return max(_LAG_REPORTS * snapshot.report_steps, math.ceil(steps))
 
 
 def median_step(hosts: Iterable[HostView]) -> int:
