@@ -27,7 +27,9 @@ SCAN_S = 5.0
 SCAN_TIMES = 50.0
 """... and this many times as long as a search takes ..."""
 SCAN_SHARE = 0.0005
-"""... and so many that searches take at most this share of a processor."""
+"""... and so many that searches take at most this share of a processor ..."""
+SCAN_MOST_S = 60.0
+"""... unless a new log would be listed later than this."""
 _SLICE_S = 0.1
 
 
@@ -87,7 +89,7 @@ class LogsReader(PollingThread):
             self._sent = listing
             self._on_listing(listing)
         cpu_s = time.thread_time() - began_cpu
-        return max(SCAN_S, SCAN_TIMES * (time.monotonic() - began), cpu_s / SCAN_SHARE)
+        return max(SCAN_S, SCAN_TIMES * (time.monotonic() - began), min(cpu_s / SCAN_SHARE, SCAN_MOST_S))
 
     def _row(self, log: FoundLog) -> RunRow:
         files = f"{log.form}, {fmt.counted(log.num_files, 'file')}, {fmt.size(log.num_bytes)}"
