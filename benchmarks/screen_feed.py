@@ -2,8 +2,8 @@
 
     python -m benchmarks.screen_feed RUNS_DIR --cores 8 --values-per-s 100000 [--history 10000]
 
-As a program it writes the run with the real reporter, ten reports a second, until it is killed, and prints the path of
-the run. `values-per-s` counts the loss of one core at one step.
+As a program it writes the run with the real reporter, by default ten reports a second, until it is killed, and prints
+the path of the run. `values-per-s` counts the loss of one core at one step.
 """
 
 from __future__ import annotations
@@ -49,10 +49,18 @@ class Feed:
     """The writing process, as a context manager."""
 
     def __init__(
-        self, runs_dir: Path, *, cores: int, values_per_s: int, history: int = 0, silent: bool = False
+        self,
+        runs_dir: Path,
+        *,
+        cores: int,
+        values_per_s: int,
+        reports_per_s: int = REPORTS_PER_S,
+        history: int = 0,
+        silent: bool = False,
     ) -> None:
         """`silent`: the process writes only the history, then nothing."""
         rates = ["--cores", str(cores), "--values-per-s", str(values_per_s), "--history", str(history)]
+        rates += ["--reports-per-s", str(reports_per_s)]
         self._start("benchmarks.screen_feed", str(runs_dir), *rates, *(["--silent"] if silent else []))
 
     @classmethod
@@ -131,10 +139,12 @@ def shown_step(screen: str) -> int:
     return int(found.group(1).replace(",", "")) if found else 0
 
 
-def write(reporter: Reporter, cores: int, values_per_s: int, history: int, *, silent: bool = False) -> None:
+def write(
+    reporter: Reporter, cores: int, values_per_s: int, reports_per_s: int, history: int, *, silent: bool = False
+) -> None:
     """Reports until the process is killed; a late report is not compensated by a larger one. `silent`: reports only the
     history, and lives on."""
-    steps = max(1, values_per_s // REPORTS_PER_S // cores)
+    steps = max(1, values_per_s // reports_per_s // cores)
     made = losses(max(history, KEPT_STEPS), cores)
     done = at = 0
     for first in range(0, history, 100):
@@ -155,7 +165,7 @@ def write(reporter: Reporter, cores: int, values_per_s: int, history: int, *, si
             done, at = done + len(part), (at + len(part)) % len(made)
         reporter.emit(progress(now, done, step_s=STEP_S * (1 + done % 7 / 100)))
         reporter.emit(ev.HeartbeatSent(t=now, phase="executing", phase_s=0.1, step=done, epoch=1))
-        due += 1 / REPORTS_PER_S
+        due += 1 / reports_per_s
         time.sleep(max(0.0, due - time.monotonic()))
 
 
@@ -165,6 +175,7 @@ def main() -> None:
     parser.add_argument("runs_dir", type=Path)
     parser.add_argument("--cores", type=int, default=8)
     parser.add_argument("--values-per-s", type=int, default=100_000)
+    parser.add_argument("--reports-per-s", type=int, default=REPORTS_PER_S)
     parser.add_argument("--history", type=int, default=0, help="steps recorded before")
     parser.add_argument("--silent", action="store_true", help="write nothing after the history")
     args = parser.parse_args()
@@ -173,7 +184,7 @@ def main() -> None:
     for event in recorded.worker_events(num_cores=args.cores)[2:4]:
         reporter.emit(event)
     print(run_dir, flush=True)
-    write(reporter, args.cores, args.values_per_s, args.history, silent=args.silent)
+    write(reporter, args.cores, args.values_per_s, args.reports_per_s, args.history, silent=args.silent)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python -m benchmarks.screen_idle [--rounds 3] [--seconds 20] [--case ended --case live]
 
 The cases, each in a terminal of 120x36: `ended`, a viewer of a run that ended; `quiet`, a viewer of a live run without
-new events; `silent`, the same after its first minute; `live`, a viewer of a run of 8 cores with steps of 13 ms and ten
-reports a second; `list` and `compare`, the run list and the comparison of two ended runs; `long list`, the list of 200
-ended runs; `paused`, a replay that is paused. CPU time is that of the process, user and system; cases alternate.
+new events; `silent`, the same after its first minute; `live`, a viewer of a run of 8 cores with steps of 13 ms and one
+report a second, as the engine reports; `busy`, the same with ten reports a second; `list` and `compare`, the run list
+and the comparison of two ended runs; `long list`, the list of 200 ended runs; `paused`, a replay that is paused. CPU
+time is that of the process, user and system; cases alternate.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Case(NamedTuple):
     steps_a_second: int | None = None
     """Steps of the run while it is watched; None if the run has ended."""
     settle_s: float = SETTLE_S
+    reports_a_second: int = 1
 
 
 def cases(folder: Path) -> dict[str, Case]:
@@ -64,6 +66,7 @@ def cases(folder: Path) -> dict[str, Case]:
         "quiet": Case(["attach", "{run}"], "2 loss", IDLE_MAX, 0),
         "silent": Case(["attach", "{run}"], "2 loss", IDLE_MAX, 0, SETTLE_S + 60),
         "live": Case(["attach", "{run}"], "2 loss", LIVE_MAX, round(1 / STEP_S)),
+        "busy": Case(["attach", "{run}"], "2 loss", LIVE_MAX, round(1 / STEP_S), reports_a_second=10),
         "list": Case(["--runs-dir", str(first.parent)], "long-again", IDLE_MAX),
         "long list": Case(["--runs-dir", str(small.parent)], "copy-199", IDLE_MAX, settle_s=READ_S),
         "paused": Case(["replay", str(first), "--at", f"step:{STEPS // 2}"], f"{STEPS // 2:,}", IDLE_MAX),
@@ -77,7 +80,14 @@ def measure(case: Case, terminal: Terminal, folder: Path, seconds: float) -> flo
         run_dir = ""
         if case.steps_a_second is not None:
             rate = case.steps_a_second * CORES
-            feed = Feed(folder / "live", cores=CORES, values_per_s=rate, history=STEPS, silent=not rate)
+            feed = Feed(
+                folder / "live",
+                cores=CORES,
+                values_per_s=rate,
+                reports_per_s=case.reports_a_second,
+                history=STEPS,
+                silent=not rate,
+            )
             run_dir = str(stack.enter_context(feed).run_dir)
         terminal.start([sys.executable, "-m", "tputui", *(run_dir if each == "{run}" else each for each in case.argv)])
         terminal.until(lambda screen: case.shown in screen)
