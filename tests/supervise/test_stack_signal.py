@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +71,20 @@ def test_process_holding_the_gil_is_asked_by_signal(bench: Bench) -> None:
     assert process["by_signal"]
     assert process["threads"][0]["frames"][0]["function"] == "in_native_code"
     assert is_running(pid), "it was not stopped"
+
+
+def test_stopped_process_is_not_signalled(bench: Bench) -> None:
+    watched = bench.supervise(HOLDS_THE_INTERPRETER, env={"PYTHONPATH": str(HERE)})
+    pid = watched.worker_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert stacks(watched, "--wait", "0").returncode == ExitCode.UNANSWERED
+        warning = f"no stacks of worker-0: it is stopped; kill -CONT {pid} continues it"
+        wait_for(lambda: any(event.text == warning for event in watched.events(ev.WarningRaised)), "the warning")
+        pending = Path(f"/proc/{pid}/status").read_text().partition("ShdPnd:")[2].split()[0]
+        assert not int(pending, 16) >> (signal.SIGUSR1 - 1) & 1
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_unreachable_process_is_named_only(bench: Bench) -> None:

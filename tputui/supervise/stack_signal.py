@@ -81,24 +81,28 @@ class StackSignal:
             )
 
     def _signal(self, pending: _PendingRequest, process: ev.JournalOpened, size: int) -> None:
-        if not _catches(process.pid, signal.SIGUSR1):
+        if (why := _obstacle(process.pid)) is not None:
             pending.signalled[process.writer] = -1
-            text = f"no stacks of {process.writer}: its code removed the handler of SIGUSR1, so it cannot be signalled"
-            self._emit(ev.WarningRaised(t=time.time(), text=text))
+            self._emit(ev.WarningRaised(t=time.time(), text=f"no stacks of {process.writer}: {why}"))
             return
         pending.signalled[process.writer] = size
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, signal.SIGUSR1)
 
 
-def _catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal."""
+def _obstacle(pid: int) -> str | None:
+    """Why a process cannot be asked by a signal; None if it can."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+        lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
     except OSError:
-        return False
-    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(mask, 16) >> (number - 1) & 1)
+        return "it has ended"
+    status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if status.get("State", "").startswith(("T", "t")):
+        # It would print once it continues, when its threads run again: to read their stacks then can end the process.
+        return f"it is stopped; kill -CONT {pid} continues it"
+    if not int(status.get("SigCgt", "0"), 16) >> (signal.SIGUSR1 - 1) & 1:
+        return "its code removed the handler of SIGUSR1, so it cannot be signalled"
+    return None
 
 
 def _unanswered(state: RunState, request: str) -> Iterator[ev.JournalOpened]:
