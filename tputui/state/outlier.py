@@ -61,7 +61,7 @@ def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequ
     median = median_of_sorted(values) if values else math.nan
     if len(values) < LEAST_CORES:
         return OutlierRow(first_step, last_step, num_steps, {}, 0.0, median)
-    deviation = max(_median_distance(values, median), 1e-9 * abs(median), 1e-300)
+    deviation = max(median_distance(values, median), 1e-9 * abs(median), 1e-300)
     low, high = median - OFF * deviation, median + OFF * deviation
     if values[0] >= low and values[-1] <= high:
         return OutlierRow(first_step, last_step, num_steps, {}, deviation, median)
@@ -232,7 +232,7 @@ def distance_of(values: Sequence[float], center: float, place: int) -> float:
     return max(abs(center - values[first]), abs(values[first + place] - center))
 
 
-def _median_distance(values: Sequence[float], center: float) -> float:
+def median_distance(values: Sequence[float], center: float) -> float:
     """Median of the distances of sorted values, at least one, from a value."""
     middle = len(values) // 2
     upper = distance_of(values, center, middle)

@@ -15,7 +15,16 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tputui.state.outlier import LEAST_CORES, NAMED, OFF, Core, OutlierRow, OutlierSearch, median_of_sorted
+from tputui.state.outlier import (
+    LEAST_CORES,
+    NAMED,
+    OFF,
+    Core,
+    OutlierRow,
+    OutlierSearch,
+    median_distance,
+    median_of_sorted,
+)
 from tputui.state.state_struct import FloatArray, StateStruct
 from tputui.telemetry.events import Int
 
@@ -110,7 +119,7 @@ def slow_cores(first_step: int, last_step: int, seconds: Sequence[float]) -> Out
     """Finds the cores that are slow by their times, [cores], which are positive; none if there are too few cores."""
     values = sorted(seconds)
     median = median_of_sorted(values)
-    spread = median_of_sorted(sorted(abs(value - median) for value in values))
+    spread = median_distance(values, median)
     deviation = max(spread, _STEP_SHARE / OFF * median)
     limit = median + OFF * deviation
     off: dict[int, float] = {}

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from tputui.state.host_data import SlowHostView
 from tputui.state.host_reports import HostPace
-from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_of_sorted
+from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_distance, median_of_sorted
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 
@@ -203,7 +203,7 @@ def _judged(rows: Sequence[_Row]) -> OutlierRow:
     if len(own) >= LEAST_CORES:
         values = sorted(own.values())
         middle = median_of_sorted(values)
-        deviation = max(median_of_sorted(sorted(abs(value - middle) for value in values)), least, 1e-12)
+        deviation = max(median_distance(values, middle), least, 1e-12)
         off = {host: (value - middle) / deviation for host, value in own.items() if value > middle + OFF * deviation}
         return OutlierRow(newest.first, newest.last, steps, off, deviation, middle)
     # Of two or three hosts, one is compared with the slower one of the others.
