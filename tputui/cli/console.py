@@ -11,6 +11,8 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, TextIO
 
 import msgspec
@@ -132,6 +134,17 @@ def open_missing_streams() -> None:
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 - for as long as the process lives
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+@contextlib.contextmanager
+def handling(handler: Callable[[int, FrameType | None], object] | signal.Handlers, *numbers: int) -> Iterator[None]:
+    """A context in which these signals have a handler. Only in the main thread."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def drop_stdout() -> None:

@@ -21,7 +21,7 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import alert_options, launch, open_run
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, narrate, say, say_json
+from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
@@ -120,16 +120,9 @@ class StopSignals:
         if self._interrupts is not None:
             self._interrupts.handle(number, frame)
 
-    @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
+    def caught(self) -> contextlib.AbstractContextManager[None]:
         """A context in which the signals do not end this process. SIGHUP stays ignored under `nohup`."""
-        numbers = [number for number in self.NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self.handle) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return handling(self.handle, *(each for each in self.NUMBERS if signal.getsignal(each) is not signal.SIG_IGN))
 
     @contextlib.contextmanager
     def stop(self, run_dir: Path) -> Iterator[None]:

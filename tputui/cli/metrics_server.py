@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from tputui.cli.console import CommandError
+from tputui.cli.console import CommandError, handling
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session.session import Session
@@ -196,12 +196,10 @@ def serve(server: MetricsServer) -> None:
     def stop(number: int, frame: FrameType | None) -> None:
         server.end()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        server.serve_forever()
+        with handling(stop, signal.SIGINT, signal.SIGTERM):
+            server.serve_forever()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         server.server_close()
         server.metrics.close()
 

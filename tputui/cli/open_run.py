@@ -13,13 +13,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from tputui import formatting as fmt
 from tputui.cli import remote_runs
-from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, has_screen, narrate
+from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling, has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -277,22 +278,9 @@ class Interrupts:
         finally:
             self._leave_screen = None
 
-    @contextlib.contextmanager
-    def caught(self, number: signal.Signals) -> Iterator[None]:
-        """A context in which a signal requests a stop of the run instead of ending this process."""
-        before = signal.signal(number, self.handle)
-        try:
-            yield
-        finally:
-            signal.signal(number, before)
-
-
-@contextlib.contextmanager
-def ctrl_c_stops(run_dir: Path) -> Iterator[Interrupts]:
-    """A context in which Ctrl-C requests a stop of the run instead of ending this process."""
-    interrupts = Interrupts(run_dir)
-    with interrupts.caught(signal.SIGINT):
-        yield interrupts
+    def caught(self, *numbers: signal.Signals) -> AbstractContextManager[None]:
+        """A context in which these signals request a stop of the run instead of ending this process."""
+        return handling(self.handle, *numbers)
 
 
 def _command(name: str, run_dir: Path) -> str:

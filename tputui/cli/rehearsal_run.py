@@ -122,7 +122,8 @@ def sizes_file(environ: Mapping[str, str], run_dir: Path) -> Path | None:
 
 def run_to_end(setup: Setup, run_dir: Path, steps: int, timeout_s: float) -> Rehearsed:
     """Starts the run, stops it after its steps, and returns how it ended. No process of it is left afterwards."""
-    with open_run.ctrl_c_stops(run_dir) as interrupts, interrupts.caught(signal.SIGTERM):
+    interrupts = open_run.Interrupts(run_dir)
+    with interrupts.caught(signal.SIGINT, signal.SIGTERM):
         supervisor = launch.start_supervisor(run_dir, setup.command)
         watch = _Watch(steps, timeout_s, has_epochs=setup.command is None)
         try:

@@ -15,7 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.cli.console import narrate
+from tputui.cli.console import handling, narrate
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.supervise import spawn
@@ -317,12 +318,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
-def _handlers(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+def _handlers(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> AbstractContextManager[None]:
     """A context in which the signals that end a command have this handler."""
-    former = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, before in former.items():
-            signal.signal(number, before)
+    return handling(handler, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
