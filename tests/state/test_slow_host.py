@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tputui.state.host_data import SlowHostView
 from tputui.state.host_reports import HostPace
@@ -97,7 +98,7 @@ def test_view_tells_the_part_the_amount_and_who_waits() -> None:
 def test_host_is_named_after_ten_reports_and_forgotten_after_it_recovered() -> None:
     slow, fast = paces(8, 1, slower={3: 0.2}, scatter=0.01), paces(8, 2, scatter=0.01, reports=60)
     both = {
-        host: [*slow[host], *(pace._replace(first=pace.first + 320, last=pace.last + 320) for pace in fast[host])]
+        host: [*slow[host], *(replace(pace, first=pace.first + 320, last=pace.last + 320) for pace in fast[host])]
         for host in slow
     }
     found = named(both, every=1)
@@ -109,13 +110,13 @@ def test_host_is_named_after_ten_reports_and_forgotten_after_it_recovered() -> N
 
 def test_hiccup_of_a_few_reports_names_no_host() -> None:
     found = paces(8, 1, scatter=0.01)
-    found[2] = [pace._replace(data_s=0.02) if 12 <= index < 18 else pace for index, pace in enumerate(found[2])]
+    found[2] = [replace(pace, data_s=0.02) if 12 <= index < 18 else pace for index, pace in enumerate(found[2])]
     assert set(named(found, every=1)) == {None}
 
 
 def test_host_that_reads_late_is_named_if_only_waiting_for_batches_is_measured() -> None:
     found = {
-        host: [pace._replace(compute_s=None) for pace in reports]
+        host: [replace(pace, compute_s=None) for pace in reports]
         for host, reports in paces(8, 1, late={5: 0.2}).items()
     }
     view = named(found)[-1]

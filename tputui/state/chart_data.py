@@ -36,7 +36,7 @@ was resumed from a checkpoint; its training processes were restarted; the run en
 MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
+class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Consecutive steps of a series, reduced for charts. A one-step spike is preserved in `max`."""
 
     first_step: int
@@ -54,7 +54,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time at which its last step was reported; 0 if unknown."""
 
 
-class CoreExtreme(msgspec.Struct, frozen=True, kw_only=True):
+class CoreExtreme(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The highest or lowest finite value in some steps, and whose it was."""
 
     value: float
@@ -62,7 +62,7 @@ class CoreExtreme(msgspec.Struct, frozen=True, kw_only=True):
     step: int
 
 
-class CoreColumn(msgspec.Struct, frozen=True, kw_only=True):
+class CoreColumn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The loss of each core over consecutive steps. Shared between snapshots: do not modify.
 
     Columns follow each other without a gap and may differ in width. In a long run only some of the steps are sampled,
@@ -169,7 +169,7 @@ class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time in seconds."""
 
 
-class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Throughput of one report, or the mean over neighbouring ones."""
 
     t: float
@@ -204,7 +204,7 @@ class ThroughputView(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds to the end of the running epoch, including its evaluation; None if unknown."""
 
 
-class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Memory at one time, or the maximum over neighbouring samples."""
 
     t: float
@@ -217,7 +217,7 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of the processes of the run, over all hosts."""
 
 
-class DevicePoint(msgspec.Struct, frozen=True, kw_only=True):
+class DevicePoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The duty cycle of the cores of a host at one time, or over neighbouring samples."""
 
     t: float
@@ -228,7 +228,7 @@ class DevicePoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of the core with the lowest one."""
 
 
-class XlaPoint(msgspec.Struct, frozen=True, kw_only=True):
+class XlaPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Counters of the XLA runtime at one time, summed over the processes: totals since they started."""
 
     t: float
@@ -241,7 +241,7 @@ class XlaPoint(msgspec.Struct, frozen=True, kw_only=True):
     execute_s: float
 
 
-class MeterPoint(msgspec.Struct, frozen=True, kw_only=True):
+class MeterPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """AverageMeters at one step."""
 
     epoch: int

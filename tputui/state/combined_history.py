@@ -15,6 +15,8 @@ from itertools import compress, count
 from operator import is_not, itemgetter
 from typing import Generic, NamedTuple, Self, TypeVar
 
+from msgspec.structs import astuple
+
 from tputui.state.chart_data import MemoryPoint, XlaPoint
 from tputui.state.process_history import MemorySample, XlaCounters
 from tputui.state.state_struct import POINTS_MAX, Downsampled, last_of
@@ -134,7 +136,7 @@ class _Xla(_Totals[XlaCounters, XlaPoint]):
 
     def replace(self, process: int, reading: XlaCounters) -> None:
         self._step.replace(process, reading.step)
-        for total, value in zip(self._totals, reading[2:], strict=True):
+        for total, value in zip(self._totals, astuple(reading)[2:], strict=True):
             total.replace(process, value)
 
     def take_point(self, t: float) -> XlaPoint:

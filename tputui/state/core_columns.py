@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from tputui.state.state_struct import AtLeastOne, Count, CountArray, FloatArray
+from tputui.state.state_struct import AtLeastOne, Count, CountArray, FloatArray, Record
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Int, StepsRecorded
 
 
-class Extreme(NamedTuple):
+class Extreme(Record, frozen=True):
     """A highest or lowest finite value."""
 
     value: float
@@ -25,13 +24,13 @@ class Extreme(NamedTuple):
     """Its index in the row of the event; None if it is not located yet, or cannot be."""
 
 
-class Unlocated(Extreme):
+class Unlocated(Extreme, frozen=True):
     """An extreme that an event states, whose step and column are not known before the event is decoded."""
 
     event: StepsRecorded
 
 
-class CoreSeries(NamedTuple):
+class CoreSeries(Record, frozen=True):
     """Steps `first` to `last`, of which the values of `rows` were added."""
 
     first: Int
@@ -101,7 +100,7 @@ def resolved(extreme: Extreme | None) -> Extreme | None:
     except float_blocks.BlockError:
         index = None
     if index is None:
-        return Extreme(*extreme)
+        return Extreme(extreme.value, extreme.step, None)
     row, column = divmod(index, event.cores)
     return Extreme(extreme.value, event.first + row, column)
 

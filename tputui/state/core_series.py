@@ -23,6 +23,7 @@ from operator import attrgetter
 from typing import Annotated, NamedTuple, Self, TypeGuard
 
 import msgspec
+from msgspec.structs import replace
 
 from tputui.state.aligned import Aligner, Found
 from tputui.state.chart_data import CoreColumn, CoreExtreme
@@ -113,7 +114,7 @@ class AllCoreSeries(StateStruct, dict=True):
         self.locate_extremes()
         if not self.columns or self.columns[-1].last >= self.last:
             return self.columns
-        return [*self.columns[:-1], self.columns[-1]._replace(last=self.last)]
+        return [*self.columns[:-1], replace(self.columns[-1], last=self.last)]
 
     @property
     def width(self) -> int:
@@ -166,7 +167,7 @@ class AllCoreSeries(StateStruct, dict=True):
         self._held_chars = 0
         for index, column in enumerate(self.columns):
             if isinstance(column.high, Unlocated) or isinstance(column.low, Unlocated):
-                self.columns[index] = column._replace(high=resolved(column.high), low=resolved(column.low))
+                self.columns[index] = replace(column, high=resolved(column.high), low=resolved(column.low))
 
     def _note_extremes(self, event: StepsRecorded, values: Sequence[float] | None) -> None:
         """Compares the extremes that an event states with those of the newest column, without decoding it."""
@@ -190,7 +191,7 @@ class AllCoreSeries(StateStruct, dict=True):
         if low is None or lowest.value < low.value:
             low = self._extreme(lowest) or low
         if high is not newest.high or low is not newest.low:
-            self.columns[-1] = CoreSeries(*newest[:-2], high, low)
+            self.columns[-1] = replace(newest, high=high, low=low)
         if self._held_chars > HELD_CHARS_MAX:
             self.locate_extremes()
 
@@ -200,10 +201,8 @@ class AllCoreSeries(StateStruct, dict=True):
             return None
         if values is not None:
             return located(value, event.first, values, event.cores)
-        extreme = Unlocated(value, event.first, None)
-        extreme.event = event
         self._held_chars += len(event.block) + 1
-        return extreme
+        return Unlocated(value, event.first, None, event)
 
     def _thin(self) -> None:
         self._seal()
@@ -233,7 +232,7 @@ class AllCoreSeries(StateStruct, dict=True):
                 self.columns[-1] = joined(newest, column)
                 return
             # Steps that were left out since then belong to the previous column.
-            self.columns[-1] = newest._replace(last=max(newest.last, column.first - 1))
+            self.columns[-1] = replace(newest, last=max(newest.last, column.first - 1))
         self.columns.append(column)
 
 
@@ -242,7 +241,7 @@ def _before(column: CoreSeries, first_step: int) -> CoreSeries:
     if column.last < first_step:
         return column
     high, low = (each if each is not None and each.step < first_step else None for each in (column.high, column.low))
-    return column._replace(last=first_step - 1, high=high, low=low)
+    return replace(column, last=first_step - 1, high=high, low=low)
 
 
 Parts = Sequence[tuple[AllCoreSeries, Sequence[int]]]

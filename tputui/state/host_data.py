@@ -12,7 +12,7 @@ HostCondition = Literal["starting", "running", "stalled", "ended", "lost", "miss
 """`lost`: its processes are gone, or were silent for long, without an end event. `missing`: it has written nothing."""
 
 
-class HostView(msgspec.Struct, frozen=True, kw_only=True):
+class HostView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A host of the run and its newest reports."""
 
     index: int

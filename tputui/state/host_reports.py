@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
-from tputui.state.state_struct import Count, StateStruct
+from tputui.state.state_struct import Count, Record, StateStruct
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import Int
 
@@ -20,7 +21,7 @@ HostReport = ev.HostsAwaited | ev.HostJoined | ev.ClockMeasured | ev.HostPaceMea
 HOST_REPORTS: tuple[type[ev.Event], ...] = (ev.HostsAwaited, ev.HostJoined, ev.ClockMeasured, ev.HostPaceMeasured)
 
 
-class HostPace(NamedTuple):
+class HostPace(Record, frozen=True):
     """Seconds per step of a host, as means over the steps `first` to `last`; None if not known."""
 
     first: Int
@@ -31,7 +32,7 @@ class HostPace(NamedTuple):
     wait_s: float | None
 
 
-class Restart(NamedTuple):
+class Restart(Record, frozen=True):
     """A process took the place of one that had ended."""
 
     number: Count
@@ -77,7 +78,7 @@ class HostReports(StateStruct):
 
     def add_pace(self, pace: HostPace) -> None:
         """Adds the pace of the newest steps; ignored if it is not positive or of steps before."""
-        times = [seconds for seconds in pace[2:] if seconds is not None]
+        times = [s for s in (pace.step_s, pace.data_s, pace.compute_s, pace.wait_s) if s is not None]
         is_first = not self.paces or pace.first > self.paces[-1].last
         if is_first and 1 <= pace.first <= pace.last and pace.step_s > 0 and all(0 <= s < math.inf for s in times):
             self.num_paces += 1
@@ -101,7 +102,7 @@ class HostReports(StateStruct):
 
     def planned(self, first_step: int, kept_t: float | None) -> None:
         """The new process begins at `first_step`."""
-        self.restarts[-1] = self.restarts[-1]._replace(first_step=first_step, kept_t=kept_t)
+        self.restarts[-1] = replace(self.restarts[-1], first_step=first_step, kept_t=kept_t)
         self.paces = [pace for pace in self.paces if pace.last < first_step]
 
     def stepped(self, t: float) -> None:
@@ -110,4 +111,4 @@ class HostReports(StateStruct):
             return
         newest = self.restarts[-1]
         if newest.resumed_t is None and newest.first_step is not None and math.isfinite(t):
-            self.restarts[-1] = newest._replace(resumed_t=t)
+            self.restarts[-1] = replace(newest, resumed_t=t)

@@ -13,6 +13,7 @@ from tputui.state.state_struct import (
     AtLeastOne,
     Count,
     Downsampled,
+    Record,
     StateStruct,
     join_pairs,
     last_of,
@@ -174,7 +175,7 @@ def _trimmed_step_s(reports: list[ReportPace]) -> float:
     return total_s / (high - low)
 
 
-class XlaCounters(NamedTuple):
+class XlaCounters(Record, frozen=True):
     """Counters of the XLA runtime of one process at one time: totals, so that leaving some out loses no amount."""
 
     t: float
@@ -201,7 +202,7 @@ class XlaHistory(StateStruct):
             )
 
 
-class MemorySample(NamedTuple):
+class MemorySample(Record, frozen=True):
     """Memory that one process sampled, or the maximum over neighbouring samples."""
 
     t: float

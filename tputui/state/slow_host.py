@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -35,7 +35,7 @@ _ROWS_MAX = 48
 """Newest rows that are examined."""
 _TOLERANCE = 0.1
 """Octaves by which a mean report may exceed a row."""
-_FIRST = itemgetter(0)
+_FIRST = attrgetter("first")
 _KNOWN = 0.75
 """Share of the hosts that must have reported the steps of a row."""
 
@@ -167,13 +167,14 @@ def _row(paces: Mapping[int, Sequence[HostPace]], first: int, last: int) -> _Row
         own_s = step_s = data_s = compute_s = 0.0
         steps = data_steps = compute_steps = 0
         for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
-            begin, end, step_each, data_each, compute_each, _ = pace = reports[index]
+            pace = reports[index]
+            begin, end, data_each, compute_each = pace.first, pace.last, pace.data_s, pace.compute_s
             if end < first:
                 break
             shared = (end if end < last else last) - (begin if begin > first else first) + 1
             steps += shared
             own_s += shared * _own_s(pace)
-            step_s += shared * step_each
+            step_s += shared * pace.step_s
             if data_each is not None:
                 data_s, data_steps = data_s + shared * data_each, data_steps + shared
             if compute_each is not None:

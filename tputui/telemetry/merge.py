@@ -7,7 +7,6 @@ without a time it follows a running run, with one it replays a recorded run.
 from __future__ import annotations
 
 import contextlib
-import heapq
 import math
 import time
 from collections import deque
@@ -50,7 +49,7 @@ class Reached(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """An event with its run time."""
+    """An event with the newest run time up to it, so that the times of a journal ascend."""
 
     t: float
     event: JournalEvent
@@ -88,8 +87,6 @@ class _Cursor:
         self.reached = Reached()
         self.is_restarted = False
         """Whether it is read again from its start, since the clock of its host was measured only now."""
-        self.is_ordered = True
-        """Whether the times of all its events so far ascend."""
         self._clocks = clocks
         self._clock = WriterClock(clocks)
 
@@ -135,10 +132,9 @@ class _Cursor:
             t = event.t
             if set_back_s or newest_t is None or not newest_t <= t <= T_MAX:
                 t, set_back_s = run_time(t, newest_t, set_back_s)
-                self.is_ordered = self.is_ordered and t >= (-math.inf if newest_t is None else newest_t)
             if newest_t is None or t > newest_t:
                 newest_t = t if math.isfinite(t) else newest_t
-            yield _Timed(t, JournalEvent(self.writer, last_seq, event))
+            yield _Timed(-math.inf if newest_t is None else newest_t, JournalEvent(self.writer, last_seq, event))
         self.reached = Reached(newest_t, set_back_s, last_seq, self._clock.host_index)
 
 
@@ -172,7 +168,8 @@ class Merge:
             if again - self._restarted:
                 events = [event for event in events if event.writer not in again]
                 self._restarted |= again
-            events += _in_order(rounds, are_ordered=all(cursor.is_ordered for cursor in behind))
+            # Stable: events of one journal stay in their order.
+            events += [event for _, event in sorted(chain.from_iterable(rounds), key=_TIME)]
             if not behind or time.monotonic() >= deadline:
                 return events, not behind
 
@@ -255,14 +252,6 @@ class Merge:
         else:
             self._cursors[writer] = _Cursor(writer, tail, self._clocks)
             self._unopened.pop(writer, None)
-
-
-def _in_order(rounds: list[list[_Timed]], *, are_ordered: bool) -> list[JournalEvent]:
-    """The events of several journals by time; those of one stay in their order. `are_ordered`: their times ascend."""
-    if are_ordered:
-        # A third of the time of a merge if each of hundreds of journals has some events.
-        return [event for _, event in sorted(chain.from_iterable(rounds), key=_TIME)]
-    return [event for _, event in heapq.merge(*rounds, key=_TIME)]
 
 
 def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> JournalTail:

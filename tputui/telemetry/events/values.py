@@ -57,7 +57,7 @@ be used; a machine that cannot train; out of memory; a NaN or infinite loss or g
 training then; an abort in native code, such as a failed assertion; a signal from outside; an exit without a report."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", gc=False):
     """Base class of events. In a journal line, `k` is the name of the type."""
 
     droppable: ClassVar[bool] = False
@@ -80,7 +80,7 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Number of examples since the epoch began; padding is not counted."""
 
 
-class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Memory and CPU use of one process of the run, from the operating system."""
 
     pid: Int
@@ -94,7 +94,7 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
     """CPU use since the previous sample; 100 is one host core."""
 
 
-class HbmReading(msgspec.Struct, frozen=True, kw_only=True):
+class HbmReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Device memory of one core."""
 
     core: Int
