@@ -252,7 +252,7 @@ def relax_garbage_collector() -> None:
 
 _COLLECT_AFTER = 50_000
 """Number of allocated objects after which cycles are collected: a few MB at most, if all of them were garbage. A
-collection traverses the lists of all cores of a pod, so at 10,000 they took 3 % of each frame."""
+collection takes 5 ms and more while a pod is shown, since it traverses the lists of all cores."""
 
 
 @contextmanager
