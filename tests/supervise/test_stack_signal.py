@@ -39,6 +39,15 @@ ANSWERS = """
 """
 
 
+SLOW = """
+    from engine.process import stacks
+    stacks.dump_on_signal(run_dir, "worker-0")
+    while True:
+        beat(2)
+        Event().wait(0.2)
+"""
+
+
 def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
     """The output of the command."""
     command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.run_dir), *options]
@@ -85,6 +94,17 @@ def test_stopped_process_is_not_signalled(bench: Bench) -> None:
         assert not int(pending, 16) >> (signal.SIGUSR1 - 1) & 1
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_process_that_sends_heartbeats_is_not_signalled(bench: Bench) -> None:
+    """It runs Python, so the handler could read its stacks while they change."""
+    watched = bench.supervise(SLOW, env={"PYTHONPATH": str(HERE)})
+    pid = watched.worker_pid()
+    done = stacks(watched)
+    assert done.returncode == ExitCode.UNANSWERED
+    assert "no answer within 10 s from worker-0" in done.stderr
+    assert (watched.run_dir / "stacks" / "worker-0.signal").read_text() == ""
+    assert is_running(pid)
 
 
 def test_unreachable_process_is_named_only(bench: Bench) -> None:

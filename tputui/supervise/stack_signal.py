@@ -2,6 +2,10 @@
 
 Native code that holds the interpreter lock keeps every Python thread from answering. The signal handler is native too:
 it prints the stacks to a file, which is read here. The process continues.
+
+The handler does not take the lock, so the process must not run Python meanwhile: it would read stacks as they change,
+which ended one by a segmentation fault. So a process is signalled only if it is silent. A process that still sends its
+heartbeats is slow, and has the rest of the time to answer.
 """
 
 from __future__ import annotations
@@ -18,10 +22,11 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import rundir, stack_frames
 from tputui.telemetry.safe_open import open_plain
 
-ANSWER_S = 2.0
-"""Seconds a process has to answer by itself."""
-PRINT_S = 3.0
-"""Seconds the handler has to print."""
+SILENT_S = 4.0
+"""Seconds after a request without any event of a process after which it cannot run Python: heartbeats are a second
+apart."""
+WAIT_S = 10.0
+"""Seconds for which an answer is awaited, like `tputui stacks` does."""
 FOLDER = "stacks"
 READ_BYTES_MAX = 1 << 20
 
@@ -34,15 +39,22 @@ class _PendingRequest:
         self.requested_at = now
         self.signalled: dict[str, int] = {}
         """Size of the output file before the signal by process; -1 once the process is done."""
+        self._newest: dict[str, tuple[int, float]] = {}
+        """Number of the newest event by process, and the monotonic time at which it was first seen."""
+
+    def is_silent(self, process: str, last_seq: int, now: float) -> bool:
+        """Whether a process has written nothing for `SILENT_S` since the request; `last_seq` is its newest event."""
+        if process not in self._newest or self._newest[process][0] != last_seq:
+            self._newest[process] = last_seq, now
+        return now - self._newest[process][1] >= SILENT_S
 
 
 class StackSignal:
     """Follows requests for stacks until each is answered or has timed out."""
 
-    def __init__(self, run_dir: Path, emit: Callable[[ev.Event], None], answer_s: float = ANSWER_S) -> None:
+    def __init__(self, run_dir: Path, emit: Callable[[ev.Event], None]) -> None:
         self._run_dir = run_dir
         self._emit = emit
-        self._answer_s = answer_s
         self._pending: list[_PendingRequest] = []
 
     def add_request(self, request: str, now: float) -> None:
@@ -50,12 +62,12 @@ class StackSignal:
         self._pending.append(_PendingRequest(request, now))
 
     def check(self, state: RunState, now: float) -> None:
-        """Signals the processes that are late, and emits the stacks that they printed."""
+        """Signals the processes that cannot answer, and emits the stacks that they printed."""
         for pending in self._pending:
-            if now - pending.requested_at >= self._answer_s:
-                for process in _unanswered(state, pending.request):
+            for last_seq, process in _unanswered(state, pending.request):
+                if pending.is_silent(process.writer, last_seq, now) or process.writer in pending.signalled:
                     self._fetch(pending, process)
-        self._pending = [one for one in self._pending if now - one.requested_at < self._answer_s + PRINT_S]
+        self._pending = [one for one in self._pending if now - one.requested_at < WAIT_S]
 
     def _fetch(self, pending: _PendingRequest, process: ev.JournalOpened) -> None:
         path = self._run_dir / FOLDER / f"{process.writer}.signal"
@@ -105,15 +117,15 @@ def _obstacle(pid: int) -> str | None:
     return None
 
 
-def _unanswered(state: RunState, request: str) -> Iterator[ev.JournalOpened]:
-    """The training processes without an answer, each once."""
+def _unanswered(state: RunState, request: str) -> Iterator[tuple[int, ev.JournalOpened]]:
+    """The training processes without an answer, each once, with the numbers of their newest events."""
     seen: set[int] = set()
     answered = {taken.pid for w in state.in_order for taken in w.stacks.values() if taken.request == request}
     for process in (*state.workers, *state.ranks):
         opened = process.opened
         if opened and process.training_ended is None and opened.pid not in answered | seen:
             seen.add(opened.pid)
-            yield opened
+            yield process.last_seq, opened
 
 
 def _is_alive(process: ev.JournalOpened) -> bool:
