@@ -25,6 +25,7 @@ from tputui.telemetry.events import CoreSample, ProgressReported, StepPrograms
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
+from tputui.ui.charts.chart_view import ChartView, Window
 from tputui.ui.monitor.arrangement import DIAGNOSIS, HOSTS, PANELS, arrange
 from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.core_history import CoreHistory
@@ -723,6 +724,26 @@ def test_every_view_shows_the_loss_of_the_newest_step() -> None:
     panel = LossPanel()
     drawing = panel.draw(LossPanel.pick(snapshot), 100, 20)
     assert f"train {shown} " in "".join(span.text for span in drawing.head[0])
+
+
+def test_small_charts_and_cores_panel_print_one_loss_for_a_core() -> None:
+    run = made.running()
+    panel = LossPanel()
+    panel.look = ChartView(kind="multiples")
+
+    def shown() -> str:
+        drawing = panel.draw(panel.pick(run), 120, 30)
+        return "\n".join("".join(span.text for span in line) for line in drawing.rows)
+
+    last = run.core_columns[-1]
+    newest, mean = fmt.number(run.cores[3].loss), fmt.number(last.means[3])
+    assert newest != mean, "the newest column is the mean of several steps"
+    assert f"core 3 {newest}" in shown()
+    assert f"   3  {newest}" in drawn(CoresPanel, run, 100, 20)
+    panel.look = panel.look._replace(cursor=last.last_step)
+    assert f"core 3 {mean}" in shown(), "under the cursor, the mean of its column"
+    panel.look = panel.look._replace(cursor=None, window=Window(100, 200))
+    assert f"core 3 {newest}" not in shown(), "the newest step is not visible"
 
 
 def test_acknowledged_alarms_return_only_with_new_ones() -> None:

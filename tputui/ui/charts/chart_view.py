@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.state.metric_series import MetricPoint
+from tputui.state.snapshot import CoreView
 from tputui.ui.charts import events_line
 from tputui.ui.charts.axis import (
     X_KINDS,
@@ -227,6 +228,8 @@ class VisibleData(NamedTuple):
     """The same in words, see `spikes.named_extremes`."""
     ramp: Ramp | None = None
     """The colours of maps; None where bands and maps are not painted as backgrounds, which takes many colours."""
+    newest: Sequence[CoreView] = ()
+    """The newest values of each core; empty if the newest step is not visible."""
 
 
 def visible_data(

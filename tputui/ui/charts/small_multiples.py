@@ -145,10 +145,8 @@ def _title(data: VisibleData, cores: range, width: int, *, odd: bool, bad: bool)
     for both the cores and the outlier, only the outlier."""
     wrong = [Span(f" {SIGNS['non_finite'].mark}", "bad")] if bad else []
     if len(cores) == 1:
-        cursor = data.view.cursor
-        means = (data.cores[-1] if cursor is None else column_at(data.cores, cursor) or data.cores[-1]).means
-        value = means[cores.start] if cores.start < len(means) else math.nan
-        line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(fmt.number(value), "plain")]
+        value = fmt.number(_loss_of(data, cores.start))
+        line: Line = [Span(f"core {cores.start} ", "alert" if odd else "label"), Span(value, "plain")]
     else:
         line = [Span(f"{cores.start:,} to {cores.stop - 1:,}", "alert" if odd else "label")]
         if odd and data.outlier is not None:
@@ -156,6 +154,16 @@ def _title(data: VisibleData, cores: range, width: int, *, odd: bool, bad: bool)
             line = [*line, Span("  "), named]
             line = line if width_of([*line, *wrong]) <= width else [named]
     return [*line, *wrong]
+
+
+def _loss_of(data: VisibleData, core: int) -> float | None:
+    """The loss of a core in its newest step, as the cores panel prints it. The mean of the column under the cursor, or
+    of the last visible one if the newest step is not visible."""
+    cursor = data.view.cursor
+    if cursor is None and data.newest:
+        return next((one.loss for one in data.newest if one.core == core), None)
+    means = (data.cores[-1] if cursor is None else column_at(data.cores, cursor) or data.cores[-1]).means
+    return means[core] if core < len(means) else math.nan
 
 
 def _by_dot(spans: Sequence[_Span | None], dots: Sequence[int]) -> list[tuple[int, _Span]]:

@@ -122,7 +122,7 @@ class LossPanel(RunPanel[LossPart]):
         else:
             newest = part.newest if shows_newest else None
             of_map = chart.legend if chart is not None else ()
-            head = loss.legend(data, newest, part.num_cores, part.num_non_finite, width, short=short, of_map=of_map)
+            head = loss.legend(data, newest, len(part.cores), part.num_non_finite, width, short=short, of_map=of_map)
         if not any(segment.num_values for segment in data.segments) and lines:
             lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
         if not self._chart.complete and self.is_mounted:
@@ -141,9 +141,10 @@ class LossPanel(RunPanel[LossPart]):
             if not self._is_redraw_due and self.is_mounted:
                 self._draw_later(reusable.drawn_at + REUSE_S - now)
             return reusable.shows_newest, reusable.data, reusable.chart
-        data = self._chart.visible(whole, self.look, part.source.epochs)._replace(ramp=ramp)
-        chart = self._chart.draw(data, width, height)
+        data = self._chart.visible(whole, self.look, part.source.epochs)
         shows_newest = data.segments[-1] is whole.segments[-1]
+        data = data._replace(ramp=ramp, newest=part.cores if shows_newest else ())
+        chart = self._chart.draw(data, width, height)
         is_complete = self._chart.complete
         self._reusable = DrawnLoss(drawn_with, newest_step, shows_newest, now, data, chart) if is_complete else None
         self._is_reused = False

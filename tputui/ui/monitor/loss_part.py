@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tputui.state.metric_series import MetricSource
-from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot import CoreView, Snapshot
 from tputui.ui.base import status_text
 from tputui.ui.charts.axis import axis_info_of
 from tputui.ui.charts.chart_view import ChartSeries
@@ -18,7 +18,8 @@ class LossPart(NamedTuple):
     whole: ChartSeries
     newest: float | None
     """The loss of the newest step."""
-    num_cores: int
+    cores: list[CoreView]
+    """The newest values of each core."""
     num_non_finite: int
     why_none: str
     startup: tuple[StartupStep, ...]
@@ -37,5 +38,5 @@ class LossPart(NamedTuple):
         whole = ChartSeries(
             segments, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
         )  # fmt: skip
-        num_cores, num_bad = len(snapshot.cores), snapshot.num_non_finite
-        return cls(whole, snapshot.newest_loss, num_cores, num_bad, why, startup, devices_of(snapshot), source)
+        cores, num_bad = snapshot.cores, snapshot.num_non_finite
+        return cls(whole, snapshot.newest_loss, cores, num_bad, why, startup, devices_of(snapshot), source)
