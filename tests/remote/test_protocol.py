@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import struct
 import subprocess
 import tempfile
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from tputui.remote import protocol as p
 from tputui.remote.address import InvalidAddress, parse_address, parse_host, parse_hosts
 from tputui.remote.run_list import CannotList, list_runs
-from tputui.remote.ssh_command import PROGRAM_VARIABLE, InvalidProgram, argv_of, remote_command
+from tputui.remote.ssh_command import PROGRAM_VARIABLE, InvalidProgram, argv_of, failure, remote_command
 
 WRITERS = st.sampled_from(["supervisor-0", "worker-255", "rank-2047", "logs-3"])
 TO_VIEWER = st.one_of(
@@ -178,6 +179,22 @@ def test_a_path_of_tputui_that_a_shell_would_interpret_is_refused() -> None:
     assert remote_command({PROGRAM_VARIABLE: "~/venv/bin/tputui"}) == "exec ~/venv/bin/tputui stream"
     with pytest.raises(InvalidProgram):
         remote_command({PROGRAM_VARIABLE: "tputui; reboot"})
+
+
+@pytest.mark.parametrize(
+    "address", ["vm", "me@vm", "vm:2222", "me@vm.example:2222", "[::1]", "me@[fe80::1%eth0]:2222", "[2001:db8::1]:22"]
+)
+@pytest.mark.parametrize("stderr", ["Host key verification failed.", "me@vm: Permission denied (publickey)."])
+def test_advised_commands_of_ssh_reach_the_host(address: str, stderr: str) -> None:
+    host = parse_host(address)
+    sentence = failure(host, 255, stderr)
+    assert sentence.startswith(f"{address}: ")
+    [command] = [part for part in sentence.split("`") if part.startswith("ssh ")]
+    ssh, *words = shlex.split(command.removesuffix(" true"))
+    found = subprocess.run([ssh, "-F", "/dev/null", "-G", *words], capture_output=True, text=True, check=True)
+    settings = dict(line.partition(" ")[::2] for line in found.stdout.splitlines())
+    assert (settings["hostname"], settings["port"]) == (host.name, str(host.port or 22))
+    assert host.user is None or settings["user"] == host.user
 
 
 @pytest.mark.parametrize("text", ["ssh://vm", "ssh://vm/", "ssh://vm/a b", "ssh://vm/a/b", "ssh://vm/$(x)", "ssh:///r"])

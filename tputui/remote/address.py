@@ -38,6 +38,15 @@ class Host(msgspec.Struct, frozen=True):
         user = f"{self.user}@" if self.user else ""
         return f"{user}{shown}{f':{self.port}' if self.port is not None else ''}"
 
+    @property
+    def destination(self) -> str:
+        """`[user@]HOST` for ssh, which takes an IPv6 address without brackets and the port as an option."""
+        return f"{self.user}@{self.name}" if self.user else self.name
+
+    def port_words(self, option: str) -> list[str]:
+        """The port as words of a command line; none if it is the one of the user's configuration."""
+        return [option, str(self.port)] if self.port is not None else []
+
 
 class RunAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A run on other machines."""

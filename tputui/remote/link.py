@@ -54,9 +54,8 @@ class HostLink(msgspec.Struct, kw_only=True):
         if self.directory is None:
             return None
         host = parse_host(self.host)
-        port = f"-P {host.port} " if host.port is not None else ""
         place = f"{msgspec.structs.replace(host, port=None)}:{self.directory}/{path}"
-        return f"scp -r {port}{shlex.quote(inert(place))} ."
+        return " ".join(["scp", "-r", *host.port_words("-P"), shlex.quote(inert(place)), "."])
 
     def words(self, now: float) -> str:
         """The state in words: `connected`, or since when it is not, and why."""

@@ -73,9 +73,12 @@ def argv_of(
 
 
 def _target(host: Host) -> list[str]:
-    user = ["-l", host.user] if host.user else []
-    port = ["-p", str(host.port)] if host.port is not None else []
-    return [*user, *port, "--", host.name]
+    return [*host.port_words("-p"), "--", host.destination]
+
+
+def _shown_target(host: Host) -> str:
+    """The same for the user to paste."""
+    return " ".join([*host.port_words("-p"), host.destination])
 
 
 def _sharing(host: Host, environ: Mapping[str, str], *, persist: bool) -> list[str]:
@@ -110,7 +113,7 @@ def failure(host: Host, exit_code: int | None, stderr: str) -> str:
     if exit_code == 255 or exit_code is None:
         for pattern, words in _OF_SSH:
             if pattern in text:
-                return f"{host}: {words.format(host=host)}"
+                return f"{host}: {words.format(target=_shown_target(host))}"
         return f"{host}: the connection failed: {last}"
     if exit_code in (126, 127) or "not found" in text:
         return (
@@ -126,11 +129,11 @@ _OF_SSH = (
     ("Could not resolve hostname", "the host is not known; check its name, or add it to ~/.ssh/config"),
     (
         "Host key verification failed",
-        "its host key is not known or has changed; connect once with `ssh {host}` to check the key",
+        "its host key is not known or has changed; connect once with `ssh {target}` to check the key",
     ),
     (
         "Permission denied",
-        "permission denied; check the user, load the key with ssh-add, and try `ssh -o BatchMode=yes {host} true`",
+        "permission denied; check the user, load the key with ssh-add, and try `ssh -o BatchMode=yes {target} true`",
     ),
     (
         "Too many authentication failures",
