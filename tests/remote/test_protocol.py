@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -176,9 +177,10 @@ def test_a_machine_without_ssh_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_path_of_tputui_that_a_shell_would_interpret_is_refused() -> None:
-    assert remote_command({PROGRAM_VARIABLE: "~/venv/bin/tputui"}) == "exec ~/venv/bin/tputui stream"
-    with pytest.raises(InvalidProgram):
-        remote_command({PROGRAM_VARIABLE: "tputui; reboot"})
+    assert remote_command({PROGRAM_VARIABLE: "~/venv/bin/tputui"}) == "exec sh -c 'exec ~/venv/bin/tputui stream'"
+    for program in ("tputui; reboot", "tputui'"):
+        with pytest.raises(InvalidProgram):
+            remote_command({PROGRAM_VARIABLE: program})
 
 
 @pytest.mark.parametrize(
@@ -195,6 +197,28 @@ def test_advised_commands_of_ssh_reach_the_host(address: str, stderr: str) -> No
     settings = dict(line.partition(" ")[::2] for line in found.stdout.splitlines())
     assert (settings["hostname"], settings["port"]) == (host.name, str(host.port or 22))
     assert host.user is None or settings["user"] == host.user
+
+
+def test_only_exit_codes_of_the_shell_mean_that_tputui_is_not_there() -> None:
+    host = parse_host("vm")
+    for code in (126, 127):
+        assert "tputui was not found there" in failure(host, code, "sh: 1: exec: tputui: not found")
+    error = "ModuleNotFoundError: the module msgspec was not found"
+    assert failure(host, 1, error) == f"vm: tputui ended there with exit code 1: {error}"
+
+
+@pytest.mark.parametrize("shell", ["sh", "dash", "bash", "zsh"])
+@pytest.mark.parametrize("program", ["", "/no/such/tputui", "/etc"])
+def test_exit_code_of_a_missing_program_is_that_of_the_shell(tmp_path: Path, shell: str, program: str) -> None:
+    path = shutil.which(shell)
+    if path is None:
+        pytest.skip(f"{shell} is not installed")
+    for name in ("sh", shell):
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to(path)
+    environ = {"HOME": str(tmp_path), "PATH": str(tmp_path)}
+    command = remote_command({PROGRAM_VARIABLE: program})
+    assert subprocess.run([path, "-c", command], env=environ, capture_output=True).returncode in (126, 127)
 
 
 @pytest.mark.parametrize("text", ["ssh://vm", "ssh://vm/", "ssh://vm/a b", "ssh://vm/a/b", "ssh://vm/$(x)", "ssh:///r"])

@@ -55,8 +55,9 @@ def remote_command(environ: Mapping[str, str], command: str = "stream") -> str:
         return REMOTE_COMMAND % command
     if _PROGRAM.fullmatch(program) is None:
         raise InvalidProgram(f"{PROGRAM_VARIABLE}: {program!r} is not the path of a program")
-    # The pattern has no character that any shell would interpret but `~`.
-    return f"exec {program} {command}"
+    # The pattern has no character that `sh` would interpret but `~`. A program that is missing gives exit code 127
+    # there; some other login shells give 1.
+    return f"exec sh -c 'exec {program} {command}'"
 
 
 def argv_of(
@@ -115,7 +116,7 @@ def failure(host: Host, exit_code: int | None, stderr: str) -> str:
             if pattern in text:
                 return f"{host}: {words.format(target=_shown_target(host))}"
         return f"{host}: the connection failed: {last}"
-    if exit_code in (126, 127) or "not found" in text:
+    if exit_code in (126, 127):
         return (
             f"{host}: tputui was not found there: install it with `pip install tputui`, "
             f"or set {PROGRAM_VARIABLE} to its path on the host"
