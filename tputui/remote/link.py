@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -40,8 +41,6 @@ class HostLink(msgspec.Struct, kw_only=True):
     """Directory of the run there; None before the first connection."""
     clock_offset_s: float | None = None
     """Clock of the host minus that of the viewer; None until it was measured."""
-    clock_error_s: float | None = None
-    """Greatest error of that: half of the time that the measurement took."""
 
     @property
     def is_connected(self) -> bool:
@@ -85,6 +84,14 @@ class Links(msgspec.Struct, kw_only=True):
         if any(host.is_connected for host in self.hosts):
             return None
         return max((host.heard for host in self.hosts if host.heard is not None), default=None)
+
+    @property
+    def clock_offset_s(self) -> float | None:
+        """Clock of the first host of the run, which all its times follow, minus that of the viewer; of another host if
+        that one was not measured, and None if none was."""
+        measured = [host for host in self.hosts if host.clock_offset_s is not None]
+        first = min(measured, key=lambda host: min(host.indexes, default=math.inf), default=None)
+        return first.clock_offset_s if first is not None else None
 
     def copy_command(self, path: str) -> str | None:
         """The command that copies a file or folder of the run from the host that has it; None if it is not known.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import random
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import msgspec
 from tputui.formatting import inert
 from tputui.remote import link
 from tputui.remote.address import Host, RunAddress
+from tputui.remote.clock_offset import ClockOffset
 from tputui.remote.connection import Connection, ConnectionFailed
 from tputui.remote.link import HostLink, Links
 from tputui.remote.mirror import Mirror
@@ -73,6 +73,18 @@ class _HostRun:
         """Journals that this host has, also those that are read from another one: whether sealed, and the head."""
         self.unsent: dict[str, tuple[float, Submit]] = {}
         """Requests that the host has not confirmed, with the time at which they were made."""
+        self._clock = ClockOffset()
+
+    def note_connecting(self) -> None:
+        """Measures the clock anew, since another process or machine may answer now."""
+        self._clock = ClockOffset()
+
+    def take_pong(self, pong: Pong, now: float) -> None:
+        """Takes the answer to a ping."""
+        offset_s = self._clock.measure(pong.t, pong.host_t, now)
+        if offset_s is not None:
+            # In milliseconds, so that the stored connections do not change with every answer.
+            self.link.clock_offset_s = round(offset_s, 3)
 
     def note_synced(self) -> None:
         """Notes that the mirror has everything that the host had."""
@@ -166,6 +178,7 @@ class Mirroring:
         """Connects, and receives until the connection is lost. Raises `ConnectionFailed`."""
         async with self._slots:
             host.link.state = "reconnecting" if host.was_connected else "connecting"
+            host.note_connecting()
             shared = len(self._hosts) == 1
             host.connection = connection = await Connection.connect(host.host, self._environ, shared=shared)
         address = self._address
@@ -230,7 +243,7 @@ class Mirroring:
         elif isinstance(message, File):
             self._take_file(host, message)
         elif isinstance(message, Pong):
-            _measure_clock(host.link, message, time.time())
+            host.take_pong(message, time.time())
         elif isinstance(message, Submitted):
             host.unsent.pop(message.id, None)
             if message.error is not None:
@@ -321,16 +334,6 @@ async def _keep_alive(connection: Connection) -> None:
     while True:
         connection.send(Ping(t=time.time()))
         await asyncio.sleep(KEEP_ALIVE_S)
-
-
-def _measure_clock(host: HostLink, pong: Pong, now: float) -> None:
-    """Keeps the measurement with the shortest round trip."""
-    round_trip_s = now - pong.t
-    if not (0 <= round_trip_s < KEEP_ALIVE_S and math.isfinite(pong.host_t)):
-        return
-    if host.clock_error_s is None or round_trip_s / 2 < host.clock_error_s:
-        host.clock_error_s = round(round_trip_s / 2, 6)
-        host.clock_offset_s = round(pong.host_t - (pong.t + now) / 2, 6)
 
 
 def _host_index(writer: str) -> int | None:
