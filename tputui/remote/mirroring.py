@@ -74,6 +74,8 @@ class _HostRun:
         self.unsent: dict[str, tuple[float, Submit]] = {}
         """Requests that the host has not confirmed, with the time at which they were made."""
         self._clock = ClockOffset()
+        self._has_answered = False
+        """Whether the host has answered a ping, so that its clock is known."""
 
     def note_connecting(self) -> None:
         """Measures the clock anew, since another process or machine may answer now."""
@@ -81,6 +83,7 @@ class _HostRun:
 
     def take_pong(self, pong: Pong, now: float) -> None:
         """Takes the answer to a ping."""
+        self._has_answered = True
         offset_s = self._clock.measure(pong.t, pong.host_t, now)
         if offset_s is not None:
             # In milliseconds, so that the stored connections do not change with every answer.
@@ -90,7 +93,8 @@ class _HostRun:
         """Notes that the mirror has everything that the host had."""
         if self.is_listed:
             self.ready.set()
-            if not self.behind:
+            # A command that reads the run once needs the clock as well.
+            if not self.behind and self._has_answered:
                 self.tried.set()
 
 

@@ -162,7 +162,7 @@ class Pong(Message, frozen=True, kw_only=True, tag=True):
 
     t: float
     host_t: float
-    """Time of the host."""
+    """Time of the host, by the clock of the run if that differs."""
 
 
 class Submitted(Message, frozen=True, kw_only=True, tag=True):

@@ -43,6 +43,7 @@ from tputui.remote.protocol import (
     is_request_id,
     is_writer,
 )
+from tputui.remote.run_time import RunTime
 from tputui.remote.side_files import SideFiles
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import SUFFIX
@@ -140,7 +141,7 @@ class RunStream:
         """Whether there may be more to send at once."""
         self._run_dir = run_dir
         self._summary = summary
-        self._clock = clock
+        self._time = RunTime(run_dir, clock)
         self._announced: dict[str, bool] = {}
         """Journals that the viewer knows, and whether they were sealed then."""
         self._sources: dict[str, JournalSource] = {}
@@ -159,7 +160,7 @@ class RunStream:
         answers: list[ToViewer] = []
         for message in messages:
             if isinstance(message, Ping):
-                answers.append(Pong(t=message.t, host_t=self._clock()))
+                answers.append(Pong(t=message.t, host_t=self._time.now()))
             elif isinstance(message, Submit):
                 answers.append(self._submit(message))
             elif isinstance(message, Follow):

@@ -21,10 +21,15 @@ class RemoteLink:
         """Reads the state of the connections, if it changed."""
         self._links = self._reader.read()
 
-    def now(self, clock_t: float) -> float:
-        """The time up to which the run is known: while no host is connected, silence of the run means nothing."""
-        heard = self._links.heard if self._links is not None else None
-        return clock_t if heard is None else min(clock_t, heard)
+    @property
+    def heard(self) -> float | None:
+        """Time of the viewer up to which the run is known, if no host is connected: then silence means nothing."""
+        return self._links.heard if self._links is not None else None
+
+    @property
+    def clock_offset_s(self) -> float | None:
+        """Clock of the hosts minus that of the viewer; None if it is not known."""
+        return self._links.clock_offset_s if self._links is not None else None
 
     @property
     def is_behind(self) -> bool:

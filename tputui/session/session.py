@@ -17,6 +17,7 @@ from tputui.cache.state_cache import StateCache
 from tputui.session import truncation, viewer_parts
 from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
+from tputui.session.present import Present
 from tputui.session.remote_link import RemoteLink
 from tputui.session.truncation import JournalFile
 from tputui.state.liveness import Liveness, assess
@@ -31,8 +32,6 @@ from tputui.telemetry.merge import JournalEvent
 from tputui.telemetry.run_clock import RunClock
 
 POLL_BUDGET_S = 0.05
-SKEW_S = 5.0
-"""Difference of another host's clock, in seconds, from which it is corrected; heartbeats arrive up to a second late."""
 OLD_LOG_S = 86_400.0
 """Seconds without a value after which the present of an imported log is its newest value."""
 WATCH_S = 5.0
@@ -63,12 +62,7 @@ class Session:
         self._reader = JournalReader(run_dir, self._cached)
         self._back: JournalReader | None = None
         """Reader of the past moment that is shown; None while the present is shown."""
-        self._skew_s = 0.0
-        """Seconds that another host's clock is ahead of this one, measured when an event arrived."""
-        self._set_s = 0.0
-        """Seconds by which the clock of this host was set forward since the run began here."""
-        self._caught_up_t = clock()
-        """Time on this host's clock at which the journals were last read to their end."""
+        self._present = Present(clock)
         self._moved = False
         """Whether an event arrived while the run was watched."""
         self._unseen = False
@@ -133,10 +127,8 @@ class Session:
         were."""
         newest_t = self._reader.state.newest_t
         if newest_t is not None:
-            ahead_s = newest_t - self._clock_t()
-            behind_s = self._caught_up_t - newest_t
-            skew_s = ahead_s if ahead_s > 0 else -max(behind_s, 0.0)
-            self._skew_s, self._moved = skew_s if abs(skew_s) > SKEW_S else 0.0, True
+            self._present.measure_skew(newest_t)
+            self._moved = True
 
     def read_all(self) -> None:
         """Reads until caught up, at least once."""
@@ -239,7 +231,7 @@ class Session:
 
     def _full_disk(self, liveness: Liveness) -> str | None:
         newest_t = self._reader.state.newest_t
-        silent_s = self._clock_t() - newest_t if newest_t is not None else math.inf
+        silent_s = self._present.now() - newest_t if newest_t is not None else math.inf
         return viewer_parts.full_disk(self.run_dir, liveness, silent_s)
 
     def _follow(self, budget_s: float) -> list[JournalEvent]:
@@ -248,23 +240,19 @@ class Session:
         if self._reader.caught_up:
             if read_events and opened:
                 self.update_clock_skew()
-            self._caught_up_t = self._clock_t()
+            self._present.note_caught_up()
         return read_events
-
-    def _clock_t(self) -> float:
-        """The unix time by the clock that the processes of the run on this host have, if any."""
-        return self._clock() - self._set_s
 
     def _now(self) -> float:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
         if self._unseen:
-            return self._link.now(self._clock_t()) + self._skew_s
+            return self._present.elsewhere(self._link.heard)
         state = self._reader.state
         if state.is_imported and state.newest_t is not None and self._clock() - state.newest_t > OLD_LOG_S:
             return state.newest_t  # The log ended long ago, however recently it was opened.
         # A process that has written nothing since the clock was set back does not know of that yet.
         running = [each for each in state.processes.values() if each.training_ended is None and each.run_ended is None]
-        return self._clock_t() + min((process.set_back_s for process in running), default=0.0)
+        return self._present.now() + min((process.set_back_s for process in running), default=0.0)
 
     def _play(self, reader: JournalReader, budget_s: float) -> list[JournalEvent]:
         moment = self.player.position
@@ -314,12 +302,13 @@ class Session:
         """The present time, and the liveness of a followed run."""
         state = self._reader.state
         self._link.update()
+        self._present.ahead_s = self._link.clock_offset_s
         if (not self._reader.opened or self._link.is_behind) and state.processes:
             return _half_read(state, self._clock())
         manifest = self._read_manifest()
         alive = {name: self._process_lives(name) for name in state.processes}
         self._unseen = None in alive.values()
-        self._set_s = self._clock_set_s()
+        self._present.set_s = self._clock_set_s()
         now = self._now()
         liveness = assess(state, alive, now, manifest.created if manifest else None)
         self._over = liveness.condition in ENDED
