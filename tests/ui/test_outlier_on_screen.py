@@ -57,8 +57,8 @@ def test_core_off_or_slow_for_20_steps_is_named_everywhere_without_further_steps
         report_times(0, 200, slow=False)
         report_times(200, 200 + NAMED, slow=True)
         everywhere = (
-            f"core {BAD} 50 % slower since step 201",
-            f"core {BAD} 50 % slower for {NAMED} steps",
+            f"core {BAD}: 50 % slower since step 201",
+            f"core {BAD}: 50 % slower for {NAMED} steps",
             "\u25b2 50 % slower",
             f"! core {BAD} is 50 % slower",
         )

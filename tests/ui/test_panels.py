@@ -268,17 +268,17 @@ def test_slow_core_is_named_in_every_form_of_the_panel() -> None:
     assert "time" in table.splitlines()[0]
     assert "26.6 ms  \u25b2 33 % slower" in table
     assert table.count("20.0 ms  \u25cf executing") == 7
-    assert CoresPanel().draw(CoresPanel.pick(run), 70, 12).note == "core 5 33 % slower than the others for 180 steps"
-    assert CoresPanel().draw(CoresPanel.pick(run), 46, 12).note == "core 5 33 % slower for 180 steps"
+    assert CoresPanel().draw(CoresPanel.pick(run), 70, 12).note == "core 5: 33 % slower than the others for 180 steps"
+    assert CoresPanel().draw(CoresPanel.pick(run), 47, 12).note == "core 5: 33 % slower for 180 steps"
     strip = CoresPanel().draw(CoresPanel.pick(run), 78, 2)
-    assert "core 5 33 % slower" in strip.note
+    assert "core 5: 33 % slower" in strip.note
     for many, width, height in ((64, 60, 14), (2048, 60, 16)):
         assert "\u25b2 core 5: 33 % slower" in drawn(CoresPanel, made.limping(many), width=width, height=height)
 
 
 def test_alarm_names_the_slow_core() -> None:
     alarms = status_text.alarms(made.limping())
-    assert [alarm.text for alarm in alarms if "slower" in alarm.text] == ["core 5 33 % slower since step 121"]
+    assert [alarm.text for alarm in alarms if "slower" in alarm.text] == ["core 5: 33 % slower since step 121"]
 
 
 def test_enlarged_cores_say_why_no_time_is_known() -> None:

@@ -156,9 +156,9 @@ def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
     if snapshot.topology is not None and snapshot.topology.device_warning:
         # The log has the full message.
         found.append(Alarm("", "NOT ON THE TPU"))
-    found += [Alarm(*alarm) for alarm in host_text.alarms(snapshot)]
     if snapshot.num_non_finite:
         found.append(Alarm("nan", f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}"))
+    found += [Alarm(*alarm) for alarm in host_text.alarms(snapshot)]
     odd = snapshot.outlier
     if odd is not None:
         side = "above" if odd.by > 0 else "below"
@@ -169,7 +169,7 @@ def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
             )
         )
     if (slow := snapshot.slow_core) is not None:
-        text = f"{host_text.core_name(snapshot, slow.core)} {fmt.slower(slow.share)} since step {slow.first_step:,}"
+        text = f"{host_text.core_name(snapshot, slow.core)}: {fmt.slower(slow.share)} since step {slow.first_step:,}"
         found.append(Alarm(f"slow core {slow.core}", text))
     costly = _slow(verdicts)
     if costly is not None:

@@ -13,7 +13,7 @@ from tputui.state.snapshot import CoreView, DevicesView, Snapshot
 from tputui.telemetry.events import CoreSample
 from tputui.ui.base import host_text, status_text
 from tputui.ui.monitor.core_history import CoreHistory
-from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph
+from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
 LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -136,7 +136,7 @@ class CoresPanel(RunPanel[CoresPart]):
         if height <= _STRIP_ROWS and rows <= height and rows * (width // _COLUMN) >= len(cores):
             is_quiet = odd is None and slow is None
             return Drawing(_strip(cores, odd, slow, width, rows), note=_conditions(cores) if is_quiet else note)
-        summary = [_summary(cores, odd, slow, part.host_of)]
+        summary = [_summary(cores, odd, slow, part.host_of, width)]
         per_line = max(width // _COLUMN, 1)
         if math.ceil(len(cores) / per_line) <= height - len(summary):
             return Drawing(_grid(cores, odd, slow, per_line), head=tuple(summary), note=note)
@@ -154,7 +154,7 @@ class CoresPanel(RunPanel[CoresPart]):
 
 def _note(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, room: int) -> str:
     if slow is not None:
-        name, steps = f"core {slow.core} {fmt.slower(slow.share)}", fmt.counted(slow.num_steps, "step")
+        name, steps = f"core {slow.core}: {fmt.slower(slow.share)}", fmt.counted(slow.num_steps, "step")
         whole = (f"{name} than the others for {steps}", f"{name} for {steps}")
         return next((text for text in whole if len(text) <= room), name)
     if odd is None:
@@ -325,8 +325,9 @@ def _mark(core: CoreView, slow: SlowCoreView | None) -> tuple[str, Tone]:
 
 
 def _summary(
-    cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, host_of: Mapping[int, int]
+    cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, host_of: Mapping[int, int], width: int
 ) -> Line:
+    """The cores that stand out, and the range of the losses if there is room for it."""
     finite = sorted(core.loss for core in cores if core.loss is not None and math.isfinite(core.loss))
     stalled = [core.core for core in cores if core.condition == "stalled"]
     bad = [core.core for core in cores if core.loss is not None and not math.isfinite(core.loss)]
@@ -343,7 +344,10 @@ def _summary(
         line.append(Span(f"{sign} {_some([odd.core], host_of)}: {fmt.number(loss)}  ", "alert"))
     if finite:
         low, middle, high = finite[0], finite[len(finite) // 2], finite[-1]
-        line.append(Span(f"loss {fmt.number(low)} to {fmt.number(high)}, median {fmt.number(middle)}", "label"))
+        losses = f"loss {fmt.number(low)} to {fmt.number(high)}"
+        room = width - width_of(line)
+        text = next((text for text in (f"{losses}, median {fmt.number(middle)}", losses) if len(text) <= room), "")
+        line.append(Span(text, "label"))
     return line
 
 
@@ -373,11 +377,11 @@ def _map(part: CoresPart, width: int, height: int, note: str) -> Drawing:
             found = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
             line.append(_block(losses[place], min(found, default=None), bounds, each))
         rows.append(joined(line))
-    legend = "one block per core" if group == 1 else f"one block per {_group(shown, part.host_of)}, the worst shown"
-    head: tuple[Line, ...] = (
-        _summary(cores, odd, slow, part.host_of),
-        [Span(f"{legend}; higher block = higher loss", "dim")],
-    )
+    block = f"one block per {'core' if group == 1 else _group(shown, part.host_of)}"
+    worst_of = "" if group == 1 else ", the worst shown"
+    legends = (f"{block}{worst_of}; higher block = higher loss", f"{block}{worst_of}", block)
+    legend = next((text for text in legends if len(text) <= width), block)
+    head: tuple[Line, ...] = (_summary(cores, odd, slow, part.host_of, width), [Span(legend, "dim")])
     return Drawing(rows, head=head, note=note)
 
 

@@ -23,6 +23,7 @@ from tputui.ui.render.lines import (
     paragraph,
     stack_tables,
     width_of,
+    wrap,
 )
 from tputui.ui.widgets.panel import Along, Drawing, RunPanel
 
@@ -103,7 +104,7 @@ class EpochsPanel(RunPanel[EpochsPart]):
 
     def draw(self, part: EpochsPart, width: int, height: int) -> Drawing:
         """One row per epoch, the best one with a star; above them what was lost by restarts."""
-        restarts = _restarts(part.generations, width, height)
+        restarts = _restarts(part.generations, width, max(height // (4 if part.epochs else 2), 1))
         if not part.epochs:
             return Drawing([*restarts, *paragraph(part.why_none, width, height)])
         drawing = self._draw_epochs(part, width, height - len(restarts))
@@ -151,13 +152,21 @@ class EpochsPanel(RunPanel[EpochsPart]):
         return Drawing(rows, head=heads, note=_note(_UNITS, epochs, width), along=_along(drawn))
 
 
-def _restarts(generations: Sequence[GenerationView], width: int, height: int) -> list[Line]:
-    """A line per restart, the newest ones if there are many: what was lost."""
+def _restarts(generations: Sequence[GenerationView], width: int, most: int) -> list[Line]:
+    """What was lost by each restart, in at most so many lines; by the newest ones if there is no room for all."""
     sign = sign_of("restart")
-    restarts = generations[1:][-max(height // 4, 1) :]
-    return [
-        fit([Span(f" {sign.mark} ", sign.tone), Span(host_text.lost_by(each), sign.tone)], width) for each in restarts
-    ]
+    lines: list[Line] = []
+    for each in reversed(generations[1:]):
+        text = host_text.lost_by(each)
+        pieces = wrap(text, max(width - 3, 1))
+        if len(lines) + len(pieces) > most:
+            if lines:
+                break
+            pieces = [text]
+        marks = [f" {sign.mark} ", *["   "] * (len(pieces) - 1)]
+        wrapped = zip(marks, pieces, strict=True)
+        lines = [*(fit([Span(mark + piece, sign.tone)], width) for mark, piece in wrapped), *lines]
+    return lines
 
 
 def _in_two_heads(titles: list[_Title], rows: list[list[Cell]], width: int) -> tuple[Line, Table]:

@@ -135,7 +135,7 @@ def _progress_and_message(
         return [progress, pace, message]
     tone = status_text.sign_of(snapshot.condition, snapshot.num_non_finite).tone
     first, rest = _halved(clean(snapshot.condition_reason), width - 2)
-    reason, alarms = [Span(f" {first}", tone)], _alarms(snapshot, found)
+    reason, alarms = [Span(f" {first}", tone)], _alarms(snapshot, found, width)
     return (
         [reason, [Span(f" {rest}", tone)], alarms]
         if snapshot.plan is None
@@ -305,25 +305,34 @@ def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], found: list[
     Alarms stay until they are hidden, so the newest checkpoint has a place of its own at the right if they take the
     room of its line.
     """
-    alarms = _alarms(snapshot, found)
+    alarms = _alarms(snapshot, found, width)
     if snapshot.condition in ENDED:
         sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
         return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
     receipts = _receipt(snapshot, acknowledged)
     if receipts and _is_awaited(snapshot):
-        return [Span(" "), *receipts, Span("  "), *alarms[1:]]
+        left = [Span(" "), *receipts, Span(" ")]
+        return [*left, *_alarms(snapshot, found, width - width_of(left))]
     saved = _newest_checkpoint(snapshot)
     news = receipts or _news(snapshot, acknowledged) or saved
     line = [*alarms, *news]
     if not snapshot.checkpoints or (news == saved and (len(alarms) == 1 or width_of(line) <= width)):
         return line
     right = [Span(f"  saved step {snapshot.checkpoints[-1].step:,} ", "dim")]
+    alarms = _alarms(snapshot, found, width - width_of(right))
+    line = [*alarms, *news]
     return spread(alarms if news == saved else line, right, width)
 
 
-def _alarms(snapshot: Snapshot, found: list[Alarm]) -> Line:
+def _alarms(snapshot: Snapshot, found: list[Alarm], width: int) -> Line:
+    """The alarms, each whole; of those without room only the number."""
+    shown: Line = [Span(f"\u25b2 {alarm.text}  ", "warn") for alarm in found]
+    more: Line = []
+    while len(shown) > 1 and 1 + width_of([*shown, *more]) > width:
+        shown.pop()
+        more = [Span(f"+{len(found) - len(shown)} more  ", "warn")]
     hint = [Span("esc hides  ", "dim")] if any(alarm.key for alarm in found) and snapshot.condition not in ENDED else []
-    return [Span(" "), *(Span(f"\u25b2 {alarm.text}  ", "warn") for alarm in found), *hint]
+    return [Span(" "), *shown, *more, *hint]
 
 
 def _alarms_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> list[Alarm]:

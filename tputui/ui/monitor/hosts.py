@@ -33,7 +33,7 @@ from tputui.ui.monitor.host_map import (
     values_of,
 )
 from tputui.ui.monitor.host_table import summary_of, table_lines
-from tputui.ui.render.lines import Line, Span, clean, crop, paragraph
+from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, width_of
 from tputui.ui.render.ramp import Ramp
 from tputui.ui.terminal.capabilities import paints_grounds
 from tputui.ui.terminal.themes import ramp_of
@@ -43,6 +43,8 @@ TABLE_MAX = 16
 """Maximum number of hosts that are rows of a table."""
 _LISTED_SHARE = 3
 """Part of the panel that the list of problems takes at most: a third."""
+_MARK = 3
+"""Cells before the name of a host that stands out."""
 _TITLE = 16
 """Cells of the frame that its note cannot have."""
 
@@ -153,7 +155,7 @@ class HostsPanel(RunPanel[HostsPart]):
         head, rows, hidden = table_lines(part.hosts, found, part.slow, width, self.chosen)
         self._num_head = 1
         room = height - 1 - len(rows)
-        listed = _listed(part, found, room - 1) if room > 1 and found else []
+        listed = _listed(part, found, room - 1, width) if room > 1 and found else []
         note = _note(part, found, width, named=bool(listed)) if found else part.size
         more = status_text.hidden_columns(hidden) if hidden and not self.has_class("-maximised") else ""
         return Drawing(
@@ -163,7 +165,7 @@ class HostsPanel(RunPanel[HostsPart]):
     def _map(self, part: HostsPart, found: list[HostProblem], width: int, height: int) -> Drawing:
         """The map; a line with the legend or the chosen host, and a list of the problems, if there is room."""
         spare = height - lines_least(len(part.hosts), width)
-        listed = _listed(part, found, min(height // _LISTED_SHARE, spare - 1))
+        listed = _listed(part, found, min(height // _LISTED_SHARE, spare - 1), width)
         ramp = self._drawn_with = self._ramp()
         values = values_of(self.value, part.hosts, part.cores, part.hbm)
         head = [legend_of(values, part.hosts, ramp)] if spare > 0 else []
@@ -320,8 +322,8 @@ def _note(part: HostsPart, found: list[HostProblem], width: int, *, named: bool)
     return (crop(text, room) if room > 0 else "") + more
 
 
-def _listed(part: HostsPart, found: list[HostProblem], most: int) -> list[Line]:
-    """The hosts that stand out, a line each, and how many have no line."""
+def _listed(part: HostsPart, found: list[HostProblem], most: int, width: int) -> list[Line]:
+    """The hosts that stand out, a line each, with their names if there is room; and how many have no line."""
     if most < 1:
         return []
     names: Mapping[int, str] = {host.index: clean(host.name) for host in part.hosts}
@@ -331,8 +333,10 @@ def _listed(part: HostsPart, found: list[HostProblem], most: int) -> list[Line]:
     rows = host_text.grouped(found)
     for problem, indices in rows:
         if len(indices) == 1:
-            name = f"host {problem.host} {crop(names.get(problem.host, ''), 20)}".rstrip()
             text = f"  {problem.text}"
+            name = f"host {problem.host} {crop(names.get(problem.host, ''), 20)}".rstrip()
+            if len(name) + width_of([Span(text)]) > width - _MARK:
+                name = f"host {problem.host}"
         else:
             name, text = host_text.listed(indices), f"  {host_text.SIGNS[problem.kind].word}"
         lines.append([Span(f" {problem.mark} ", problem.tone), Span(name, "strong"), Span(text, problem.tone)])

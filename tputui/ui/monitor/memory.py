@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import DevicePoint, MemoryPoint
+from tputui.state.host_data import HostView
 from tputui.state.snapshot import DevicesView, MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.text import phrases
-from tputui.ui.base import status_text
+from tputui.ui.base import host_text, status_text
 from tputui.ui.charts.series_chart import evenly
 from tputui.ui.render.lines import DrawnLate, Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, RunPanel
@@ -29,6 +30,17 @@ class MemoryPart(NamedTuple):
     why_none: str
     devices: DevicesView | None = None
     duty_history: Sequence[DevicePoint] = ()
+    hosts: Sequence[HostView] = ()
+    """The hosts of the run if there are several."""
+
+    def processes(self) -> list[tuple[ProcessSample, int | None]]:
+        """The processes that have a line, each with its host if there are several; of many the largest ones."""
+        found: list[tuple[ProcessSample, int | None]] = [(one, None) for one in self.memory.processes]
+        if self.hosts:
+            found = [(one, host.index) for host in self.hosts for one in host.processes]
+        if len(found) > _PROCESSES_MAX:
+            found = sorted(found, key=lambda one: -one[0].rss_bytes)[:_LARGEST]
+        return found
 
 
 class MemoryPanel(RunPanel[MemoryPart]):
@@ -45,16 +57,16 @@ class MemoryPanel(RunPanel[MemoryPart]):
     def pick(snapshot: Snapshot) -> MemoryPart:
         """The newest readings."""
         why = status_text.nothing_yet(snapshot, "memory reading") if _none(snapshot) else ""
-        return MemoryPart(snapshot.memory, snapshot.memory_history, why, snapshot.devices, snapshot.device_history)
+        hosts = snapshot.hosts if host_text.has_hosts(snapshot) else ()
+        history = snapshot.memory_history
+        return MemoryPart(snapshot.memory, history, why, snapshot.devices, snapshot.device_history, hosts)
 
     def draw(self, part: MemoryPart, width: int, height: int) -> Drawing:
         """Prediction, device, history, host, processes, then one bar per core."""
         memory = part.memory
         if part.why_none:
             return Drawing(paragraph(part.why_none, width, height))
-        few = memory.processes
-        if len(few) > _PROCESSES_MAX:
-            few = sorted(few, key=lambda process: -process.rss_bytes)[:_LARGEST]
+        few = part.processes()
         rows = [
             *_predicted(memory, width),
             *_device(memory, width, height - len(few) - 4),
@@ -62,7 +74,7 @@ class MemoryPanel(RunPanel[MemoryPart]):
             *_duty_over_time(part.duty_history, width),
             *_device_notes(part, width),
             _host(memory, width),
-            *(process_line(process, width) for process in few),
+            *(process_line(process, width, host) for process, host in few),
         ]
         if len(few) < len(memory.processes):
             rows.append([Span(f" and {len(memory.processes) - len(few):,} more processes, listed by host (h)", "dim")])
@@ -178,15 +190,14 @@ def _host(memory: MemoryView, width: int) -> Line:
     return [*line, Span("  "), *_gauge(used / total, room)] if room >= 6 else line
 
 
-def process_line(process: ProcessSample, width: int) -> Line:
-    """Memory and CPU of a process."""
-    line: Line = [
-        Span(f" {clean(process.role):<10} ", "label"),
-        Span(f"{fmt.size(process.rss_bytes):>8}"),
-        Span(f"  CPU {fmt.percent(process.cpu_percent):>5}"),
-    ]
+def process_line(process: ProcessSample, width: int, host: int | None = None) -> Line:
+    """Memory, CPU and number of a process; before these its host, if that is given. The last ones need room."""
+    line: Line = [Span(f" {clean(process.role):<10} ", "label"), Span(f"{fmt.size(process.rss_bytes):>8}")]
+    cpu = Span(f"  CPU {fmt.percent(process.cpu_percent):>5}")
     pid = Span(f"  pid {process.pid}", "dim")
-    return [*line, pid] if width_of([*line, pid]) <= width else line
+    place = [] if host is None else [Span(f"  host {host}", "label")]
+    forms = ([cpu, *place, pid], [cpu, *place], place)
+    return [*line, *next((form for form in forms if width_of([*line, *form]) <= width), place or [cpu])]
 
 
 def _core(reading: HbmReading, width: int) -> Line:
