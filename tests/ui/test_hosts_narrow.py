@@ -39,6 +39,21 @@ def test_a_host_that_stands_out_loses_its_name_before_its_reason() -> None:
     narrow = drawn(HostsPanel, run, 43, 14)
     assert " \u25b2 host 1  silent 31 s, waiting for data" in narrow
     assert " \u2716 host 2 tpu-vm-2  NaN or inf on core 19" in narrow
+    many = pods.troubled(8)
+    slow = next(line for line in drawn(HostsPanel, many, 66, 20) if "slower in" in line)
+    assert slow == " \u25b2 host 3  12 % slower in data, 1.5 ms per step; 5 hosts wait"
+    slow = next(line for line in drawn(HostsPanel, many, 52, 20) if "slower in" in line)
+    assert slow == " \u25b2 host 3  12 % slower in data, 1.5 ms per step"
+
+
+def test_the_line_of_the_chosen_host_ends_with_a_whole_figure() -> None:
+    panel = HostsPanel()
+    panel.chosen = 7
+    for width, last in ((50, "step"), (60, "loss"), (70, "data"), (198, "HBM")):
+        drawing = panel.draw(panel.pick(pods.pod(256)), width, 20)
+        said = "".join(span.text for span in drawing.head[0])
+        assert len(said) <= width
+        assert last in said.rpartition("  ")[2]
 
 
 @pytest.mark.parametrize("width", [38, 60, 120])

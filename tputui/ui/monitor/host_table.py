@@ -10,7 +10,7 @@ from tputui import formatting as fmt
 from tputui.state.host_data import HostCondition, HostView, SlowHostView
 from tputui.ui.base import status_text
 from tputui.ui.base.host_text import SIGNS, HostProblem
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop
+from tputui.ui.render.lines import Line, Span, Tone, clean, crop, width_of
 
 _STATE = 16
 """Cells of the state."""
@@ -144,9 +144,15 @@ def _is_worth(text: str) -> bool:
     return text not in (fmt.UNKNOWN, "0")
 
 
-def summary_of(host: HostView, problem: HostProblem | None) -> Line:
-    """One line about a host: `host 37 tpu-vm-37  ● executing  step 1,200  loss 2.3104  data 1.2 ms`."""
-    return [span for part in summary_parts(host, problem) for span in (*part, Span("  "))]
+def summary_of(host: HostView, problem: HostProblem | None, width: int) -> Line:
+    """One line about a host, of whole parts: `host 37 tpu-vm-37  ● executing  step 1,200  loss 2.3104  data 1.2 ms`."""
+    line: Line = []
+    for part in summary_parts(host, problem):
+        longer: Line = [*line, Span("  "), *part] if line else part
+        if line and width_of(longer) > width:
+            break
+        line = longer
+    return line
 
 
 def summary_parts(host: HostView, problem: HostProblem | None) -> list[Line]:

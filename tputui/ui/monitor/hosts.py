@@ -45,6 +45,8 @@ _LISTED_SHARE = 3
 """Part of the panel that the list of problems takes at most: a third."""
 _MARK = 3
 """Cells before the name of a host that stands out."""
+_NAME = 20
+"""Maximum number of cells of the name of a host that stands out."""
 _TITLE = 16
 """Cells of the frame that its note cannot have."""
 
@@ -172,7 +174,7 @@ class HostsPanel(RunPanel[HostsPart]):
         chosen = next((host for host in part.hosts if host.index == self.chosen), None)
         if chosen is not None and spare > 0:
             problem = next((one for one in found if one.host == chosen.index), None)
-            head = [summary_of(chosen, problem)]
+            head = [summary_of(chosen, problem, width)]
         most = max((len(host.cores) for host in part.hosts), default=1)
         room = height - len(head) - len(listed)
         self._grid = grid_of(len(part.hosts), most, width, room)
@@ -304,7 +306,7 @@ def _of_map(chosen: HostView | None, found: list[HostProblem], value: str, note:
     """What a map without a legend shows: the chosen host, or else its value, and the worst problem if there is room."""
     if chosen is not None:
         problem = next((one for one in found if one.host == chosen.index), None)
-        return crop("".join(span.text for span in summary_of(chosen, problem)).rstrip(), width - _TITLE)
+        return crop("".join(span.text for span in summary_of(chosen, problem, width - _TITLE)), width - _TITLE)
     both = f"{value}, {note}"
     return both if len(both) <= width - _TITLE else note
 
@@ -333,10 +335,7 @@ def _listed(part: HostsPart, found: list[HostProblem], most: int, width: int) ->
     rows = host_text.grouped(found)
     for problem, indices in rows:
         if len(indices) == 1:
-            text = f"  {problem.text}"
-            name = f"host {problem.host} {crop(names.get(problem.host, ''), 20)}".rstrip()
-            if len(name) + width_of([Span(text)]) > width - _MARK:
-                name = f"host {problem.host}"
+            name, text = _fitting(problem, names.get(problem.host, ""), width - _MARK)
         else:
             name, text = host_text.listed(indices), f"  {host_text.SIGNS[problem.kind].word}"
         lines.append([Span(f" {problem.mark} ", problem.tone), Span(name, "strong"), Span(text, problem.tone)])
@@ -345,3 +344,12 @@ def _listed(part: HostsPart, found: list[HostProblem], most: int, width: int) ->
         last: Line = [Span(f"   and {fmt.counted(rest, 'host')} more", "label")]
         lines = [*lines[: most - 1], last] if most > 1 else lines[:1]
     return lines
+
+
+def _fitting(problem: HostProblem, name: str, room: int) -> tuple[str, str]:
+    """The host and its problem; in a narrow panel without the name of the host, then without what follows from it."""
+    host = f"host {problem.host}"
+    named = f"{host} {crop(name, _NAME)}".rstrip()
+    forms = ((named, problem.text), (host, problem.text), (host, problem.text.partition("; ")[0]))
+    first, text = next((form for form in forms if width_of([Span("  ".join(form))]) <= room), forms[-1])
+    return first, f"  {text}"
