@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 
@@ -96,3 +97,24 @@ def test_any_resize_at_any_time() -> None:
         await until(pilot, lambda: pilot.app.screen is screen)
 
     drive(ScreenApp(lambda: screen), script)
+
+
+def test_frames_leave_nothing_to_the_garbage_collector() -> None:
+    # What only the collector can free adds up to pauses that last longer than a frame.
+    source, found = Flood(), [0]
+    screen = MonitorScreen(source, made.RUN_DIR)
+    screen._reader._frame_s = FRAME_S / 10
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: source.taken > 5)
+        gc.collect()
+        gc.disable()
+        try:
+            first = source.taken
+            await until(pilot, lambda: source.taken > first + 30)
+            found[0] = gc.collect()
+        finally:
+            gc.enable()
+
+    drive(ScreenApp(lambda: screen), script, size=(160, 45))
+    assert found[0] < 1_000  # of tens of thousands of objects

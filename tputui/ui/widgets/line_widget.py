@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from rich.color import Color
@@ -30,6 +30,17 @@ _STYLES_MAX = 1 << 12
 _BLANK = Span("")
 _tone_rules: WeakKeyDictionary[Stylesheet, tuple[object, dict[tuple[str, bool], RulesMap]]] = WeakKeyDictionary()
 """For each style sheet, its parsed rules and what they give each tone, by name and whether the theme is dark."""
+
+
+class _LineStrip(Strip):
+    """The strip of a line. Textual divides every strip at its end, and a plain one then stores itself in its cache:
+    a cycle per repainted line, which only the garbage collector removes, in pauses of several frames of a large run."""
+
+    __slots__ = ()
+
+    def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
+        cuts = [cut for cut in cuts if cut <= self.cell_length]
+        return [self] if cuts == [self.cell_length] else super().divide(cuts)
 
 
 class Drawn(Widget):
@@ -124,7 +135,7 @@ class Drawn(Widget):
             return Strip(segments, width_drawn).crop(0, width)
         if width_drawn < width:
             segments.append(Segment(" " * (width - width_drawn), style_of(_BLANK)))
-        return Strip(segments, width)
+        return _LineStrip(segments, width)
 
     def _style_of(self, span: Span) -> Style:
         return painted(span.colours) if span.colours else self._style(span.tone)
