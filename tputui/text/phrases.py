@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tputui import formatting as fmt
 from tputui.state.run_details import GitView, RunDetails
-from tputui.state.snapshot import DamageRegion, FlopsView
+from tputui.state.snapshot import DamageRegion, FlopsView, Snapshot
 from tputui.state.xla_view import XlaView
 from tputui.telemetry.events import CoreSample
 from tputui.telemetry.journal import Damage
@@ -19,6 +19,13 @@ SCALAR_READS = ".item(), float(), if tensor"
 def row(name: str, *values: str) -> str:
     """A row of a page: a name in its column, then the values that are not empty."""
     return f"{name:<12} {'  '.join(value for value in values if value)}"
+
+
+def core_name(snapshot: Snapshot, core: int) -> str:
+    """`core 19`, or `core 19 (host 2)` if the run has several hosts."""
+    if len(snapshot.hosts) < 2:
+        return f"core {core}"
+    return f"core {core}{next((f' (host {host.index})' for host in snapshot.hosts if core in host.cores), '')}"
 
 
 def recompiles(xla: XlaView) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tputui import formatting as fmt
 from tputui.state.snapshot import Snapshot
+from tputui.text import phrases
 from tputui.text.phrases import row
 
 
@@ -15,7 +16,12 @@ def lines(snapshot: Snapshot) -> list[str]:
     found = _losses(snapshot)
     if (slow := snapshot.slow_core) is not None:
         steps = f"{fmt.counted(slow.num_steps, 'step')} since step {slow.first_step:,}"
-        found.append(row("slow core", f"core {slow.core}: {fmt.slower(slow.share)} than the others for {steps}"))
+        found.append(
+            row(
+                "slow core",
+                f"{phrases.core_name(snapshot, slow.core)}: {fmt.slower(slow.share)} than the others for {steps}",
+            )
+        )
     if snapshot.compute_reason is not None:
         found.append(row("core times", snapshot.compute_reason))
     return found
@@ -39,7 +45,8 @@ def _losses(snapshot: Snapshot) -> list[str]:
     if not finite:
         return [row("cores", f"{len(snapshot.cores)}, none with a finite loss")]
     low, high = finite[0], finite[-1]
-    spread = f"{fmt.number(low.loss)} on core {low.core} to {fmt.number(high.loss)} on core {high.core}"
+    ends = (f"{fmt.number(one.loss)} on {phrases.core_name(snapshot, one.core)}" for one in (low, high))
+    spread = " to ".join(ends)
     return [row("train loss", spread, f"{len(finite)} of {len(snapshot.cores)} cores are finite")]
 
 

@@ -11,6 +11,8 @@ from tputui.text.phrases import row
 
 HOSTS_SHOWN = 16
 """With more hosts, only those with a problem have a line each."""
+PROCESSES_SHOWN = 16
+"""With more processes, only those with most memory have a line."""
 
 
 def lines(snapshot: Snapshot) -> list[str]:
@@ -58,11 +60,6 @@ def _hosts(hosts: Sequence[HostView]) -> list[str]:
 
 def _host(host: HostView) -> str:
     """One host in a line."""
-    clock = ""
-    if host.clock_offset_s is not None and host.clock_error_s is not None:
-        side = "ahead" if host.clock_offset_s >= 0 else "behind"
-        error = fmt.duration(host.clock_error_s)
-        clock = f"clock {fmt.duration(abs(host.clock_offset_s))} {side} (+-{error}), corrected"
     return row(
         f"host {host.index}",
         host.name,
@@ -72,9 +69,35 @@ def _host(host: HostView) -> str:
         f"step {host.step:,}" if host.step else "",
         f"{host.lag_steps:,} behind" if host.lag_steps else "",
         f"loss {fmt.number(host.loss)}" if host.loss is not None else "",
-        clock,
+        _clock(host),
         host.link or "",
     )
+
+
+def _clock(host: HostView) -> str:
+    """`clock 90 s ahead (+-1.2 ms), corrected`; empty for the first host, to whose clock the others are compared."""
+    offset, error = host.clock_offset_s, host.clock_error_s
+    if host.index == 0 or offset is None or error is None:
+        return ""
+    if abs(offset) <= error:
+        return f"clock as host 0 (+-{fmt.duration(error)})"
+    side = "ahead" if offset > 0 else "behind"
+    return f"clock {fmt.duration(abs(offset))} {side} (+-{fmt.duration(error)}), corrected"
+
+
+def processes(snapshot: Snapshot) -> list[str]:
+    """Memory and CPU of the processes, of many only the largest; with their hosts if there are several."""
+    found = [("", process) for process in snapshot.memory.processes]
+    if len(snapshot.hosts) > 1:
+        found = [(f"host {host.index}", process) for host in snapshot.hosts for process in host.processes]
+    more = len(found) - PROCESSES_SHOWN
+    if more > 0:
+        found = sorted(found, key=lambda one: -one[1].rss_bytes)[:PROCESSES_SHOWN]
+    lines = [
+        row(one.role, of, f"pid {one.pid}", fmt.size(one.rss_bytes), f"CPU {fmt.percent(one.cpu_percent)}")
+        for of, one in found
+    ]
+    return [*lines, row("processes", f"{more:,} more with less memory")] if more > 0 else lines
 
 
 def _restart(generation: GenerationView) -> list[str]:

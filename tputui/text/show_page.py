@@ -37,8 +37,8 @@ EPOCHS_SHOWN = 5
 """Newest epochs in that table, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
-PROCESSES_SHOWN = 16
-"""With more processes only those with most memory have a line, and with more cores only the one with the fullest."""
+CORES_SHOWN = 16
+"""With more cores only the one with the fullest memory has a line."""
 _HISTORIES = ("memory_history", "device_history", "meter_history", "xla_history")
 NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", *_HISTORIES)
 """Fields for drawing, which scripts do not need."""
@@ -355,13 +355,7 @@ def _machine(snapshot: Snapshot) -> list[str]:
         lines.append(_row("predicted", fmt.forecast(memory.predicted)))
         biggest = ", ".join(f"{share.name} {fmt.size(share.bytes)}" for share in memory.predicted.biggest)
         lines += [_row("", f"most activations: {biggest}")] if biggest else []
-    largest = sorted(memory.processes, key=lambda process: -process.rss_bytes)
-    for process in memory.processes if len(largest) <= PROCESSES_SHOWN else largest[:PROCESSES_SHOWN]:
-        use = f"CPU {fmt.percent(process.cpu_percent)}"
-        lines.append(_row(process.role, f"pid {process.pid}", fmt.size(process.rss_bytes), use))
-    if more := len(largest) - PROCESSES_SHOWN:
-        lines += [_row("processes", f"{more:,} more with less memory")] if more > 0 else []
-    return [*lines, *_hbm(snapshot.memory), *_devices(snapshot)]
+    return [*lines, *show_hosts.processes(snapshot), *_hbm(snapshot.memory), *_devices(snapshot)]
 
 
 def _hbm(memory: MemoryView) -> list[str]:
@@ -369,7 +363,7 @@ def _hbm(memory: MemoryView) -> list[str]:
     if memory.hbm is None:
         return [_row("hbm", f"none: {memory.hbm_reason}")]
     shown = memory.hbm
-    if len(shown) > PROCESSES_SHOWN:
+    if len(shown) > CORES_SHOWN:
         shown = [max(shown, key=lambda reading: reading.used_bytes / max(reading.limit_bytes, 1))]
     lines = [_row(f"hbm {each.core}", f"{fmt.size(each.used_bytes)} of {fmt.size(each.limit_bytes)}") for each in shown]
     others = len(memory.hbm) - len(shown)
@@ -410,7 +404,7 @@ def _kept(snapshot: Snapshot) -> list[str]:
 
 
 def _wrong(snapshot: Snapshot) -> list[str]:
-    lines = [_row("non-finite", _bad(bad.metric, bad.value), f"core {bad.core}", f"step {bad.step}")
+    lines = [_row("non-finite", _bad(bad.metric, bad.value), phrases.core_name(snapshot, bad.core), f"step {bad.step}")
              for bad in snapshot.non_finite[:8]]  # fmt: skip
     if snapshot.num_non_finite > len(lines):
         lines.append(_row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in total"))

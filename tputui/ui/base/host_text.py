@@ -72,12 +72,6 @@ def num_hosts(snapshot: Snapshot) -> int:
     return max(len(snapshot.hosts), declared)
 
 
-def core_name(snapshot: Snapshot, core: int) -> str:
-    """`core 19`, or `core 19 (host 2)` if the run has several hosts."""
-    of = next((f" (host {host.index})" for host in snapshot.hosts if core in host.cores), "")
-    return f"core {core}{of if has_hosts(snapshot) else ''}"
-
-
 def listed(indices: Sequence[int]) -> str:
     """`host 3`, `hosts 3, 7, 9`, `hosts 3, 7, 9 and 12 more`."""
     some = ", ".join(map(str, indices[:NAMED_MAX]))

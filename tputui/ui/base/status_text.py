@@ -14,7 +14,7 @@ from tputui.diagnosis.verdict import Verdict
 from tputui.diagnosis.verdict import found as found_in
 from tputui.state.snapshot import ENDED, CheckpointView, RequestView, RunCondition, SkippedView, Snapshot
 from tputui.telemetry.events import Phase, RequestKind
-from tputui.text import verdict_lines
+from tputui.text import phrases, verdict_lines
 from tputui.ui.base import host_text
 from tputui.ui.render.lines import Tone, clean
 
@@ -165,11 +165,11 @@ def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
         found.append(
             Alarm(
                 f"core {odd.core}",
-                f"{host_text.core_name(snapshot, odd.core)} {side} the others since step {odd.first_step:,}",
+                f"{phrases.core_name(snapshot, odd.core)} {side} the others since step {odd.first_step:,}",
             )
         )
     if (slow := snapshot.slow_core) is not None:
-        text = f"{host_text.core_name(snapshot, slow.core)}: {fmt.slower(slow.share)} since step {slow.first_step:,}"
+        text = f"{phrases.core_name(snapshot, slow.core)}: {fmt.slower(slow.share)} since step {slow.first_step:,}"
         found.append(Alarm(f"slow core {slow.core}", text))
     costly = _slow(verdicts)
     if costly is not None:
@@ -214,7 +214,7 @@ def _first_bad(snapshot: Snapshot) -> str:
     step = snapshot.non_finite[0].step
     cores = {bad.core for bad in snapshot.non_finite if bad.step == step}
     number = f"all {len(cores)}" if len(cores) == len(snapshot.cores) else f"{len(cores)}"
-    origin = f"{number} cores" if len(cores) > 1 else host_text.core_name(snapshot, snapshot.non_finite[0].core)
+    origin = f"{number} cores" if len(cores) > 1 else phrases.core_name(snapshot, snapshot.non_finite[0].core)
     return f" from {origin}, step {step}"
 
 
