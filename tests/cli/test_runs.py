@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import recorded
 from tests.another_user import needs_root, shut_run
 from tputui.cli.main import main
 from tputui.cli.runs import age
+from tputui.telemetry import run_labels, rundir
 
 
 def test_table_has_one_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +32,39 @@ def test_table_has_one_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cells["whole"][:3] == ["done", "3/3", "66"]
     assert cells["whole"][5:] == ["8", "digits.toml"]
     assert cells["found-dead"][0] == "lost"
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        ("python train.py" + " --lr 0.1" * 20, "  python train.py --l"),
+        ("/home/" + "long/" * 30 + "a.toml", "long/a.toml"),
+    ],
+)
+def test_lines_are_not_wrapped_in_a_terminal(config: str, shown: str, tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path, run="whole")
+    manifest = msgspec.structs.replace(rundir.read_manifest(run_dir), config_path=config)
+    (run_dir / rundir.MANIFEST).write_bytes(rundir.encode_manifest(manifest))
+    run_labels.change(run_dir, tags=["baseline"])
+
+    def printed(columns: int, stdout: int) -> None:
+        command = [sys.executable, "-m", "tputui", "runs", "--runs-dir", str(tmp_path)]
+        subprocess.run(command, stdout=stdout, env={**os.environ, "COLUMNS": str(columns)}, check=True, timeout=240)
+
+    ours, theirs = pty.openpty()
+    try:
+        printed(100, theirs)
+        head, line = os.read(ours, 65_536).decode().splitlines()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert len(line) <= 100
+    assert line.endswith("  baseline")
+    assert head.index("TAGS") == line.index("baseline")
+    assert shown in line
+    with (tmp_path / "out").open("w+") as file:
+        printed(100, file.fileno())
+        assert config in (tmp_path / "out").read_text(), "whole for other programs"
 
 
 def test_json_lists_the_same_runs(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +30,9 @@ last time they were opened, by `tputui replay PATH` or from the list of runs."""
 EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
 _HEAD = ("RUN", "STATE", "EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES", "CONFIG", "TAGS")
+_GAP = "  "
+_CONFIG_LEAST = 12
+"""Minimum number of cells of the configuration."""
 _RIGHT = frozenset({"EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES"})
 
 
@@ -86,14 +91,36 @@ def print_remote(
 
 def _print_cells(rows: Sequence[tuple[str, ...]]) -> None:
     head = _HEAD if any(cells[-1] for cells in rows) else _HEAD[:-1]
-    table = [head, *rows]
-    widths = [max(len(line[column]) for line in table) for column in range(len(head))]
+    table = _fitted([head, *(row[: len(head)] for row in rows)])
+    widths = _widths(table)
     for line in table:
         cells = (
             cell.rjust(width) if name in _RIGHT else cell.ljust(width)
             for cell, width, name in zip(line, widths, head, strict=False)
         )
-        say("  ".join(cells).rstrip())
+        say(_GAP.join(cells).rstrip())
+
+
+def _widths(table: Sequence[tuple[str, ...]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*table, strict=True)]
+
+
+def _fitted(table: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The table with the column CONFIG cut so that no line is wrapped in a terminal."""
+    if not sys.stdout.isatty():
+        return table
+    widths, at = _widths(table), _HEAD.index("CONFIG")
+    others = sum(widths) - widths[at] + len(_GAP) * (len(widths) - 1)
+    room = max(shutil.get_terminal_size().columns - others, _CONFIG_LEAST)
+    return [(*line[:at], _shortened(line[at], room), *line[at + 1 :]) for line in table]
+
+
+def _shortened(text: str, room: int) -> str:
+    """The end of a path, and the beginning of any other text."""
+    if len(text) <= room:
+        return text
+    is_path = "/" in text and " " not in text
+    return "..." + text[len(text) - room + 3 :] if is_path else text[: room - 3] + "..."
 
 
 def _chosen(parent: Path, *, archived: bool, tag: str | None) -> list[tuple[Path, RunLabels | None]]:
