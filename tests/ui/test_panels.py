@@ -251,10 +251,19 @@ def test_receipts() -> None:
 
 
 def test_cores_show_loss_step_and_state() -> None:
-    said = drawn(CoresPanel, made.outlying(), width=50, height=12)
+    said = drawn(CoresPanel, made.outlying(), width=54, height=12)
     assert "5  1.9000 \u25b4" in said
     assert "\u25b2 stalled: data 1 min" in said
     assert said.count("\u25cf executing") == 7
+
+
+@pytest.mark.parametrize("width", [36, 40, 44])
+def test_state_of_a_stalled_core_is_whole_in_a_narrow_panel(width: int) -> None:
+    run = made.outlying()
+    run = made.changed(run, cores=[replace(core, phase="executing") for core in run.cores])
+    lines = [line for line in drawn(CoresPanel, run, width=width, height=12).splitlines() if "stalled" in line]
+    assert [line.rpartition("\u25b2")[2].strip() for line in lines] == ["stalled 1 min"]
+    assert len(lines[0].rstrip()) <= width
 
 
 def test_the_frame_names_the_outlier() -> None:

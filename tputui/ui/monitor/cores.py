@@ -169,12 +169,15 @@ def _mean_duty(part: CoresPart, *, is_quiet: bool) -> str:
     return f", duty {fmt.percent(math.fsum(duty) / len(duty))}" if duty and all(map(math.isfinite, duty)) else ""
 
 
-def state_of(core: CoreView, slow: SlowCoreView | None = None) -> tuple[str, Tone]:
-    """The state of a core in words, and its tone; `slow` is the core that is slower than the others."""
+def state_of(core: CoreView, slow: SlowCoreView | None = None, room: int = 99) -> tuple[str, Tone]:
+    """The state of a core in words of at most `room` cells, if it can be that short, and its tone; `slow` is the core
+    that is slower than the others."""
     if slow is not None and slow.core == core.core and core.condition == "running":
         return f"\u25b2 {fmt.slower(slow.share)}", "warn"
     if core.condition == "stalled":
-        return f"\u25b2 stalled: {status_text.phase_in_short(core.phase, core.phase_s) or 'silent'}", "warn"
+        doing = status_text.phase_in_short(core.phase, core.phase_s) or "silent"
+        forms = (f"\u25b2 stalled: {doing}", f"\u25b2 stalled {status_text.age(core.phase_s)}", "\u25b2 stalled")
+        return next((form for form in forms if len(form) <= room), forms[-1]), "warn"
     if core.condition == "ended":
         return "\u25a0 ended", "dim"
     doing = status_text.phase_in_short(core.phase, core.phase_s) or core.condition
@@ -245,12 +248,14 @@ def _table(
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
     time_head = f"{'time':>{times}}" if times else ""
     device_head = "".join(f"{column.title:>{column.width}}" for column in columns)
+    used = 4 + 10 + (bars + 2 if bars else 0) + steps + times + sum(column.width for column in columns) + 2
+    of_state = _STATE if hosts else max(width - used, _STATE)
     titles = f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}{time_head}{device_head}  state"
     head: Line = [Span(titles, "label")]
     rows: list[Line] = []
     small = has_small(cores)
     for core in cores:
-        state, tone = state_of(core, slow)
+        state, tone = state_of(core, slow, of_state)
         line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10, small=small)]
         if bars:
             line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
@@ -291,7 +296,7 @@ def _strip(
     for first in range(0, len(cores), per_line):
         line: Line = []
         for core in cores[first : first + per_line]:
-            state, tone = state_of(core, slow)
+            state, tone = state_of(core, slow, words)
             line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9, small=small)]
             if bars > 1:
                 line += bar(_share(core.loss, greatest), bars, _bar_tone(core, odd))

@@ -119,7 +119,7 @@ class HostPanel(RunPanel[HostPart]):
         small = has_small(cores)
         rows = [_title("cores", f"{titles}{'HBM' if filled else '':>{filled}}  loss so far")]
         for core in cores:
-            state, tone = state_of(core, part.slow_core)
+            state, tone = state_of(core, part.slow_core, _STATE)
             line: Line = [
                 Span(f"{core.core:>7}", "strong"),
                 loss_span(core, part.outlier, 10, small=small),
