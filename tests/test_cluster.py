@@ -26,13 +26,19 @@ def test_slurm() -> None:
     assert (found.coordinator, found.port, found.job) == ("tpu-03", None, "slurm-4711.0")
 
 
+def test_a_job_of_slurm_that_was_requeued_is_another_attempt() -> None:
+    found = find({**SLURM, "SLURM_RESTART_COUNT": "1"})
+    assert found is not None
+    assert (found.job, found.attempt) == ("slurm-4711.0", 1)
+
+
 def test_a_tpu_slice_of_gke() -> None:
     found = find({**SLICE, "JOB_INDEX": "0"})
     assert found is not None
     assert (found.host_index, found.num_hosts, found.coordinator, found.job) == (1, 2, "job-0-0.job", "job")
     second = find({**SLICE, "JOB_INDEX": "1", "JOBSET_RESTART_ATTEMPT": "2"})
     assert second is not None
-    assert second.job == "job-slice-1-restart-2"
+    assert (second.job, second.attempt) == ("job-slice-1", 2)
 
 
 def test_a_tpu_vm_has_no_name_of_a_job() -> None:
@@ -48,7 +54,10 @@ def test_an_outer_torchrun_restarts_and_uses_its_own_port() -> None:
     assert found.restarts
     again = find({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"})
     assert again is not None
-    assert again.job == "exp-7-restart-2"
+    assert (again.job, again.attempt, again.may_undercount) == ("exp-7", 2, False)
+    restarting = find({**TORCHRUN, "TORCHELASTIC_MAX_RESTARTS": "3"})
+    assert restarting is not None
+    assert (restarting.attempt, restarting.may_undercount) == (0, True)
     unnamed = find({**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"})
     assert unnamed is not None
     assert unnamed.job is None

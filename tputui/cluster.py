@@ -30,9 +30,14 @@ class ClusterHost(NamedTuple):
     port: int | None = None
     """A free port of host 0, if the cluster has one; None for the default."""
     job: str | None = None
-    """Name of the job, the same on every host; None if the cluster has none."""
+    """Name of the job, the same on every host and in every attempt; None if the cluster has none."""
     restarts: bool = False
     """Whether what started the hosts also restarts them, so that tputui does not."""
+    attempt: int = 0
+    """How often the cluster has started this job before."""
+    may_undercount: bool = False
+    """Whether `attempt` may be too low, and differ between hosts: each agent of torchrun counts the failures of its own
+    process only."""
 
 
 def find(environ: Mapping[str, str], *, contract: bool = False) -> ClusterHost | None:
@@ -79,6 +84,8 @@ def _of_slurm(environ: Mapping[str, str]) -> ClusterHost:
         "SLURM_STEP_NUM_NODES",
         first_node(nodes),
         job=_job(f"slurm-{job}.{environ['SLURM_STEP_ID']}" if job else None),
+        # A job that was requeued keeps its number.
+        attempt=_number(environ, "SLURM_RESTART_COUNT", "SLURM", 0),
     )
 
 
@@ -94,12 +101,12 @@ def _of_slice(environ: Mapping[str, str]) -> ClusterHost:
     # Of several job indices of a JobSet, each slice trains a run of its own.
     slice_index = environ.get("JOB_INDEX") or environ.get("MEGASCALE_SLICE_ID")
     name = environ.get("JOBSET_NAME")
-    restart = environ.get("JOBSET_RESTART_ATTEMPT", "0")
     if name and slice_index and slice_index != "0":
         name = f"{name}-slice-{slice_index}"
-    if name and restart != "0":
-        name = f"{name}-restart-{restart}"
-    return ClusterHost("TPU slice", index, len(names), "TPU_WORKER_HOSTNAMES", names[0], job=_job(name))
+    attempt = _number(environ, "JOBSET_RESTART_ATTEMPT", cluster, 0)
+    return ClusterHost(
+        "TPU slice", index, len(names), "TPU_WORKER_HOSTNAMES", names[0], job=_job(name), attempt=attempt
+    )
 
 
 def _by_rank(environ: Mapping[str, str], cluster: str, job: str | None) -> ClusterHost:
@@ -115,8 +122,7 @@ def _by_rank(environ: Mapping[str, str], cluster: str, job: str | None) -> Clust
         raise MissingVariable(f"{cluster} started {num_hosts} processes, but MASTER_ADDR is not set")
     # The agent of an outer torchrun, or the user's own process group, may use the port itself.
     port = _number(environ, "MASTER_PORT", cluster, 0) + 1
-    attempt = _number(environ, "TORCHELASTIC_RESTART_COUNT", cluster, 0)
-    name = f"{job}-restart-{attempt}" if job and attempt else job
+    restarts = cluster == "torchrun"
     return ClusterHost(
         cluster,
         index,
@@ -125,8 +131,10 @@ def _by_rank(environ: Mapping[str, str], cluster: str, job: str | None) -> Clust
         coordinator,
         port if 1 < port <= 65_535 else None,
         # torchrun names a run without an id "none".
-        _job(name if job != "none" else None),
-        restarts=cluster == "torchrun",
+        _job(job if job != "none" else None),
+        restarts=restarts,
+        attempt=_number(environ, "TORCHELASTIC_RESTART_COUNT", cluster, 0) if restarts else 0,
+        may_undercount=restarts and _number(environ, "TORCHELASTIC_MAX_RESTARTS", cluster, 0) > 0,
     )
 
 

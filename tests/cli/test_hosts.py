@@ -58,6 +58,43 @@ def test_an_outer_torchrun_restarts_by_itself_and_a_stop_is_no_failure_for_it() 
     assert hosts.exit_code(ExitCode.STOPPED, None) == ExitCode.STOPPED
 
 
+def test_an_attempt_after_a_restart_is_a_run_of_its_own_also_with_a_name() -> None:
+    place = hosts.place_of(LaunchConfig(), options("exp7"), {**SLURM, "SLURM_RESTART_COUNT": "2"})
+    assert place is not None
+    assert (place.name, place.run) == ("exp7", "exp7-restart-2")
+
+
+def test_an_attempt_resumes_from_the_newest_checkpoint_of_those_before(tmp_path: Path) -> None:
+    place = hosts.place_of(LaunchConfig(), options(), {**SLURM, "SLURM_RESTART_COUNT": "3"})
+    assert place is not None
+    assert hosts.earlier_checkpoint(place, tmp_path) is None
+    for name in ("slurm-4711.0", "slurm-4711.0-restart-1", "slurm-4711.0-restart-3"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "checkpoints" / "last.pt").touch()
+    (tmp_path / "slurm-4711.0-restart-2").mkdir()
+    assert hosts.earlier_checkpoint(place, tmp_path) == tmp_path / "slurm-4711.0-restart-1" / "checkpoints" / "last.pt"
+
+
+def test_hosts_agree_on_the_attempt_although_agents_of_torchrun_count_differently(tmp_path: Path) -> None:
+    again = {**TORCHRUN, "TORCHELASTIC_MAX_RESTARTS": "3"}
+    for name, index in (("exp-7", 0), ("exp-7", 1), ("exp-7-restart-1", 0)):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / f"supervisor-{index}.jsonl").touch()
+    found = []
+    # Only the process of the second host has failed, so its agent alone has counted a restart.
+    for rank, count in ((1, 1), (2, 0)):
+        environ = {**again, "RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(count)}
+        if rank == 2:
+            (tmp_path / "exp-7" / "supervisor-2.jsonl.zst").touch()
+        place = hosts.place_of(LaunchConfig(), options(), environ)
+        assert place is not None
+        found.append(hosts.at_attempt(place, tmp_path).run)
+    assert found == ["exp-7-restart-1"] * 2
+    without = hosts.place_of(LaunchConfig(), options(), {**TORCHRUN, "RANK": "2"})
+    assert without is not None
+    assert hosts.at_attempt(without, tmp_path).run == "exp-7"
+
+
 def test_a_host_finds_its_index_by_its_name() -> None:
     launch = LaunchConfig(hosts=("first", socket.gethostname()))
     place = hosts.place_of(launch, options("a"), {})
@@ -141,3 +178,15 @@ def test_hosts_that_share_the_directory_use_that_of_the_first(tmp_path: Path) ->
     (created / "supervisor-1.jsonl").touch()
     with pytest.raises(CommandError, match="host 1 of the run pod was already started; choose another --name"):
         hosts.join_directory(created, manifest(), 1)
+
+
+def test_only_the_first_host_needs_the_checkpoint_that_a_run_resumes_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--runs-dir", str(tmp_path), "run", "sample_configs/digits.toml", "--nnodes", "2", "--name", "pod"]
+    words += ["--rdzv-endpoint", "127.0.0.1:1", "--no-ui", "--resume", "gone", "--set", 'device.strategy="spmd"']
+    assert main([*words, "--host-index", "0"]) == ExitCode.USAGE
+    assert "gone" in capsys.readouterr().err
+    # The second one comes to the checks after that.
+    assert main([*words, "--host-index", "1"]) == ExitCode.USAGE
+    assert "device.strategy" in capsys.readouterr().err

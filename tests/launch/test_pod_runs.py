@@ -143,6 +143,50 @@ def test_a_killed_training_process_is_named_everywhere_and_all_hosts_resume(tmp_
         assert snapshot.condition == "done"
 
 
+TORCHRUN = "--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-id again --max-restarts 1 --local-addr 127.0.0.1"
+
+
+@contextlib.contextmanager
+def outer_torchrun(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two agents of torchrun, each of which runs `tputui run` as one of two hosts, in `folder/runs`."""
+    config = folder / "outer.toml"
+    config.write_text(SAMPLE.read_text().replace('engine = "torchrun"', 'engine = "external"'))
+    words = [*TORCHRUN.split(), "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    words += ["-m", "tputui", "run", str(config), "--no-ui", "--runs-dir", str(folder / "runs")]
+    words += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    for change in (*SMALL, "epochs=6"):
+        words += ["--set", change]
+    agents: list[subprocess.Popen[bytes]] = []
+    try:
+        for is_host in ("true", "false"):
+            with (folder / f"out-{is_host}").open("wb") as out:
+                argv = [sys.executable, "-m", "torch.distributed.run", "--rdzv-conf", f"is_host={is_host}", *words]
+                agents.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+        yield agents
+    finally:
+        for agent in agents:
+            agent.terminate()
+            agent.wait(PATIENCE_S)
+
+
+def test_what_an_outer_torchrun_restarts_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
+    first = tmp_path / "runs" / "again"
+    with outer_torchrun(tmp_path) as agents:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (first / "checkpoints" / "last.pt").exists():
+            assert time.monotonic() < deadline
+            assert all(agent.poll() is None for agent in agents), (tmp_path / "out-true").read_text()
+            time.sleep(0.05)
+        events = [each.event for each in session.read_events(first) if each.writer == "supervisor-1"]
+        (started,) = (event for event in events if isinstance(event, ev.WorkerStarted))
+        os.kill(started.pid, signal.SIGKILL)
+        assert [agent.wait(PATIENCE_S) for agent in agents] == [0, 0], (tmp_path / "out-true").read_text()
+    again = first.with_name("again-restart-1")
+    assert session.load(again).condition == "done"
+    plans = [each.event for each in session.read_events(again) if isinstance(each.event, ev.TrainingPlanned)]
+    assert {plan.first_step > 20 for plan in plans} == {True}
+
+
 def test_sigterm_on_one_host_saves_and_stops_all(tmp_path: Path) -> None:
     with pod_run(tmp_path, "launch.max_restarts=3", shared=False) as run:
         run.until_saved()

@@ -26,6 +26,7 @@ from tputui.formatting import inert
 from tputui.telemetry import redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 
+LAST_CHECKPOINT = "last.pt"
 SETTLED_S = 60.0
 """How long the supervisor of this host may take after the run has ended on another one. A cluster that started this
 command kills what is left when it returns."""
@@ -42,9 +43,22 @@ class HostPlace(NamedTuple):
     launch: LaunchConfig
     """The table `[launch]` with the number of hosts and the endpoint, equal on all hosts."""
     name: str
-    """Name of the run, equal on all hosts."""
+    """Name of the run, equal on all hosts and in all attempts of a cluster to run it."""
     is_restarted: bool = False
     """Whether what started this command restarts it when it fails."""
+    attempt: int = 0
+    """How often the cluster has started this command before; each attempt is a run of its own."""
+    may_undercount: bool = False
+    """Whether `attempt` may be too low on some hosts."""
+
+    @property
+    def run(self) -> str:
+        """Name of the run of this attempt."""
+        return self.run_of(self.attempt)
+
+    def run_of(self, attempt: int) -> str:
+        """Name of the run of an attempt."""
+        return f"{self.name}-restart-{attempt}" if attempt else self.name
 
 
 def add_options(parser: Parser) -> None:
@@ -118,7 +132,24 @@ def place_of(
         words += "its --max-restarts instead"
         raise CommandError(ExitCode.USAGE, words)
     resolved = msgspec.structs.replace(launch, engine=engine, nnodes=num_hosts, rdzv_endpoint=endpoint)
-    return HostPlace(index, resolved, name, is_restarted=found is not None and found.restarts)
+    if found is None:
+        return HostPlace(index, resolved, name)
+    return HostPlace(index, resolved, name, found.restarts, found.attempt, found.may_undercount)
+
+
+def at_attempt(place: HostPlace, parent: Path) -> HostPlace:
+    """The place with the number of the attempt that all hosts agree on: `parent` has a run of each one before."""
+    attempt = place.attempt
+    while place.may_undercount and _was_started(parent / place.run_of(attempt), place.host_index):
+        attempt += 1
+    return place._replace(attempt=attempt)
+
+
+def earlier_checkpoint(place: HostPlace, parent: Path) -> Path | None:
+    """The last checkpoint of the attempts before this one, from which it resumes; None if none has saved one."""
+    runs = (parent / place.run_of(attempt) for attempt in reversed(range(place.attempt)))
+    saved = (run_dir / rundir.CHECKPOINTS / LAST_CHECKPOINT for run_dir in runs)
+    return next((path.resolve() for path in saved if path.is_file()), None)
 
 
 def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> HostPlace | None:
@@ -184,8 +215,7 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
     if theirs is None:
         words = f"{inert(str(run_dir))} exists, but it is not a run; choose another --name"
         raise CommandError(ExitCode.USAGE, words)
-    journal = run_dir / f"supervisor-{index}{SUFFIX}"
-    if journal.exists() or journal.with_name(journal.name + ".zst").exists():
+    if _was_started(run_dir, index):
         words = f"host {index} of the run {inert(run_dir.name)} was already started; choose another --name on all hosts"
         raise CommandError(ExitCode.USAGE, words)
     ours: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(redaction.masked(manifest.config)))
@@ -195,6 +225,12 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
         words = f"the run {run_dir.name} was created by {theirs.host} with another configuration: {'; '.join(parts)}; "
         raise CommandError(ExitCode.USAGE, inert(words + "start all hosts with the same one, or choose another --name"))
     return run_dir
+
+
+def _was_started(run_dir: Path, index: int) -> bool:
+    """Whether a host has its journal in the directory of a run."""
+    journal = run_dir / f"supervisor-{index}{SUFFIX}"
+    return journal.exists() or journal.with_name(journal.name + ".zst").exists()
 
 
 def _endpoint_text(text: str) -> str:

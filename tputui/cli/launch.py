@@ -32,7 +32,6 @@ from tputui.telemetry.journal import SUFFIX
 
 AnswerT = TypeVar("AnswerT")
 
-LAST_CHECKPOINT = "last.pt"
 SUPERVISOR_START_S = 30.0
 SUPERVISOR_EXIT_S = 5.0
 _POLL_S = 0.02
@@ -42,7 +41,7 @@ _LOG_LINES = 5
 
 def last_checkpoint(run_dir: Path) -> Path:
     """The newest checkpoint of a run. Raises `CommandError` if it has none."""
-    path = (run_dir / rundir.CHECKPOINTS / LAST_CHECKPOINT).resolve()
+    path = (run_dir / rundir.CHECKPOINTS / hosts.LAST_CHECKPOINT).resolve()
     if not path.is_file():
         words = f"{inert(run_dir.name)}: cannot resume: the run saved no checkpoint"
         raise CommandError(ExitCode.USAGE, words)

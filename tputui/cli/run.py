@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> ExitCode:
             parent,
             loaded,
             config_path=args.config,
-            name=place.name if place else args.name,
+            name=place.run if place else args.name,
             resume=resume,
             argv=argv,
             host_index=place.host_index if place else None,
@@ -193,6 +193,7 @@ def _create_script_run(
     alert_options.check(loaded.alerts, source, args.set)
     place = hosts.place_of_command(loaded.launch, args, os.environ)
     if place is not None:
+        place = hosts.at_attempt(place, parent)
         loaded = msgspec.structs.replace(loaded, launch=place.launch)
     command = script.prepared(loaded, source)
     path = args.config or shlex.join(loaded.script.command)
@@ -201,7 +202,7 @@ def _create_script_run(
         loaded,
         command,
         config_path=path,
-        name=place.name if place else args.name,
+        name=place.run if place else args.name,
         argv=argv,
         host_index=place.host_index if place else None,
     )
@@ -220,13 +221,28 @@ def _checked(
     alert_options.check(loaded.alerts, args.config, args.set)
     place = hosts.place_of(loaded.launch, args, os.environ)
     if place is not None:
+        place = hosts.at_attempt(place, parent)
         loaded = msgspec.structs.replace(loaded, launch=place.launch)
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
-    resume = launch.last_checkpoint(find_local_run(args.resume, parent)) if args.resume is not None else None
+    resume = _resume_path(args, parent, place)
     launch.check_with_engine(loaded, args.config, resume, args.set)
     return loaded, resume, place
+
+
+def _resume_path(args: argparse.Namespace, parent: Path, place: hosts.HostPlace | None) -> Path | None:
+    """The checkpoint to resume from: of an earlier attempt of a cluster, else of `--resume`. Raises `CommandError`."""
+    earlier = hosts.earlier_checkpoint(place, parent) if place is not None else None
+    if earlier is not None or args.resume is None:
+        return earlier
+    try:
+        return launch.last_checkpoint(find_local_run(args.resume, parent))
+    except CommandError:
+        if place is None or not place.host_index:
+            raise
+        # The first host reads the file for all, and the others may have directories of their own.
+        return None
 
 
 def _print_started(run_dir: Path, *, as_json: bool) -> ExitCode:
