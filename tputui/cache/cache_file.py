@@ -89,8 +89,8 @@ class Head(_Version, frozen=True, kw_only=True):
     """CRC-32 of the encoded state."""
 
 
-def listed(run_dir: Path) -> list[Path]:
-    """The cache files of a run, by name; none if the directory is missing or a symbolic link."""
+def listed(run_dir: Path, writer: str | None = None) -> list[Path]:
+    """The cache files of a run, or of one process, by name; none if the directory is missing or a symbolic link."""
     folder = run_dir / CACHE_DIR
     found: list[Path] = []
     with contextlib.suppress(OSError):
@@ -98,7 +98,8 @@ def listed(run_dir: Path) -> list[Path]:
             return []
         with os.scandir(folder) as entries:
             for entry in entries:
-                if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                name = _NAME.fullmatch(entry.name)
+                if name and writer in (None, name["writer"]) and entry.is_file(follow_symlinks=False):
                     found.append(Path(entry.path))
                 if len(found) == LISTED_MAX:
                     break

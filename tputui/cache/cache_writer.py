@@ -4,6 +4,8 @@ It works for a moment and then rests many times as long, so it may fall behind b
 bytes of the files are bounded: in a longer run they are further apart, and the newest one always exists. After damage
 in a journal it writes no more files of it, so that readers see the damage themselves. A failure here only makes
 opening the run slower.
+
+The supervisor of a host writes those of its journals, and the process that mirrors a run those of the copies.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from tputui.cache.state_codec import NotCacheable
 from tputui.state.process_state import ProcessState
 from tputui.telemetry import rundir
 from tputui.telemetry.host_clocks import HostClocks, WriterClock
-from tputui.telemetry.journal import SUFFIX, Bookmark, Tail
+from tputui.telemetry.journal import SUFFIX, Bookmark
+from tputui.telemetry.merge import open_tail
 
 SPACING_BYTES = 2 << 20
 """Least bytes of journal between two cache files of a process: about 20 ms of work for a reader ..."""
@@ -34,6 +37,8 @@ CPU_SHARE = 0.02
 """Largest share of a CPU core."""
 LOOK_S = 1.0
 """Seconds between two polls of journals that have not grown much."""
+COPIES_MAX = 32
+"""Journals of a mirror that are followed: a state takes memory, and readers list at most 512 files."""
 FINISH_S = 5.0
 """Most seconds of reading at the end of a run."""
 _READ_BYTES = 256 << 10
@@ -60,12 +65,20 @@ class _Followed:
     """A journal and the state after the events read so far."""
 
     def __init__(self, path: Path, writer: str, clocks: HostClocks) -> None:
-        self.tail = Tail(path)
+        self.path = path
+        self.tail = open_tail(path)
+        self.inode = path.stat().st_ino
         self.clock = WriterClock(clocks)
         self.state = ProcessState(writer)
         self.kept: list[_Kept] = []
         self.retry_from = 0
         """Offset before which no state is encoded again: one was too large, and encoding it takes long."""
+
+    def go_to(self, bookmark: Bookmark, state: ProcessState, clocks: HostClocks) -> None:
+        """Continues after a cached state."""
+        self.tail.go_to(bookmark)
+        self.state = state
+        self.clock = WriterClock(clocks, state.opened.host_index if state.opened else None)
 
     @property
     def unread(self) -> int:
@@ -80,13 +93,21 @@ class _Followed:
         return bool(mark.damage) or mark.bad_start is not None
 
     @property
+    def is_replaced(self) -> bool:
+        """Whether there is another file at its path, or none."""
+        try:
+            return self.path.stat().st_ino != self.inode
+        except FileNotFoundError:
+            return True
+
+    @property
     def since(self) -> int:
         """Bytes read since the newest cache file."""
         return self.tail.bookmark.offset - (self.kept[-1].offset if self.kept else 0)
 
 
 class CacheWriter:
-    """Writes the cache files of one host's journals. Not thread-safe."""
+    """Writes the cache files of one host's journals, or those of a mirror. Not thread-safe."""
 
     def __init__(
         self,
@@ -96,8 +117,13 @@ class CacheWriter:
         spacing_bytes: int = SPACING_BYTES,
         spacing_share: int = SPACING_SHARE,
         cpu_share: float = CPU_SHARE,
+        of_copies: bool = False,
     ) -> None:
-        """`owns`: whether the journal of a process, by its name, is read here."""
+        """`owns`: whether the journal of a process, by its name, is read here.
+
+        `of_copies`: the journals are those of a mirror. They may be sealed or replaced by others, and the files that an
+        earlier process wrote are continued if they fit.
+        """
         self.error: str | None = None
         """Why the newest cache file could not be written; None if it was."""
         self._run_dir = run_dir
@@ -107,15 +133,17 @@ class CacheWriter:
         self._spacing_share = spacing_share
         self._read_bytes = min(_READ_BYTES, spacing_bytes)
         self._cpu_share = cpu_share
+        self._of_copies = of_copies
         self._followed: dict[str, _Followed] = {}
         self._left: set[str] = set()
         """Processes whose journals are not read any more."""
         self._due = time.monotonic()
 
-    def poll(self) -> None:
-        """Reads on for a moment, if it has rested long enough. Stores an `OSError` in `error`."""
-        if time.monotonic() < self._due:
-            return
+    def poll(self) -> float:
+        """Reads on for a moment, if it has rested long enough; returns the seconds to rest. Stores an `OSError` in
+        `error`."""
+        if (early_s := self._due - time.monotonic()) > 0:
+            return early_s
         began = time.thread_time()
         rest_s = LOOK_S
         try:
@@ -126,7 +154,9 @@ class CacheWriter:
                 rest_s = 0.0
         except OSError as error:
             self.error, rest_s = f"{error.strerror or error}", _AFTER_TROUBLE_S
-        self._due = time.monotonic() + max(rest_s, (time.thread_time() - began) / self._cpu_share)
+        rest_s = max(rest_s, (time.thread_time() - began) * (1 / self._cpu_share - 1))
+        self._due = time.monotonic() + rest_s
+        return rest_s
 
     def finish(self, budget_s: float = FINISH_S) -> None:
         """Reads to the end for at most `budget_s` and writes a last file for each journal. Call nothing but
@@ -165,10 +195,42 @@ class CacheWriter:
                 self.error = str(error)
 
     def _discover(self) -> None:
+        if self._of_copies:
+            self._drop_replaced()
         for writer, path in rundir.journal_paths(self._run_dir):
             known = writer in self._followed or writer in self._left
-            if not known and path.name.endswith(SUFFIX) and self._owns(writer):
-                self._followed[writer] = _Followed(path, writer, self._clocks)
+            if not known and self._owns(writer) and self._is_wanted(path):
+                self._followed[writer] = one = _Followed(path, writer, self._clocks)
+                if self._of_copies:
+                    self._continue(one)
+
+    def _is_wanted(self, path: Path) -> bool:
+        if not self._of_copies:
+            return path.name.endswith(SUFFIX)
+        return len(self._followed) < COPIES_MAX and path.stat().st_size >= self._spacing_bytes
+
+    def _drop_replaced(self) -> None:
+        for writer, one in list(self._followed.items()):
+            if one.is_replaced:
+                self._remove_files(one)
+                one.tail.close()
+                del self._followed[writer]
+
+    def _continue(self, one: _Followed) -> None:
+        """Continues after the newest file that fits; removes those that do not."""
+        for path in reversed(cache_file.listed(self._run_dir, one.state.name)):
+            try:
+                head = cache_file.read_head(path)
+                if head.journal != one.tail.name:
+                    raise CacheRefused("it belongs to another form of the journal")
+                cache_file.check_fit(self._run_dir, head)
+                if not one.kept:
+                    state, _ = cache_file.read_state(path, head)
+                    mark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
+                    one.go_to(mark, state, self._clocks)
+                one.kept.insert(0, _Kept(head.last_seq, head.offset, path.stat().st_size))
+            except CacheRefused:
+                path.unlink(missing_ok=True)
 
     def _read(self, one: _Followed) -> None:
         corrected = one.clock.corrected(one.tail.read(self._read_bytes))
@@ -187,13 +249,18 @@ class CacheWriter:
     def _begin_again(self, one: _Followed) -> None:
         """Reads a journal from its start, since the times of its events have changed: its clock was measured."""
         writer = one.state.name
-        for kept in one.kept:
-            cache_file.path_of(self._run_dir, writer, kept.last_seq).unlink(missing_ok=True)
+        self._remove_files(one)
         one.tail.close()
-        self._followed[writer] = _Followed(self._run_dir / f"{writer}{SUFFIX}", writer, self._clocks)
+        self._followed[writer] = _Followed(one.path, writer, self._clocks)
+
+    def _remove_files(self, one: _Followed) -> None:
+        for kept in one.kept:
+            cache_file.path_of(self._run_dir, one.state.name, kept.last_seq).unlink(missing_ok=True)
 
     def _keep(self, one: _Followed) -> None:
         mark = one.tail.bookmark
+        if self._of_copies and not one.clock.is_settled:
+            return  # A later process would not know that the times in the state are uncorrected.
         if mark.next_seq != one.state.last_seq + 1 or one.state.newest_t is None or mark.offset < one.retry_from:
             return
         try:

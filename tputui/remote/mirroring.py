@@ -47,6 +47,9 @@ STEADY_S = 10.0
 """A connection that lasted so long begins again with the first of them."""
 REQUESTS_POLL_S = 0.2
 LINKS_POLL_S = 0.2
+CACHE_CPU_SHARE = 0.8
+"""Largest share of a CPU core for caching states. A viewer may leave as soon as it has read the run, and what was not
+cached until then is read again by the next one."""
 RECENT_S = 2.0
 """Younger requests count as not sent when a process takes the place of another one; hosts write each one once."""
 DIRECTORY_CHARS_MAX = 4_096
@@ -119,7 +122,7 @@ class Mirroring:
 
     async def run(self) -> None:
         """Follows the run until it is cancelled. Raises `MirrorFull` and `OSError`."""
-        works = [*map(self._follow_host, self._hosts), self._send_requests(), self._store_links()]
+        works = [*map(self._follow_host, self._hosts), self._send_requests(), self._store_links(), self._cache_states()]
         tasks = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.gather(*tasks)
@@ -317,6 +320,20 @@ class Mirroring:
                     if host.connection is not None and host.link.is_connected:
                         host.connection.send(submit)
             await asyncio.sleep(REQUESTS_POLL_S)
+
+    async def _cache_states(self) -> None:
+        """Caches states of the copies, so that the next viewer need not read them from the start.
+
+        In a thread, in slices of a few milliseconds, and only once the viewer has what there was. Files of the host
+        would be untrusted.
+        """
+        await self.synced()
+        # Imported here so that the connection need not wait for it.
+        from tputui.cache.cache_writer import CacheWriter
+
+        cache_writer = CacheWriter(self._mirror.run_dir, cpu_share=CACHE_CPU_SHARE, of_copies=True)
+        while True:
+            await asyncio.sleep(await asyncio.to_thread(cache_writer.poll))
 
     async def _store_links(self) -> None:
         while True:

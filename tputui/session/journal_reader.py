@@ -33,7 +33,7 @@ class CachedStates:
     def __init__(
         self, most: int = STATES_MAX, spacing_bytes: int = SPACING_BYTES, on_disk: StateCache | None = None
     ) -> None:
-        """`on_disk`: the states that the supervisor saved; None to read every event."""
+        """`on_disk`: the states that the supervisor or the process of a mirror saved; None to read every event."""
         self.on_disk = on_disk
         self._most = most
         self._spacing_bytes = spacing_bytes

@@ -120,6 +120,11 @@ class WriterClock:
         self._is_begun = False
         """Whether events were returned that no measurement had corrected."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the times that were returned stay as they are: of the first host, or corrected."""
+        return self.host_index is not None and (self._clock is None or self._clock.is_known)
+
     def corrected(self, events: list[NumberedEvent]) -> list[NumberedEvent] | None:
         """The next events of the journal with corrected times.
 
