@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import recorded
@@ -45,6 +46,25 @@ def test_a_lost_connection_is_shown_and_does_not_make_the_run_lost(
     back = session.snapshot()
     assert back.troubles == []
     assert back.condition == "lost"
+    session.close()
+
+
+def test_a_run_of_this_machine_that_is_watched_over_ssh_does_not_stall_while_the_connection_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run_dir = mirror_of(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    head, *events = recorded.worker_events()[:9]
+    beat = ev.HeartbeatSent(t=T + 10, phase="executing", phase_s=1.0, step=44, epoch=2)
+    alive = msgspec.structs.replace(head, **msgspec.structs.asdict(rundir.this_process()))
+    recorded.write_journal(run_dir / "worker-0.jsonl", [alive, *events, beat])
+    links = Links(process=rundir.this_process(), address="ssh://localhost/mirrored", synced=True)
+    links.hosts = [HostLink(host="localhost", state="reconnecting", heard=T + 11, indexes=[0])]
+    link.write(run_dir, links)
+    session = Session.live(run_dir, lambda: T + 600)
+    session.read_all()
+    assert session.snapshot().condition == "running"
     session.close()
 
 

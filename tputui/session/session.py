@@ -245,7 +245,7 @@ class Session:
 
     def _now(self) -> float:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
-        if self._unseen:
+        if self._unseen or self._link.heard is not None:
             return self._present.elsewhere(self._link.heard)
         state = self._reader.state
         if state.is_imported and state.newest_t is not None and self._clock() - state.newest_t > OLD_LOG_S:
