@@ -142,6 +142,23 @@ def test_every_prefix_of_a_run_can_be_shown() -> None:
         assert msgspec.convert(msgspec.to_builtins(snapshot, enc_hook=list), Snapshot, strict=False).run == "digits-1"
 
 
+def test_a_snapshot_after_others_equals_one_built_at_once() -> None:
+    more: list[ev.Event] = [
+        ev.CheckpointDropped(t=T0 + 40, path="checkpoints/a.pt"),
+        ev.UnknownEvent(t=T0 + 41, kind="CoreMelted", fields={}),
+        ev.AlertRaised(t=T0 + 42, condition="loss > 9", text="loss is 9.1", step=67),
+        ev.ExampleSkipped(t=T0 + 43, split="train", where="row 7", why="no label", skipped=1, limit=5),
+    ]
+    first = len(journals()["worker-1"])
+    entries = [*IN_TURN, *(("worker-1", first + number, event) for number, event in enumerate(more))]
+    state = RunState()
+    for number, entry in enumerate(entries):
+        state.apply(*entry)
+        snapshot = build_snapshot(state, AROUND)
+        if number % 5 == 0 or number >= len(IN_TURN):
+            assert spelt(snapshot) == spelt(reduced(entries[: number + 1]))
+
+
 def said_by_a_worker(*events: ev.Event) -> Snapshot:
     entries: list[ev.Event] = [opened(T0, "worker"), *events]
     return reduced([("worker-0", seq, event) for seq, event in enumerate(entries)])

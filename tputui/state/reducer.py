@@ -10,11 +10,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tputui.state.process_state import ProcessState
-from tputui.telemetry.events import Event, JournalOpened, TopologyDeclared
+from tputui.telemetry import events as ev
 
 T = TypeVar("T")
 ROLES = ("worker", "logs", "rank", "observer", "supervisor")
 """The roles of processes; first those that know most of the training on their host."""
+_FREQUENT = frozenset(
+    {
+        ev.StepsRecorded,
+        ev.HostPaceMeasured,
+        ev.ValuesLogged,
+        ev.HeartbeatSent,
+        ev.HostSampled,
+        ev.MemorySampled,
+        ev.DeviceSampled,
+        ev.ProgressReported,
+        ev.MetersReported,
+        ev.XlaMetricsRead,
+    }
+)
+"""Kinds of events that a process writes once a second or more often."""
 
 
 def command_writer(processes: Mapping[str, ProcessState], index: int) -> str:
@@ -35,8 +50,12 @@ class RunState:
         self._of_hosts: dict[int, list[ProcessState]] = {}
         self.num_groupings = 0
         """Changes with the processes, their heads and their topologies."""
+        self._num_changes = 0
+        """Changes with every event."""
+        self._num_rare = 0
+        """Changes with every event of a kind that is not frequent."""
 
-    def apply(self, writer: str, seq: int, event: Event) -> None:
+    def apply(self, writer: str, seq: int, event: ev.Event) -> None:
         """Applies event `seq` of the journal called `writer`.
 
         Events of one journal come in order; one that was applied before is ignored. Never raises.
@@ -46,8 +65,11 @@ class RunState:
             state = self.processes[writer] = ProcessState(writer)
             self._regroup()
         state.apply(seq, event)
-        if isinstance(event, JournalOpened | TopologyDeclared):
-            self._regroup()
+        self._num_changes += 1
+        if type(event) not in _FREQUENT:
+            self._num_rare += 1
+            if isinstance(event, ev.JournalOpened | ev.TopologyDeclared):
+                self._regroup()
 
     def adopt(self, processes: Mapping[str, ProcessState]) -> None:
         """Takes the states of some processes in place of its own."""
@@ -71,6 +93,11 @@ class RunState:
             held = self._memo[name] = (key, make())
         made: T = held[1]
         return made
+
+    def of_rare_events(self, name: str, make: Callable[[], T]) -> T:
+        """Like `memoized`, for what depends only on events that are written less than once a second, such as
+        checkpoints. To ask hundreds of processes for them ten times a second would take a tenth of a snapshot."""
+        return self.memoized(name, self._num_rare, make)
 
     @property
     def workers(self) -> list[ProcessState]:
@@ -110,6 +137,8 @@ class RunState:
     def _regroup(self) -> None:
         """A process was added, or its role or host may have changed."""
         self.num_groupings += 1
+        self._num_changes += 1
+        self._num_rare += 1
         self._in_order = None
         self._by_role.clear()
         self._of_hosts = {}
@@ -125,8 +154,8 @@ class RunState:
     @property
     def steps_done(self) -> int:
         """Newest step that a training process has reported; of a restarted one only if its first step is known."""
-        known = [process for process in self.workers if not process.reports.awaits_plan] or self.workers
-        return max((process.steps_done for process in known), default=0)
+        # Asked for five times per snapshot.
+        return self.memoized("steps done", self._num_changes, self._steps_done)
 
     @property
     def is_imported(self) -> bool:
@@ -148,6 +177,10 @@ class RunState:
         return min(
             (process.first_t for process in self.processes.values() if process.first_t is not None), default=None
         )
+
+    def _steps_done(self) -> int:
+        known = [process for process in self.workers if not process.reports.awaits_plan] or self.workers
+        return max([process.steps_done for process in known], default=0)
 
     def _of_role(self, role: str) -> list[ProcessState]:
         if role not in self._by_role:

@@ -125,21 +125,21 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         xla=xla_of(state),
         memory=memory,
         devices=device_views.devices_of(state),
-        checkpoints=timeline.checkpoints(state),
+        checkpoints=state.of_rare_events("checkpoints", lambda: timeline.checkpoints(state)),
         requests=requests,
         non_finite=bad,
         num_non_finite=num_bad,
         dropped_steps=sum(w.dropped_steps for w in state.processes.values()),
         num_senseless=sum(w.num_senseless for w in state.processes.values()),
-        skipped=timeline.skipped(state),
-        pictures=timeline.pictures(state),
+        skipped=state.of_rare_events("skipped", lambda: timeline.skipped(state)),
+        pictures=state.of_rare_events("pictures", lambda: timeline.pictures(state)),
         warnings=[text for w in state.in_order for text in w.log.warnings],
         failure=root_cause.failure(state),
         exit_code=liveness.exit_code,
         logs=timeline.logs(state),
         loss=loss,
         damage=timeline.damage(state, context.damage),
-        newer_format=timeline.newer_format(state),
+        newer_format=state.of_rare_events("newer format", lambda: timeline.newer_format(state)),
         troubles=context.troubles,
         core_columns=core_columns,
         outlier=core_views.outlier(state, core_columns),
@@ -157,8 +157,8 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         stacks=process_stacks.stacks(state, requests),
         details=_details(state, context.details),
         logged=history.logged(state),
-        alerts=timeline.alerts(state),
-        traces=timeline.traces(state),
+        alerts=state.of_rare_events("alerts", lambda: timeline.alerts(state)),
+        traces=state.of_rare_events("traces", lambda: timeline.traces(state)),
         evidence=evidence_of(state),
         time_spent=core_views.time_of(state, liveness, now),
         hosts=host_views.hosts(state, liveness, memory.hbm, now),
@@ -385,7 +385,9 @@ def _steps(counters: list[StepPrograms]) -> StepPrograms:
 def evidence_of(state: RunState) -> evidence.EvidenceView:
     """The evidence of all training processes."""
     trainers = [*state.workers, *state.ranks, *state.observers]
-    key = tuple((one.name, one.evidence.revision, one.evidence.num_beats) for one in trainers)
+    # Of the heartbeats only those of the first process count.
+    beats = next((one.evidence.num_beats for one in trainers if one.evidence.num_beats), 0)
+    key = beats, [(one.name, one.evidence.revision) for one in trainers]
     return state.memoized("evidence", key, lambda: evidence.combined(one.evidence for one in trainers))
 
 
