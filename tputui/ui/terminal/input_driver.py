@@ -65,5 +65,10 @@ class InputDriver(LinuxDriver):
 
 
 def input_driver(driver: type[Driver]) -> type[Driver]:
-    """The driver to use for a driver that Textual has chosen: only the one for terminals is replaced."""
+    """The driver to use for a driver that Textual has chosen: those for terminals and browsers are replaced."""
+    if driver.__module__ == "textual.drivers.web_driver":
+        # Imported here so that the screen in a terminal opens faster.
+        from tputui.ui.terminal.web_input_driver import WebInputDriver
+
+        return WebInputDriver
     return InputDriver if driver is LinuxDriver else driver
