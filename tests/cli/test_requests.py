@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -62,6 +64,41 @@ def test_busy_run_is_reported_and_request_stays_pending(bench: Bench, capsys: py
 
     assert "no answer within 0.3 s" in capsys.readouterr().err
     assert len(requests.read_all(watched.run_dir)) == 1
+
+
+def test_a_host_that_does_not_answer_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    hosts = [Reporter(run_dir, "worker", index) for index in range(2)]
+    submitted = requests.submit
+
+    def seen_by_the_first(*args: Any, **more: Any) -> requests.Request:
+        request = submitted(*args, **more)
+        hosts[0].emit(ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase="executing", step=6))
+        hosts[0].flush()
+        return request
+
+    for index, host in enumerate(hosts):
+        host.emit(
+            ev.TopologyDeclared(
+                t=time.time(),
+                strategy="replica",
+                device="CPU",
+                num_cores=2,
+                num_hosts=2,
+                host_index=index,
+                cores=[index],
+            )
+        )
+        host.flush()
+    monkeypatch.setattr(requests, "submit", seen_by_the_first)
+
+    assert main(["checkpoint", str(run_dir), "--wait", "0.3"]) == 6
+
+    assert f"no answer within 0.3 s from host 1 ({socket.gethostname()}): digits-1 is" in capsys.readouterr().err
+    for host in hosts:
+        host.close()
 
 
 def test_supervisor_rejects_request_of_dead_worker(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

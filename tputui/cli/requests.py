@@ -51,6 +51,8 @@ STACKS_CODES = exit_codes(
 RECEIPT_WAIT_S = 60.0
 STACKS_WAIT_S = 10.0
 """Long enough to send a signal to a process that cannot answer by itself."""
+HOSTS_NAMED_MAX = 8
+"""At most this many hosts without an answer are named."""
 _RECEIPT_POLL_S = 0.1
 _STACKS_POLL_S = 0.05
 
@@ -143,7 +145,7 @@ def _print_receipts(
             words = f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})"
             raise CommandError(ExitCode.USAGE, words)
         if time.monotonic() >= deadline:
-            return _narrate_unanswered(session.snapshot(), run_dir, wait_s), None
+            return _narrate_unanswered(session.snapshot(), request.id, run_dir, wait_s), None
         pause.wait(_RECEIPT_POLL_S)
 
 
@@ -173,12 +175,24 @@ def _receipt(event: ev.Event, request_id: str) -> str | None:
     return None
 
 
-def _narrate_unanswered(snapshot: Snapshot, run_dir: Path, wait_s: float) -> ExitCode:
+def _narrate_unanswered(snapshot: Snapshot, request_id: str, run_dir: Path, wait_s: float) -> ExitCode:
     narrate(
-        f"no answer within {wait_s:g} s: {_name(run_dir)} is {snapshot.condition}, in phase "
-        f"{snapshot.phase or 'starting'}; the request remains pending; `tputui show {_name(run_dir)}` shows its result"
+        f"no answer within {wait_s:g} s{_silent_hosts(snapshot, request_id)}: {_name(run_dir)} is "
+        f"{snapshot.condition}, in phase {snapshot.phase or 'starting'}; the request remains "
+        f"pending; `tputui show {_name(run_dir)}` shows its result"
     )
     return ExitCode.UNANSWERED
+
+
+def _silent_hosts(snapshot: Snapshot, request_id: str) -> str:
+    """` from host 1 (tpu-1)`; empty if the run has one host, or if all have seen the request."""
+    view = next((each for each in snapshot.requests if each.id == request_id), None)
+    names = {host.index: host.name for host in snapshot.hosts}
+    silent = [f"host {index} ({names.get(index) or 'unknown'})" for index in (view.unanswered if view else [])]
+    if not silent and (unseen := [host.index for host in snapshot.hosts if host.condition == "missing"]):
+        return f" (journals of {len(unseen)} of {len(snapshot.hosts)} hosts are not in this directory)"
+    more = f" and {len(silent) - HOSTS_NAMED_MAX} more" if len(silent) > HOSTS_NAMED_MAX else ""
+    return fmt.inert(f" from {', '.join(silent[:HOSTS_NAMED_MAX])}{more}") if silent else ""
 
 
 def _stacks(args: argparse.Namespace) -> ExitCode:
