@@ -111,7 +111,8 @@ def _without_process(
         process=f"supervisor-{host_index}",
         pid=None,
         place="",
-        kind="killed" if error == "HostLost" else "exited",
+        # By which signal its process ended, if by any, is not known.
+        kind="exited",
         error=error,
         message=message,
         phase=phase,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import PEER_LOST
-from engine.launch.exits import failure_of
+from engine.launch.exits import failure_of, lost_host
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
@@ -54,6 +54,11 @@ def test_an_end_without_a_report_is_named_by_its_signal_or_code(tmp_path: Path, 
     assert failed is not None
     assert failed.error == ("SIGKILL" if returncode == -9 else "no error report")
     assert failed.who.endswith("rank 2 (core 2)")
+
+
+def test_a_host_that_no_longer_answers_was_not_killed_as_far_as_is_known() -> None:
+    lost = lost_host(1, "tpu-1", 0, 10.0)
+    assert (lost.kind, lost.message) == ("exited", "has not answered for 10 s")
 
 
 def test_a_stop_a_lost_host_and_an_end_of_all_hosts_are_no_failures_of_this_host(tmp_path: Path) -> None:
