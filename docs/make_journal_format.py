@@ -95,6 +95,7 @@ values of the blocks in order, as zstd of the bytes regrouped by significance.
 Frames do not depend on each other: damage to one loses only its events, whose number readers find from the events
 around it. A frame ends when its values and lines take 1/{FRAMES} of the bytes of the plain journal, but not less than
 {FRAME_BYTES_LEAST >> 10} KB nor more than {FRAME_BYTES_MOST >> 10} KB, or after {FRAME_EVENTS:,} events.
+The first event, the head, has a frame of its own, so that damage to the events after it does not cost it.
 Earlier versions wrote frames of up to 65,536 values.
 
 ## The manifest

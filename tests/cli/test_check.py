@@ -12,6 +12,7 @@ import pytest
 from tests import recorded
 from tests.supervise.harness import Bench, is_running, wait_for
 from tputui.cli.check import examine
+from tputui import formatting as fmt
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -87,7 +88,7 @@ def test_flipped_bit_of_sealed_journal_costs_one_frame(
     content[offset] ^= 0x01
     sealed.write_bytes(content)
     (start, first), (end, after) = next(pair for pair in pairwise(frames) if offset < pair[1][0])
-    lost = "unknown number of events lost" if end == len(content) else f"{after - first} events lost"
+    lost = "unknown number of events lost" if end == len(content) else f"{fmt.counted(after - first, 'event')} lost"
     damage = f"{sealed.name}, bytes {start} to {end}: a frame does not match its checksum ({lost})"
 
     assert main(["check", str(recorded_run)]) == 1

@@ -82,6 +82,18 @@ def test_damaged_frame_loses_only_its_events(tmp_path: Path, offset: int) -> Non
     assert damage[0].lost_records == (None if offset < 0 else 201 - len(events))
 
 
+def test_head_of_a_journal_is_lost_only_with_its_own_small_frame(tmp_path: Path) -> None:
+    steps_journal(tmp_path / "worker-0.jsonl")
+    path, frames = sealed(tmp_path / "worker-0.jsonl")
+    (_, _), (end, first_seq), (after, _) = frames[:3]
+    assert first_seq == 1
+    assert end < 600, "of 128 KB"
+    content = path.read_bytes()
+    for offset in range(end, after, 97):
+        path.write_bytes(content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :])
+        assert isinstance(read(path)[0][0].event, ev.JournalOpened)
+
+
 def test_damaged_journal_is_not_compressed(tmp_path: Path) -> None:
     plain = tmp_path / "worker-0.jsonl"
     steps_journal(plain)

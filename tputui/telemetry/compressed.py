@@ -3,8 +3,9 @@
 A sealed journal is a valid zstd stream: `zstdcat` prints its events as JSON lines without the `block` values. Each
 frame of lines follows a skippable frame with the values of these lines as one column, regrouped by byte significance,
 which saves most of the space. A damaged frame loses only its own events, and reading continues at the next header, so
-even a small journal has many frames. Sealing verifies the result before it removes the plain journal. The unpacked size
-of a frame is limited before it is unpacked, so that a few bytes cannot claim gigabytes.
+even a small journal has many frames, and the head of the journal has one of its own. Sealing verifies the result before
+it removes the plain journal. The unpacked size of a frame is limited before it is unpacked, so that a few bytes cannot
+claim gigabytes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 
 from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode, encode
-from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.events import JournalOpened, StepsRecorded
 from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, JournalPosition, Tail, add_damage
 from tputui.telemetry.rundir import SEALED_SUFFIX
 from tputui.telemetry.safe_open import next_data, open_plain
@@ -81,7 +82,7 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
                     if not frame.num_events:
                         note(file.tell(), numbered.seq)
                     frame.add(numbered)
-                    if frame.num_bytes >= bytes_max or frame.num_events >= FRAME_EVENTS:
+                    if frame.is_head or frame.num_bytes >= bytes_max or frame.num_events >= FRAME_EVENTS:
                         file.write(frame.packed())
                         frame = _Frame()
             if frame.num_events:
@@ -269,6 +270,8 @@ class _Frame:
         self.num_events = 0
         self.num_bytes = 0
         """Of the lines without blocks, and of the values."""
+        self.is_head = False
+        """Whether it contains only the head of a journal, without which nothing is known of its process."""
         self._column = bytearray()
         self._lines: list[bytes] = []
 
@@ -281,6 +284,7 @@ class _Frame:
             event = msgspec.structs.replace(event, block=LEFT_OUT)
         line = encode(event, seq, journal_id)
         self._lines.append(line)
+        self.is_head = not self.num_events and isinstance(event, JournalOpened)
         self.num_events += 1
         self.num_bytes += len(line) + len(self._column) - column_bytes
 
