@@ -11,8 +11,8 @@ import pytest
 
 from tests import recorded
 from tests.supervise.harness import Bench, is_running, wait_for
-from tputui.cli.check import examine
 from tputui import formatting as fmt
+from tputui.cli.check import examine
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
