@@ -118,11 +118,16 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
 
 
 def _import_torch() -> None:
-    """Imports torch without the warnings of its C++ code about stores that do not answer yet."""
-    level = os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    """Imports torch without the messages of its C++ code about stores that do not answer, whose errors are raised too,
+    and with those of torch elastic in the log file: one for each process that ends other than by exit code 0."""
+    level = os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     import torch.distributed  # noqa: F401
 
-    if level == "ERROR":
+    for name in ("torch", "torch.distributed"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    if level == "FATAL":
         # Read once, at the import; the training process has a log of its own.
         del os.environ["TORCH_CPP_LOG_LEVEL"]
 

@@ -98,8 +98,11 @@ class Joining:
             self._abort(str(error), ExitCode.STOPPED)
             raise
         except RuntimeError as error:
-            words = f"the connection to host 0 at {plan.endpoint[0]}:{plan.endpoint[1]} broke off: {_first(error)}"
-            raise NotJoined(words) from None
+            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
+            if self._store is None:
+                words = f"what answers at {where} is not host 0 of a run ({_first(error)}); check --rdzv-endpoint, and "
+                raise NotJoined(words + "whether another program uses the port") from None
+            raise NotJoined(f"the connection to host 0 at {where} broke off: {_first(error)}") from None
 
     def _join(self, endpoint: tuple[str, int]) -> Joined:
         plan = self._plan

@@ -50,9 +50,13 @@ class Host:
     @property
     def messages(self) -> list[messages.Message]:
         """What the launcher has sent to the supervisor."""
-        with open(self._out.name, "rb") as file:
-            lines = file.read().split(b"\n")[:-1]
-        return [messages.decode(line) for line in lines if line.startswith(b'{"type"')]
+        lines = self.output.split("\n")[:-1]
+        return [messages.decode(line.encode()) for line in lines if line.startswith('{"type"')]
+
+    @property
+    def output(self) -> str:
+        """Everything that the launcher has written, with its messages as lines of JSON."""
+        return Path(self._out.name).read_text("utf-8", "replace")
 
     def events(self, kind: type[ev.Event]) -> list[Any]:
         """The events of a kind that the launcher had the supervisor record."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -161,6 +163,30 @@ def test_a_host_that_is_missing_is_named(tmp_path: Path) -> None:
         assert [host.wait() for host in pod] == [7, 7, 7]
         for host in pod:
             assert reason_of(host).startswith("3 of 4 hosts joined; missing: host 2; gave up after 6 s")
+
+
+def test_another_program_at_the_endpoint_is_reported_in_one_sentence(tmp_path: Path) -> None:
+    def answer(server: socket.socket) -> None:
+        while True:
+            try:
+                with server.accept()[0] as connection:
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        changes = [f"launch.rdzv_endpoint={where}", "launch.lost_after_s=1"]
+        # A process that imports torch itself, since messages are turned off by then.
+        with hosts(tmp_path, indices=[1], per_host={0: changes}, prefixes=[["env"]]) as (host,):
+            assert host.wait() == 7
+            assert reason_of(host).startswith(f"what answers at {where} is not host 0 of a run (")
+            assert reason_of(host).endswith("check --rdzv-endpoint, and whether another program uses the port")
+            lines = host.output.splitlines()
+            # Without the calls in C++ that failed.
+            assert [line for line in lines if not line.startswith("{")] == [reason_of(host)]
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def test_hosts_of_different_configurations_are_refused_with_both_values(tmp_path: Path) -> None:
