@@ -87,6 +87,12 @@ class Sshd:
         psutil.wait_procs(children, PATIENCE_S)
         return len(children)
 
+    def streams(self) -> list[psutil.Process]:
+        """The processes of `tputui stream`."""
+        assert self._server is not None
+        children = psutil.Process(self._server.pid).children(recursive=True)
+        return [child for child in children if child.name() == "tputui"]
+
     def stop(self) -> None:
         """Ends the server and all connections."""
         if self._server is not None:

@@ -126,6 +126,31 @@ def _copies(run_dir: Path, cache: Path) -> bool:
 
 
 @pytest.mark.slow
+def test_a_host_that_does_not_answer_is_named_until_it_is_heard_again(
+    sshd: Sshd, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    reporter = Reporter(rundir.create(runs, recorded.manifest("frozen")), "supervisor")
+    viewer = started(sshd, tmp_path, "attach", f"ssh://{HOST}/frozen", "--json")
+
+    def trouble() -> str:
+        links = link.read(mirror_in(tmp_path)) if mirrors_in(tmp_path) else None
+        return (links.trouble(time.time()) or "connected") if links is not None else "nothing"
+
+    try:
+        wait_for(lambda: trouble() == "connected", "the connection", PATIENCE_S)
+        stream = max(sshd.streams(), key=lambda process: process.create_time())
+        stream.suspend()
+        wait_for(lambda: "it does not answer, last heard" in trouble(), "the silence", PATIENCE_S)
+        stream.resume()
+        wait_for(lambda: trouble() == "connected", "the answer", PATIENCE_S)
+    finally:
+        reporter.close()
+        viewer.kill()
+        viewer.communicate()
+
+
+@pytest.mark.slow
 def test_requests_reach_the_run_and_receipts_come_back(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
     run_dir = rundir.create(runs, recorded.manifest("steered"))
     writer = JournalWriter(run_dir / "worker-0.jsonl")

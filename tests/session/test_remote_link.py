@@ -41,11 +41,54 @@ def test_a_lost_connection_is_shown_and_does_not_make_the_run_lost(
     assert shown.troubles == ["vm: reconnecting, last heard 589 s ago; no route"]
     assert (shown.condition, shown.now) == ("running", T + 11)
     assert not session.settled
-    host.state, host.reason = "connected", None
+    host.state, host.reason, host.heard = "connected", None, None
     link.write(run_dir, links)
     back = session.snapshot()
     assert back.troubles == []
     assert back.condition == "lost"
+    session.close()
+
+
+def test_a_host_that_is_connected_and_does_not_answer_is_named_and_the_run_does_not_stall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run_dir = mirror_of(tmp_path)
+    host = HostLink(host="vm", state="connected", heard=T + 11, indexes=[0])
+    link.write(run_dir, Links(process=rundir.this_process(), address="ssh://vm/mirrored", synced=True, hosts=[host]))
+    session = Session.live(run_dir, lambda: T + 26)
+    session.read_all()
+    shown = session.snapshot()
+    assert shown.troubles == ["vm: it does not answer, last heard 15 s ago"]
+    assert (shown.condition, shown.now, shown.hosts[0].link) == ("running", T + 11, shown.troubles[0][4:])
+    session.close()
+
+
+def test_processes_of_a_host_that_is_not_heard_do_not_stall_while_others_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run_dir = mirror_of(tmp_path)
+    head, *events = recorded.worker_events()[:9]
+    beat = ev.HeartbeatSent(t=T + 10, phase="executing", phase_s=1.0, step=44, epoch=2)
+    recorded.write_journal(run_dir / "worker-1.jsonl", [recorded.opened(head.t, "worker", 1), *events, beat])
+    hosts = [HostLink(host=f"vm-{index}", state="connected", indexes=[index]) for index in range(2)]
+    links = Links(process=rundir.this_process(), address="mirrored on 2 hosts", synced=True, hosts=hosts)
+    (run_dir / "worker-0.jsonl").unlink()
+    late = msgspec.structs.replace(beat, t=T + 599)
+    recorded.write_journal(run_dir / "worker-0.jsonl", [head, *events, late])
+    session = Session.live(run_dir, lambda: T + 600)
+    for state, heard, condition, stalled in (
+        ("connected", None, "stalled", "worker-1"),
+        ("reconnecting", T + 11, "running", ""),
+        ("connected", T + 11, "running", ""),
+    ):
+        hosts[1].state, hosts[1].heard = state, heard  # type: ignore[assignment]
+        link.write(run_dir, links)
+        session.read_all()
+        shown = session.snapshot()
+        assert (shown.condition, stalled in shown.condition_reason) == (condition, True)
+    assert [host.link for host in shown.hosts] == ["connected", "it does not answer, last heard 589 s ago"]
     session.close()
 
 

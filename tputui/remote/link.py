@@ -32,7 +32,8 @@ class HostLink(msgspec.Struct, kw_only=True):
     """As the user wrote it."""
     state: LinkState = "waiting"
     heard: float | None = None
-    """Unix time of the viewer at which the host was heard last, as of the last change of the state."""
+    """Unix time of the viewer at which the host was heard last; None while it is heard, and before the first
+    connection."""
     reason: str | None = None
     """Why it is not connected, in one sentence; while it is connected, why a request could not be written there."""
     indexes: list[int] = []
@@ -47,6 +48,11 @@ class HostLink(msgspec.Struct, kw_only=True):
         """Whether the host is connected."""
         return self.state == "connected"
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether the host is connected and answers."""
+        return self.is_connected and self.heard is None
+
     def copy_command(self, path: str) -> str | None:
         """The command that copies a file or folder of the run to the current directory; None before the first
         connection."""
@@ -58,9 +64,11 @@ class HostLink(msgspec.Struct, kw_only=True):
 
     def words(self, now: float) -> str:
         """The state in words: `connected`, or since when it is not, and why."""
-        if self.state == "connected":
+        if self.is_heard:
             return self.state
         silent = f", last heard {max(0, round(now - self.heard))} s ago" if self.heard is not None else ""
+        if self.is_connected:
+            return f"it does not answer{silent}"
         reason = (self.reason or "").removeprefix(f"{self.host}: ")
         return f"{self.state}{silent}{f'; {reason}' if reason else ''}"
 
@@ -80,10 +88,15 @@ class Links(msgspec.Struct, kw_only=True):
 
     @property
     def heard(self) -> float | None:
-        """Unix time up to which the run is known, if no host is connected; None if one is."""
-        if any(host.is_connected for host in self.hosts):
+        """Unix time of the viewer up to which the run is known, if no host is heard; None if one is."""
+        if any(host.is_heard for host in self.hosts):
             return None
         return max((host.heard for host in self.hosts if host.heard is not None), default=None)
+
+    @property
+    def known_until(self) -> dict[int, float]:
+        """By number of a host of the run that is not heard, the unix time of the viewer at which it was."""
+        return {index: host.heard for host in self.hosts if host.heard is not None for index in host.indexes}
 
     @property
     def clock_offset_s(self) -> float | None:
@@ -104,8 +117,8 @@ class Links(msgspec.Struct, kw_only=True):
         return found.copy_command(path) if found is not None else None
 
     def trouble(self, now: float) -> str | None:
-        """A sentence about the hosts that are not connected, or that could not write a request; None if all is well."""
-        lost = [host for host in self.hosts if not host.is_connected]
+        """A sentence about the hosts that are not heard, or that could not write a request; None if all is well."""
+        lost = [host for host in self.hosts if not host.is_heard]
         if not lost:
             # A connected host has a reason only if it could not write a request.
             return next((host.reason for host in self.hosts if host.reason), None)

@@ -22,6 +22,8 @@ from tputui.remote.link import HostLink, Links
 from tputui.remote.mirror import Mirror
 from tputui.remote.protocol import (
     KEEP_ALIVE_S,
+    PROBE_S,
+    QUIET_S,
     VERSION,
     Data,
     File,
@@ -45,6 +47,7 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before each try to connect again; the last one counts for all later tries."""
 STEADY_S = 10.0
 """A connection that lasted so long begins again with the first of them."""
+PROBE_POLL_S = 0.5
 REQUESTS_POLL_S = 0.2
 LINKS_POLL_S = 0.2
 CACHE_CPU_SHARE = 0.8
@@ -83,6 +86,12 @@ class _HostRun:
     def note_connecting(self) -> None:
         """Measures the clock anew, since another process or machine may answer now."""
         self._clock = ClockOffset()
+
+    def note_silence(self, now: float) -> None:
+        """Notes since when a connected host was not heard, if it does not answer."""
+        if self.connection is not None and self.link.is_connected:
+            heard = self.connection.heard
+            self.link.heard = heard if now - heard > QUIET_S else None
 
     def take_pong(self, pong: Pong, now: float) -> None:
         """Takes the answer to a ping."""
@@ -257,7 +266,7 @@ class Mirroring:
                 host.link.reason = inert(f"{host.host}: {message.error}")
         elif isinstance(message, Opened):
             host.was_connected = True
-            host.link.state, host.link.reason, host.link.heard = "connected", None, connection.heard
+            host.link.state, host.link.reason, host.link.heard = "connected", None, None
             host.link.directory = message.directory if len(message.directory) <= DIRECTORY_CHARS_MAX else None
             for t, submit in host.unsent.values():
                 if time.time() - t < REQUEST_AGE_MAX_S:
@@ -341,6 +350,9 @@ class Mirroring:
             await asyncio.sleep(LINKS_POLL_S)
 
     def _write_links(self) -> None:
+        now = time.time()
+        for host in self._hosts:
+            host.note_silence(now)
         # Hosts that cannot be reached must not hold up those that can.
         behind = any(host.link.is_connected and not host.tried.is_set() for host in self._hosts)
         self._links.synced = self._links.synced or (self.is_reached and not behind)
@@ -352,9 +364,15 @@ class Mirroring:
 
 
 async def _keep_alive(connection: Connection) -> None:
+    """Pings now and then, and soon after nothing was heard: only the answer shows that the run is silent, and not the
+    connection."""
+    pause_s = 0.0
     while True:
-        connection.send(Ping(t=time.time()))
-        await asyncio.sleep(KEEP_ALIVE_S)
+        if pause_s >= KEEP_ALIVE_S or (pause_s >= PROBE_S and time.time() - connection.heard >= PROBE_S) or not pause_s:
+            connection.send(Ping(t=time.time()))
+            pause_s = 0.0
+        await asyncio.sleep(PROBE_POLL_S)
+        pause_s += PROBE_POLL_S
 
 
 def _host_index(writer: str) -> int | None:

@@ -35,6 +35,11 @@ WINDOW_LOG = 20
 """The zstd stream refers back at most 2**20 bytes, so 256 hosts take 256 MB at most."""
 KEEP_ALIVE_S = 10.0
 """Seconds between two pings of the viewer."""
+PROBE_S = 3.0
+"""Without a message for so many seconds the viewer sends a ping at once."""
+QUIET_S = 2 * PROBE_S
+"""Without a message for so many seconds the silence is that of the connection, not of the run: a ping was not
+answered."""
 SILENCE_S = 30.0
 """Without a message for so many seconds the connection counts as lost, on both sides."""
 MARK_BYTES = 4_096

@@ -27,6 +27,11 @@ class RemoteLink:
         return self._links.heard if self._links is not None else None
 
     @property
+    def known_until(self) -> dict[int, float]:
+        """The same for each host of the run that is not heard, by its number."""
+        return self._links.known_until if self._links is not None else {}
+
+    @property
     def clock_offset_s(self) -> float | None:
         """Clock of the hosts minus that of the viewer; None if it is not known."""
         return self._links.clock_offset_s if self._links is not None else None

@@ -310,9 +310,21 @@ class Session:
         self._unseen = None in alive.values()
         self._present.set_s = self._clock_set_s()
         now = self._now()
-        liveness = assess(state, alive, now, manifest.created if manifest else None)
+        liveness = assess(state, alive, now, manifest.created if manifest else None, self._known_until())
         self._over = liveness.condition in ENDED
         return now, liveness
+
+    def _known_until(self) -> dict[str, float]:
+        """Time of the run after which nothing can be known of a process, for those whose hosts are not heard."""
+        of_host = self._link.known_until
+        if not of_host:
+            return {}
+        heads = {name: process.opened for name, process in self._reader.state.processes.items()}
+        return {
+            name: self._present.elsewhere(of_host[head.host_index])
+            for name, head in heads.items()
+            if head is not None and head.host_index in of_host
+        }
 
     def _clock_set_s(self) -> float:
         """Seconds by which the clock of this host was set forward since a process of the run began here."""

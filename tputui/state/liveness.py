@@ -68,13 +68,24 @@ class Liveness(NamedTuple):
     """Processes that are alive, as far as is known."""
 
 
-def assess(state: RunState, alive: Alive, now: float, created: float | None = None) -> Liveness:
-    """The condition of a run at the unix time `now`. `created`: unix time at which it was started, if known."""
-    living = frozenset(name for name, process in state.processes.items() if _lives(process, alive, now))
+def assess(
+    state: RunState,
+    alive: Alive,
+    now: float,
+    created: float | None = None,
+    known_until: Mapping[str, float] | None = None,
+) -> Liveness:
+    """The condition of a run at the unix time `now`.
+
+    `created`: unix time at which it was started, if known. `known_until`: by process, the unix time after which nothing
+    can be known of it, since the connection to its host is lost.
+    """
+    until = {name: min(now, t) for name, t in (known_until or {}).items()}
+    living = frozenset(n for n, process in state.processes.items() if _lives(process, alive, until.get(n, now)))
     ended = _end(state)
     if ended is not None and not _may_restart(state, living):
         return ended._replace(living=living)
-    found = _alive_or_lost(state, alive, living, now, created)
+    found = _alive_or_lost(state, alive, living, now, created, until)
     return found._replace(living=living)
 
 
@@ -133,7 +144,12 @@ def _reason_or_default(outcome: Outcome, reason: str) -> str:
 
 
 def _alive_or_lost(
-    state: RunState, alive: Alive, living: frozenset[str], now: float, created: float | None
+    state: RunState,
+    alive: Alive,
+    living: frozenset[str],
+    now: float,
+    created: float | None,
+    until: Mapping[str, float],
 ) -> Liveness:
     if not state.processes:
         return _no_events(now, created)
@@ -151,7 +167,11 @@ def _alive_or_lost(
     ranks = [rank for rank in state.ranks if rank.name in living and rank.training_ended is None]
     stepped = any(worker.stepped for worker in state.workers)
     pace = _Pace(limits(state), stepped, _median_step_s(state), max(w.longest_compile_s for w in state.workers))
-    stalled = {process.name: why for process in [*workers, *ranks] if (why := _stall(process, pace, now))}
+    stalled = {
+        process.name: why
+        for process in [*workers, *ranks]
+        if (why := _stall(process, pace, until.get(process.name, now)))
+    }
     if gone:
         since = max(_newest_t(worker) for worker in gone)
         if now - since > SUPERVISOR_TELLS_S:
