@@ -54,10 +54,19 @@ def find(environ: Mapping[str, str], *, contract: bool = False) -> ClusterHost |
         # A TPU VM that is a host alone also has the id 0, and not always the names.
         found = _of_slice(environ)
     elif contract and (environ.get("RANK") or environ.get("WORLD_SIZE")):
-        found = _by_rank(environ, "RANK and WORLD_SIZE", None)
+        found = _by_rank(environ, "the launcher of the ranks", None)
     else:
         return None
     return found if found.num_hosts > 1 else None
+
+
+NAMING = ("SLURM_STEP_ID", "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE")
+"""Variables of which a cluster sets one or more on each host."""
+
+
+def is_named(environ: Mapping[str, str]) -> bool:
+    """Whether the environment is that of a cluster, also of one host."""
+    return any(environ.get(name) for name in NAMING)
 
 
 def known_variables() -> str:

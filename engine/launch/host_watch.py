@@ -17,7 +17,7 @@ import msgspec
 from torch._C._distributed_c10d import Store
 
 from engine.launch import clock, exits, stores
-from engine.launch.joining import AWAITED_S, Joined, missing_hosts
+from engine.launch.joining import AWAITED_S, Joined
 from engine.launch.supervisor_pipe import SupervisorPipe
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
@@ -229,11 +229,10 @@ class HostWatch:
         self._pipe.emit(
             ev.HostsAwaited(t=now, num_hosts=self._num_hosts, joined=joined, missing=missing, waited_s=waited_s)
         )
-        what = (
-            missing_hosts(self._num_hosts, joined) if missing else "all hosts came, but torch's rendezvous still waits"
-        )
-        text = f"{'after a restart, ' if number else ''}{what}; waiting for {waited_s:.0f} s"
-        self._pipe.emit(ev.WarningRaised(t=now, text=text))
+        if not missing:
+            again = "after a restart, " if number else ""
+            text = f"{again}all hosts came, but torch's rendezvous still waits; waiting for {waited_s:.0f} s"
+            self._pipe.emit(ev.WarningRaised(t=now, text=text))
 
     def _check_link(self) -> None:
         """Ends this host when the store has not answered for too long, although no connection was reset."""

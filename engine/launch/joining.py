@@ -82,6 +82,8 @@ class Joining:
         self._began = time.monotonic()
         self._next_report_s = AWAITED_S
         self._store: Store | None = None
+        self._no_answer = ""
+        """Why host 0 cannot be reached."""
 
     def join(self, endpoint: tuple[str, int], begin: Callable[[], None] = lambda: None) -> Joined:
         """Waits until all hosts have registered. `endpoint` is where the store is; `begin` is called first, and may
@@ -137,7 +139,7 @@ class Joining:
 
     def _reached(self, endpoint: tuple[str, int]) -> str:
         """The address of this host once host 0 answers."""
-        while (address := stores.own_address(endpoint)) is None:
+        while (address := self._own_address(endpoint)) is None:
             self._check_time()
             time.sleep(POLL_S)
         name = endpoint[0]
@@ -145,6 +147,15 @@ class Joining:
             # The other hosts reach this one by its name.
             return name
         return address
+
+    def _own_address(self, endpoint: tuple[str, int]) -> str | None:
+        """The address of this host on the way to host 0; None while that does not answer."""
+        try:
+            return stores.own_address(endpoint)
+        except OSError as error:
+            # A name without an address may get one, as those of pods do.
+            self._no_answer = error.strerror or str(error)
+            return None
 
     def _register(self, store: Store, own: Registration) -> None:
         """Registers this host. Raises `NotJoined` if it does not belong to the others."""
@@ -187,14 +198,16 @@ class Joining:
         self._next_report_s += AWAITED_S
         now, num_hosts = run_clock.now(), self._plan.num_hosts
         self._emit(ev.HostsAwaited(t=now, num_hosts=num_hosts, joined=joined, missing=missing, waited_s=waited_s))
-        self._emit(ev.WarningRaised(t=now, text=f"{sentence}; waiting for {waited_s:.0f} s"))
+        if self._store is None:
+            self._emit(ev.WarningRaised(t=now, text=f"{sentence}; waiting for {waited_s:.0f} s"))
 
     def _missing(self) -> tuple[str, list[int], list[int]]:
         """A sentence about the missing hosts, and the indices of those that joined and that are missing."""
         plan = self._plan
         if self._store is None:
             # Which other hosts wait too, only host 0 could know.
-            return f"host 0 does not answer at {plan.endpoint[0]}:{plan.endpoint[1]}", [plan.index], [0]
+            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
+            return f"host 0 does not answer at {where} ({self._no_answer})", [plan.index], [0]
         joined = [index for index in range(plan.num_hosts) if stores.has(self._store, f"host/{index}")]
         missing = [index for index in range(plan.num_hosts) if index not in joined]
         return missing_hosts(plan.num_hosts, joined), joined, missing
@@ -202,7 +215,7 @@ class Joining:
     def _connect_late(self, endpoint: tuple[str, int]) -> None:
         """Connects a host that was stopped before it reached host 0, if that answers now."""
         with contextlib.suppress(RuntimeError):
-            if self._store is None and stores.own_address(endpoint) is not None:
+            if self._store is None and self._own_address(endpoint) is not None:
                 self._store = stores.connect(endpoint, self._plan.launch.lost_after_s)
 
     def _abort(self, reason: str, code: ExitCode = ExitCode.ENVIRONMENT) -> None:

@@ -47,13 +47,10 @@ def connect(endpoint: tuple[str, int], timeout_s: float) -> Store:
     return PrefixStore("tputui", store)
 
 
-def own_address(endpoint: tuple[str, int]) -> str | None:
-    """The address of this host on the way to the endpoint; None while nothing listens there."""
-    try:
-        with socket.create_connection(endpoint, PROBE_S) as connection:
-            return str(connection.getsockname()[0])
-    except OSError:
-        return None
+def own_address(endpoint: tuple[str, int]) -> str:
+    """The address of this host on the way to the endpoint. Raises `OSError` while nothing answers there."""
+    with socket.create_connection(endpoint, PROBE_S) as connection:
+        return str(connection.getsockname()[0])
 
 
 def has(store: Store, *keys: str) -> bool:

@@ -30,6 +30,8 @@ def test_one_host_needs_nothing_and_no_cluster_makes_it_several_without_saying_s
     assert hosts.place_of(LaunchConfig(), options(), RANKS) is None
     assert hosts.place_of(LaunchConfig(engine="local"), options(), SLURM) is None
     assert hosts.place_of(LaunchConfig(nnodes=1), options(), SLURM) is None
+    assert hosts.place_of(LaunchConfig(engine="external", nnodes=1), options(), {}) is None
+    assert hosts.place_of(LaunchConfig(engine="external"), options(), {"TPU_WORKER_HOSTNAMES": "localhost"}) is None
     assert hosts.place_of_command(LaunchConfig(), options(), SLURM) is None
 
 
@@ -102,6 +104,12 @@ def test_a_host_finds_its_index_by_its_name() -> None:
     assert (place.host_index, place.launch.rdzv_endpoint) == (1, "first:29400")
 
 
+def test_an_index_that_an_option_names_takes_the_rest_from_the_cluster() -> None:
+    place = hosts.place_of(LaunchConfig(), options(None, 3), SLURM)
+    assert place is not None
+    assert (place.host_index, place.launch.nnodes, place.run) == (3, 4, "slurm-4711.0")
+
+
 def test_ranks_of_another_launcher_are_read_for_the_engine_external() -> None:
     place = hosts.place_of(LaunchConfig(engine="external"), options("a"), RANKS)
     assert place is not None
@@ -116,6 +124,19 @@ def test_ranks_of_another_launcher_are_read_for_the_engine_external() -> None:
         (LaunchConfig(nnodes=2), options("a", 0), {}, "--rdzv-endpoint is missing"),
         (LaunchConfig(nnodes=2, rdzv_endpoint=ENDPOINT), options(None, 0), {}, "--name is missing"),
         (LaunchConfig(), options("a", 1), {}, "--nnodes is missing"),
+        (LaunchConfig(), options("a", 5), SLURM, "--host-index 5: the run has 4 hosts, with indices from 0 to 3"),
+        (
+            LaunchConfig(engine="external"),
+            options("a"),
+            {},
+            "none of SLURM_STEP_ID, TPU_WORKER_HOSTNAMES, TPU_WORKER_ID",
+        ),
+        (
+            LaunchConfig(engine="external"),
+            options("a"),
+            {"RANK": "1"},
+            "launcher of the ranks started this command, but ",
+        ),
         (LaunchConfig(nnodes=2), options(), SLURM, "launch.nnodes is 2, but SLURM started this command on 4 hosts"),
         (LaunchConfig(), options(), {**SLURM, "SLURM_NODEID": ""}, "SLURM_NODEID is not set"),
         (LaunchConfig(max_restarts=1), options(), TORCHRUN, "launch.max_restarts is 1, but an outer torchrun restarts"),

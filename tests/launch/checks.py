@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import sys
@@ -53,6 +54,9 @@ def main(run_dir: Path) -> None:
         joining.Joining(plan, emitted.append).join(endpoint)
     except joining.NotJoined as error:
         reason = str(error)
+    unreachable: list[ev.Event] = []
+    with contextlib.suppress(joining.NotJoined):
+        joining.Joining(msgspec.structs.replace(plan, index=1), unreachable.append).join(("127.0.0.1", 1))
     # The name of this host is that of its loopback device, as on Debian.
     resolve = socket.getaddrinfo
     socket.getaddrinfo = lambda host, *args, **more: resolve("127.0.1.1" if host == "pod-0" else host, *args, **more)
@@ -64,6 +68,7 @@ def main(run_dir: Path) -> None:
         "known_as": known_as,
         "offset": offset,
         "reason": reason,
+        "unreachable": [event.text for event in unreachable if isinstance(event, ev.WarningRaised)],
         "events": [msgspec.to_builtins(event) for event in emitted],
     }
     sys.stdout.write(json.dumps(result) + "\n")

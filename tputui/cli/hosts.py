@@ -99,11 +99,13 @@ def place_of(
 
     `joins`: whether the hosts meet before they train, as those of the engine do. Raises `CommandError`.
     """
-    several = launch.num_hosts > 1 or args.host_index is not None
+    several = launch.num_hosts > 1
     found = None
     if launch.engine != "local" and launch.nnodes != 1:
         try:
-            found = cluster.find(environ, contract=launch.engine == "external" or several)
+            found = cluster.find(
+                environ, contract=launch.engine == "external" or several or args.host_index is not None
+            )
         except cluster.MissingVariable as error:
             if args.host_index is None or launch.num_hosts == 1:
                 raise CommandError(ExitCode.USAGE, f"run: {inert(str(error))}") from None
@@ -114,7 +116,8 @@ def place_of(
         raise CommandError(ExitCode.USAGE, words)
     num_hosts = launch.num_hosts if several or found is None else found.num_hosts
     if num_hosts == 1:
-        return _single(launch, args)
+        _check_single(launch, args, environ)
+        return None
     index = _own_index(launch, args, found, num_hosts)
     endpoint = launch.rdzv_endpoint or _endpoint(launch, found)
     if endpoint is None and joins:
@@ -165,11 +168,16 @@ def exit_code(code: ExitCode, place: HostPlace | None) -> ExitCode:
     return ExitCode.DONE if place is not None and place.is_restarted and code == ExitCode.STOPPED else code
 
 
-def _single(launch: LaunchConfig, args: argparse.Namespace) -> HostPlace | None:
+def _check_single(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Checks that one host is meant. Raises `CommandError`."""
     if args.host_index:
         words = f"run: --host-index is {args.host_index}, but --nnodes is missing: the number of hosts"
         raise CommandError(ExitCode.USAGE, words)
-    return None
+    if launch.engine == "external" and launch.nnodes is None and not cluster.is_named(environ):
+        # Each host would train a run of its own.
+        words = 'run: launch.engine is "external", but the environment names no hosts: none of '
+        words += f"{', '.join(cluster.NAMING)} is set; give --nnodes, --host-index and --rdzv-endpoint"
+        raise CommandError(ExitCode.USAGE, words)
 
 
 def _own_index(
