@@ -176,6 +176,11 @@ def test_a_machine_without_ssh_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
         list_runs(parse_host("tpu-vm"), None, {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
 
 
+def test_an_invalid_path_of_tputui_is_no_fault_of_the_list(tmp_path: Path) -> None:
+    with pytest.raises(InvalidProgram):
+        list_runs(parse_host("vm"), None, {"XDG_CACHE_HOME": str(tmp_path), PROGRAM_VARIABLE: "a b"})
+
+
 def test_a_path_of_tputui_that_a_shell_would_interpret_is_refused() -> None:
     assert remote_command({PROGRAM_VARIABLE: "~/venv/bin/tputui"}) == "exec sh -c 'exec ~/venv/bin/tputui stream'"
     for program in ("tputui; reboot", "tputui'"):
@@ -203,6 +208,9 @@ def test_only_exit_codes_of_the_shell_mean_that_tputui_is_not_there() -> None:
     host = parse_host("vm")
     for code in (126, 127):
         assert "tputui was not found there" in failure(host, code, "sh: 1: exec: tputui: not found")
+    assert (
+        failure(host, 2, "welcome\ntputui: --runs-dir /x: no such directory") == "vm: --runs-dir /x: no such directory"
+    )
     error = "ModuleNotFoundError: the module msgspec was not found"
     assert failure(host, 1, error) == f"vm: tputui ended there with exit code 1: {error}"
 

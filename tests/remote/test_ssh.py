@@ -212,7 +212,7 @@ def test_errors_are_one_sentence(sshd: Sshd, runs: Path, tmp_path: Path) -> None
         (folder / "ssh").chmod(0o700)
     path = os.environ["PATH"]
     tried = {
-        "no such run": started(sshd, tmp_path, "show", f"ssh://{HOST}/nothing"),
+        f"`tputui runs --host {HOST}` lists its runs": started(sshd, tmp_path, "show", f"ssh://{HOST}/nothing"),
         "the host is not known": started(sshd, tmp_path, "show", "ssh://no-such-host.invalid/locked"),
         "the connection was refused": started(sshd, tmp_path, "show", f"ssh://{HOST}:1/locked"),
         "permission denied": started(sshd, tmp_path, "show", f"ssh://{HOST}/locked", PATH=f"{other_key}:{path}"),

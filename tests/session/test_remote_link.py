@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import msgspec
@@ -9,10 +10,11 @@ import pytest
 
 from tests import recorded
 from tputui.remote import link
-from tputui.remote.link import HostLink, Links
+from tputui.remote.link import HostLink, Links, LinkState
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
+from tputui.text.lines import follow
 
 T = recorded.T0
 
@@ -64,6 +66,38 @@ def test_a_host_that_is_connected_and_does_not_answer_is_named_and_the_run_does_
     session.close()
 
 
+def test_lines_of_a_run_name_a_lost_host_once_and_again_for_another_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run_dir = mirror_of(tmp_path)
+    hosts = [HostLink(host=f"vm-{index}", state="connected", indexes=[index]) for index in range(2)]
+    links = Links(process=rundir.this_process(), address="mirrored on 2 hosts", synced=True, hosts=hosts)
+    states: list[tuple[int, LinkState, float | None, str | None]] = [
+        (1, "connecting", None, None),
+        (1, "waiting", None, "vm-1: no route"),
+        (1, "connecting", None, "vm-1: no route"),
+        (1, "connected", None, None),
+        (0, "connected", T + 11, None),
+        (1, "reconnecting", T + 12, "vm-1: refused"),
+    ]
+
+    def wait(_: float) -> None:
+        if states:
+            index, state, heard, reason = states.pop(0)
+            hosts[index].state, hosts[index].heard, hosts[index].reason = state, heard, reason
+        link.write(run_dir, links)
+
+    session = Session.live(run_dir, lambda: T + 12)
+    out = io.StringIO()
+    follow(session, out, as_json=False, earlier=0, wait=wait, stop=lambda: not states)
+    session.close()
+    assert [line for line in out.getvalue().splitlines() if line.startswith("warning: ")] == [
+        "warning: vm-1: no route",
+        "warning: vm-0: it does not answer",
+    ]
+
+
 def test_processes_of_a_host_that_is_not_heard_do_not_stall_while_others_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,12 +112,12 @@ def test_processes_of_a_host_that_is_not_heard_do_not_stall_while_others_train(
     late = msgspec.structs.replace(beat, t=T + 599)
     recorded.write_journal(run_dir / "worker-0.jsonl", [head, *events, late])
     session = Session.live(run_dir, lambda: T + 600)
-    for state, heard, condition, stalled in (
+    states: list[tuple[LinkState, float | None, str, str]] = [
         ("connected", None, "stalled", "worker-1"),
         ("reconnecting", T + 11, "running", ""),
         ("connected", T + 11, "running", ""),
-    ):
-        hosts[1].state, hosts[1].heard = state, heard  # type: ignore[assignment]
+    ]
+    for hosts[1].state, hosts[1].heard, condition, stalled in states:
         link.write(run_dir, links)
         session.read_all()
         shown = session.snapshot()

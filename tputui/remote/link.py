@@ -69,8 +69,12 @@ class HostLink(msgspec.Struct, kw_only=True):
         silent = f", last heard {max(0, round(now - self.heard))} s ago" if self.heard is not None else ""
         if self.is_connected:
             return f"it does not answer{silent}"
-        reason = (self.reason or "").removeprefix(f"{self.host}: ")
-        return f"{self.state}{silent}{f'; {reason}' if reason else ''}"
+        return f"{self.state}{silent}{f'; {self.reason_alone}' if self.reason else ''}"
+
+    @property
+    def reason_alone(self) -> str:
+        """The reason without the name of the host."""
+        return (self.reason or "").removeprefix(f"{self.host}: ")
 
 
 class Links(msgspec.Struct, kw_only=True):
@@ -92,6 +96,15 @@ class Links(msgspec.Struct, kw_only=True):
         if any(host.is_heard for host in self.hosts):
             return None
         return max((host.heard for host in self.hosts if host.heard is not None), default=None)
+
+    @property
+    def lost(self) -> str | None:
+        """A sentence if hosts were lost, or could not be connected to; it does not change with the time."""
+        lost = [host for host in self.hosts if not host.is_heard and (host.reason or host.heard is not None)]
+        if not lost:
+            return None
+        why = lost[0].reason_alone or "it does not answer"
+        return f"{self._named(lost)}: {why}"
 
     @property
     def known_until(self) -> dict[int, float]:
@@ -124,8 +137,13 @@ class Links(msgspec.Struct, kw_only=True):
             return next((host.reason for host in self.hosts if host.reason), None)
         if len(lost) == 1:
             return f"{lost[0].host}: {lost[0].words(now)}"
+        return f"{self._named(lost)}; {lost[0].words(now)}"
+
+    def _named(self, lost: list[HostLink]) -> str:
+        if len(lost) == 1:
+            return lost[0].host
         names = ", ".join(host.host for host in lost[:NAMED]) + (", ..." if len(lost) > NAMED else "")
-        return f"{len(lost)} of {len(self.hosts)} hosts are not connected: {names}; {lost[0].words(now)}"
+        return f"{len(lost)} of {len(self.hosts)} hosts are not connected: {names}"
 
 
 def write(run_dir: Path, links: Links) -> None:

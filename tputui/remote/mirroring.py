@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shlex
 import time
 from collections.abc import Mapping
 
@@ -24,6 +25,7 @@ from tputui.remote.protocol import (
     KEEP_ALIVE_S,
     PROBE_S,
     QUIET_S,
+    RUNS_COMMAND,
     VERSION,
     Data,
     File,
@@ -272,10 +274,17 @@ class Mirroring:
                 if time.time() - t < REQUEST_AGE_MAX_S:
                     connection.send(submit)
         elif isinstance(message, Refused):
-            raise ConnectionFailed(f"{host.host}: {message.reason}")
+            raise ConnectionFailed(
+                f"{host.host}: {message.reason.replace(RUNS_COMMAND, self._runs_command(host.host))}"
+            )
         elif isinstance(message, Listed):
             host.is_listed = True
         host.note_synced()
+
+    def _runs_command(self, host: Host) -> str:
+        runs_dir = self._address.runs_dir
+        words = ["tputui", "runs", "--host", str(host), *([f"--runs-dir={runs_dir}"] if runs_dir is not None else [])]
+        return f"`{shlex.join(words)}`"
 
     def _take_found(self, host: _HostRun, connection: Connection, found: Found) -> None:
         copy = self._mirror.copy_of(found.writer)

@@ -24,6 +24,7 @@ GREETING = b"tputui-stream %d %s\n"
 GREETED = re.compile(rb"(?:\A|\n)tputui-stream ([0-9]{1,6}) ([0-9A-Za-z.+-]{1,40})\n")
 NOISE_BYTES_MAX = 1 << 20
 """Most bytes that a login shell may print before the greeting."""
+RUNS_COMMAND = "`tputui runs --host`"
 DATA_BYTES = 256 << 10
 """Bytes of a journal in a message, unless a line is longer."""
 MESSAGE_BYTES_MAX = LINE_BYTES_MAX + (1 << 20)
@@ -128,6 +129,7 @@ class Refused(Message, frozen=True, kw_only=True, tag=True):
     """The run cannot be streamed; the last message."""
 
     reason: str
+    """One sentence; the viewer completes `RUNS_COMMAND` in it with the host."""
 
 
 class Found(Message, frozen=True, kw_only=True, tag=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from tputui.formatting import inert
 from tputui.remote.address import Host
-from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, argv_of, failure, not_started
+from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, InvalidProgram, argv_of, failure, not_started
 
 TIMEOUT_S = 60.0 + CONNECT_TIMEOUT_S
 LIST_BYTES_MAX = 64 << 20
@@ -53,6 +53,8 @@ def list_runs(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> l
         found: list[dict[str, Any]] = msgspec.json.decode(_output(host, runs_dir, environ), type=list[dict[str, Any]])
         runs = [row for row in found[:RUNS_MAX] if "form" not in row and row.get("state") != "log"]
         return msgspec.convert(runs, type=list[RemoteRun])
+    except InvalidProgram:
+        raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CannotList(f"{host}: its list of runs cannot be read: {inert(str(error)[:200])}") from None
 

@@ -42,6 +42,8 @@ _FOLDER = re.compile(r"[A-Za-z0-9_./+@,:=-]+")
 PERSIST_S = 20
 """Seconds for which a connection waits for the next command; the list of runs is read more often."""
 _QUERY_S = 5.0
+OF_TPUTUI = "tputui: "
+"""Begins the sentence in which tputui on a host says what is wrong."""
 
 
 class InvalidProgram(ValueError):
@@ -123,6 +125,8 @@ def failure(host: Host, exit_code: int | None, stderr: str) -> str:
         )
     if 'unknown command "stream"' in text:
         return f"{host}: tputui there is too old to stream runs: update it with `pip install -U tputui`"
+    if last.startswith(OF_TPUTUI):
+        return f"{host}: {last.removeprefix(OF_TPUTUI)}"
     return f"{host}: tputui ended there with exit code {exit_code}: {last}"
 
 

@@ -22,6 +22,7 @@ from tputui.remote.journal_source import JournalSource, open_source
 from tputui.remote.protocol import (
     DATA_BYTES,
     GREETING,
+    RUNS_COMMAND,
     SILENCE_S,
     VERSION,
     Data,
@@ -98,7 +99,7 @@ def _find(opened: Open) -> Path:
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"the run cannot be read: {error.strerror or error}"
-    return str(error).replace("`tputui runs` lists those there are", "`tputui runs --host` lists its runs")
+    return str(error).replace("`tputui runs` lists those there are", f"{RUNS_COMMAND} lists its runs")
 
 
 class _Inbox:

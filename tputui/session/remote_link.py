@@ -45,6 +45,11 @@ class RemoteLink:
         """A sentence if hosts are not connected."""
         return self._links.trouble(clock_t) if self._links is not None else None
 
+    @property
+    def lost(self) -> str | None:
+        """A sentence if hosts were lost, or could not be connected to; it does not change with the time."""
+        return self._links.lost if self._links is not None else None
+
     def shown(self, snapshot: Snapshot, clock_t: float) -> Snapshot:
         """The snapshot with the connection of each host."""
         if self._links is None or not snapshot.hosts:

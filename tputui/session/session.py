@@ -196,6 +196,10 @@ class Session:
         """A sentence if the disk of a followed run that has not ended is full."""
         return None if self._recorded else self._full_disk(self._liveness_now()[1])
 
+    def lost_hosts(self) -> str | None:
+        """A sentence if hosts of a followed mirror were lost, or could not be connected to."""
+        return None if self._recorded else self._link.lost
+
     def unfinished_elsewhere(self) -> list[str]:
         """Names of the processes on other hosts that wrote recently and have not reported their end."""
         _, liveness = self._liveness_now()
@@ -317,13 +321,10 @@ class Session:
     def _known_until(self) -> dict[str, float]:
         """Time of the run after which nothing can be known of a process, for those whose hosts are not heard."""
         of_host = self._link.known_until
-        if not of_host:
-            return {}
-        heads = {name: process.opened for name, process in self._reader.state.processes.items()}
         return {
-            name: self._present.elsewhere(of_host[head.host_index])
-            for name, head in heads.items()
-            if head is not None and head.host_index in of_host
+            name: self._present.elsewhere(of_host[process.opened.host_index])
+            for name, process in (self._reader.state.processes.items() if of_host else ())
+            if process.opened is not None and process.opened.host_index in of_host
         }
 
     def _clock_set_s(self) -> float:

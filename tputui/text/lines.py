@@ -339,7 +339,7 @@ def follow(
     snapshot.
     """
     writer = writer or LineWriter()
-    is_full = False
+    warnings = _Warnings()
     session.disable_cache()
     try:
         if earlier is not None and not as_json:
@@ -358,11 +358,8 @@ def follow(
             if settled and not events:
                 break
             if session.caught_up and not events:
-                # The journal has no event about a disk that takes none.
-                trouble = None if settled else session.full_disk()
-                if trouble is not None and not is_full:
-                    write_line((narrate or sys.stderr) if as_json else out, f"warning: {trouble}")
-                is_full = trouble is not None
+                for text in [] if settled else warnings.fresh(session):
+                    write_line((narrate or sys.stderr) if as_json else out, f"warning: {text}")
                 wait(WAIT_S)
         snapshot = session.snapshot()
         for line in [*([] if as_json else writer.flush()), *last_lines(snapshot)]:
@@ -370,6 +367,21 @@ def follow(
         return snapshot
     except BrokenPipeError:
         return session.snapshot()
+
+
+class _Warnings:
+    """Warnings that are no events: about a disk that takes none, and hosts that are not heard. Each comes once."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def fresh(self, session: Session) -> list[str]:
+        """Those that were not true at the last call."""
+        full, lost = session.full_disk(), session.lost_hosts()
+        found = {**({"disk": full} if full is not None else {}), **({lost: lost} if lost is not None else {})}
+        fresh = [text for key, text in found.items() if key not in self._shown]
+        self._shown = set(found)
+        return fresh
 
 
 def _write_newest(session: Session, writer: LineWriter, out: TextIO, most: int) -> None:
