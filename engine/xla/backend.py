@@ -164,9 +164,9 @@ def device(index: int | None = None) -> torch.device:
 
 
 def own_devices() -> list[int]:
-    """The devices that this process drives, in the runtime's order: positions in its list of all devices."""
-    everywhere: list[str] = _runtime._xla_get_all_runtime_devices()
-    return [everywhere.index(name) for name in _runtime._xla_get_runtime_devices()]
+    """The devices that this process drives, in the runtime's order: their numbers, as a mesh names devices. The list of
+    all devices may have another order."""
+    return [int(name.rpartition(":")[2]) for name in _runtime._xla_get_runtime_devices()]
 
 
 def kind() -> str:

@@ -20,6 +20,7 @@ from engine.parallel.host_group import HostGroup
 from engine.parallel.strategies import Spmd, SpmdOverHosts
 from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
+from engine.xla import backend
 from tests import recorded
 from tests.engine.hostcheck import free_port
 from tests.engine.processes import NUM_CORES
@@ -67,14 +68,26 @@ def trained(name: str, cores: Strategy, folder: Path) -> dict[str, Any]:
     return found
 
 
+def devices_of_a_second_host() -> list[int]:
+    """Its devices, if the runtime lists those of all hosts in another order than by number."""
+
+    class Runtime:
+        _xla_get_runtime_devices = staticmethod(lambda: ["TPU:5", "TPU:4"])
+        _xla_get_all_runtime_devices = staticmethod(lambda: ["TPU:5", "TPU:4", "TPU:1", "TPU:0"])
+
+    backend._runtime = Runtime
+    return backend.own_devices()
+
+
 def main() -> None:
     """Trains under both."""
     place = HostPlace(master_addr="127.0.0.1", master_port=free_port())
     with tempfile.TemporaryDirectory() as folder:
-        found = {"spmd": trained("spmd", Spmd(NUM_CORES), Path(folder))}
+        found: dict[str, Any] = {"spmd": trained("spmd", Spmd(NUM_CORES), Path(folder))}
         hosts = HostGroup(place)
         found["over_hosts"] = trained("hosts", Counted(RankSocket(0, 1, [], hosts=hosts), NUM_CORES), Path(folder))
         hosts.close("done", "")
+    found["devices"] = devices_of_a_second_host()
     sys.stdout.write("\n" + json.dumps(found) + "\n")
     sys.stdout.flush()
 

@@ -414,6 +414,8 @@ def test_mesh_over_hosts_trains_as_the_mesh_of_one() -> None:
     assert over["losses"] == one["losses"]
     assert (over["scores"], over["valid"]) == (one["scores"], one["valid"])
     assert over["compiles"] == 0
+    # A mesh names devices by their numbers.
+    assert found["devices"] == [5, 4]
     assert over["reports"][-1] == one["reports"][-1] == len(over["losses"])
     assert over["paces"] == len(over["losses"])
     assert 0 < over["exchanges"] < len(over["losses"]), "not one for each step and evaluation batch"
