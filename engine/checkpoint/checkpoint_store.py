@@ -165,13 +165,21 @@ class CheckpointStore:
         except OSError as error:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
-    def _retain(self, path: Path, periodic: bool) -> tuple[str, ...]:
-        """Removes the oldest periodic checkpoints and returns them; never requested ones, the best or the last."""
-        dropped: list[str] = []
+    def note_saved(self, name: str, *, periodic: bool) -> None:
+        """Notes that a file was saved, at the end of an epoch or on request. Called for files of earlier processes of
+        the run in the order of their saves; those that are gone do not count."""
+        path = self._directory / name
+        if not path.exists():
+            return
         if not periodic:
             self._asked_for.add(path)
         elif path not in self._periodic:
             self._periodic.append(path)
+
+    def _retain(self, path: Path, periodic: bool) -> tuple[str, ...]:
+        """Removes the oldest periodic checkpoints and returns them; never requested ones, the best or the last."""
+        dropped: list[str] = []
+        self.note_saved(path.name, periodic=periodic)
         beyond = self._periodic[: -self._plan.config.checkpoint.keep]
         for old in beyond:
             if old in self._asked_for:

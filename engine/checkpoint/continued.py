@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore, SaveFailed
+from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
+from tputui.telemetry.line_search import LineSearch
 from tputui.telemetry.merge import head_of
 
 
@@ -21,6 +23,18 @@ def adopt_best(store: CheckpointStore, resumed: Checkpoint, source: Path, warn: 
         warn(f"the best weights so far were not found: {error}; the best epoch is chosen from new epochs only")
         return resumed._replace(best=None, best_epoch=0)
     return resumed
+
+
+def retain_earlier(store: CheckpointStore, journal: Path) -> None:
+    """Counts the checkpoints that the processes before have saved, by the journal of this run, for
+    `checkpoint.keep`: after a restart they would be kept for ever."""
+    try:
+        found = LineSearch(journal, ev.CheckpointSaved).fresh()
+    except OSError:
+        return
+    for event in found:
+        if isinstance(event, ev.CheckpointSaved) and event.reason != "non-finite":
+            store.note_saved(Path(event.path).name, periodic=event.reason == "epoch")
 
 
 def remove_partial_writes(source: Path) -> None:

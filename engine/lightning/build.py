@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from engine.checkpoint import checkpoint_store
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
-from engine.checkpoint.continued import adopt_best
+from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
 from engine.lightning import fake_devices
@@ -84,6 +84,7 @@ class LightningRun:
             for note in resumed.notes:
                 events.warn(note)
             self._callback.restore_best(adopt_best(store, resumed, context.resume_from, events.warn))
+            retain_earlier(store, context.reporter.path)
 
     def train(self) -> str:
         """Trains every epoch that is left, or until the module ends training, and returns the result in one sentence.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.checkpoint import checkpoint_store, resume
-from engine.checkpoint.continued import adopt_best
+from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
 from engine.errors import Problem, Refused, TooManyBad, Unable, one_line
@@ -135,6 +135,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
         for note in (*resumed.notes, *([data_note] if data_note else [])):
             events.warn(note)
         built.resume(adopt_best(store, resumed, continued.path, events.warn))
+        retain_earlier(store, context.reporter.path)
     return built
 
 

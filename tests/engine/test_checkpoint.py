@@ -17,6 +17,7 @@ import torch
 from engine import run_plan
 from engine.checkpoint import atomic_write, checkpoint_store, checksums, resume
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore, SaveFailed
+from engine.checkpoint.continued import retain_earlier
 from engine.checkpoint.resume import Position
 from engine.errors import Refused
 from engine.process import hardware
@@ -24,6 +25,8 @@ from engine.task import Plan
 from tests import forked
 from tests.engine.workers import DIGITS
 from tputui import config
+from tputui.telemetry import events as ev
+from tputui.telemetry.reporter import Reporter
 
 CPU = hardware.Machine("CPU", 0, 0, "a test")
 
@@ -71,6 +74,25 @@ def test_retention_keeps_newest_best_last_and_requested(store: CheckpointStore, 
     store.save(at_step(7), periodic=True, best=True)
     assert "step-00000001.pt" not in names(tmp_path)
     assert (directory / "best.pt").samefile(directory / "step-00000007.pt")
+
+
+def test_retention_counts_the_checkpoints_before_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    reporter = Reporter(tmp_path, "worker")
+    for step in range(1, 6):
+        periodic = step != 2
+        # A store for each process; the last one is killed after its save.
+        store = CheckpointStore(tmp_path, planned("checkpoint.keep=2"))
+        retain_earlier(store, reporter.path)
+        saved = store.save(at_step(step), periodic=periodic, best=False)
+        reason = "epoch" if periodic else "request"
+        written = ev.CheckpointSaved(
+            t=0.0, path=saved.path, step=step, epoch=1, bytes=saved.bytes, seconds=0.0, reason=reason
+        )
+        reporter.emit(written)
+        reporter.flush()
+    reporter.close()
+    assert names(tmp_path) == {f"step-{step:08d}.pt" for step in (2, 4, 5)} | {"last.pt"}
 
 
 def test_save_returns_removed_checkpoints(store: CheckpointStore, tmp_path: Path) -> None:
