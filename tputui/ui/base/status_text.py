@@ -5,6 +5,7 @@ A condition has a word and a sign besides its colour, so that no meaning rests o
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -148,6 +149,14 @@ class Alarm(NamedTuple):
     key: str
     """Identifies the problem: an acknowledged alarm returns if its key changes. Empty if it cannot be acknowledged."""
     text: str
+
+    @property
+    def short(self) -> str:
+        """The text without the step since which the problem is known."""
+        return _SINCE.sub("", self.text)
+
+
+_SINCE = re.compile(r"(?:,| since) step [\d,]*\d")
 
 
 def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:

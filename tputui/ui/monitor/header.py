@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -325,14 +326,23 @@ def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], found: list[
 
 
 def _alarms(snapshot: Snapshot, found: list[Alarm], width: int) -> Line:
-    """The alarms, each whole; of those without room only the number."""
-    shown: Line = [Span(f"\u25b2 {alarm.text}  ", "warn") for alarm in found]
+    """The alarms, in short if that shows more of them; of those without room only the number."""
+    forms = [alarm.text for alarm in found], [alarm.short for alarm in found]
+    _, shown = max((_counted(texts, width - 1) for texts in forms), key=lambda counted: counted[0])
+    line: Line = [Span(" "), *shown]
+    can_hide = any(alarm.key for alarm in found) and snapshot.condition not in ENDED
+    hint = Span("esc hides  ", "dim")
+    return [*line, hint] if can_hide and width_of([*line, hint]) <= width else line
+
+
+def _counted(texts: Sequence[str], width: int) -> tuple[int, Line]:
+    """How many alarms fit, at least one; these alarms and the number of the others."""
+    shown: Line = [Span(f"\u25b2 {text}  ", "warn") for text in texts]
     more: Line = []
-    while len(shown) > 1 and 1 + width_of([*shown, *more]) > width:
+    while len(shown) > 1 and width_of([*shown, *more]) > width:
         shown.pop()
-        more = [Span(f"+{len(found) - len(shown)} more  ", "warn")]
-    hint = [Span("esc hides  ", "dim")] if any(alarm.key for alarm in found) and snapshot.condition not in ENDED else []
-    return [Span(" "), *shown, *more, *hint]
+        more = [Span(f"+{len(texts) - len(shown)} more  ", "warn")]
+    return len(shown), [*shown, *more]
 
 
 def _alarms_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> list[Alarm]:
