@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.diagnosis.runs import by_rule, plan, verdicts
-from tests.recorded import T0
+from tests.recorded import T0, opened
 from tputui.diagnosis.memory_rules import trend_of
 from tputui.diagnosis.out_of_memory import parse
 from tputui.diagnosis.verdict import Verdict, found
@@ -153,6 +153,14 @@ def test_memory_that_grows_before_training_is_no_finding() -> None:
 
     assert not starting("starting"), "modules and data are being loaded"
     assert starting("unknown"), "a command that reports no phase"
+
+
+def test_memory_that_grows_before_training_again_is_no_finding() -> None:
+    # They import modules and load data; the memory of those before was returned.
+    again = msgspec.structs.replace(opened(T0 + 150, "worker"), generation=1)
+    used = hbm([6.0] * 30 + leak(0.05, number=50))
+    assert by_rule(verdicts(LONG, *used, now=400.0), "memory_trend")
+    assert not by_rule(verdicts(LONG, *used[:30], again, *used[30:], now=400.0), "memory_trend")
 
 
 def test_a_trend_ignores_outliers() -> None:

@@ -111,7 +111,10 @@ def memory_trend(facts: Facts) -> Iterator[Verdict]:
     """Memory that would be exhausted before the run ends."""
     if facts.snapshot.condition in ENDED or _is_before_training(facts):
         return
-    memory, points = facts.snapshot.memory, facts.snapshot.memory_history
+    memory, generations = facts.snapshot.memory, facts.snapshot.generations
+    # The processes before a restart have given their memory back.
+    since = generations[-1].t if generations else 0.0
+    points = [point for point in facts.snapshot.memory_history if point.t >= since]
     limit = min((reading.limit_bytes for reading in memory.hbm or ()), default=0)
     device = [(point.t, float(point.hbm_used_bytes)) for point in points if point.hbm_used_bytes is not None]
     yield from _exhausted(facts, "device memory", device, limit)
@@ -123,6 +126,9 @@ def memory_trend(facts: Facts) -> Iterator[Verdict]:
 
 def _is_before_training(facts: Facts) -> bool:
     """Whether memory grows because modules, data and the first programs are loaded; not known of a plain command."""
+    generations = facts.snapshot.generations
+    if generations and generations[-1].number and generations[-1].lost_s is None:
+        return True
     return facts.snapshot.phase not in (None, "unknown") and not facts.snapshot.steps
 
 
