@@ -271,6 +271,20 @@ def test_incremental_reads_equal_one_read(whole: int, blocks: list[Rows], most: 
             assert repr(shown(made)) == repr(shown(columns_of(blocks[:number], most)))
 
 
+def test_columns_are_joined_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The hosts of a pod have too many columns at the same step.
+    joins, join = [0], core_columns.joined
+    monkeypatch.setattr(core_series, "joined", lambda left, right: (joins.append(1), join(left, right))[1])
+    made, at_once = AllCoreSeries(COLUMNS_LEAST), list[int]()
+    for step in range(1, 10 * COLUMNS_LEAST):
+        before = len(joins)
+        made.take(steps_recorded(T0, step, [[1.0, 2.0]]), None, decode)
+        shown(made, 2)
+        at_once.append(len(joins) - before)
+    assert made.stride > 8
+    assert max(at_once) < 8
+
+
 def test_older_columns_are_the_same_objects() -> None:
     made = columns_of([[[1.0, 2.0, 3.0]]] * 6)
     before = shown(made)

@@ -15,7 +15,7 @@ from tests.recorded import T0, steps_recorded, worker_events
 from tputui.state.chart_data import Segment
 from tputui.state.core_series import COLUMNS_MAX, columns_max
 from tputui.state.reducer import RunState
-from tputui.state.series import PIECES_LEAST, PIECES_MAX, Series, combined, pieces_max
+from tputui.state.series import PIECES_LEAST, PIECES_MAX, Piece, Series, combined, pieces_max
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded, TopologyDeclared
 
@@ -163,6 +163,28 @@ def test_incremental_reads_equal_one_read(blocks: list[Rows], pieces_max: int) -
         taken_in(series, steps_recorded(T0, first, rows))
         first += len(rows)
         assert repr(series.segments) == repr([piece.to_segment() for piece in series.pieces])
+
+
+@given(runs_of_records(), runs_of_records(), st.integers(2, 8))
+def test_a_fork_continues_like_the_original(before: list[Rows], after: list[Rows], pieces_max: int) -> None:
+    fork, first = series_of(before, pieces_max).fork(), sum(map(len, before)) + 1
+    for rows in after:
+        taken_in(fork, steps_recorded(T0, first, rows))
+        first += len(rows)
+    assert repr(fork.segments) == repr(series_of(before + after, pieces_max).segments)
+
+
+def test_pieces_are_joined_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The hosts of a pod have too many pieces at the same step.
+    joins, join = [0], Piece.join
+    monkeypatch.setattr(Piece, "join", lambda one, other: (joins.append(1), join(one, other))[1])
+    series, at_once = Series(PIECES_LEAST), list[int]()
+    for step in range(1, 10 * PIECES_LEAST):
+        before = len(joins)
+        taken_in(series, steps_recorded(T0, step, [[1.0, 2.0]]))
+        at_once.append(len(joins) - before)
+    assert series.stride > 8
+    assert max(at_once) < 8
 
 
 def test_older_segments_are_the_same_objects() -> None:

@@ -105,15 +105,9 @@ def resolved(extreme: Extreme | None) -> Extreme | None:
     return Extreme(extreme.value, event.first + row, column)
 
 
-def widened(columns: list[CoreSeries], stride: int) -> list[CoreSeries]:
-    """Joins neighbours that together span at most `stride` steps."""
-    wide: list[CoreSeries] = []
-    for column in columns:
-        if wide and column.last - wide[-1].first < stride:
-            wide[-1] = joined(wide[-1], column)
-        else:
-            wide.append(column)
-    return wide
+def is_located(column: CoreSeries) -> bool:
+    """Whether the step and the core of both extremes are known, as far as they can be."""
+    return not (isinstance(column.high, Unlocated) or isinstance(column.low, Unlocated))
 
 
 def joined(left: CoreSeries, right: CoreSeries) -> CoreSeries:

@@ -20,15 +20,24 @@ from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import Annotated, NamedTuple, Self, TypeGuard
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from tputui.state.aligned import Aligner, Found
 from tputui.state.chart_data import CoreColumn, CoreExtreme
-from tputui.state.core_columns import CoreSeries, Extreme, Unlocated, joined, located, reduced, resolved, widened
-from tputui.state.state_struct import AtLeastOne, Count, FloatArray, StateStruct
+from tputui.state.core_columns import (
+    CoreSeries,
+    Extreme,
+    Unlocated,
+    is_located,
+    joined,
+    located,
+    reduced,
+    resolved,
+)
+from tputui.state.state_struct import AtLeastOne, Count, FloatArray, JoinedAhead, StateStruct
 from tputui.telemetry.events import Int, StepsRecorded
 
 COLUMNS_MAX = 512
@@ -90,6 +99,8 @@ class AllCoreSeries(StateStruct, dict=True):
         self._lowest = _NO_LOWEST
         self._held_chars = 0
         """Characters of the blocks of extremes that were not located yet, of those displaced since as well."""
+        self._ahead: JoinedAhead[CoreSeries] = JoinedAhead()
+        """The columns with twice the stride."""
 
     def fork(self) -> Self:
         """An independent copy."""
@@ -156,6 +167,7 @@ class AllCoreSeries(StateStruct, dict=True):
         """Removes `first_step` and later ones; a column that also has earlier steps if most of it is later ones."""
         self.locate_extremes()
         self.columns = [_before(column, first_step) for column in self.columns if column.middle < first_step]
+        self._ahead.restart()
         self.last = min(self.last, max(first_step - 1, 0))
         self.count += 1
 
@@ -166,7 +178,7 @@ class AllCoreSeries(StateStruct, dict=True):
             return
         self._held_chars = 0
         for index, column in enumerate(self.columns):
-            if isinstance(column.high, Unlocated) or isinstance(column.low, Unlocated):
+            if not is_located(column):
                 self.columns[index] = replace(column, high=resolved(column.high), low=resolved(column.low))
 
     def _note_extremes(self, event: StepsRecorded, values: Sequence[float] | None) -> None:
@@ -207,8 +219,11 @@ class AllCoreSeries(StateStruct, dict=True):
     def _thin(self) -> None:
         self._seal()
         while len(self.columns) > self.most:
+            self.columns = self._ahead.finish(self.columns, self._widened)
             self.stride *= 2
-            self.columns = widened(self.columns, self.stride)
+
+    def _widened(self, left: CoreSeries, right: CoreSeries, _: int) -> CoreSeries | None:
+        return joined(left, right) if right.last - left.first < 2 * self.stride else None
 
     def _add(self, event: StepsRecorded, values: Sequence[float]) -> bool:
         """Adds the values of an event to the columns; False if it has another number of cores."""
@@ -234,6 +249,7 @@ class AllCoreSeries(StateStruct, dict=True):
             # Steps that were left out since then belong to the previous column.
             self.columns[-1] = replace(newest, last=max(newest.last, column.first - 1))
         self.columns.append(column)
+        self._ahead.advance(self.columns, self._widened, is_located)
 
 
 def _before(column: CoreSeries, first_step: int) -> CoreSeries:
@@ -271,18 +287,19 @@ class CombinedColumns:
     def _column(self, setting: CoreSeries, found: Found[CoreSeries]) -> CoreColumn:
         means = array("f", [math.nan]) * self._num_cores
         bad: list[int] = []
-        highest: tuple[Extreme | None, Sequence[int]] = (None, ())
-        lowest: tuple[Extreme | None, Sequence[int]] = (None, ())
+        highest: CoreExtreme | None = None
+        lowest: CoreExtreme | None = None
+        most, least = -math.inf, math.inf
         for part, columns in found:
             column, cores = columns[0] if len(columns) == 1 else functools.reduce(joined, columns), self._cores[part]
             _place(means, column.means, cores, self._slices[part])
             if column.counts is not None:
                 bad += [cores[core] for core in column.bad if core < len(cores)]
             high, low = column.high, column.low
-            if high is not None and (highest[0] is None or high.value > highest[0].value) and _is_named(high, cores):
-                highest = high, cores
-            if low is not None and (lowest[0] is None or low.value < lowest[0].value) and _is_named(low, cores):
-                lowest = low, cores
+            if high is not None and high.value > most and (named := _named(high, cores)):
+                highest, most = named, high.value
+            if low is not None and low.value < least and (named := _named(low, cores)):
+                lowest, least = named, low.value
         return CoreColumn(
             first_step=setting.first,
             last_step=setting.last,
@@ -290,8 +307,8 @@ class CombinedColumns:
             bad_cores=tuple(sorted(bad)),
             num_steps=setting.rows,
             middle=setting.middle,
-            highest=_named(*highest),
-            lowest=_named(*lowest),
+            highest=highest,
+            lowest=lowest,
         )
 
 
@@ -305,11 +322,6 @@ def _slice_of(cores: Sequence[int]) -> slice | None:
     if cores and all(after - core == 1 for core, after in pairwise(cores)):
         return slice(cores[0], cores[-1] + 1)
     return None
-
-
-def _is_named(extreme: Extreme | None, cores: Sequence[int]) -> TypeGuard[Extreme]:
-    """Whether the core of an extreme is known."""
-    return extreme is not None and extreme.column is not None and extreme.column < len(cores)
 
 
 RowParts = Sequence[tuple[Sequence[tuple[int, FloatArray]], Sequence[int]]]

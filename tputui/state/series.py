@@ -17,7 +17,7 @@ from msgspec.structs import astuple, replace
 
 from tputui.state.aligned import Aligner, Found
 from tputui.state.chart_data import Segment
-from tputui.state.state_struct import AtLeastOne, Count, Record, StateStruct, join_pairs
+from tputui.state.state_struct import AtLeastOne, Count, JoinedAhead, Record, StateStruct, join_pairs
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
@@ -88,6 +88,8 @@ class Series(StateStruct, dict=True):
 
     def __post_init__(self) -> None:
         self._segments: list[tuple[Piece, Segment]] = []
+        self._ahead: JoinedAhead[Piece] = JoinedAhead()
+        """The pieces with twice the stride."""
 
     def wants_values(self, event: StepsRecorded) -> bool:
         """Whether the event spans at least two pieces, so that its values are worth decoding."""
@@ -105,7 +107,7 @@ class Series(StateStruct, dict=True):
                 part = values[row * event.cores : last * event.cores]
                 self._push(reduced(event.first + row, event.first + last - 1, part, event.t))
         while len(self.pieces) > self.pieces_max:
-            self.pieces = join_pairs(self.pieces, Piece.join)
+            self.pieces = self._ahead.finish(self.pieces, _pair)
             self.stride *= 2
 
     def cut(self, first_step: int) -> int:
@@ -118,6 +120,7 @@ class Series(StateStruct, dict=True):
         ]
         removed = sum(piece.num_bad for piece in self.pieces) - sum(piece.num_bad for piece in kept)
         self.pieces = [piece if piece.last < first_step else replace(piece, last=first_step - 1) for piece in kept]
+        self._ahead.restart()
         self.count += 1
         return removed
 
@@ -144,6 +147,11 @@ class Series(StateStruct, dict=True):
                 self.pieces[-1] = newest.join(piece)
                 return
         self.pieces.append(piece)
+        self._ahead.advance(self.pieces, _pair)
+
+
+def _pair(left: Piece, right: Piece, index: int) -> Piece | None:
+    return left.join(right) if index % 2 else None
 
 
 PieceAligner = Aligner[Piece, tuple[Piece, Segment]]

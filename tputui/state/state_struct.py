@@ -134,6 +134,48 @@ class Recent(StateStruct, Generic[T]):
         return [*self.old.items, *self.newest]
 
 
+Join = Callable[[T, T, int], T | None]
+"""Makes one item of the last joined one and the item at an index of the list; None if they stay apart."""
+
+
+class JoinedAhead(Generic[T]):
+    """The items of a growing list, joined ahead of the time at which the list gets too long: two for each new item.
+
+    All hosts of a pod have too many items at the same step. To join them all then delays a frame by 0.1 s.
+    """
+
+    def __init__(self) -> None:
+        self._joined: list[T] = []
+        self._num_taken = 0
+
+    def advance(self, items: list[T], join: Join[T], is_final: Callable[[T], bool] | None = None) -> None:
+        """Joins two more of the items. The newest one waits, and so do those that are not final."""
+        for item in items[self._num_taken : min(self._num_taken + 2, len(items) - 1)]:
+            if is_final is not None and not is_final(item):
+                return
+            self._take(item, join)
+
+    def finish(self, items: list[T], join: Join[T]) -> list[T]:
+        """All items joined; begins anew."""
+        for item in items[self._num_taken :]:
+            self._take(item, join)
+        joined = self._joined
+        self.restart()
+        return joined
+
+    def restart(self) -> None:
+        """Begins anew, since items have changed."""
+        self._joined, self._num_taken = [], 0
+
+    def _take(self, item: T, join: Join[T]) -> None:
+        both = join(self._joined[-1], item, self._num_taken) if self._joined else None
+        if both is None:
+            self._joined.append(item)
+        else:
+            self._joined[-1] = both
+        self._num_taken += 1
+
+
 def join_pairs(items: list[T], join: Callable[[T, T], T]) -> list[T]:
     """Joins neighbours in pairs; a last item without a neighbour stays as it is."""
     pairs = [join(left, right) for left, right in zip(items[::2], items[1::2], strict=False)]
