@@ -205,6 +205,8 @@ def test_tick_labels_are_distinct() -> None:
 
 
 def test_all_ticks_have_the_same_form() -> None:
+    single = y_scale.y_labels(y_scale.Scale(1.7227, 2.6579), 2), y_scale.y_labels(y_scale.Scale(1.2345, 2.9876), 2)
+    assert [sorted(labels.values()) for labels in single] == [["2.0", "2.5"], ["2"]]
     small = y_scale.y_labels(y_scale.fitted(y_scale.Scale(0.0, 9.7e-5), 12), 12)
     assert {text[-4:] for text in small.values()} == {"e-05", "0"}
     large = y_scale.y_labels(y_scale.fitted(y_scale.Scale(2e5, 1.4e6), 12), 12)

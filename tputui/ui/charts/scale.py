@@ -218,7 +218,7 @@ def y_labels(scale: Scale | None, rows: int) -> dict[int, str]:
         return {}
     round_values = y_ticks(scale, max(2, rows // 2))
     values = round_values or [scale.low, scale.high]
-    step = min((b - a for a, b in itertools.pairwise(values)), default=abs(scale.high - scale.low) or 1.0)
+    step = min((b - a for a, b in itertools.pairwise(values)), default=abs(values[0]) or 1.0)
     if not round_values:
         texts = [_short(value) for value in values]
     elif scale.log:
