@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tests.recorded import T0, losses, steps_recorded, worker_events, write_journal
-from tests.ui import measured
+from tests.ui import made, measured
+from tests.ui.fake_launch_service import MEMORY
 from tputui import formatting as fmt
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
@@ -166,3 +167,10 @@ def test_object_has_step_and_time_of_every_epoch(recorded_run: Path) -> None:
     shown = to_show(load(recorded_run))
     assert [epoch["step"] for epoch in shown["epochs"]] == [22, 44, 66]
     assert all(epoch["t"] > T0 for epoch in shown["epochs"])
+
+
+def test_prediction_of_memory_names_its_row_once() -> None:
+    run = made.running()
+    run = made.changed(run, memory=msgspec.structs.replace(run.memory, predicted=MEMORY))
+    (line,) = [line for line in show_text(run).splitlines() if line.startswith("predicted ")]
+    assert line.count("predicted") == 1

@@ -352,7 +352,7 @@ def _machine(snapshot: Snapshot) -> list[str]:
         used = f"{fmt.size(memory.host_used_bytes)} of {fmt.size(memory.host_total_bytes)}"
         lines.append(_row("host", used, f"CPU {fmt.percent(memory.host_cpu_percent)}"))
     if memory.predicted is not None:
-        lines.append(_row("predicted", fmt.forecast(memory.predicted)))
+        lines.append(_row("predicted", fmt.forecast(memory.predicted).removeprefix("predicted ")))
         biggest = ", ".join(f"{share.name} {fmt.size(share.bytes)}" for share in memory.predicted.biggest)
         lines += [_row("", f"most activations: {biggest}")] if biggest else []
     return [*lines, *show_hosts.processes(snapshot), *_hbm(snapshot.memory), *_devices(snapshot)]
