@@ -58,9 +58,7 @@ class Behind:
 
     def _wake_ups(self) -> int:
         texts = [path.read_text() for path in Path(f"/proc/{self.program.pid}/task").glob("*/status")]
-        return sum(
-            int(found[1]) for text in texts if (found := re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", text))
-        )
+        return sum(int(found[1]) for text in texts if (found := re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", text)))
 
 
 @pytest.fixture
