@@ -230,6 +230,26 @@ def test_no_process_of_a_host_outlives_its_supervisor(tmp_path: Path) -> None:
         assert "host 1" in ended.reason
 
 
+def test_a_launcher_that_is_killed_after_a_restart_is_the_failure_of_its_newest_process(tmp_path: Path) -> None:
+    with pod_run(tmp_path, "launch.max_restarts=1", "epochs=500", shared=False) as run:
+        run.until_saved()
+        os.kill(run.worker_pid(1), signal.SIGKILL)
+        run.until(lambda: len(run.of_kind("worker-0", ev.TrainingPlanned)) == 2)
+        pid = run.worker_pid(1)
+        status = Path(f"/proc/{pid}/status").read_text()
+        (launcher,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:")]
+        os.kill(launcher, signal.SIGKILL)
+        assert run.wait() == [3, 3]
+        assert not pids_alive([pid])
+    for writer in ("supervisor-0", "supervisor-1"):
+        reported = run.of_kind(writer, ev.FailureReported)[-1]
+        assert isinstance(reported, ev.FailureReported)
+        assert (reported.process, reported.pid) == (("worker-1", pid) if writer[-1] == "1" else ("supervisor-1", None))
+    (ended,) = run.of_kind("supervisor-1", ev.RunEnded)
+    assert isinstance(ended, ev.RunEnded)
+    assert ended.reason == "the launcher of this host, and training with it, ended by signal SIGKILL"
+
+
 SLOW_DIGITS = """
 import os, threading
 from engine.tasks.digits import Digits

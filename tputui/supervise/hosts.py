@@ -48,6 +48,8 @@ class HostLaunch:
         """How the newest training process of this host ended; None while one runs."""
         self.num_started = 0
         """Number of training processes that were started on this host."""
+        self._started_pid: int | None = None
+        """The newest of them."""
         self.cause: messages.HostFailed | None = None
         """The failure of another host that ended the training processes of this generation."""
 
@@ -101,6 +103,13 @@ class HostLaunch:
         name = self.exited.signal or ""
         return -signal.Signals[name].value if name in signal.Signals.__members__ else launcher
 
+    def unreported_pid(self, launcher: subprocess.Popen[bytes]) -> int | None:
+        """The process whose end the launcher, which has ended, could not report: itself if it started none, or the one
+        that the kernel ended with it."""
+        if not self.num_started:
+            return launcher.pid
+        return self._started_pid if self.exited is None and launcher.returncode < 0 else None
+
     def ending(
         self,
         end: WorkerEnd,
@@ -139,6 +148,7 @@ class HostLaunch:
     def _take(self, event: ev.Event) -> None:
         if isinstance(event, ev.WorkerStarted):
             self.num_started += 1
+            self._started_pid = event.pid
             self.exited = self.cause = None
         elif isinstance(event, ev.WorkerExited):
             self.exited = event

@@ -187,8 +187,10 @@ class Supervisor:
         spawn.kill_group(worker.pid)
         worker.wait()
         self._poll_hosts()
-        if self._hosts is None or not self._hosts.num_started:
-            self._exited = worker_exited(time.time(), worker.pid, worker.returncode)
+        pid = worker.pid if self._hosts is None else self._hosts.unreported_pid(worker)
+        self._exited = self._hosts.exited if self._hosts is not None else None
+        if pid is not None:
+            self._exited = worker_exited(time.time(), pid, worker.returncode)
             self._reporter.emit(self._exited)
         if self._output_space is not None:
             self._output_space.close()
@@ -239,17 +241,15 @@ class Supervisor:
             return
         if failed.host_index != self._host_index:
             self._report.report_of_host(failed)
-        elif self._exited is not None:
+        elif (exited := self._hosts.exited) is not None:
             self._worker_state.read()
             end = WorkerEnd(self._hosts.returncode(0), stop_asked=self._is_stop_asked(), killed=self._killed)
-            self._report.worker_ended(end, self._exited)
+            self._report.worker_ended(end, exited)
 
     def _record_launch(self, event: ev.Event) -> None:
         """Records an event of the launcher."""
         if isinstance(event, ev.WorkerStarted):
             self._report.begin_generation(event.t)
-        elif isinstance(event, ev.WorkerExited):
-            self._exited = event
         self._reporter.emit(event)
 
     def _alerts_by(self, rules: AlertRules) -> Alerts:
