@@ -170,6 +170,17 @@ def test_a_list_of_runs_without_end_is_not_read_to_its_end(tmp_path: Path) -> No
         list_runs(parse_host("tpu-vm"), None, environ)
 
 
+def test_a_list_of_runs_is_found_after_what_a_login_shell_prints(tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    row = '[{"run": "r", "dir": "/runs/r", "created": 1.0, "state": "done"}]'
+    ssh.write_text(f"#!/bin/sh\necho 'Welcome [maintenance at noon]'\necho '[news] none'\necho '{row}'\n")
+    ssh.chmod(0o700)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / ("c" * 100))}
+    assert [run.run for run in list_runs(parse_host("tpu-vm"), None, environ)] == ["r"]
+    ssh.write_text("#!/bin/sh\necho '[news] none'\necho '[]'\n")
+    assert list_runs(parse_host("tpu-vm"), None, environ) == []
+
+
 def test_a_machine_without_ssh_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotList, match=r"^tpu-vm: there is no program `ssh` .*: install OpenSSH$"):
@@ -211,6 +222,7 @@ def test_only_exit_codes_of_the_shell_mean_that_tputui_is_not_there() -> None:
     assert (
         failure(host, 2, "welcome\ntputui: --runs-dir /x: no such directory") == "vm: --runs-dir /x: no such directory"
     )
+    assert failure(host, 1, "\n") == "vm: tputui ended there with exit code 1"
     error = "ModuleNotFoundError: the module msgspec was not found"
     assert failure(host, 1, error) == f"vm: tputui ended there with exit code 1: {error}"
 

@@ -22,6 +22,9 @@ RUNS_MAX = 10_000
 _DIRECTORY = re.compile(r"~?[A-Za-z0-9_./+@%-]{1,4000}")
 """Has no character that a shell interprets but `~`."""
 
+_LIST = re.compile(rb"^\[\s*[{\]]", re.MULTILINE)
+"""Start of the list; a login shell may print before it."""
+
 
 class CannotList(Exception):
     """The runs cannot be listed; the message is one sentence."""
@@ -75,8 +78,8 @@ def _output(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> byt
         raise CannotList(f"{host}: it did not answer within {TIMEOUT_S:g} s")
     if code:
         raise CannotList(failure(host, code, err.decode("utf-8", "replace")))
-    # A login shell may print before it.
-    return out[max(0, out.find(b"[")) :]
+    began_at = _LIST.search(out)
+    return out[began_at.start() :] if began_at is not None else out
 
 
 def _bounded(words: list[str], env: Mapping[str, str]) -> tuple[int, bytes, bytes]:

@@ -127,7 +127,7 @@ def failure(host: Host, exit_code: int | None, stderr: str) -> str:
         return f"{host}: tputui there is too old to stream runs: update it with `pip install -U tputui`"
     if last.startswith(OF_TPUTUI):
         return f"{host}: {last.removeprefix(OF_TPUTUI)}"
-    return f"{host}: tputui ended there with exit code {exit_code}: {last}"
+    return f"{host}: tputui ended there with exit code {exit_code}{f': {last}' if lines else ''}"
 
 
 _OF_SSH = (
