@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
+from tests.state import pod
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
@@ -73,6 +74,17 @@ def test_warnings_failures_and_the_first_bad_loss_are_printed(tmp_path: Path) ->
     ], "once, not with every report"
     assert "warning: the disk is slow" in lines
     assert {"error: training failed in step 66 while executing: ValueError: bad row", "    one", "    two"} <= {*lines}
+
+
+def test_bad_losses_of_one_host_are_printed_once_beside_those_of_healthy_hosts() -> None:
+    healthy, bad = ([*pod.started(host, 2), *pod.trained(host, recorded.T0 + 2, 1, 40)] for host in (0, 1))
+    for at, event in enumerate(bad):
+        if isinstance(event, ev.StepsRecorded):
+            bad[at] = recorded.steps_recorded(event.t, event.first, [[float("nan")] * pod.CORES] * event.n)
+    numbered = [("worker-0", *each) for each in enumerate(healthy)] + [("worker-1", *each) for each in enumerate(bad)]
+    writer = QuietWriter()
+    lines = [line for each in sorted(numbered, key=lambda one: one[2].t) for line in writer.lines(*each)]
+    assert [line for line in lines if line.startswith("non-finite")] == ["non-finite loss: 20 values in steps 1 to 10"]
 
 
 def test_a_run_without_epochs_has_a_line_a_minute_and_its_last_values(tmp_path: Path) -> None:

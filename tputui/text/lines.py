@@ -157,7 +157,8 @@ class LineWriter:
             took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
             yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
         elif isinstance(event, ev.StepsRecorded) and event.bad:
-            yield f"non-finite {event.metric}: {event.bad} values in steps {event.first} to {event.first + event.n - 1}"
+            steps = f"step {event.first}" if event.n == 1 else f"steps {event.first} to {event.first + event.n - 1}"
+            yield f"non-finite {event.metric}: {fmt.counted(event.bad, 'value')} in {steps}"
         elif isinstance(event, ev.FailureRaised):
             self._printed.update(event.traceback.splitlines())
             yield from (f"    {line}" for line in event.traceback.splitlines())

@@ -25,8 +25,8 @@ class QuietWriter(LineWriter):
         """Newest report that was not printed."""
         self._printed_t = -math.inf
         """Time of the newest printed report."""
-        self._bad: set[str] = set()
-        """Metrics that are NaN or infinite at present, which is printed once."""
+        self._bad: set[tuple[str, str]] = set()
+        """Metrics of processes that are NaN or infinite at present, which is printed once."""
 
     def flush(self) -> list[str]:
         """The newest report of a run without epochs, if it was not printed."""
@@ -52,10 +52,11 @@ class QuietWriter(LineWriter):
         elif isinstance(event, ev.EpochEnded) and self._is_first(process):
             yield self._epoch(process, event)
         elif isinstance(event, ev.StepsRecorded):
+            key = process.name, event.metric
             if not event.bad:
-                self._bad.discard(event.metric)
-            elif event.metric not in self._bad:
-                self._bad.add(event.metric)
+                self._bad.discard(key)
+            elif key not in self._bad:
+                self._bad.add(key)
                 yield from super()._own(process, event)
 
     def _epoch(self, process: ProcessState, event: ev.EpochEnded) -> str:
