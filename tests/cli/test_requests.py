@@ -66,39 +66,76 @@ def test_busy_run_is_reported_and_request_stays_pending(bench: Bench, capsys: py
     assert len(requests.read_all(watched.run_dir)) == 1
 
 
+class TwoHosts:
+    """The training processes of a run on two hosts; `answers` of each follow a request."""
+
+    def __init__(self, parent: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
+        self.run_dir = rundir.create(parent, recorded.manifest())
+        self._hosts = [Reporter(self.run_dir, "worker", index) for index in range(2)]
+        self._answers = answers
+        self._submit = requests.submit
+        for index, host in enumerate(self._hosts):
+            host.emit(
+                ev.TopologyDeclared(
+                    t=time.time(),
+                    strategy="replica",
+                    device="CPU",
+                    num_cores=2,
+                    num_hosts=2,
+                    host_index=index,
+                    cores=[index],
+                )
+            )
+            host.flush()
+        monkeypatch.setattr(requests, "submit", self._submitted)
+
+    def _submitted(self, *args: Any, **more: Any) -> requests.Request:
+        request = self._submit(*args, **more)
+        now = time.time()
+        named: dict[str, Any] = {"request": request.id, "kind": request.kind}
+        events: dict[str, ev.Event] = {
+            "seen": ev.RequestSeen(t=now, phase="executing", step=6, **named),
+            "applied": ev.RequestApplied(t=now, step=7, **named),
+        }
+        for host, answers in zip(self._hosts, self._answers, strict=True):
+            for answer in answers:
+                host.emit(events[answer])
+            host.close()
+        return request
+
+
 def test_a_host_that_does_not_answer_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_dir = rundir.create(tmp_path, recorded.manifest())
-    hosts = [Reporter(run_dir, "worker", index) for index in range(2)]
-    submitted = requests.submit
+    pod = TwoHosts(tmp_path, monkeypatch, ["seen"], [])
 
-    def seen_by_the_first(*args: Any, **more: Any) -> requests.Request:
-        request = submitted(*args, **more)
-        hosts[0].emit(ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase="executing", step=6))
-        hosts[0].flush()
-        return request
-
-    for index, host in enumerate(hosts):
-        host.emit(
-            ev.TopologyDeclared(
-                t=time.time(),
-                strategy="replica",
-                device="CPU",
-                num_cores=2,
-                num_hosts=2,
-                host_index=index,
-                cores=[index],
-            )
-        )
-        host.flush()
-    monkeypatch.setattr(requests, "submit", seen_by_the_first)
-
-    assert main(["checkpoint", str(run_dir), "--wait", "0.3"]) == 6
+    assert main(["checkpoint", str(pod.run_dir), "--wait", "0.3"]) == 6
 
     assert f"no answer within 0.3 s from host 1 ({socket.gethostname()}): digits-1 is" in capsys.readouterr().err
-    for host in hosts:
-        host.close()
+
+
+@pytest.mark.parametrize(
+    ("answers", "last"),
+    [
+        ([["seen", "applied"], ["seen", "applied"]], "applied by 2 of 2 hosts"),
+        ([["seen", "applied"], []], "applied by 1 of 2 hosts; no answer from host 1 ("),
+    ],
+)
+def test_hosts_that_have_applied_a_request_are_counted(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[list[str]],
+    last: str,
+) -> None:
+    monkeypatch.setattr("tputui.cli.requests.HOSTS_WAIT_S", 0.3)
+    pod = TwoHosts(tmp_path, monkeypatch, *answers)
+
+    assert main(["checkpoint", str(pod.run_dir)]) == 0
+
+    _, seen, applied, hosts = capsys.readouterr().out.splitlines()
+    assert (seen, applied) == ("seen: in phase executing, step 6", "applied: after step 7")
+    assert hosts.startswith(last)
 
 
 def test_supervisor_rejects_request_of_dead_worker(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,8 @@ STACKS_WAIT_S = 10.0
 """Long enough to send a signal to a process that cannot answer by itself."""
 HOSTS_NAMED_MAX = 8
 """At most this many hosts without an answer are named."""
+HOSTS_WAIT_S = 3.0
+"""How long the receipts of further hosts may take after the first one."""
 _RECEIPT_POLL_S = 0.1
 _STACKS_POLL_S = 0.05
 
@@ -130,14 +132,18 @@ def _print_receipts(
 ) -> tuple[ExitCode, ev.RequestApplied | None]:
     deadline = time.monotonic() + wait_s
     pause = Pause()
+    is_seen = False
     while True:
         # Read before the events, so that a receipt written together with the end event is not missed.
         settled = session.settled
         for entry in _new_events(session):
             receipt = _receipt(entry.event, request.id)
-            if receipt is not None:
+            if receipt is not None and not (is_seen and isinstance(entry.event, ev.RequestSeen)):
                 say(receipt)
+                # Hundreds of hosts may see it; they are counted once it was applied, at the same step on all.
+                is_seen = True
                 if isinstance(entry.event, ev.RequestApplied):
+                    _print_hosts(session, request.id)
                     return ExitCode.DONE, entry.event
                 if isinstance(entry.event, ev.RequestRefused):
                     return ExitCode.USAGE, None
@@ -147,6 +153,25 @@ def _print_receipts(
         if time.monotonic() >= deadline:
             return _narrate_unanswered(session.snapshot(), request.id, run_dir, wait_s), None
         pause.wait(_RECEIPT_POLL_S)
+
+
+def _print_hosts(session: Session, request_id: str) -> None:
+    """Prints how many hosts of a run have applied a request, once all have or after `HOSTS_WAIT_S`, and which have not
+    answered; nothing if the journals of one host are here."""
+    deadline = time.monotonic() + HOSTS_WAIT_S
+    pause = Pause()
+    while True:
+        snapshot = _read_snapshot(session)
+        view = next((each for each in snapshot.requests if each.id == request_id), None)
+        if view is None or not view.receipts:
+            return
+        applied = sum(receipt.state == "applied" for receipt in view.receipts)
+        total = len(view.receipts) + len(view.unanswered)
+        if applied == total or session.settled or time.monotonic() >= deadline:
+            break
+        pause.wait(_RECEIPT_POLL_S)
+    silent = f"; no answer{_silent_hosts(snapshot, request_id)}" if view.unanswered else ""
+    say(f"applied by {applied} of {total} hosts{silent}")
 
 
 def _new_events(session: Session) -> list[JournalEvent]:
