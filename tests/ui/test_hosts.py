@@ -398,6 +398,7 @@ def test_the_screen_of_a_host_has_cores_memory_processes_and_log() -> None:
         panel = pilot.app.screen.query_one(LogPanel)
         assert panel.has_focus
         assert [entry.text for entry in panel._entries] == ["epoch 1 begins", "shard 12 read again after an error"]
+        await until(pilot, lambda: "] \u00b7 f: others" in text(pilot.app.screen))
 
     drive(monitor(pods.pod(4)), script)
 

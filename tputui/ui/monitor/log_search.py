@@ -176,13 +176,16 @@ class LogQuery:
         return [[Span(" / ", "accent"), *spans(self._typed, room), *right]]
 
     def note(self, num_found: int, num_lines: int, *, partly: bool) -> str:
-        """The filter in words, for the frame; empty without one. `partly` is whether there are older lines."""
+        """The filter in words, for the frame, with the key that shows the lines of others; empty without a filter.
+        `partly` is whether there are older lines."""
         count = _count(num_found, num_lines, partly=partly)
         parts = [self.filter.lane, LEVELS[self.filter.level][0]]
         if self.expression and not self.is_typing:
             parts.append(f"/{self.expression}/ {count}")
         elif any(parts):
             parts.append(count)
+        if self.filter.lane:
+            parts.append("f: others")
         return " \u00b7 ".join(part for part in parts if part)
 
     def why_nothing(self, num_lines: int, *, partly: bool) -> str:
