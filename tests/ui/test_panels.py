@@ -773,6 +773,13 @@ def test_acknowledged_alarms_return_only_with_new_ones() -> None:
     assert "2 recompiles" in last_line()
 
 
+def test_header_says_why_a_run_without_a_plan_stalls_once() -> None:
+    why = "worker-0 is alive, but has sent nothing for 17 s"
+    run = made.changed(made.starting(), condition="stalled", condition_reason=why)
+    assert run.plan is None
+    assert header_text(run).count(why) == 1
+
+
 def test_warnings_and_receipts_can_be_acknowledged() -> None:
     def last_line() -> str:
         return "".join(span.text for span in header.paint(140, 4)[3])

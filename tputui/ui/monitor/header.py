@@ -373,7 +373,8 @@ def _is_awaited(snapshot: Snapshot) -> bool:
 
 
 def _news(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
-    if snapshot.condition == "stalled":
+    # Without a plan the line of the progress says it.
+    if snapshot.condition == "stalled" and snapshot.plan is not None:
         return [Span(clean(snapshot.condition_reason), status_text.CONDITIONS["stalled"].tone)]
     if snapshot.warnings and (warning := _newest_warning(snapshot)).key not in acknowledged:
         return [Span(f"\u25b2 {warning.text}", "warn")]
