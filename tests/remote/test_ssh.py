@@ -282,6 +282,30 @@ def test_hosts_with_directories_of_their_own_and_with_a_shared_one(sshd: Sshd, r
 
 
 @pytest.mark.slow
+def test_one_command_reads_and_steers_a_run_on_several_hosts(sshd: Sshd, runs: Path, tmp_path: Path) -> None:
+    run_dir = rundir.create(runs, recorded.manifest("pair"))
+    other = rundir.create(runs.with_name("runs-2"), recorded.manifest("pair"))
+    now, this = time.time(), rundir.this_process()
+    for index, folder in enumerate((run_dir, other)):
+        # The processes of the run are this one, so the run is alive.
+        head = msgspec.structs.replace(recorded.opened(now, "worker", index), **msgspec.structs.asdict(this))
+        beat = ev.HeartbeatSent(t=now, phase="executing", phase_s=0.1, step=22, epoch=1)
+        recorded.write_journal(folder / f"worker-{index}.jsonl", [head, beat])
+    hosts = ("--hosts", f"{HOST},{OTHER_HOST},no-such-host.invalid")
+    page = ended(started(sshd, tmp_path, "show", "pair", *hosts, "--json"))
+    assert page.code == 0, page.err
+    assert [host["index"] for host in msgspec.json.decode(page.out)["hosts"]] == [0, 1]
+    assert "tputui: no-such-host.invalid: the host is not known" in page.err
+    stop = started(sshd, tmp_path, "stop", "pair", *hosts[:1], f"{HOST},{OTHER_HOST}", "--wait", "240")
+    try:
+        wait_for(lambda: requests.read_all(run_dir) and requests.read_all(other), "the requests", PATIENCE_S)
+        assert requests.read_all(run_dir) == requests.read_all(other)
+    finally:
+        stop.kill()
+        stop.communicate()
+
+
+@pytest.mark.slow
 def test_a_host_of_the_run_is_seen_over_the_connection_that_brings_its_journals(
     sshd: Sshd, runs: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,15 @@ def add_run_argument(parser: Parser, *, optional: bool = False, help: str = "nam
     parser.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=help)
 
 
+def add_hosts_option(parser: Parser) -> None:
+    """Adds the option `--hosts`, for a run on other machines."""
+    parser.add_option(
+        "--hosts",
+        metavar="HOSTS",
+        help="RUN is on these machines: a,b,c or @FILE with one per line, each [user@]HOST[:port]; read over ssh",
+    )
+
+
 def parent_of(args: argparse.Namespace) -> Path:
     """The directory of the runs."""
     return rundir.runs_dir(args.runs_dir, os.environ)
@@ -45,8 +54,18 @@ def existing_parent(args: argparse.Namespace) -> Path:
 
 
 def chosen_run(args: argparse.Namespace) -> Path:
-    """The directory of the run RUN. Raises `CommandError`."""
-    return find_run(args.run, parent_of(args))
+    """The directory of the run RUN, or its mirror if it is on the machines of `--hosts`. Raises `CommandError`."""
+    return mirror_of_hosts(args) or find_run(args.run, parent_of(args))
+
+
+def mirror_of_hosts(args: argparse.Namespace) -> Path | None:
+    """The mirror of the run RUN on the machines of `--hosts`; None without that option. Raises `CommandError`."""
+    if getattr(args, "hosts", None) is None:
+        return None
+    from tputui.cli.remote_runs import address_of, whole_mirror
+
+    address = address_of(args)
+    return whole_mirror(address) if address is not None else None
 
 
 def find_run(name: str, parent: Path) -> Path:
@@ -56,10 +75,10 @@ def find_run(name: str, parent: Path) -> Path:
     """
     if name.startswith("ssh://"):
         # Imported here so that commands of local runs start faster.
-        from tputui.cli.remote_runs import whole_mirror
+        from tputui.cli.remote_runs import mirror_at
 
         is_default = parent == rundir.runs_dir(None, os.environ)
-        return whole_mirror(name, None if is_default else str(parent))
+        return mirror_at(name, None if is_default else str(parent))
     try:
         return rundir.find(name, parent)
     except PermissionError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tputui.cache.cache_file import CacheFinding, CacheVerifier
-from tputui.cli.arguments import add_run_argument, chosen_run
+from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
@@ -64,6 +64,7 @@ class Reading(NamedTuple):
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser)
+    add_hosts_option(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object")
 
 

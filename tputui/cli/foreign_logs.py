@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tputui.cli.arguments import find_run, parent_of
+from tputui.cli.arguments import find_run, mirror_of_hosts, parent_of
 from tputui.cli.console import CommandError, narrate
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -81,6 +81,8 @@ class RunOrLog:
 
 def chosen_run_or_log(args: argparse.Namespace) -> Path:
     """The directory of the run or log RUN, read to its end. Raises `CommandError`."""
+    if (mirror := mirror_of_hosts(args)) is not None:
+        return mirror
     found = RunOrLog(args.run, parent_of(args))
     found.wait()
     return found.run_dir

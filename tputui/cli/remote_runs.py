@@ -12,6 +12,7 @@ import shlex
 import threading
 from pathlib import Path
 
+from tputui.cli.arguments import add_hosts_option
 from tputui.cli.console import CommandError, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
@@ -39,11 +40,7 @@ _words: dict[Path, str] = {}
 
 def add_host_options(parser: Parser) -> None:
     """Adds the options of a run on other machines."""
-    parser.add_option(
-        "--hosts",
-        metavar="HOSTS",
-        help="RUN is on these machines: a,b,c or @FILE with one per line, each [user@]HOST[:port]; read over ssh",
-    )
+    add_hosts_option(parser)
     parser.add_option(
         "--summary",
         action="store_true",
@@ -65,7 +62,7 @@ def address_of(args: argparse.Namespace) -> RunAddress | None:
             return parse_address(args.run, args.runs_dir)
     except InvalidAddress as error:
         raise CommandError(ExitCode.USAGE, inert(str(error))) from None
-    if args.summary:
+    if getattr(args, "summary", False):
         raise CommandError(ExitCode.USAGE, "--summary is for runs of other machines: give ssh://HOST/RUN or --hosts")
     return None
 
@@ -117,12 +114,18 @@ def host_of(args: argparse.Namespace) -> Host:
         raise CommandError(ExitCode.USAGE, f"--host: {inert(str(error))}") from None
 
 
-def whole_mirror(text: str, runs_dir: str | None = None) -> Path:
-    """The mirror of a run at an address, with everything that the host has. Raises `CommandError`."""
+def mirror_at(text: str, runs_dir: str | None = None) -> Path:
+    """The mirror of a run at an address `ssh://HOST/RUN`, as `whole_mirror`. Raises `CommandError`."""
     try:
-        mirror = opened_mirror(parse_address(text, runs_dir))
+        return whole_mirror(parse_address(text, runs_dir))
     except InvalidAddress as error:
         raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+
+
+def whole_mirror(address: RunAddress) -> Path:
+    """The mirror of a run, with everything that the hosts have; names those that are not connected. Raises
+    `CommandError`."""
+    mirror = opened_mirror(address)
     mirror.wait()
     for problem in mirror.problems[:PROBLEMS_NAMED]:
         narrate(problem)

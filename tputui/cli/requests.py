@@ -13,7 +13,7 @@ from threading import Event as Pause
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.cli.arguments import add_run_argument, chosen_run
+from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, seconds
 from tputui.exit_codes import ExitCode
@@ -61,6 +61,7 @@ _STACKS_POLL_S = 0.05
 
 def _add_stop_arguments(parser: Parser) -> None:
     add_run_argument(parser)
+    add_hosts_option(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--after-epoch", action="store_true", help="train to the end of the epoch first")
     how.add_argument("--now", action="store_true", help="end at once, without saving")
@@ -69,11 +70,13 @@ def _add_stop_arguments(parser: Parser) -> None:
 
 def _add_checkpoint_arguments(parser: Parser) -> None:
     add_run_argument(parser)
+    add_hosts_option(parser)
     _add_wait_option(parser, RECEIPT_WAIT_S, "receipts")
 
 
 def _add_stacks_arguments(parser: Parser) -> None:
     add_run_argument(parser)
+    add_hosts_option(parser)
     _add_wait_option(parser, STACKS_WAIT_S, "answers")
     parser.add_option("--json", action="store_true", help="print one JSON object, nothing folded")
 

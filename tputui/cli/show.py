@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from tputui import formatting as fmt
-from tputui.cli.arguments import add_run_argument, chosen_run, span
+from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run, span
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
@@ -36,6 +36,7 @@ EXIT_CODES = exit_codes(
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser, help=RUN_OR_LOG)
+    add_hosts_option(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
     parser.add_option("--follow", action="store_true", help="with --json: print a line per change until the run ends")
     parser.add_option(

@@ -7,7 +7,7 @@ import shlex
 
 from tputui import formatting as fmt
 from tputui.cli import xprof_summary
-from tputui.cli.arguments import add_run_argument, chosen_run
+from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run
 from tputui.cli.console import narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int, seconds
 from tputui.cli.requests import request_and_wait
@@ -31,6 +31,7 @@ WAIT_S = TRACE_SECONDS_MAX + 60.0
 
 def _add_arguments(parser: Parser) -> None:
     add_run_argument(parser)
+    add_hosts_option(parser)
     parser.add_option(
         "--steps",
         type=positive_int,

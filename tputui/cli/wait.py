@@ -9,7 +9,7 @@ from threading import Event as Pause
 
 from tputui import formatting as fmt
 from tputui.cli import open_run
-from tputui.cli.arguments import add_run_argument, span
+from tputui.cli.arguments import add_hosts_option, add_run_argument, span
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -38,6 +38,7 @@ POLL_S = 0.2
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     add_run_argument(parser, help=RUN_OR_LOG)
+    add_hosts_option(parser)
     parser.add_option("--until", type=_condition, metavar="CONDITION", help="such as 'valid.loss < 0.5 or ended'")
     parser.add_option(
         "--timeout", type=span, metavar="TIME", help="wait at most so long: 90s, 10m, 2h (default no limit)"
