@@ -33,6 +33,8 @@ class ClusterHost(NamedTuple):
     """Name of the job, the same on every host and in every attempt; None if the cluster has none."""
     restarts: bool = False
     """Whether what started the hosts also restarts them, so that tputui does not."""
+    retries: bool = False
+    """Whether the cluster starts the job again after any exit code but 0."""
     attempt: int = 0
     """How often the cluster has started this job before."""
     may_undercount: bool = False
@@ -114,7 +116,14 @@ def _of_slice(environ: Mapping[str, str]) -> ClusterHost:
         name = f"{name}-slice-{slice_index}"
     attempt = _number(environ, "JOBSET_RESTART_ATTEMPT", cluster, 0)
     return ClusterHost(
-        "TPU slice", index, len(names), "TPU_WORKER_HOSTNAMES", names[0], job=_job(name), attempt=attempt
+        "TPU slice",
+        index,
+        len(names),
+        "TPU_WORKER_HOSTNAMES",
+        names[0],
+        job=_job(name),
+        retries=bool(environ.get("JOBSET_RESTART_ATTEMPT")),
+        attempt=attempt,
     )
 
 

@@ -15,7 +15,7 @@ from tputui.cli.console import CommandError
 from tputui.cli.main import main
 from tputui.config import LaunchConfig, parse, to_builtins
 from tputui.exit_codes import ExitCode
-from tputui.telemetry import rundir
+from tputui.telemetry import requests, rundir
 
 ENDPOINT = "10.0.0.2:29400"
 
@@ -55,9 +55,26 @@ def test_an_outer_torchrun_restarts_by_itself_and_a_stop_is_no_failure_for_it() 
     place = hosts.place_of(LaunchConfig(), options(), TORCHRUN)
     assert place is not None
     assert (place.launch.engine, place.launch.rdzv_endpoint) == ("external", "10.0.0.1:29501")
-    assert hosts.exit_code(ExitCode.STOPPED, place) == ExitCode.DONE
-    assert hosts.exit_code(ExitCode.FAILED, place) == ExitCode.FAILED
-    assert hosts.exit_code(ExitCode.STOPPED, None) == ExitCode.STOPPED
+    assert hosts.exit_code(ExitCode.STOPPED, place, ["SIGTERM"]) == ExitCode.DONE
+    assert hosts.exit_code(ExitCode.FAILED, place, []) == ExitCode.FAILED
+    assert hosts.exit_code(ExitCode.STOPPED, None, ["tputui stop"]) == ExitCode.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("environ", "by", "code"),
+    [
+        ({"JOBSET_RESTART_ATTEMPT": "0"}, "tputui stop", ExitCode.DONE),
+        ({"JOBSET_RESTART_ATTEMPT": "0"}, None, ExitCode.DONE),
+        ({"JOBSET_RESTART_ATTEMPT": "0"}, requests.BY_SIGTERM, ExitCode.STOPPED),
+        ({}, "tputui stop", ExitCode.STOPPED),
+    ],
+    ids=["requested", "on another host", "preempted", "no restarts"],
+)
+def test_a_jobset_restarts_what_was_preempted_but_not_what_was_stopped(
+    environ: dict[str, str], by: str | None, code: ExitCode
+) -> None:
+    place = hosts.place_of(LaunchConfig(), options(), {**SLICE, **environ})
+    assert hosts.exit_code(ExitCode.STOPPED, place, [by]) == code
 
 
 def test_an_attempt_after_a_restart_is_a_run_of_its_own_also_with_a_name() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from tputui.config.checks import endpoint_of
 from tputui.config_diff import diff
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.telemetry import redaction, rundir
+from tputui.telemetry import redaction, requests, rundir
 from tputui.telemetry.journal import SUFFIX
 
 LAST_CHECKPOINT = "last.pt"
@@ -46,6 +46,8 @@ class HostPlace(NamedTuple):
     """Name of the run, equal on all hosts and in all attempts of a cluster to run it."""
     is_restarted: bool = False
     """Whether what started this command restarts it when it fails."""
+    retries: bool = False
+    """Whether the cluster starts this command again on all hosts after any exit code but 0."""
     attempt: int = 0
     """How often the cluster has started this command before; each attempt is a run of its own."""
     may_undercount: bool = False
@@ -137,7 +139,7 @@ def place_of(
     resolved = msgspec.structs.replace(launch, engine=engine, nnodes=num_hosts, rdzv_endpoint=endpoint)
     if found is None:
         return HostPlace(index, resolved, name)
-    return HostPlace(index, resolved, name, found.restarts, found.attempt, found.may_undercount)
+    return HostPlace(index, resolved, name, found.restarts, found.retries, found.attempt, found.may_undercount)
 
 
 def at_attempt(place: HostPlace, parent: Path) -> HostPlace:
@@ -163,9 +165,14 @@ def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Ma
     return place_of(launch, args, environ, joins=False)
 
 
-def exit_code(code: ExitCode, place: HostPlace | None) -> ExitCode:
-    """The exit code of this command: a stop on request is no failure for a launcher that would restart the hosts."""
-    return ExitCode.DONE if place is not None and place.is_restarted and code == ExitCode.STOPPED else code
+def exit_code(code: ExitCode, place: HostPlace | None, stops: Iterable[str | None]) -> ExitCode:
+    """The exit code of this command: a stop on request is no failure for a cluster that would start the hosts again,
+    unless the cluster itself has ended one by SIGTERM. `stops`: what requested the run to stop, None if that happened
+    on another host."""
+    if place is None or code != ExitCode.STOPPED:
+        return code
+    is_wanted = place.is_restarted or (place.retries and requests.BY_SIGTERM not in stops)
+    return ExitCode.DONE if is_wanted else code
 
 
 def _check_single(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> None:

@@ -105,8 +105,8 @@ def run(args: argparse.Namespace) -> ExitCode:
             if args.detach:
                 return _print_started(run_dir, as_json=args.json)
             if not open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
-                return hosts.exit_code(_show(run_dir, supervisor, args, place, interrupts), place)
-        return hosts.exit_code(_show(run_dir, supervisor, args, place, interrupts), place)
+                return _show(run_dir, supervisor, args, place, interrupts)
+        return _show(run_dir, supervisor, args, place, interrupts)
 
 
 def _listen(number: int | None) -> socket.socket | None:
@@ -265,7 +265,9 @@ def _show(
     code = open_run.exit_code_of(snapshot)
     if snapshot.exit_code is not None:
         launch.wait_settled(supervisor, hosts.SETTLED_S if place else launch.SUPERVISOR_EXIT_S)
-    return code
+    return hosts.exit_code(
+        code, place, [request.by for request in snapshot.requests if request.kind.startswith("stop")]
+    )
 
 
 COMMANDS = {"run": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}
