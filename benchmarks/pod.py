@@ -70,7 +70,7 @@ def main() -> None:
     command.add_argument("--seconds", type=float, default=30.0)
     command = commands.add_parser("measure")
     command.add_argument("--hosts", default="1,4,16,64,256")
-    command.add_argument("--frames", type=int, default=100)
+    command.add_argument("--frames", type=int, default=120)
     command.add_argument("--seconds", type=float, default=20.0, help="time for which each live run is followed")
     command.add_argument("--out", type=Path, help="store the figures in this JSON file, for docs/make_scale.py")
     args = parser.parse_args()

@@ -48,6 +48,8 @@ class Cost(msgspec.Struct, frozen=True):
     """... and drawing it; mean."""
     frame_p95_ms: float
     """95th percentile of reading and building, plus the mean of drawing."""
+    frame_max_ms: float
+    """The same of the longest frame: one in which all curves are joined, since the number of steps has doubled."""
     idle_poll_ms: float
     """CPU time of a poll that finds nothing new."""
     memory_mib: float
@@ -141,6 +143,7 @@ def measure(num_hosts: int, frames: int, live_s: float) -> Cost:
         snapshot_ms=1000 * statistics.median(source.snapshot_s),
         draw_ms=1000 * draw_s,
         frame_p95_ms=1000 * (both[int(0.95 * len(both))] + draw_s),
+        frame_max_ms=1000 * (both[-1] + draw_s),
         idle_poll_ms=1000 * idle_s,
         memory_mib=memory_mib,
         fresh_ms=1000 * statistics.median(ages),
@@ -225,11 +228,11 @@ def _ages_s(num_hosts: int, seconds: float) -> list[float]:
 
 def table(costs: Sequence[Cost]) -> str:
     """The costs as text."""
-    lines = ["hosts  events/s   read  snapshot   draw  frame p95   idle poll   memory   fresh  fresh p95"]
+    lines = ["hosts  events/s   read  snapshot   draw  frame p95  frame max   idle poll   memory   fresh  fresh p95"]
     for cost in costs:
         lines.append(
             f"{cost.hosts:5}{cost.events_per_s:10,.0f}{cost.read_ms:7.1f}{cost.snapshot_ms:10.1f}{cost.draw_ms:7.1f}"
-            f"{cost.frame_p95_ms:11.1f}{cost.idle_poll_ms:12.2f}{cost.memory_mib:9.0f}{cost.fresh_ms:8.0f}"
+            f"{cost.frame_p95_ms:11.1f}{cost.frame_max_ms:11.1f}{cost.idle_poll_ms:12.2f}{cost.memory_mib:9.0f}{cost.fresh_ms:8.0f}"
             f"{cost.fresh_p95_ms:11.0f}"
         )
     return "\n".join(lines)

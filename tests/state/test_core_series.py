@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.recorded import T0, steps_recorded
 from tputui.state import core_columns, core_series
 from tputui.state.chart_data import CoreColumn
+from tputui.state.core_columns import CoreSeries
 from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, combined
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
@@ -273,8 +274,13 @@ def test_incremental_reads_equal_one_read(whole: int, blocks: list[Rows], most: 
 
 def test_columns_are_joined_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # The hosts of a pod have too many columns at the same step.
-    joins, join = [0], core_columns.joined
-    monkeypatch.setattr(core_series, "joined", lambda left, right: (joins.append(1), join(left, right))[1])
+    joins, join = list[CoreSeries](), core_columns.joined
+
+    def counted(left: CoreSeries, right: CoreSeries) -> CoreSeries:
+        joins.append(join(left, right))
+        return joins[-1]
+
+    monkeypatch.setattr(core_series, "joined", counted)
     made, at_once = AllCoreSeries(COLUMNS_LEAST), list[int]()
     for step in range(1, 10 * COLUMNS_LEAST):
         before = len(joins)

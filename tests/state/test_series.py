@@ -176,8 +176,13 @@ def test_a_fork_continues_like_the_original(before: list[Rows], after: list[Rows
 
 def test_pieces_are_joined_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # The hosts of a pod have too many pieces at the same step.
-    joins, join = [0], Piece.join
-    monkeypatch.setattr(Piece, "join", lambda one, other: (joins.append(1), join(one, other))[1])
+    joins, join = list[Piece](), Piece.join
+
+    def counted(one: Piece, other: Piece) -> Piece:
+        joins.append(join(one, other))
+        return joins[-1]
+
+    monkeypatch.setattr(Piece, "join", counted)
     series, at_once = Series(PIECES_LEAST), list[int]()
     for step in range(1, 10 * PIECES_LEAST):
         before = len(joins)
