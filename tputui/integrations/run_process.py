@@ -26,6 +26,7 @@ from tputui.observers.sinks import process_sink
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
+from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.rank_environment import host_index, num_hosts, rank_info, restarts
 from tputui.telemetry.reporter import Reporter
 
@@ -56,7 +57,9 @@ class RunProcess:
         self.reporter = Reporter(
             run_dir, ROLE, rank, generation=restarts(os.environ), host_index=host_index(os.environ)
         )
-        self.leads_host = num_hosts(os.environ) > 1 and rank_info(os.environ).local_rank in (None, 0)
+        self.has_other_hosts = num_hosts(os.environ) > 1
+        """Whether the program runs on several hosts."""
+        self.leads_host = self.has_other_hosts and rank_info(os.environ).local_rank in (None, 0)
         """Whether this process reports the pace of its host, one of several."""
         self.epoch = 0
         """Epoch in training; 0 before the first."""
@@ -73,6 +76,10 @@ class RunProcess:
         self.requests = RunRequests(self)
         self._heartbeat = threading.Thread(target=self._beat_until_ended, name="tputui-heartbeat", daemon=True)
         self._heartbeat.start()
+
+    def journal_of(self, rank: int) -> Path:
+        """The journal of a rank, if that writes to the same directory."""
+        return self.run_dir / f"{ROLE}-{rank}{SUFFIX}"
 
     def join(self, pace: Pace, on_report: Callable[[], None] | None) -> None:
         """Adds a thread that trains; `on_report` is called about once a second by the thread of the heartbeat."""

@@ -5,7 +5,8 @@ The script declares what it serves by calling `should_stop` or `save_if_asked` f
 shown that the loop makes no such call; with one, they are left to it.
 
 The processes of one program must serve a request at the same step, or some would wait forever in a collective. Rank 0
-therefore chooses a step a few seconds ahead and writes it beside the request; the other ranks read it.
+therefore chooses a step a few seconds ahead and writes it beside the request; the other ranks read it. On hosts with
+directories of their own they cannot, and refuse the request.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 STOPS: tuple[ev.RequestKind, ...] = ("stop", "stop_after_epoch", "stop_now")
 SAVES: tuple[ev.RequestKind, ...] = ("checkpoint",)
 TRACES: tuple[ev.RequestKind, ...] = ("trace",)
+TOGETHER: tuple[ev.RequestKind, ...] = ("stop", "stop_after_epoch", "checkpoint")
+"""Requests that all processes must serve at the same step; a stop at once ends them one by one."""
 AHEAD_S = 4.0
 """Time from the choice of the step to that step, if several processes must serve a request at the same one."""
 AHEAD_STEPS_MIN = 8
@@ -36,6 +39,10 @@ STEPS_UNTIL_REFUSED = 2
 """Steps after which a loop has made all of its calls: the first step, with its compilations, may take minutes."""
 STEP_SUFFIX = ".step"
 ENDED = "training ended before this was done"
+APART = (
+    "the hosts of this script have run directories of their own, so they cannot do this at the same step; "
+    "start it with --runs-dir on a file system that all hosts share"
+)
 _NUMBER_BYTES_MAX = 32
 _WHY_NOT: dict[ev.RequestKind, str] = {
     **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),
@@ -159,6 +166,10 @@ class RunRequests:
         if kind == "trace" and kind in self._accepted:
             self._seen(request)
             self.tracer.submit(request)
+        elif kind in self._accepted and kind in TOGETHER and self._are_apart():
+            now = time.time()
+            process.emit(ev.RequestSeen(t=now, request=request.id, kind=kind, phase=process.phase, step=process.step))
+            process.emit(ev.RequestRefused(t=now, request=request.id, kind=kind, why=APART))
         elif kind in self._accepted:
             due_step = self._due_step(request)
             # At once: what was seen is served at the next call, and not before it was seen.
@@ -173,6 +184,14 @@ class RunRequests:
         else:
             self._seen(request)
             self._refused(request, _WHY_NOT[kind])
+
+    def _are_apart(self) -> bool:
+        """Whether the first rank and others write to different directories, as on hosts that share none."""
+        process = self._process
+        if not process.has_other_hosts:
+            return False
+        others = range(process.world_size) if process.rank == 0 else (0,)
+        return not all(process.journal_of(rank).exists() for rank in others)
 
     def _seen(self, request: requests.Request) -> None:
         if self._answers:
