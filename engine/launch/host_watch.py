@@ -1,14 +1,16 @@
 """`HostWatch`: keeps the launchers of all hosts informed of each other while training runs.
 
-Each launcher counts a beat at the store. The first failure of a generation is published there, so that every host
-names it within a second, although the processes of the other hosts end too. A host without beats counts as lost, and a
-host that does not reach the store, because its link is dead or host 0 is, ends by itself: no connection needs to be
-reset for that, and no process is left with the cores.
+The first failure of a generation is published at the store, so that every host names it within a second, although the
+processes of the other hosts end too. A host whose launcher was killed is lost, which host 0 knows at once by a
+connection. Each launcher also counts a beat at the store: a host without beats counts as lost, and a host that does not
+reach the store, because its link is dead or host 0 is, ends by itself. No connection needs to be reset for that, and no
+process is left with the cores.
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 from torch._C._distributed_c10d import Store
 
-from engine.launch import clock, exits, stores
+from engine.launch import clock, exits, launcher_links, stores
 from engine.launch.joining import AWAITED_S, Joined
 from engine.launch.supervisor_pipe import SupervisorPipe
 from tputui.exit_codes import ExitCode
@@ -28,12 +30,8 @@ POLL_S = 0.25
 BEAT_S = 1.0
 GRACE_S = 5.0
 """Time that the training process of this host has to end by itself after another host has failed."""
-CAUSE_WAIT_S = 2.0
-"""How soon another host reports a failure after which this one lost it."""
-STALE_S = 2.5
-"""A host that is silent for this long has ended, if the training processes lost it too."""
-STALE_WAIT_S = CAUSE_WAIT_S + STALE_S + 2 * BEAT_S
-"""How soon a host that ended without a report is known to be silent: its last beat may be seen a beat late."""
+CAUSE_WAIT_S = 4.0
+"""How soon the failure of another host is known after which this one lost it: beats are seen two beats late."""
 END_WAIT_S = 30.0
 """How long host 0 serves the store for the others after its own training has ended."""
 
@@ -53,9 +51,12 @@ class HostWatch:
     ) -> None:
         """`end_worker` kills the training process of this host; `leave` ends the launcher and must not return."""
         self._index = index
+        self._joined = joined
         self._names = [host.host for host in joined.hosts]
         self._connect = connect
         self._store = connect()
+        self._link: socket.socket | None = None
+        """To the launcher of host 0."""
         self._pipe = pipe
         self._lost_after_s = lost_after_s
         self._end_worker = end_worker
@@ -68,6 +69,8 @@ class HostWatch:
         """The newest beat of each host, and when (monotonic) it was new."""
         self._heard = time.monotonic()
         """When (monotonic) the store answered last."""
+        self._newest: HostFailed | None = None
+        """The failure of any host that was read last."""
         self._end_at: float | None = None
         self._awaited: tuple[int, float] | None = None
         self._next_awaited_s = AWAITED_S
@@ -82,15 +85,21 @@ class HostWatch:
         return len(self._names)
 
     def start(self) -> None:
-        """Starts the threads."""
+        """Connects the launchers, and starts the threads."""
+        if not self._index and self._num_hosts > 1:
+            server = launcher_links.LinkServer(self._joined, self._lost_launcher)
+            self._store.set(launcher_links.PORT, str(server.port))
+        elif self._index:
+            self._link = launcher_links.connect(self._store, self._joined, self._index)
         for target in (self._poll_until_closed, self._check_link, self._measure_clock):
             threading.Thread(target=target, name="tputui-hosts", daemon=True).start()
 
     def begin(self, generation: int) -> None:
         """The training process of a generation is about to start."""
         with self._lock:
-            self._generation, self._running = generation, True
-            self.cause, self._end_at, self._awaited = None, None, None
+            self._generation, self._running, self._awaited = generation, True, None
+            if self.cause is None or self.cause.generation < generation:
+                self.cause, self._end_at = None, None
 
     def await_round(self, number: int) -> None:
         """This host waits for the others before round `number` of training, from 0."""
@@ -103,18 +112,12 @@ class HostWatch:
         """The training process of this host has ended; `failure` is why, unless that is the fault of another host."""
         with self._lock:
             self._running = False
-            generation = self._generation
         if returncode in (ExitCode.DONE, ExitCode.STOPPED):
             return
         if failure is not None:
             self._publish(failure)
-        exited = time.monotonic()
-        while self.cause is None and failure is None and (waited_s := time.monotonic() - exited) < STALE_WAIT_S:
-            if waited_s >= CAUSE_WAIT_S and (silent := self._silent(STALE_S)):
-                index, silent_s = silent[0]
-                self._publish(exits.lost_host(index, self._names[index], generation, silent_s))
-                self.take_cause()
-                return
+        until = time.monotonic() + CAUSE_WAIT_S
+        while self.cause is None and failure is None and time.monotonic() < until:
             time.sleep(0.05)
 
     def stop(self, reason: str) -> None:
@@ -127,6 +130,7 @@ class HostWatch:
         """Training has ended on this host. Host 0 serves the store until the others have ended too."""
         with self._lock:
             self._running = False
+        self._end_link()
         self._await_ends()
         self._closing.set()
 
@@ -138,16 +142,32 @@ class HostWatch:
                 time.sleep(POLL_S)
 
     def _has_ended_everywhere(self) -> bool:
-        lost = {index for index, _ in self._silent(self._lost_after_s)}
+        lost = {index for index, _ in self._silent()}
         others = [index for index in range(self._num_hosts) if index not in lost]
         return stores.has(self._store, *(f"ended/{index}" for index in others))
 
-    def _publish(self, failure: HostFailed) -> None:
-        """Makes a failure known to all hosts, unless one of this generation is."""
+    def _end_link(self) -> None:
+        """This launcher ends by itself."""
+        if self._link is not None:
+            launcher_links.end(self._link)
+
+    def _publish(self, failure: HostFailed) -> bool:
+        """Makes a failure known to all hosts, unless another one of its generation is: then returns False."""
+        text = msgspec.json.encode(failure).decode("utf-8", "replace")
         with contextlib.suppress(RuntimeError):
-            stores.put_first(
-                self._store, f"failure/{failure.generation}", msgspec.json.encode(failure).decode("utf-8", "replace")
-            )
+            return stores.put_first(self._store, f"failure/{failure.generation}", text) == text
+        return False
+
+    def _publish_lost(self, index: int, silent_s: float, why: str = "") -> None:
+        """A host is lost. If this generation has failed before, the next one cannot begin without that host."""
+        for generation in (self._generation, self._generation + 1):
+            if self._publish(exits.lost_host(index, self._names[index], generation, silent_s, why)):
+                return
+
+    def _lost_launcher(self, index: int) -> None:
+        """The launcher of a host was killed."""
+        if not self._closing.is_set():
+            self._publish_lost(index, 0.0, "its launcher has ended without a report")
 
     def _poll_until_closed(self) -> None:
         next_beat = 0.0
@@ -178,23 +198,27 @@ class HostWatch:
                 self._seen[index] = (beat, now)
         if self._index:
             return
-        for index, silent_s in self._silent(self._lost_after_s):
+        for index, silent_s in self._silent():
             if not stores.has(self._store, f"ended/{index}"):
-                self._publish(exits.lost_host(index, self._names[index], self._generation, silent_s))
+                self._publish_lost(index, silent_s)
 
-    def _silent(self, limit_s: float) -> list[tuple[int, float]]:
-        """Hosts without a beat for longer than `limit_s`, and for how long."""
-        now = time.monotonic()
+    def _silent(self) -> list[tuple[int, float]]:
+        """Hosts without a beat for too long, and for how long."""
+        now, limit_s = time.monotonic(), self._lost_after_s
         return [(index, now - seen) for index, (_, seen) in sorted(self._seen.items()) if now - seen > limit_s]
 
     def take_cause(self) -> None:
-        """Reports the first failure of this generation, if it is of another host."""
-        key = f"failure/{self._generation}"
-        if self.cause is not None or not stores.has(self._store, key):
+        """Reports the first failure of this generation, if it is of another host; after it, the loss of a host without
+        which the next generation cannot begin."""
+        generation = self._unread()
+        if generation is None or not stores.has(self._store, key := f"failure/{generation}"):
             return
         failure = msgspec.json.decode(stores.take(self._store, key), type=HostFailed)
         with self._lock:
-            if failure.host_index == self._index or failure.generation != self._generation or self.cause is not None:
+            if generation != self._unread():
+                return
+            self._newest = failure
+            if failure.host_index == self._index:
                 return
             self.cause = failure
             self._end_at = time.monotonic() + (0.0 if failure.code == ExitCode.STOPPED else GRACE_S)
@@ -202,6 +226,13 @@ class HostWatch:
             self._pipe.send(LaunchFailed(code=failure.code, reason=failure.message))
         else:
             self._pipe.send(failure)
+
+    def _unread(self) -> int | None:
+        """The generation whose failure is to be read next; None if the newest failure ends the run."""
+        if self._newest is None or self._newest.generation < self._generation:
+            return self._generation
+        is_over = self._newest.is_final or self._newest.generation > self._generation
+        return None if is_over else self._generation + 1
 
     def _end(self) -> None:
         """Ends what is left of the generation on this host after another one has failed."""
@@ -214,6 +245,7 @@ class HostWatch:
             # The others find out why from the store of host 0.
             self._await_ends()
         if cause.is_final:
+            self._end_link()
             self._leave(cause)
 
     def _report_awaited(self) -> None:

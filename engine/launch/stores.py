@@ -22,7 +22,7 @@ def serve(endpoint: tuple[str, int], timeout_s: float) -> TCPStore:
     """Serves the store at the endpoint, on its address if that is one of this host, else on all. Raises `Unable`."""
     name, port = endpoint
     try:
-        listener = _listen(name, port)
+        listener = listen(name, port)
     except OSError as error:
         why = error.strerror or str(error)
         raise Unable(
@@ -38,6 +38,28 @@ def serve(endpoint: tuple[str, int], timeout_s: float) -> TCPStore:
         timeout=timedelta(seconds=timeout_s),
         master_listen_fd=listener.detach(),
     )
+
+
+def listen(name: str, port: int) -> socket.socket:
+    """A listening socket on the address of `name`, or on all addresses if that is not one of this host."""
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
+        if is_loopback(str(address[0])) and not is_loopback(name):
+            # Debian gives the own name of a host to 127.0.1.1, where no other host reaches it.
+            continue
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+        except OSError as error:
+            listener.close()
+            if error.errno in _NOT_OURS:
+                continue
+            raise
+        return listener
+    listener = socket.create_server(("", port), backlog=1024)
+    return listener
 
 
 def connect(endpoint: tuple[str, int], timeout_s: float) -> Store:
@@ -90,28 +112,6 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name.partition("%")[0]).is_loopback
     except ValueError:
         return name == "localhost"
-
-
-def _listen(name: str, port: int) -> socket.socket:
-    """A listening socket on the address of `name`, or on all addresses if that is not one of this host."""
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, address in found:
-        if is_loopback(str(address[0])) and not is_loopback(name):
-            # Debian gives the own name of a host to 127.0.1.1, where no other host reaches it.
-            continue
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(1024)
-        except OSError as error:
-            listener.close()
-            if error.errno in _NOT_OURS:
-                continue
-            raise
-        return listener
-    listener = socket.create_server(("", port), backlog=1024)
-    return listener
 
 
 _NOT_OURS = (99, 97)

@@ -60,7 +60,7 @@ def main(run_dir: Path) -> None:
     # The name of this host is that of its loopback device, as on Debian.
     resolve = socket.getaddrinfo
     socket.getaddrinfo = lambda host, *args, **more: resolve("127.0.1.1" if host == "pod-0" else host, *args, **more)
-    with stores._listen("pod-0", 0) as listener:
+    with stores.listen("pod-0", 0) as listener:
         bound, port = listener.getsockname()
         known_as = joining.Joining(plan, emitted.append)._reached(("pod-0", port))
     result = {

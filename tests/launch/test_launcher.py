@@ -31,6 +31,7 @@ def test_hosts_meet_and_each_trains_once_in_its_place(tmp_path: Path, engine: st
             (started,) = host.events(ev.WorkerStarted)
             (exited,) = host.events(ev.WorkerExited)
             assert (exited.pid, exited.exit_code, exited.signal) == (started.pid, 0, None)
+            assert host.of_kind(HostFailed) == []
         (measured,) = pod[1].events(ev.ClockMeasured)
         assert abs(measured.offset_s) <= measured.error_s
         (written,) = [event for event in pod[1].journal() if isinstance(event, ev.LogWritten)]
