@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any, SupportsIndex
 
 import pytest
 from msgspec.structs import replace
@@ -131,3 +132,35 @@ def test_host_without_reports_and_a_silent_one_do_not_matter() -> None:
     view = named(found)[-1]
     assert view is not None
     assert view.index == 3
+
+
+def test_rows_that_were_kept_equal_those_made_anew() -> None:
+    # A host is silent for a while, and another one joins late.
+    found = paces(8, 3, slower={3: 0.2})
+    kept, names = SlowHosts(), {host: f"vm-{host}" for host in found}
+    for until in range(1, REPORTS + 1):
+        shown = {host: reports[:until] for host, reports in found.items()}
+        shown[6] = found[6][: until if until > 28 else min(until, 6)]
+        shown[5] = found[5][10:until]
+        assert kept.find(shown, names) == SlowHosts().find(shown, names)
+
+
+class Read(list[HostPace]):
+    """Reports that count how often one of them is read."""
+
+    reads = 0
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        Read.reads += 1
+        return super().__getitem__(index)
+
+
+def test_a_silent_host_does_not_make_all_rows_anew() -> None:
+    found = paces(64, 1, reports=48)
+    hosts, names, reads = SlowHosts(), {host: "" for host in found}, list[int]()
+    for until in range(40, 48):
+        shown = {host: Read(reports[: until if host != 6 else 5]) for host, reports in found.items()}
+        Read.reads = 0
+        hosts.find(shown, names)
+        reads.append(Read.reads)
+    assert max(reads[1:]) < reads[0] / 5

@@ -73,12 +73,17 @@ class _Row(NamedTuple):
     """Seconds of a step of the median host, which excesses are shares of."""
 
 
+_Behind = tuple[int, Sequence[tuple[int, int]]]
+"""The number of hosts, and those whose reports do not reach the end of a row: their newest step, and index."""
+
+
 class SlowHosts:
-    """Finds the slow host. Rows are kept between snapshots, since only the newest ones change."""
+    """Finds the slow host. Rows are kept between snapshots until a host that has not reported all of their steps
+    reports more: the newest ones, and no others while a host is silent."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, int], _Row] = {}
-        self._judged: dict[tuple[int, int], OutlierRow] = {}
+        self._rows: dict[tuple[int, int], tuple[_Behind, _Row]] = {}
+        self._judged: dict[tuple[int, int], tuple[Sequence[_Row], OutlierRow]] = {}
 
     def find(self, paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str]) -> SlowHostView | None:
         """The host that is slower now; `paces` are the newest reports by host, in order of steps."""
@@ -86,44 +91,39 @@ class SlowHosts:
         if len(known) < 2:
             return None
         size = _row_size(list(known.values()))
-        rows, are_whole = self._newest_rows(known, size)
+        rows = self._newest_rows(known, size)
         if len(rows) < _SMOOTHED:
             return None
         search = OutlierSearch(lead=_LEAD)
-        judged: dict[tuple[int, int], OutlierRow] = {}
+        before, self._judged = self._judged, {}
         for index in range(_SMOOTHED - 1, len(rows)):
-            key = rows[index].first, rows[index].last
-            row = self._judged.get(key) or _judged(rows[index - _SMOOTHED + 1 : index + 1])
-            if are_whole[index]:
-                judged[key] = row
-            search.add(row)
-        self._judged = judged
+            smoothed, key = rows[index - _SMOOTHED + 1 : index + 1], (rows[index].first, rows[index].last)
+            judged = before.get(key)
+            if judged is None or judged[0] != smoothed:
+                judged = (smoothed, _judged(smoothed))
+            self._judged[key] = judged
+            search.add(judged[1])
         # A host at the limit is off in some rows only, so a host that was named is as long as it is slow in the mean.
         found = search.outlier(now=True) or search.outlier()
         if found is None or found.by <= 0:
             return None
         return _view(found.core, found.first_step, rows[-NAMED:], known, names)
 
-    def _newest_rows(self, paces: Mapping[int, Sequence[HostPace]], size: int) -> tuple[list[_Row], list[bool]]:
-        """The newest rows in order, and whether all hosts have reported the steps of each."""
-        newest = sorted(reports[-1].last for reports in paces.values())
-        reached = newest[int((1.0 - _KNOWN) * len(newest))]
+    def _newest_rows(self, paces: Mapping[int, Sequence[HostPace]], size: int) -> list[_Row]:
+        """The newest rows that most hosts have reported, in order."""
+        newest = sorted((reports[-1].last, host) for host, reports in paces.items())
+        reached = newest[int((1.0 - _KNOWN) * len(newest))][0]
         last_index = reached // size
         first_index = max(min(reports[0].first for reports in paces.values()) // size, last_index - _ROWS_MAX)
-        rows: list[_Row] = []
-        are_whole: list[bool] = []
-        kept: dict[tuple[int, int], _Row] = {}
+        before, self._rows = self._rows, {}
         for index in range(first_index, last_index):
             key = index * size + 1, (index + 1) * size
-            is_whole = newest[0] >= key[1]
-            row = self._rows.get(key) or _row(paces, *key)
-            if is_whole:
-                kept[key] = row
-            if len(row.own.of_host) >= max(2, _KNOWN * len(paces)):
-                rows.append(row)
-                are_whole.append(is_whole)
-        self._rows = kept
-        return rows, are_whole
+            behind = len(paces), newest[: bisect_left(newest, (key[1], 0))]
+            known = before.get(key)
+            if known is None or known[0] != behind:
+                known = (behind, _row(paces, *key))
+            self._rows[key] = known
+        return [row for _, row in self._rows.values() if len(row.own.of_host) >= max(2, _KNOWN * len(paces))]
 
 
 def slow_host(state: RunState) -> SlowHostView | None:
