@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from itertools import cycle, islice
+from operator import attrgetter
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.state.aligned import Aligner, Found
+from tests.recorded import T0, steps_recorded
+from tputui.state import series as of_hosts
+from tputui.state.aligned import AheadAligner, Aligner, Found
+from tputui.state.series import Series
 from tputui.state.state_struct import join_pairs
 
 Piece = tuple[int, int, str]
@@ -89,4 +97,75 @@ def test_only_the_beginnings_of_new_pieces_are_asked_for() -> None:
     for own in series:
         own.append((100, 100))
     assert aligner.cells("names", series) == [3] * 100
-    assert asked == [(100, 100)] * 3
+    assert set(asked) == {(99, 99), (100, 100)}, "of the cells that changed"
+
+
+def pieces_of(widths: Iterable[int]) -> list[Piece]:
+    first, pieces = 1, list[Piece]()
+    for width in widths:
+        pieces.append((first, first + width - 1, "piece"))
+        first += width
+    return pieces
+
+
+def test_cells_stay_while_reports_of_any_length_arrive_host_by_host() -> None:
+    # The mean width of the pieces of each host passes the limit between two classes again and again.
+    hosts = [pieces_of(islice(cycle([4, 3, 4, 4, 3, 4]), host, 400)) for host in range(4)]
+    kept, before, new_frames, num_frames = aligner(), list[Cell](), 0, 0
+    for newest in range(20, 390):
+        for ahead in range(4):
+            cells = kept.cells("abcd", [own[: newest + (host < ahead)] for host, own in enumerate(hosts)])
+            new_frames += sum(old is not new for old, new in zip(before, cells, strict=False)) > 4
+            num_frames, before = num_frames + 1, cells
+    assert new_frames < num_frames / 50
+
+
+def add_step(series: Series, step: int) -> None:
+    series.add(steps_recorded(T0, step, [[float(step), 1.0]]), None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), max_size=40), st.integers(0, 60))
+def test_cells_that_were_combined_ahead_equal_those_combined_at_once(grown: list[tuple[int, int]], cut: int) -> None:
+    hosts, newest = [Series(16) for _ in range(3)], [0, 0, 0]
+    kept = of_hosts.piece_aligner()
+    for index, num_steps in grown:
+        for _ in range(num_steps):
+            newest[index] += 1
+            add_step(hosts[index], newest[index])
+        if num_steps == 30 and newest[index] > cut:
+            hosts[index].cut(cut + 1)
+            newest[index] = cut
+        segments = of_hosts.combined(hosts, aligner=kept, names="abc")
+        assert segments == of_hosts.combined(hosts)
+        pieces = [piece for series in hosts for piece in series.pieces]
+        assert sum(segment.num_values for segment in segments) == sum(piece.num_values for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "is_late",
+    [lambda host, frame: False, lambda host, frame: frame % 5 != host, lambda host, frame: host == 2 and frame > 1000],
+    ids=["together", "one by one", "one is silent"],
+)
+def test_no_frame_combines_more_than_a_few_cells(is_late: Callable[[int, int], bool]) -> None:
+    combined, at_once = 0, list[int]()
+
+    def combine(setting: of_hosts.Piece, found: Found[of_hosts.Piece]) -> int:
+        nonlocal combined
+        combined += 1
+        return setting.first
+
+    ahead = AheadAligner(lambda: Aligner(attrgetter("first"), attrgetter("last"), combine))
+    hosts, newest = [Series(128) for _ in range(4)], [0] * 4
+    for frame in range(1, 2_200):
+        for index, series in enumerate(hosts):
+            if not is_late(index, frame):
+                for step in range(newest[index] + 1, frame + 1):
+                    add_step(series, step)
+                newest[index] = frame
+        before = combined
+        cells = ahead.cells("abcd", hosts)
+        at_once.append(combined - before)
+    assert hosts[0].stride == 32
+    assert len(cells) > 64
+    # Each frame shows up to five new steps, and combines them ahead as well.
+    assert max(at_once) < 24

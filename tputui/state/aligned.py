@@ -2,7 +2,8 @@
 
 The series with the widest pieces sets the edges of the cells, and beyond its end the widest of those that go on. Each
 piece of the others belongs to the cell in which it begins. In a snapshot of hundreds of hosts, ten times a second, each
-host has replaced or added its newest piece since the one before, so only the cells at the end are combined again.
+host has replaced or added its newest piece since the one before, so only the cells at the end are combined again. From
+time to time every series joins its pieces in pairs; `AheadAligner` has the cells of the joined pieces ready by then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from operator import lt
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from tputui.state.state_struct import JoinedAhead
 
 P = TypeVar("P")
 C = TypeVar("C")
@@ -20,17 +23,11 @@ C = TypeVar("C")
 _CLASSES_PER_OCTAVE = 4
 """Series whose mean widths are about equal belong to one class, and the first of them sets the edges. So the edges stay
 while pieces of all are added."""
+_FREED = 8
+"""Series of which outdated pieces are freed in a frame."""
 
 Found = list[tuple[int, Sequence[P]]]
 """The pieces of a cell, by the index of their series and in order."""
-
-
-class Edge(NamedTuple):
-    """Where a cell begins."""
-
-    first: float
-    part: int
-    """Index of the series that sets it."""
 
 
 class _Part(Generic[P]):
@@ -52,21 +49,23 @@ class Aligner(Generic[P, C]):
     def __init__(
         self, first: Callable[[P], float], last: Callable[[P], float], combine: Callable[[P, Found[P]], C]
     ) -> None:
-        """`first` and `last`: the beginning and the end of a piece. `combine` makes a cell of the piece that sets its
-        edge and of all its pieces."""
-        self._first, self._last, self._combine = first, last, combine
+        """`first` and `last`: the beginning and the end of a piece. `combine` makes a cell of all its pieces and of the
+        widest one that begins with it."""
+        self.first, self.last, self._combine = first, last, combine
         self._names: object = None
-        self._parts: list[_Part[P]] = []
-        self._edges: list[Edge] = []
+        self.parts: list[_Part[P]] = []
+        """The series, as they were combined last."""
+        self._edges: list[float] = []
+        """Where the cells begin."""
         self._cells: list[C] = []
 
-    def cells(self, names: object, parts: Sequence[list[P]]) -> list[C]:
+    def cells(self, names: object, parts: Sequence[Sequence[P]]) -> list[C]:
         """The cells, in order. An unchanged one is the same object as before. `names` identify the series."""
-        if names != self._names or len(parts) != len(self._parts):
-            self._names, self._parts = names, [_Part() for _ in parts]
+        if names != self._names or len(parts) != len(self.parts):
+            self._names, self.parts = names, [_Part() for _ in parts]
             self._edges, self._cells = [], []
         changed: set[float] = set()
-        for part, given in zip(self._parts, parts, strict=True):
+        for part, given in zip(self.parts, parts, strict=True):
             changed.update(self._renew(part, given))
         edges = self._find_edges()
         dirty = self._dirty(edges, changed)
@@ -74,20 +73,19 @@ class Aligner(Generic[P, C]):
         self._cells = [*self._cells[: len(edges)], *([None] * (len(edges) - len(self._cells)))]  # type: ignore[list-item]
         self._edges = edges
         for index, pieces in zip(dirty, found, strict=True):
-            setter = edges[index].part
-            setting = next(own[0] for each, own in pieces if each == setter)
-            self._cells[index] = self._combine(setting, pieces)
+            setting = [own[0] for _, own in pieces if self.first(own[0]) == edges[index]]
+            self._cells[index] = self._combine(max(setting, key=self.last), pieces)
         return list(self._cells)
 
-    def _renew(self, part: _Part[P], given: list[P]) -> Sequence[float]:
+    def _renew(self, part: _Part[P], given: Sequence[P]) -> Sequence[float]:
         """Takes the pieces of a series; returns the beginnings of those that are new or gone."""
         before = part.given
         same = _num_same(before, given)
         if same == len(before) == len(given):
             return ()
         was_ordered = part.ordered is before
-        firsts = part.firsts if was_ordered else list(map(self._first, before))
-        gone, fresh = firsts[same:], list(map(self._first, given[same:]))
+        firsts = part.firsts if was_ordered else list(map(self.first, before))
+        gone, fresh = firsts[same:], list(map(self.first, given[same:]))
         before[same:] = given[same:]
         # Most often the newest piece has only become longer.
         if gone != fresh or not was_ordered:
@@ -95,30 +93,29 @@ class Aligner(Generic[P, C]):
             part.ordered, part.firsts = before, firsts
             tail = firsts[max(0, same - 1) :] if was_ordered else firsts
             if any(map(lt, tail[1:], tail)):
-                part.ordered = sorted(given, key=self._first)
-                part.firsts = list(map(self._first, part.ordered))
+                part.ordered = sorted(given, key=self.first)
+                part.firsts = list(map(self.first, part.ordered))
         if given:
-            part.last = self._last(part.ordered[-1])
-            width = (part.last - part.firsts[0] + 1.0) / len(given)
-            part.width_class = round(_CLASSES_PER_OCTAVE * math.log2(width)) if 0.0 < width < math.inf else 0
+            part.last = self.last(part.ordered[-1])
+            part.width_class = _width_class(part)
         return gone + fresh
 
-    def _find_edges(self) -> list[Edge]:
+    def _find_edges(self) -> list[float]:
         in_order = sorted(
-            (index for index, part in enumerate(self._parts) if part.firsts),
-            key=lambda index: -self._parts[index].width_class,
+            (index for index, part in enumerate(self.parts) if part.firsts),
+            key=lambda index: -self.parts[index].width_class,
         )
-        edges: list[Edge] = []
+        edges: list[float] = []
         end = -math.inf
         for index in in_order:
-            part = self._parts[index]
+            part = self.parts[index]
             if part.firsts[-1] > end:
-                edges += [Edge(first, index) for first in part.firsts[bisect_right(part.firsts, end) :]]
+                edges += part.firsts[bisect_right(part.firsts, end) :]
                 end = max(end, part.last)
         # Pieces of an invalid run may begin at the same step.
-        return [edge for before, edge in pairwise([Edge(-math.inf, 0), *edges]) if edge.first > before.first]
+        return [edge for before, edge in pairwise([-math.inf, *edges]) if edge > before]
 
-    def _dirty(self, edges: list[Edge], changed: Iterable[float]) -> list[int]:
+    def _dirty(self, edges: list[float], changed: Iterable[float]) -> list[int]:
         """The cells to combine again, in order."""
         same = next(
             (index for index, (old, new) in enumerate(zip(self._edges, edges, strict=False)) if old != new), None
@@ -129,19 +126,18 @@ class Aligner(Generic[P, C]):
             same = min(len(edges), len(self._edges))
         # The cell before the first edge that is another has another end.
         dirty = set(range(max(0, same - 1), len(edges)))
-        firsts = [edge.first for edge in edges]
-        dirty.update(max(0, bisect_right(firsts, first) - 1) for first in changed)
+        dirty.update(max(0, bisect_right(edges, first) - 1) for first in changed)
         return sorted(dirty) if edges else []
 
-    def _gathered(self, edges: list[Edge], wanted: Sequence[int]) -> list[Found[P]]:
+    def _gathered(self, edges: list[float], wanted: Sequence[int]) -> list[Found[P]]:
         """The pieces of some cells."""
-        bounds = [-math.inf, *(edge.first for edge in edges[1:]), math.inf]
+        bounds = [-math.inf, *edges[1:], math.inf]
         found: list[Found[P]] = [[] for _ in wanted]
         spans = [
             (cell, bounds[index], bounds[index + 1], index - 1 == before)
             for cell, index, before in zip(found, wanted, [-1, *wanted], strict=False)
         ]
-        for part, series in enumerate(self._parts):
+        for part, series in enumerate(self.parts):
             firsts, ordered, end = series.firsts, series.ordered, 0
             for cell, low, high, is_next in spans:
                 begin = end if is_next else bisect_left(firsts, low)
@@ -149,6 +145,83 @@ class Aligner(Generic[P, C]):
                 if begin < end:
                     cell.append((part, ordered[begin:end]))
         return found
+
+
+class JoiningSeries(Protocol[P]):
+    """A series that joins its pieces in pairs when there are too many."""
+
+    @property
+    def stride(self) -> int:
+        """Steps that a piece may span."""
+
+    @property
+    def shown(self) -> Sequence[P]:
+        """The pieces, in order."""
+
+    @property
+    def ahead(self) -> JoinedAhead[P]:
+        """The pieces of twice the stride, as far as they are ready."""
+
+
+class AheadAligner(Generic[P, C]):
+    """Combines series that join their pieces in pairs from time to time.
+
+    All hosts do so at about the same step, and then every cell is another one. To combine all of them in one frame
+    would delay it by 0.1 s, so joined pieces are combined when they are ready, ahead of the time at which they count.
+    """
+
+    def __init__(self, aligner: Callable[[], Aligner[P, C]]) -> None:
+        """`aligner` makes an aligner."""
+        self._make = aligner
+        self._stride = 0
+        self._now, self._ahead = aligner(), aligner()
+        self._outdated: list[_Part[P]] = []
+        """Pieces that do not count any more."""
+        self.ahead: list[C] = []
+        """The cells of twice the stride that are ready."""
+
+    def cells(self, names: object, series: Sequence[JoiningSeries[P]]) -> list[C]:
+        """The cells, in order. An unchanged one is the same object as before. `names` identify the series."""
+        # To free all of them at once takes 30 ms.
+        del self._outdated[-_FREED:]
+        stride = max((one.stride for one in series), default=0)
+        if stride != self._stride:
+            self._outdated = self._now.parts
+            self._now = self._ahead if stride == 2 * self._stride else self._make()
+            self._stride, self._ahead = stride, self._make()
+        parts = [one.shown if one.stride == stride else self._mixed(one) for one in series]
+        cells = self._now.cells(names, parts)
+        self.ahead = self._ahead.cells(names, self._ready(series, parts))
+        return cells
+
+    def _mixed(self, series: JoiningSeries[P]) -> Sequence[P]:
+        """The pieces of a series that is behind: joined as far as they were combined ahead, unless that makes them
+        wider than those of the others."""
+        shown, joined = series.shown, series.ahead.joined
+        if not joined:
+            return shown
+        num_steps = self._now.last(joined[-1]) - self._now.first(joined[0]) + 1
+        return series.ahead.mixed(shown) if num_steps <= len(joined) * self._stride else shown
+
+    def _ready(self, series: Sequence[JoiningSeries[P]], parts: Sequence[Sequence[P]]) -> list[Sequence[P]]:
+        """The pieces of twice the stride that are ready; of a series that is behind, its pieces up to there."""
+        first, last = self._now.first, self._now.last
+        joined = [one.ahead.joined if one.stride == self._stride else None for one in series]
+        reach = max((last(pieces[-1]) for pieces in joined if pieces), default=-math.inf)
+        return [
+            part[: bisect_right(part, reach, key=first)] if pieces is None else pieces
+            for pieces, part in zip(joined, parts, strict=True)
+        ]
+
+
+def _width_class(part: _Part[P]) -> int:
+    """The class of the mean width of the pieces, of which up to a quarter does not count. The mean of all would change
+    with every piece, and the series that sets the edges would be another one in many frames."""
+    firsts = part.firsts
+    unit = 1 << max(0, len(firsts).bit_length() - 3)
+    counted = (len(firsts) - 1) // unit * unit
+    width = (firsts[counted] - firsts[0]) / counted if counted else part.last - firsts[0] + 1.0
+    return round(_CLASSES_PER_OCTAVE * math.log2(width)) if 0.0 < width < math.inf else 0
 
 
 def _num_same(before: Sequence[P], given: Sequence[P]) -> int:

@@ -25,7 +25,7 @@ from typing import Annotated, NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from tputui.state.aligned import Aligner, Found
+from tputui.state.aligned import AheadAligner, Aligner, Found
 from tputui.state.chart_data import CoreColumn, CoreExtreme
 from tputui.state.core_columns import (
     CoreSeries,
@@ -99,7 +99,7 @@ class AllCoreSeries(StateStruct, dict=True):
         self._lowest = _NO_LOWEST
         self._held_chars = 0
         """Characters of the blocks of extremes that were not located yet, of those displaced since as well."""
-        self._ahead: JoinedAhead[CoreSeries] = JoinedAhead()
+        self.ahead: JoinedAhead[CoreSeries] = JoinedAhead()
         """The columns with twice the stride."""
 
     def fork(self) -> Self:
@@ -167,7 +167,7 @@ class AllCoreSeries(StateStruct, dict=True):
         """Removes `first_step` and later ones; a column that also has earlier steps if most of it is later ones."""
         self.locate_extremes()
         self.columns = [_before(column, first_step) for column in self.columns if column.middle < first_step]
-        self._ahead.restart()
+        self.ahead.restart()
         self.last = min(self.last, max(first_step - 1, 0))
         self.count += 1
 
@@ -219,7 +219,7 @@ class AllCoreSeries(StateStruct, dict=True):
     def _thin(self) -> None:
         self._seal()
         while len(self.columns) > self.most:
-            self.columns = self._ahead.finish(self.columns, self._widened)
+            self.columns = self.ahead.finish(self.columns, self._widened)
             self.stride *= 2
 
     def _widened(self, left: CoreSeries, right: CoreSeries, _: int) -> CoreSeries | None:
@@ -249,7 +249,7 @@ class AllCoreSeries(StateStruct, dict=True):
             # Steps that were left out since then belong to the previous column.
             self.columns[-1] = replace(newest, last=max(newest.last, column.first - 1))
         self.columns.append(column)
-        self._ahead.advance(self.columns, self._widened, is_located)
+        self.ahead.advance(self.columns, self._widened, is_located)
 
 
 def _before(column: CoreSeries, first_step: int) -> CoreSeries:
@@ -268,7 +268,9 @@ class CombinedColumns:
     """The columns of several processes, combined again where they have changed."""
 
     def __init__(self) -> None:
-        self._aligner: Aligner[CoreSeries, CoreColumn] = Aligner(attrgetter("first"), attrgetter("last"), self._column)
+        self._aligner: AheadAligner[CoreSeries, CoreColumn] = AheadAligner(
+            lambda: Aligner(attrgetter("first"), attrgetter("last"), self._column)
+        )
         self._cores: list[Sequence[int]] = []
         self._slices: list[slice | None] = []
         self._num_cores = 0
@@ -282,7 +284,12 @@ class CombinedColumns:
             self._num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
         if len(parts) == 1 and self._slices[0] == slice(0, self._num_cores):
             return parts[0][0].views
-        return self._aligner.cells((names, cores_of), [columns.shown for columns, _ in parts])
+        return self._aligner.cells((names, cores_of), [columns for columns, _ in parts])
+
+    @property
+    def ahead(self) -> list[CoreColumn]:
+        """The columns of twice as many steps that are ready."""
+        return self._aligner.ahead
 
     def _column(self, setting: CoreSeries, found: Found[CoreSeries]) -> CoreColumn:
         means = array("f", [math.nan]) * self._num_cores

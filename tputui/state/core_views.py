@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -125,7 +125,7 @@ def core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]
     """The loss of each core, in order of steps."""
     writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w, _ in writers)
-    combined = state.memoized("combined columns", None, core_series.CombinedColumns)
+    combined = _combined_columns(state)
     names = tuple((w.name, w.topology) for w, _ in writers)
     found = state.memoized(
         "columns",
@@ -145,12 +145,22 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
     caches = state.memoized(
         "outlier rows", None, lambda: (core_series.CombinedRows(), outliers.OutlierCache(), outliers.OutlierCache())
     )
-    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], *caches))
+    ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]
+    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches))
+
+
+def _combined_columns(state: RunState) -> core_series.CombinedColumns:
+    return state.memoized("combined columns", None, core_series.CombinedColumns)
+
+
+def _losses_of(columns: Sequence[CoreColumn]) -> Iterable[outliers.Losses]:
+    return ((each.first_step, each.last_step, each.num_steps, each.means) for each in columns)
 
 
 def _outlier_of(
     writers: Sequence[ProcessState],
     newest: Sequence[CoreColumn],
+    ahead: Sequence[CoreColumn],
     combined: core_series.CombinedRows,
     of_steps: outliers.OutlierCache,
     of_columns: outliers.OutlierCache,
@@ -160,7 +170,7 @@ def _outlier_of(
     rows = [(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers]
     recent = combined.of(rows, most)
     by_step = of_steps.find((step, step, 1, means) for step, means in recent)
-    by_column = of_columns.find((each.first_step, each.last_step, each.num_steps, each.means) for each in newest)
+    by_column = of_columns.find(_losses_of(newest), _losses_of(ahead))
     if by_step is None or by_column is None or by_step.core != by_column.core:
         return by_step or by_column
     return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))

@@ -193,30 +193,49 @@ class _StepsOff:
         return {core for (core, _), steps in self._steps.items() if steps >= NAMED}
 
 
+Losses = tuple[int, int, int, Sequence[float]]
+"""First step, last step, number of steps, means."""
+_Judged = dict[tuple[int, int], tuple[Sequence[float], OutlierRow]]
+"""By first and last step: the means, and the cores that are off."""
+
+
 class OutlierCache:
     """Finds the outlier of rows of which most were examined before; only those whose losses changed are judged."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, int], tuple[Sequence[float], OutlierRow]] = {}
+        self._rows: _Judged = {}
+        self._ahead: _Judged = {}
         self._steps_off = _StepsOff()
         """Of `_rows`."""
 
-    def find(self, steps: Iterable[tuple[int, int, int, Sequence[float]]]) -> OutlierView | None:
-        """The core that is off now. `steps` in order: first step, last step, number of steps, means."""
+    def find(self, steps: Iterable[Losses], ahead: Iterable[Losses] = ()) -> OutlierView | None:
+        """The core that is off now. `steps` are in order; those `ahead` are judged for a later call."""
         before, self._rows = self._rows, {}
-        for first_step, last_step, num_steps, means in steps:
-            key = first_step, last_step
+        for losses in steps:
+            key = losses[:2]
             # An invalid run may have a step twice, of which the last one counts.
             known = self._rows.get(key) or before.pop(key, None)
-            if known is None or known[1].num_steps != num_steps or not (known[0] is means or known[0] == means):
+            if known is None or not _is_of(known, losses):
                 if known is not None:
                     self._steps_off.add(known[1], -1)
-                known = (means, deviating_cores(first_step, last_step, num_steps, means))
+                known = _judged(losses, self._ahead)
                 self._steps_off.add(known[1])
             self._rows[key] = known
         for _, gone in before.values():
             self._steps_off.add(gone, -1)
+        self._ahead = {losses[:2]: _judged(losses, self._ahead) for losses in ahead}
         return _find([row for _, row in self._rows.values()], self._steps_off.often(), now=True)
+
+
+def _is_of(known: tuple[Sequence[float], OutlierRow], losses: Losses) -> bool:
+    _, _, num_steps, means = losses
+    return known[1].num_steps == num_steps and (known[0] is means or known[0] == means)
+
+
+def _judged(losses: Losses, before: _Judged) -> tuple[Sequence[float], OutlierRow]:
+    """The cores that are off, found again only if the losses are not those of `before`."""
+    known = before.get(losses[:2])
+    return known if known is not None and _is_of(known, losses) else (losses[3], deviating_cores(*losses))
 
 
 def distance_of(values: Sequence[float], center: float, place: int) -> float:

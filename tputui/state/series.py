@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import astuple, replace
 
-from tputui.state.aligned import Aligner, Found
+from tputui.state.aligned import AheadAligner, Aligner, Found
 from tputui.state.chart_data import Segment
 from tputui.state.state_struct import AtLeastOne, Count, JoinedAhead, Record, StateStruct, join_pairs
 from tputui.telemetry import float_blocks
@@ -88,7 +88,7 @@ class Series(StateStruct, dict=True):
 
     def __post_init__(self) -> None:
         self._segments: list[tuple[Piece, Segment]] = []
-        self._ahead: JoinedAhead[Piece] = JoinedAhead()
+        self.ahead: JoinedAhead[Piece] = JoinedAhead()
         """The pieces with twice the stride."""
 
     def wants_values(self, event: StepsRecorded) -> bool:
@@ -107,7 +107,7 @@ class Series(StateStruct, dict=True):
                 part = values[row * event.cores : last * event.cores]
                 self._push(reduced(event.first + row, event.first + last - 1, part, event.t))
         while len(self.pieces) > self.pieces_max:
-            self.pieces = self._ahead.finish(self.pieces, _pair)
+            self.pieces = self.ahead.finish(self.pieces, _pair)
             self.stride *= 2
 
     def cut(self, first_step: int) -> int:
@@ -120,13 +120,18 @@ class Series(StateStruct, dict=True):
         ]
         removed = sum(piece.num_bad for piece in self.pieces) - sum(piece.num_bad for piece in kept)
         self.pieces = [piece if piece.last < first_step else replace(piece, last=first_step - 1) for piece in kept]
-        self._ahead.restart()
+        self.ahead.restart()
         self.count += 1
         return removed
 
     def time_of(self, step: int) -> float | None:
         """Unix time at which a step was reported; None if it was not."""
         return next((piece.t for piece in reversed(self.pieces) if piece.first <= step <= piece.last), None)
+
+    @property
+    def shown(self) -> list[Piece]:
+        """The pieces."""
+        return self.pieces
 
     @property
     def segments(self) -> list[Segment]:
@@ -147,14 +152,14 @@ class Series(StateStruct, dict=True):
                 self.pieces[-1] = newest.join(piece)
                 return
         self.pieces.append(piece)
-        self._ahead.advance(self.pieces, _pair)
+        self.ahead.advance(self.pieces, _pair)
 
 
 def _pair(left: Piece, right: Piece, index: int) -> Piece | None:
     return left.join(right) if index % 2 else None
 
 
-PieceAligner = Aligner[Piece, tuple[Piece, Segment]]
+PieceAligner = AheadAligner[Piece, tuple[Piece, Segment]]
 
 
 def pieces_max(num_hosts: int) -> int:
@@ -171,17 +176,15 @@ def combined(
     """
     if len(series) == 1:
         return series[0].segments
-    return combined_pieces([one.pieces for one in series], segments_max, aligner, names)
+    return _segments((aligner or piece_aligner()).cells(names, series), segments_max)
 
 
-def combined_pieces(
-    parts: Sequence[list[Piece]],
-    segments_max: int = PIECES_MAX,
-    aligner: PieceAligner | None = None,
-    names: object = None,
-) -> list[Segment]:
+def combined_pieces(parts: Sequence[list[Piece]], segments_max: int) -> list[Segment]:
     """Combines the pieces of several series like `combined`."""
-    cells = (aligner or piece_aligner()).cells(names, parts)
+    return _segments(_aligner().cells(None, parts), segments_max)
+
+
+def _segments(cells: Sequence[tuple[Piece, Segment]], segments_max: int) -> list[Segment]:
     if len(cells) <= segments_max:
         return [segment for _, segment in cells]
     pieces = [piece for piece, _ in cells]
@@ -192,6 +195,10 @@ def combined_pieces(
 
 def piece_aligner() -> PieceAligner:
     """Combines pieces, and shows the result as part of a snapshot."""
+    return AheadAligner(_aligner)
+
+
+def _aligner() -> Aligner[Piece, tuple[Piece, Segment]]:
     return Aligner(attrgetter("first"), attrgetter("last"), _joined)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar
 
 import msgspec
@@ -145,8 +145,12 @@ class JoinedAhead(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._joined: list[T] = []
+        self.joined: list[T] = []
         self._num_taken = 0
+
+    def mixed(self, items: Sequence[T]) -> list[T]:
+        """The joined items, then those that are not joined yet."""
+        return [*self.joined, *items[self._num_taken :]]
 
     def advance(self, items: list[T], join: Join[T], is_final: Callable[[T], bool] | None = None) -> None:
         """Joins two more of the items. The newest one waits, and so do those that are not final."""
@@ -159,20 +163,20 @@ class JoinedAhead(Generic[T]):
         """All items joined; begins anew."""
         for item in items[self._num_taken :]:
             self._take(item, join)
-        joined = self._joined
+        joined = self.joined
         self.restart()
         return joined
 
     def restart(self) -> None:
         """Begins anew, since items have changed."""
-        self._joined, self._num_taken = [], 0
+        self.joined, self._num_taken = [], 0
 
     def _take(self, item: T, join: Join[T]) -> None:
-        both = join(self._joined[-1], item, self._num_taken) if self._joined else None
+        both = join(self.joined[-1], item, self._num_taken) if self.joined else None
         if both is None:
-            self._joined.append(item)
+            self.joined.append(item)
         else:
-            self._joined[-1] = both
+            self.joined[-1] = both
         self._num_taken += 1
 
 
