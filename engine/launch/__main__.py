@@ -7,8 +7,10 @@ training has ended. It ends with the supervisor, and the training process ends w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
+import resource
 import sys
 from functools import partial
 from pathlib import Path
@@ -73,6 +75,7 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
     from engine.launch.joining import Joining
 
     endpoint, timeout_s = plan.endpoint, plan.launch.lost_after_s
+    _allow_connections()
     server = stores.serve(endpoint, timeout_s) if not plan.index else None
     if server is not None:
         endpoint = (endpoint[0], server.port)
@@ -130,6 +133,13 @@ def _import_torch() -> None:
     if level == "FATAL":
         # Read once, at the import; the training process has a log of its own.
         del os.environ["TORCH_CPP_LOG_LEVEL"]
+
+
+def _allow_connections() -> None:
+    """Lifts the soft limit of open files, usually 1024: host 0 has four connections to each of up to 256 hosts."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _exit_code(returncode: int | None) -> int:

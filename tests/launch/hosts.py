@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -137,7 +137,7 @@ def hosts(
     indices: list[int] | None = None,
     per_host: dict[int, list[str]] | None = None,
     names: dict[int, str] | None = None,
-    prefixes: list[list[str]] | None = None,
+    prefixes: Sequence[list[str] | None] = (),
     address: str = "127.0.0.1",
 ) -> Iterator[list[Host]]:
     """Launchers of a run with separate directories. `per_host` changes the configuration of one of them; `prefixes` run

@@ -159,6 +159,15 @@ def test_no_training_process_outlives_its_agent_and_the_other_host_ends(tmp_path
         assert (failed.host_index, failed.error, failed.is_final) == (1, "HostLost", True)
 
 
+@pytest.mark.slow
+def test_host_0_serves_more_hosts_than_its_soft_limit_of_open_files_allows(tmp_path: Path) -> None:
+    # With four connections to each of the two others, it has 35 files.
+    limited = ["sh", "-c", 'ulimit -S -n 30; exec "$@"', "sh"]
+    actions = {f"{index}.0": "done" for index in range(3)}
+    with hosts(tmp_path, actions=actions, num_hosts=3, prefixes=[limited, None, None]) as pod:
+        assert [host.wait() for host in pod] == [0, 0, 0]
+
+
 def test_a_host_that_is_missing_is_named(tmp_path: Path) -> None:
     with hosts(tmp_path, "launch.join_timeout_s=6", num_hosts=4, indices=[0, 1, 3]) as pod:
         assert [host.wait() for host in pod] == [7, 7, 7]
