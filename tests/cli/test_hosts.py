@@ -7,6 +7,7 @@ import socket
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.test_cluster import RANKS, SLICE, SLURM, TORCHRUN
@@ -216,6 +217,16 @@ def test_hosts_that_share_the_directory_use_that_of_the_first(tmp_path: Path) ->
     (created / "supervisor-1.jsonl").touch()
     with pytest.raises(CommandError, match="host 1 of the run pod was already started; choose another --name"):
         hosts.join_directory(created, manifest(), 1)
+
+
+def test_commands_of_the_hosts_may_differ_in_numbers(tmp_path: Path) -> None:
+    def of_command(*words: str) -> rundir.Manifest:
+        return msgspec.structs.replace(manifest(), config={"script": {"command": list(words)}})
+
+    created = rundir.create(tmp_path, of_command("torchrun", "--node-rank", "0", "train.py"))
+    assert hosts.join_directory(created, of_command("torchrun", "--node-rank", "1", "train.py"), 1) == created
+    with pytest.raises(CommandError, match=r"script\.command is .*other\.py.* here"):
+        hosts.join_directory(created, of_command("torchrun", "--node-rank", "1", "other.py"), 1)
 
 
 def test_only_the_first_host_needs_the_checkpoint_that_a_run_resumes_from(

@@ -7,9 +7,10 @@ options or from the environment that a cluster gives.
 from __future__ import annotations
 
 import argparse
+import re
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -234,12 +235,17 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
         words = f"host {index} of the run {inert(run_dir.name)} was already started; choose another --name on all hosts"
         raise CommandError(ExitCode.USAGE, words)
     ours: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(redaction.masked(manifest.config)))
-    rows = diff([ours, theirs.config], 0).rows
+    rows = [row for row in diff([ours, theirs.config], 0).rows if not _may_differ(row.key, row.values)]
     if rows:
         parts = [f"{row.key} is {row.values[0]} here and {row.values[1]} there" for row in rows[:_DIFFERENCES_MAX]]
         words = f"the run {run_dir.name} was created by {theirs.host} with another configuration: {'; '.join(parts)}; "
         raise CommandError(ExitCode.USAGE, inert(words + "start all hosts with the same one, or choose another --name"))
     return run_dir
+
+
+def _may_differ(key: str, values: Sequence[object]) -> bool:
+    """Whether a key may have these values on two hosts: a command of one's own often has the number of its host."""
+    return key == "script.command" and len({re.sub(r"\d+", "", str(value)) for value in values}) == 1
 
 
 def _was_started(run_dir: Path, index: int) -> bool:
