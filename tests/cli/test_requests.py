@@ -96,6 +96,7 @@ class TwoHosts:
         events: dict[str, ev.Event] = {
             "seen": ev.RequestSeen(t=now, phase="executing", step=6, **named),
             "applied": ev.RequestApplied(t=now, step=7, **named),
+            "saved": ev.RequestApplied(t=now + 0.1, step=7, path="last.pt", bytes=9, seconds=0.25, **named),
         }
         for host, answers in zip(self._hosts, self._answers, strict=True):
             for answer in answers:
@@ -136,6 +137,21 @@ def test_hosts_that_have_applied_a_request_are_counted(
     _, seen, applied, hosts = capsys.readouterr().out.splitlines()
     assert (seen, applied) == ("seen: in phase executing, step 6", "applied: after step 7")
     assert hosts.startswith(last)
+
+
+def test_the_receipt_is_that_of_the_host_that_wrote_the_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = TwoHosts(tmp_path, monkeypatch, ["seen", "applied"], ["seen", "saved"])
+
+    assert main(["checkpoint", str(pod.run_dir)]) == 0
+
+    _, _, applied, hosts = capsys.readouterr().out.splitlines()
+    assert applied == "applied: after step 7, last.pt, 9 bytes, 0.250 s"
+    assert hosts == "applied by 2 of 2 hosts"
+    session = Session.live(pod.run_dir)
+    session.read_all()
+    assert [request.path for request in session.snapshot().requests] == ["last.pt"]
 
 
 def test_supervisor_rejects_request_of_dead_worker(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,8 @@ HOSTS_NAMED_MAX = 8
 """At most this many hosts without an answer are named."""
 HOSTS_WAIT_S = 3.0
 """How long the receipts of further hosts may take after the first one."""
+FILE_WAIT_S = 1.0
+"""How long the receipt with the file of a checkpoint may take after the first one."""
 _RECEIPT_POLL_S = 0.1
 _STACKS_POLL_S = 0.05
 
@@ -139,23 +141,42 @@ def _print_receipts(
     while True:
         # Read before the events, so that a receipt written together with the end event is not missed.
         settled = session.settled
-        for entry in _new_events(session):
-            receipt = _receipt(entry.event, request.id)
-            if receipt is not None and not (is_seen and isinstance(entry.event, ev.RequestSeen)):
-                say(receipt)
-                # Hundreds of hosts may see it; they are counted once it was applied, at the same step on all.
-                is_seen = True
-                if isinstance(entry.event, ev.RequestApplied):
-                    _print_hosts(session, request.id)
-                    return ExitCode.DONE, entry.event
-                if isinstance(entry.event, ev.RequestRefused):
-                    return ExitCode.USAGE, None
+        events = [entry.event for entry in _new_events(session)]
+        for event in events:
+            receipt = _receipt(event, request.id)
+            if receipt is None or (is_seen and isinstance(event, ev.RequestSeen)):
+                continue
+            if isinstance(event, ev.RequestApplied):
+                applied = _with_file(session, event, events)
+                say(_receipt(applied, request.id) or receipt)
+                _print_hosts(session, request.id)
+                return ExitCode.DONE, applied
+            say(receipt)
+            # Hundreds of hosts may see it; they are counted once it was applied, at the same step on all.
+            is_seen = True
+            if isinstance(event, ev.RequestRefused):
+                return ExitCode.USAGE, None
         if settled:
             words = f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})"
             raise CommandError(ExitCode.USAGE, words)
         if time.monotonic() >= deadline:
             return _narrate_unanswered(session.snapshot(), request.id, run_dir, wait_s), None
         pause.wait(_RECEIPT_POLL_S)
+
+
+def _with_file(session: Session, applied: ev.RequestApplied, events: list[ev.Event]) -> ev.RequestApplied:
+    """The receipt, or that of the host that wrote the checkpoint, if another host was earlier. `events`: the newest."""
+    deadline = time.monotonic() + FILE_WAIT_S
+    pause = Pause()
+    while applied.kind == "checkpoint" and applied.path is None:
+        for event in events:
+            if isinstance(event, ev.RequestApplied) and event.request == applied.request and event.path is not None:
+                return event
+        if len(session.snapshot().hosts) < 2 or session.settled or time.monotonic() >= deadline:
+            break
+        pause.wait(_RECEIPT_POLL_S)
+        events = [entry.event for entry in _new_events(session)]
+    return applied
 
 
 def _print_hosts(session: Session, request_id: str) -> None:

@@ -225,7 +225,10 @@ def _newest_answer(answer: Receipts) -> RequestSeen | RequestApplied | RequestRe
 
 def _with_receipts(request: str, submitted: RequestView | None, answers: list[Receipts]) -> RequestView:
     seen = next((answer.seen for answer in answers if answer.seen), None)
-    applied = next((answer.applied for answer in answers if answer.applied), None)
+    # Of several hosts, one writes the checkpoint.
+    applied = min(
+        (answer.applied for answer in answers if answer.applied), key=lambda each: not each.path, default=None
+    )
     refused = next((answer.refused for answer in answers if answer.refused), None) if applied is None else None
     first = seen or applied or refused
     assert first is not None, "receipts are made with their first answer"
