@@ -235,30 +235,6 @@ def test_requests_are_served_or_refused_with_an_explanation(tmp_path: Path, asks
         assert "does not call run.should_stop()" in of_type(events, ev.RequestRefused)[0].why
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_ranks_in_directories_of_their_own_refuse_to_stop_alone(tmp_path: Path, rank: int) -> None:
-    run_dir = rundir.create(tmp_path / "runs", recorded.manifest("launched"))
-    (tmp_path / "train.py").write_text(STOPPABLE.format(condition="True"))
-    ranks = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    env = {**os.environ, **ranks, "TPUTUI_RUN_DIR": str(run_dir)}
-    process = subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
-    journal = run_dir / f"worker-{rank}.jsonl"
-    try:
-        wait_for(lambda: journal.exists() or None, "the journal")
-        wait_for(lambda: {"checkpoint", "stop"} <= declared(journal), "the first calls that serve requests")
-        for kind in ("checkpoint", "stop"):
-            requests.submit(run_dir, kind, by="test", now=time.time())
-        refused = wait_for(lambda: of_type(read_events(journal), ev.RequestRefused)[1:] and read_events(journal), "two")
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.communicate()
-    answers = of_type(refused, ev.RequestRefused)
-    assert {answer.kind for answer in answers} == {"checkpoint", "stop"}
-    assert all("--runs-dir on a file system that all hosts share" in answer.why for answer in answers)
-    assert not of_type(refused, ev.RequestApplied)
-
-
 EARLY = """
 import time
 import tputui

@@ -322,7 +322,7 @@ class Run:
         if since is None:
             return
         num_steps, step_s, examples, data_s = since
-        process.requests.step_s = step_s
+        process.requests.add_step_time(step_s)
         process.emit(
             ev.ProgressReported(
                 t=time.time(),

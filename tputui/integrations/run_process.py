@@ -54,13 +54,12 @@ class RunProcess:
         self.is_whole = is_whole
         """Whether every process of the program can report to this run; else none of them serves requests, since the
         others would not."""
-        self.reporter = Reporter(
-            run_dir, ROLE, rank, generation=restarts(os.environ), host_index=host_index(os.environ)
-        )
+        self.host_index = host_index(os.environ)
+        self.reporter = Reporter(run_dir, ROLE, rank, generation=restarts(os.environ), host_index=self.host_index)
         self.has_other_hosts = num_hosts(os.environ) > 1
         """Whether the program runs on several hosts."""
         self.leads_host = self.has_other_hosts and rank_info(os.environ).local_rank in (None, 0)
-        """Whether this process reports the pace of its host, one of several."""
+        """Whether this process reports the pace of its host, one of several, and answers requests for it."""
         self.epoch = 0
         """Epoch in training; 0 before the first."""
         self._paces: list[Pace] = []

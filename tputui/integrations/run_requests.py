@@ -5,8 +5,7 @@ The script declares what it serves by calling `should_stop` or `save_if_asked` f
 shown that the loop makes no such call; with one, they are left to it.
 
 The processes of one program must serve a request at the same step, or some would wait forever in a collective. Rank 0
-therefore chooses a step a few seconds ahead and writes it beside the request; the other ranks read it. On hosts with
-directories of their own they cannot, and refuse the request.
+therefore chooses a step a few seconds ahead, which the others learn (`agreed_step`).
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import contextlib
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tputui.integrations import agreed_step
 from tputui.observers.step_trace import StepTracer
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests, rundir
-from tputui.telemetry.safe_open import read_small
+from tputui.telemetry import requests
 
 if TYPE_CHECKING:
     from tputui.integrations.run_process import RunProcess
@@ -37,13 +36,11 @@ AHEAD_S = 4.0
 AHEAD_STEPS_MIN = 8
 STEPS_UNTIL_REFUSED = 2
 """Steps after which a loop has made all of its calls: the first step, with its compilations, may take minutes."""
-STEP_SUFFIX = ".step"
 ENDED = "training ended before this was done"
 APART = (
     "the hosts of this script have run directories of their own, so they cannot do this at the same step; "
-    "start it with --runs-dir on a file system that all hosts share"
+    "start it with --runs-dir on a file system that all hosts share, or initialise torch.distributed"
 )
-_NUMBER_BYTES_MAX = 32
 _WHY_NOT: dict[ev.RequestKind, str] = {
     **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),
     **dict.fromkeys(SAVES, "the script does not call run.save_if_asked(...); add it to the loop"),
@@ -55,9 +52,9 @@ _WHY_NOT: dict[ev.RequestKind, str] = {
 class _Open:
     """A request that was accepted and not carried out yet."""
 
-    def __init__(self, request: requests.Request, due_step: int | None) -> None:
+    def __init__(self, request: requests.Request) -> None:
         self.request = request
-        self.due_step = due_step
+        self.due_step: int | None = None
         """Step from which it is served; None until it is known."""
         self.was_returned = False
         """Whether the script was asked to stop."""
@@ -76,17 +73,25 @@ class RunRequests:
         self._open: list[_Open] = []
         self._early: list[requests.Request] = []
         """Requests of which it is not known yet whether the script serves them."""
-        self.tracer = StepTracer(process.run_dir, process.emit)
-        """Writes profiles of the first rank; the thread that trains its first core calls it after every step."""
+        self.tracer = StepTracer(process.run_dir, process.emit, host_index=process.host_index)
+        """Writes profiles of the first rank of a host; the thread that trains its first core calls it after every
+        step."""
+        self._has_begun = False
+        self._store: agreed_step.ProgramStore | None = None
+        """Of a program whose hosts have directories of their own."""
         self.num_threads = 1
         """Threads of this process that train a core each."""
-        self.step_s = 0.0
-        """Newest step time."""
+        self._steps_s: deque[float] = deque(maxlen=3)
+        """Newest step times, each of a report."""
 
     def accept_traces(self) -> None:
-        """Declares that the first rank writes profiles, since the script reports its steps."""
+        """Declares that the first rank of a host writes profiles, since the script reports its steps."""
         if self._answers:
             self._accept(TRACES)
+
+    def add_step_time(self, step_s: float) -> None:
+        """The mean time of a step since the last call, in seconds."""
+        self._steps_s.append(step_s)
 
     def _accept(self, kinds: Sequence[ev.RequestKind]) -> None:
         """Declares that the script serves requests of these kinds from now on."""
@@ -97,12 +102,16 @@ class RunRequests:
 
     def poll(self) -> None:
         """Reads new requests. Called by the thread of the heartbeat."""
+        if not self._has_begun and self._process.num_steps >= STEPS_UNTIL_REFUSED:
+            self._has_begun = True
+            if self._are_apart():
+                self._open_store()
         early, self._early = self._early, []
         for request in [*early, *self._inbox.poll()]:
             self._take(request)
         for waiting in list(self._open):
             if waiting.due_step is None:
-                waiting.due_step = self._due_step(waiting.request)
+                self._settle(waiting, self._agreed(waiting))
 
     def stop_due(self, step: int, *, in_epoch: bool) -> bool:
         """Whether the script shall stop now."""
@@ -154,28 +163,28 @@ class RunRequests:
                 self._refused(waiting.request, ENDED)
         for request in self._early:
             self._refused(request, ENDED)
+        if self._store is not None:
+            self._store.close()
         return stopped
 
     @property
     def _answers(self) -> bool:
-        """Whether this process writes the receipts: the first rank does."""
-        return self._process.rank == 0
+        """Whether this process writes the receipts: the first rank of each host does."""
+        return self._process.rank == 0 or self._process.leads_host
 
     def _take(self, request: requests.Request) -> None:
         process, kind = self._process, request.kind
         if kind == "trace" and kind in self._accepted:
             self._seen(request)
             self.tracer.submit(request)
-        elif kind in self._accepted and kind in TOGETHER and self._are_apart():
-            now = time.time()
-            process.emit(ev.RequestSeen(t=now, request=request.id, kind=kind, phase=process.phase, step=process.step))
-            process.emit(ev.RequestRefused(t=now, request=request.id, kind=kind, why=APART))
         elif kind in self._accepted:
-            due_step = self._due_step(request)
+            waiting = _Open(request)
+            agreed = self._agreed(waiting)
             # At once: what was seen is served at the next call, and not before it was seen.
             with self._lock:
-                self._open.append(_Open(request, due_step))
+                self._open.append(waiting)
                 self._seen(request)
+                self._settle(waiting, agreed)
         elif process.supervised and self._answers:
             return
         elif kind in (*STOPS, *SAVES) and process.num_steps < STEPS_UNTIL_REFUSED:
@@ -186,12 +195,10 @@ class RunRequests:
             self._refused(request, _WHY_NOT[kind])
 
     def _are_apart(self) -> bool:
-        """Whether the first rank and others write to different directories, as on hosts that share none."""
+        """Whether the first and the last rank write to different directories, as on hosts that share none."""
         process = self._process
-        if not process.has_other_hosts:
-            return False
-        others = range(process.world_size) if process.rank == 0 else (0,)
-        return not all(process.journal_of(rank).exists() for rank in others)
+        ends = (0, process.world_size - 1)
+        return process.has_other_hosts and not all(process.journal_of(rank).exists() for rank in ends)
 
     def _seen(self, request: requests.Request) -> None:
         if self._answers:
@@ -209,18 +216,43 @@ class RunRequests:
         with self._lock, contextlib.suppress(ValueError):
             self._open.remove(waiting)
 
-    def _due_step(self, request: requests.Request) -> int | None:
+    def _agreed(self, waiting: _Open) -> int | str | None:
+        """The step at which all processes serve a request, or why they cannot; None while that is not known."""
+        process, request = self._process, waiting.request
+        if process.world_size <= 1:
+            return self._chosen() if self.num_threads > 1 else 0
+        path = agreed_step.path_of(process.run_dir, request.id)
+        if process.rank and (step := agreed_step.read(path)) is not None:
+            return step
+        if request.kind not in TOGETHER or not self._are_apart():
+            return None if process.rank else agreed_step.write(path, self._chosen())
+        self._open_store()
+        return self._store.agreed(request) if self._store is not None else APART
+
+    def _open_store(self) -> None:
         process = self._process
-        path = process.run_dir / rundir.REQUESTS / f"{request.id}{STEP_SUFFIX}"
-        if process.world_size <= 1 and self.num_threads <= 1:
-            return 0
-        if process.rank:
-            return _number_in(path)
-        ahead = AHEAD_STEPS_MIN if not self.step_s else max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / self.step_s))
-        step = process.step + ahead if process.step else 0
-        if process.world_size > 1:
-            rundir.write_atomically(path, str(step).encode())
-        return step
+        if self._store is None and (store := agreed_step.store_of_program()) is not None:
+            self._store = agreed_step.ProgramStore(
+                store,
+                process.run_dir,
+                process.rank,
+                process.world_size,
+                leads_host=self._answers,
+                choose=self._chosen,
+            )
+
+    def _settle(self, waiting: _Open, agreed: int | str | None) -> None:
+        if isinstance(agreed, str):
+            self._close(waiting)
+            self._refused(waiting.request, agreed)
+        else:
+            waiting.due_step = agreed
+
+    def _chosen(self) -> int | None:
+        """A step some seconds ahead; None while the time of a step is not known: the first ones are compiled."""
+        if not self._process.step or len(self._steps_s) < 2:
+            return None
+        return self._process.step + max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / min(self._steps_s)))
 
     def _applied(
         self,
@@ -247,11 +279,3 @@ class RunRequests:
     def _refused(self, request: requests.Request, why: str) -> None:
         if self._answers:
             self._process.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
-
-
-def _number_in(path: Path) -> int | None:
-    """The number that rank 0 wrote; None if there is none yet."""
-    try:
-        return int(read_small(path, _NUMBER_BYTES_MAX))
-    except (OSError, ValueError):
-        return None

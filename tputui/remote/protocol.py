@@ -58,7 +58,6 @@ _SIDE_FILE = re.compile(
     r"|requests/[0-9]{1,20}-[0-9]{1,10}\.json"
     r"|pictures/(?:rank-[0-9]{1,7}/)?epoch-[0-9]{1,9}/[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\.png"
 )
-_REQUEST_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,10}")
 SIDE_FILE_BYTES_MAX = 16 << 20
 HAVE_MAX = 2_000
 HAVE_BYTES_MAX = REQUEST_MESSAGE_BYTES_MAX // 2
@@ -194,11 +193,6 @@ def is_writer(name: str) -> bool:
 def is_side_file(path: str) -> bool:
     """Whether a path is that of a small file that is streamed; such a path stays inside the run's directory."""
     return _SIDE_FILE.fullmatch(path) is not None
-
-
-def is_request_id(text: str) -> bool:
-    """Whether text is the id of a request."""
-    return _REQUEST_ID.fullmatch(text) is not None
 
 
 def pack(message: ToHost) -> bytes:

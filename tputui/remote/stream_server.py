@@ -41,7 +41,6 @@ from tputui.remote.protocol import (
     ToHost,
     ToViewer,
     ViewerFrames,
-    is_request_id,
     is_writer,
 )
 from tputui.remote.run_time import RunTime
@@ -260,15 +259,13 @@ class RunStream:
         """Writes a request, once: it may arrive again after the connection was lost, and by several hosts."""
         try:
             request = msgspec.json.decode(submit.content, type=requests.Request)
-            if not is_request_id(submit.id) or request.id != submit.id:
+            if not requests.is_id(submit.id) or request.id != submit.id:
                 raise ProtocolError("a request has no valid id")
         except (msgspec.MsgspecError, ValueError, RecursionError):
             raise ProtocolError("a request cannot be read") from None
-        path = self._run_dir / rundir.REQUESTS / f"{submit.id}.json"
         self._side_files.skip(f"{rundir.REQUESTS}/{submit.id}.json")
         try:
-            if not path.exists():
-                rundir.write_atomically(path, msgspec.json.encode(request))
+            requests.pass_on(self._run_dir, request)
         except OSError as error:
             return Submitted(id=submit.id, error=f"the request could not be written: {error.strerror or error}")
         return Submitted(id=submit.id, error=None)

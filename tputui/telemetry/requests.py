@@ -7,6 +7,7 @@ their journals: seen, then applied or refused. Nothing here waits for an answer.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,6 +32,7 @@ STRENGTH: dict[RequestKind, int] = {
 BY_SIGTERM = "SIGTERM"
 """Origin of the request that SIGTERM makes."""
 _SUFFIX = ".json"
+_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,10}")
 TRACE_STEPS_DEFAULT = 20
 TRACE_STEPS_MAX = 1_000
 """Maximum number of steps in a profile."""
@@ -58,6 +60,23 @@ def submit(run_dir: Path, kind: RequestKind, *, by: str, now: float, steps: int 
     request = Request(id=f"{int(now * 1e6):016d}-{os.getpid()}", kind=kind, t=now, by=by, steps=steps)
     write_atomically(run_dir / REQUESTS / f"{request.id}{_SUFFIX}", msgspec.json.encode(request))
     return request
+
+
+def is_id(text: str) -> bool:
+    """Whether text is the id of a request, which is part of the name of its file."""
+    return _ID.fullmatch(text) is not None
+
+
+def pass_on(run_dir: Path, request: Request) -> None:
+    """Writes a request that was submitted elsewhere, unless it is there.
+
+    Raises `OSError`, and `ValueError` if its id is none.
+    """
+    if not is_id(request.id):
+        raise ValueError("a request has no valid id")
+    path = run_dir / REQUESTS / f"{request.id}{_SUFFIX}"
+    if not path.exists():
+        write_atomically(path, msgspec.json.encode(request))
 
 
 def read_all(run_dir: Path) -> list[Request]:

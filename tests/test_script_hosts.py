@@ -1,0 +1,136 @@
+"""A script on several hosts: all ranks stop and save at the same step, also in run directories of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch._C._distributed_c10d import HashStore
+
+from tests import recorded
+from tests.supervise.harness import DEADLINE_S, wait_for
+from tests.test_reporter_api import declared, of_type, read_events
+from tputui.integrations import agreed_step
+from tputui.integrations.agreed_step import ProgramStore
+from tputui.telemetry import events as ev
+from tputui.telemetry import requests, rundir
+
+ALONE = """
+import time
+import tputui
+run = tputui.start()
+while True:
+    time.sleep(0.01)
+    run.step(loss=1.0)
+    run.save_if_asked(lambda: None)
+    if run.should_stop():
+        break
+"""
+TOGETHER = """
+import torch
+import torch.distributed as dist
+import tputui
+dist.init_process_group("gloo")
+run = tputui.start()
+step = 0
+while not run.should_stop():
+    # Ends with an error after a minute if the other rank has left.
+    loss = torch.ones(1)
+    dist.all_reduce(loss)
+    step += 1
+    run.step(step=step, loss=float(loss))
+    run.save_if_asked(lambda: "saved.pt" if dist.get_rank() == 0 and open("saved.pt", "w").write("weights") else None)
+run.close()
+print("left after", step)
+"""
+
+
+@contextlib.contextmanager
+def script(tmp_path: Path, body: str, run_dirs: list[Path], ranks: list[int]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Some ranks of a script that runs on two hosts, one rank on each."""
+    (tmp_path / "train.py").write_text(body)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "WORLD_SIZE": "2"}
+    started: list[subprocess.Popen[str]] = []
+    try:
+        for rank in ranks:
+            place = {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank)}
+            env = {**os.environ, **meeting, **place, "TPUTUI_RUN_DIR": str(run_dirs[rank])}
+            command = [sys.executable, "train.py"]
+            started.append(subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True))
+        journals = [run_dirs[rank] / f"worker-{rank}.jsonl" for rank in ranks]
+        wait_for(lambda: all(journal.exists() for journal in journals), "the journals")
+        wait_for(lambda: all({"checkpoint", "stop"} <= declared(journal) for journal in journals), "the first calls")
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def directories(tmp_path: Path, *, shared: bool) -> list[Path]:
+    """The run directories of two hosts."""
+    first = rundir.create(tmp_path / "host-0", recorded.manifest("launched"))
+    return [first, first if shared else rundir.create(tmp_path / "host-1", recorded.manifest("launched"))]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_request_to_any_host_is_applied_by_all_at_the_same_step(tmp_path: Path, shared: bool) -> None:
+    run_dirs = directories(tmp_path, shared=shared)
+    journals = [run_dirs[rank] / f"worker-{rank}.jsonl" for rank in (0, 1)]
+    with script(tmp_path, TOGETHER, run_dirs, [0, 1]) as ranks:
+        requests.submit(run_dirs[1], "checkpoint", by="test", now=time.time())
+        wait_for(lambda: all(of_type(read_events(journal), ev.RequestApplied) for journal in journals), "the saves")
+        requests.submit(run_dirs[1], "stop", by="test", now=time.time())
+        left = {process.communicate(timeout=DEADLINE_S)[0].splitlines()[-1] for process in ranks}
+        assert [process.returncode for process in ranks] == [0, 0]
+    assert len(left) == 1, "both left after the same step"
+    applied = [of_type(read_events(journal), ev.RequestApplied) for journal in journals]
+    assert [[each.kind for each in own] for own in applied] == [["checkpoint", "stop"]] * 2
+    assert [each.step for each in applied[0]] == [each.step for each in applied[1]]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_without_a_store_a_rank_in_a_directory_of_its_own_refuses_to_stop_alone(tmp_path: Path, rank: int) -> None:
+    run_dirs = directories(tmp_path, shared=False)
+    journal = run_dirs[rank] / f"worker-{rank}.jsonl"
+    with script(tmp_path, ALONE, run_dirs, [rank]) as (process,):
+        for kind in ("checkpoint", "stop"):
+            requests.submit(run_dirs[rank], kind, by="test", now=time.time())
+        refused = wait_for(lambda: of_type(read_events(journal), ev.RequestRefused)[1:] and read_events(journal), "two")
+        assert process.poll() is None
+    answers = of_type(refused, ev.RequestRefused)
+    assert {answer.kind for answer in answers} == {"checkpoint", "stop"}
+    assert all("--runs-dir on a file system that all hosts share" in answer.why for answer in answers)
+    assert not of_type(refused, ev.RequestApplied)
+
+
+def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreed_step, "ARRIVAL_S", 1.0)
+    store = HashStore()
+    # Rank 2 of three has not called should_stop yet.
+    ranks = [ProgramStore(store, tmp_path, rank, 3, leads_host=True, choose=lambda: 100) for rank in (0, 1)]
+    request = requests.Request(id="1-1", kind="stop", t=0.0, by="test")
+    try:
+        found = wait_for(
+            lambda: (answers := [each.agreed(request) for each in ranks])[0] and answers[1] and answers, ""
+        )
+    finally:
+        for each in ranks:
+            each.close()
+    assert found == ["it did not reach rank 2 within 1 s"] * 2
+    late = ProgramStore(store, tmp_path, 2, 3, leads_host=True, choose=lambda: 100)
+    try:
+        assert wait_for(lambda: late.agreed(request), "the decision") == found[0]
+    finally:
+        late.close()
