@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.recorded import T0, opened, steps_recorded
 from tputui.state.chart_data import CoreColumn, OutlierView
-from tputui.state.core_series import CombinedRows
+from tputui.state.combined_rows import CombinedRows
 from tputui.state.outlier import (
     NAMED,
     OFF,
@@ -139,6 +139,26 @@ def test_the_rows_of_hosts_are_judged_together() -> None:
     assert again == [row(2, 0.0, 0.5, 5.0, 6.0)], "the step was trained again"
 
 
+def test_rows_do_not_wait_for_a_silent_host() -> None:
+    combined, cores = CombinedRows(), [[0], [1], [2], [3]]
+    rows = [[(step, array("f", [step + host / 10])) for step in range(1, 9)] for host in range(4)]
+    del rows[2][2:]
+    shown = combined.of(list(zip(rows, cores, strict=True)), 4)
+    assert [step for step, _ in shown] == [5, 6, 7, 8]
+    assert [math.isnan(value) for value in shown[-1][1]] == [False, False, True, False]
+    rows[2] += [(step, array("f", [step + 0.2])) for step in range(3, 9)]
+    returned = combined.of(list(zip(rows, cores, strict=True)), 4)
+    assert returned[-1][1] == array("f", [8.0, 8.1, 8.2, 8.3])
+    assert returned[0][1] is shown[0][1], "what was judged is not judged again"
+    del rows[2][2:], rows[3][2:]
+    assert CombinedRows().of(list(zip(rows, cores, strict=True)), 4) == [], "no majority to differ from"
+
+
+def exact(rows: Sequence[tuple[int, array[float]]]) -> list[tuple[int, bytes]]:
+    """Rows so that NaN equals NaN."""
+    return [(step, values.tobytes()) for step, values in rows]
+
+
 _CHANGES = st.sampled_from(["add", "add", "add", "gap", "forget", "cut", "again", "back"])
 
 
@@ -159,7 +179,7 @@ def test_rows_read_while_they_are_added_equal_rows_read_at_once(changes: list[tu
             for step in range(first, first + size):
                 value += 1.0
                 rows.append((step, array("f", [value, -value])))
-        assert kept.of(parts, most) == CombinedRows().of(parts, most)
+        assert exact(kept.of(parts, most)) == exact(CombinedRows().of(parts, most))
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 40]), st.integers(1, 4), st.booleans()), max_size=20))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -280,7 +279,7 @@ class CombinedColumns:
         parts = [(columns, cores) for columns, cores in parts if columns.columns]
         cores_of = [cores for _, cores in parts]
         if cores_of != self._cores:
-            self._cores, self._slices = cores_of, [_slice_of(cores) for cores in cores_of]
+            self._cores, self._slices = cores_of, [slice_of(cores) for cores in cores_of]
             self._num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
         if len(parts) == 1 and self._slices[0] == slice(0, self._num_cores):
             return parts[0][0].views
@@ -299,7 +298,7 @@ class CombinedColumns:
         most, least = -math.inf, math.inf
         for part, columns in found:
             column, cores = columns[0] if len(columns) == 1 else functools.reduce(joined, columns), self._cores[part]
-            _place(means, column.means, cores, self._slices[part])
+            place(means, column.means, cores, self._slices[part])
             if column.counts is not None:
                 bad += [cores[core] for core in column.bad if core < len(cores)]
             high, low = column.high, column.low
@@ -324,106 +323,20 @@ def combined(parts: Parts) -> list[CoreColumn]:
     return CombinedColumns().of(parts)
 
 
-def _slice_of(cores: Sequence[int]) -> slice | None:
+def slice_of(cores: Sequence[int]) -> slice | None:
     """The cores as a slice of all, if they are neighbours."""
     if cores and all(after - core == 1 for core, after in pairwise(cores)):
         return slice(cores[0], cores[-1] + 1)
     return None
 
 
-RowParts = Sequence[tuple[Sequence[tuple[int, FloatArray]], Sequence[int]]]
-"""Rows of several processes, (step, [columns]), each with the cores of its columns."""
-
-
-class _Whole(NamedTuple):
-    """The row of a step over all processes, as far as they have it."""
-
-    values: FloatArray
-    """[cores]"""
-    parts: set[int]
-    """Indices of the processes that have the step."""
-
-
-class CombinedRows:
-    """The rows of several processes side by side. The row of a step is the same object in every frame that shows it.
-
-    Processes add rows in order of steps and forget the oldest ones. So a process that still has the newest row that was
-    read of it has only added rows since; otherwise all rows of all processes are read again.
-    """
-
-    def __init__(self) -> None:
-        self._whole: dict[int, _Whole] = {}
-        self._read: list[tuple[int, FloatArray] | None] = []
-        """The newest row that was read of each process."""
-        self._cores: list[Sequence[int]] = []
-        self._slices: list[slice | None] = []
-        self._num_cores = 0
-
-    def of(self, parts: RowParts, most: int = sys.maxsize) -> Sequence[tuple[int, FloatArray]]:
-        """(step, [cores]) for every step that is in the newest `most` rows of all processes, in order."""
-        cores_of = [cores for _, cores in parts]
-        if cores_of != self._cores:
-            self._cores, self._slices = cores_of, [_slice_of(cores) for cores in cores_of]
-            self._num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
-            self._read = [None] * len(parts)
-        if len(parts) == 1 and list(cores_of[0]) == list(range(self._num_cores)):
-            rows = parts[0][0][-most:]
-            if _is_table(rows, self._num_cores):
-                return rows
-        after = [_rows_after(read, rows) for read, (rows, _) in zip(self._read, parts, strict=True)]
-        added = [rows for rows in after if rows is not None]
-        is_ordered = len(added) == len(after)
-        if not is_ordered:
-            self._whole, added = {}, [rows[-most:] for rows, _ in parts]
-            is_ordered = all(_ascends(rows) for rows in added)
-        for part, fresh in enumerate(added):
-            for step, values in fresh:
-                self._add(part, step, values)
-        if is_ordered:
-            first = max((rows[-min(most, len(rows))][0] for rows, _ in parts if rows), default=0)
-            self._whole = {step: whole for step, whole in self._whole.items() if step >= first}
-        # Rows of an invalid run, which may have its steps in any order, are all read again the next time.
-        self._read = [rows[-1] if rows and is_ordered else None for rows, _ in parts]
-        return [(step, whole.values) for step, whole in sorted(self._whole.items()) if len(whole.parts) == len(parts)]
-
-    def _add(self, part: int, step: int, values: FloatArray) -> None:
-        whole = self._whole.get(step)
-        if whole is None:
-            whole = self._whole[step] = _Whole(array("f", [math.nan]) * self._num_cores, set())
-        _place(whole.values, values, self._cores[part], self._slices[part])
-        whole.parts.add(part)
-
-
-def _rows_after(
-    read: tuple[int, FloatArray] | None, rows: Sequence[tuple[int, FloatArray]]
-) -> Sequence[tuple[int, FloatArray]] | None:
-    """The rows after one that was read; None if it is gone, or if they are not in order of steps."""
-    found: list[tuple[int, FloatArray]] = []
-    for row in reversed(rows):
-        if found and row[0] >= found[-1][0]:
-            return None
-        if row is read:
-            return found[::-1]
-        found.append(row)
-    return None
-
-
-def _ascends(rows: Sequence[tuple[int, FloatArray]]) -> bool:
-    return all(before[0] < after[0] for before, after in pairwise(rows))
-
-
-def _place(whole: FloatArray, values: FloatArray, cores: Sequence[int], neighbours: slice | None) -> None:
+def place(whole: FloatArray, values: FloatArray, cores: Sequence[int], neighbours: slice | None) -> None:
     """Writes the values of some cores, which are `neighbours` if that is known, to their places among all cores."""
     if neighbours is not None and len(cores) == len(values):
         whole[neighbours] = values
         return
     for core, value in zip(cores, values, strict=False):
         whole[core] = value
-
-
-def _is_table(rows: Sequence[tuple[int, FloatArray]], num_cores: int) -> bool:
-    """Whether the steps ascend and every row has a value for each core."""
-    return _ascends(rows) and {len(values) for _, values in rows} <= {num_cores}
 
 
 def _view(column: CoreSeries) -> CoreColumn:

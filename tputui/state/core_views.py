@@ -14,6 +14,7 @@ import msgspec
 from tputui.state import core_series
 from tputui.state import outlier as outliers
 from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, SlowCoreView
+from tputui.state.combined_rows import CombinedRows
 from tputui.state.liveness import Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
@@ -143,7 +144,7 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
     writers = [w for w in state.workers if w.values.columns.width]
     key = tuple((w.name, w.values.columns.count) for w in writers)
     caches = state.memoized(
-        "outlier rows", None, lambda: (core_series.CombinedRows(), outliers.OutlierCache(), outliers.OutlierCache())
+        "outlier rows", None, lambda: (CombinedRows(), outliers.OutlierCache(), outliers.OutlierCache())
     )
     ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]
     return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches))
@@ -161,7 +162,7 @@ def _outlier_of(
     writers: Sequence[ProcessState],
     newest: Sequence[CoreColumn],
     ahead: Sequence[CoreColumn],
-    combined: core_series.CombinedRows,
+    combined: CombinedRows,
     of_steps: outliers.OutlierCache,
     of_columns: outliers.OutlierCache,
 ) -> OutlierView | None:
