@@ -23,6 +23,8 @@ C = TypeVar("C")
 _CLASSES_PER_OCTAVE = 4
 """Series whose mean widths are about equal belong to one class, and the first of them sets the edges. So the edges stay
 while pieces of all are added."""
+_MANY = 8
+"""After more cells than that, as when a host returns after a while, nothing is combined ahead in the same frame."""
 _FREED = 8
 """Series of which outdated pieces are freed in a frame."""
 
@@ -55,6 +57,8 @@ class Aligner(Generic[P, C]):
         self._names: object = None
         self.parts: list[_Part[P]] = []
         """The series, as they were combined last."""
+        self.num_combined = 0
+        """Cells that the last call has combined."""
         self._edges: list[float] = []
         """Where the cells begin."""
         self._cells: list[C] = []
@@ -69,6 +73,7 @@ class Aligner(Generic[P, C]):
             changed.update(self._renew(part, given))
         edges = self._find_edges()
         dirty = self._dirty(edges, changed)
+        self.num_combined = len(dirty)
         found = self._gathered(edges, dirty)
         self._cells = [*self._cells[: len(edges)], *([None] * (len(edges) - len(self._cells)))]  # type: ignore[list-item]
         self._edges = edges
@@ -191,7 +196,8 @@ class AheadAligner(Generic[P, C]):
             self._stride, self._ahead = stride, self._make()
         parts = [one.shown if one.stride == stride else self._mixed(one) for one in series]
         cells = self._now.cells(names, parts)
-        self.ahead = self._ahead.cells(names, self._ready(series, parts))
+        if self._now.num_combined <= _MANY:
+            self.ahead = self._ahead.cells(names, self._ready(series, parts))
         return cells
 
     def _mixed(self, series: JoiningSeries[P]) -> Sequence[P]:

@@ -60,11 +60,21 @@ class _Times(NamedTuple):
         return own_s - median_of_sorted([*self.in_order[:place], *self.in_order[place + 1 :]])
 
 
+class _HostTimes(NamedTuple):
+    """Seconds per step of a host in a row."""
+
+    own_s: float
+    step_s: float
+    data_s: float | None
+    compute_s: float | None
+
+
 class _Row(NamedTuple):
     """The hosts in the same few steps."""
 
     first: int
     last: int
+    of_host: Mapping[int, _HostTimes]
     own: _Times
     """What every host takes itself: computing, and waiting for batches."""
     data: _Times
@@ -73,8 +83,8 @@ class _Row(NamedTuple):
     """Seconds of a step of the median host, which excesses are shares of."""
 
 
-_Behind = tuple[int, Sequence[tuple[int, int]]]
-"""The number of hosts, and those whose reports do not reach the end of a row: their newest step, and index."""
+_Behind = Sequence[tuple[int, int]]
+"""The hosts whose reports do not reach the end of a row: their newest step, and index."""
 
 
 class SlowHosts:
@@ -82,6 +92,7 @@ class SlowHosts:
     reports more: the newest ones, and no others while a host is silent."""
 
     def __init__(self) -> None:
+        self._hosts: list[int] = []
         self._rows: dict[tuple[int, int], tuple[_Behind, _Row]] = {}
         self._judged: dict[tuple[int, int], tuple[Sequence[_Row], OutlierRow]] = {}
 
@@ -115,13 +126,17 @@ class SlowHosts:
         reached = newest[int((1.0 - _KNOWN) * len(newest))][0]
         last_index = reached // size
         first_index = max(min(reports[0].first for reports in paces.values()) // size, last_index - _ROWS_MAX)
-        before, self._rows = self._rows, {}
+        hosts = list(paces)
+        before, self._hosts, self._rows = self._rows if hosts == self._hosts else {}, hosts, {}
         for index in range(first_index, last_index):
             key = index * size + 1, (index + 1) * size
-            behind = len(paces), newest[: bisect_left(newest, (key[1], 0))]
+            behind = newest[: bisect_left(newest, (key[1], 0))]
             known = before.get(key)
-            if known is None or known[0] != behind:
-                known = (behind, _row(paces, *key))
+            if known is None:
+                known = (behind, _row(key, paces, {}))
+            elif known[0] != behind:
+                changed = {host: paces[host] for _, host in (*known[0], *behind)}
+                known = (behind, _row(key, changed, known[1].of_host))
             self._rows[key] = known
         return [row for _, row in self._rows.values() if len(row.own.of_host) >= max(2, _KNOWN * len(paces))]
 
@@ -158,38 +173,51 @@ def _row_size(paces: Sequence[Sequence[HostPace]]) -> int:
     return 1 << max(0, math.ceil(math.log2(steps[len(steps) // 2]) - _TOLERANCE))
 
 
-def _row(paces: Mapping[int, Sequence[HostPace]], first: int, last: int) -> _Row:
-    own: dict[int, float] = {}
-    data: dict[int, float] = {}
-    compute: dict[int, float] = {}
-    whole: list[float] = []
+def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPace]], before: Mapping[int, _HostTimes]) -> _Row:
+    """The row of the first to the last of `steps`: of some hosts by their reports, of others as it was `before`."""
+    first, last = steps
+    of_host = {host: times for host, times in before.items() if host not in paces}
     for host, reports in paces.items():
-        own_s = step_s = data_s = compute_s = 0.0
-        steps = data_steps = compute_steps = 0
-        for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
-            pace = reports[index]
-            begin, end, data_each, compute_each = pace.first, pace.last, pace.data_s, pace.compute_s
-            if end < first:
-                break
-            shared = (end if end < last else last) - (begin if begin > first else first) + 1
-            steps += shared
-            own_s += shared * _own_s(pace)
-            step_s += shared * pace.step_s
-            if data_each is not None:
-                data_s, data_steps = data_s + shared * data_each, data_steps + shared
-            if compute_each is not None:
-                compute_s, compute_steps = compute_s + shared * compute_each, compute_steps + shared
-        if steps:
-            own[host] = own_s / steps
-            whole.append(step_s / steps)
-        if data_steps:
-            data[host] = data_s / data_steps
-        if steps and compute_steps == steps:
-            compute[host] = compute_s / compute_steps
-    times = _Times.of(own)
-    is_partial = len(compute) < len(own)
-    basis_s = median_of_sorted(sorted(whole) if is_partial else times.in_order) if own else 0.0
-    return _Row(first, last, times, _Times.of(data), _Times.of(compute), basis_s)
+        times = _times(reports, first, last)
+        if times is not None:
+            of_host[host] = times
+    own = {host: times.own_s for host, times in of_host.items()}
+    data = {host: times.data_s for host, times in of_host.items() if times.data_s is not None}
+    compute = {host: times.compute_s for host, times in of_host.items() if times.compute_s is not None}
+    in_order = _Times.of(own)
+    basis_s = 0.0
+    if own:
+        is_partial = len(compute) < len(own)
+        whole = sorted(times.step_s for times in of_host.values()) if is_partial else in_order.in_order
+        basis_s = median_of_sorted(whole)
+    return _Row(first, last, of_host, in_order, _Times.of(data), _Times.of(compute), basis_s)
+
+
+def _times(reports: Sequence[HostPace], first: int, last: int) -> _HostTimes | None:
+    """The means over the steps from `first` to `last` of a host; None if it has reported none of them."""
+    own_s = step_s = data_s = compute_s = 0.0
+    steps = data_steps = compute_steps = 0
+    for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
+        pace = reports[index]
+        begin, end, data_each, compute_each = pace.first, pace.last, pace.data_s, pace.compute_s
+        if end < first:
+            break
+        shared = (end if end < last else last) - (begin if begin > first else first) + 1
+        steps += shared
+        own_s += shared * _own_s(pace)
+        step_s += shared * pace.step_s
+        if data_each is not None:
+            data_s, data_steps = data_s + shared * data_each, data_steps + shared
+        if compute_each is not None:
+            compute_s, compute_steps = compute_s + shared * compute_each, compute_steps + shared
+    if not steps:
+        return None
+    return _HostTimes(
+        own_s / steps,
+        step_s / steps,
+        data_s / data_steps if data_steps else None,
+        compute_s / steps if compute_steps == steps else None,
+    )
 
 
 def _judged(rows: Sequence[_Row]) -> OutlierRow:
