@@ -141,6 +141,9 @@ def test_a_killed_training_process_is_named_everywhere_and_all_hosts_resume(tmp_
         assert firsts[1] >= 20
         snapshot = session.load(run.dirs[0])
         assert snapshot.condition == "done"
+        again = snapshot.generations[1]
+        assert again.reason.startswith("host 1 ("), again.reason
+        assert "SIGKILL" in again.reason
 
 
 TORCHRUN = "--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-id again --max-restarts 1 --local-addr 127.0.0.1"

@@ -124,11 +124,43 @@ def test_restart_cuts_the_curves_back_and_counts_what_was_lost() -> None:
     first, second = snapshot.generations
     assert (first.number, second.number, second.first_step, second.lost_steps) == (0, 1, 41, 20)
     assert second.lost_s == pytest.approx(T0 + 21 - (T0 + 6))
-    assert second.reason == "worker-1: ValueError: bad row"
+    assert second.reason == "host 1 (tpu-vm-1): ValueError: bad row"
     assert snapshot.failure is None
     assert [mark.kind for mark in snapshot.marks if mark.kind in ("restart", "stall")] == ["restart"]
     assert [host.generation for host in snapshot.hosts] == [1, 1]
     assert [core.step for core in snapshot.cores] == [50] * 4
+
+
+def killed(message: str) -> ev.FailureReported:
+    """What a supervisor reports of a process of host 1 that was killed."""
+    return ev.FailureReported(
+        t=T0 + 8, process="worker-1", pid=7, kind="killed", error="SIGKILL", message=message, phase="executing",
+        step=60, log=[], stack="", silent=True,
+    )  # fmt: skip
+
+
+def test_restart_names_the_host_whose_process_was_killed() -> None:
+    ended = "the training process ended by signal SIGKILL without an error report"
+    journals = restarted()
+    journals["worker-1"] = [event for event in journals["worker-1"] if not isinstance(event, ev.FailureRaised)]
+    lost = ev.FailureRaised(
+        t=T0 + 7, error="PeerLost", message="host 1 no longer answers", traceback="", phase="executing", step=60
+    )  # fmt: skip
+    at = next(at for at, event in enumerate(journals["worker-0"]) if event.t >= T0 + 18)
+    journals["worker-0"].insert(at, lost)
+    assert shown(reduced(journals)).generations[1].reason == "host 1 no longer answers"
+
+    def started_twice(host: int, report: ev.FailureReported) -> list[ev.Event]:
+        first, again = (ev.WorkerStarted(t=t, pid=7, argv=[]) for t in (T0, T0 + 17))
+        return [opened(T0, "supervisor", host), first, report, again]
+
+    journals["supervisor-1"] = started_twice(1, killed(ended))
+    assert shown(reduced(journals)).generations[1].reason == f"host 1 (tpu-vm-1): {ended}"
+    # The first failure of all hosts is what the other supervisors report.
+    who = "host 1 (tpu-vm-1), rank 1 (core 1)"
+    journals["supervisor-0"] = started_twice(0, killed(f"{who}: {ended}"))
+    assert shown(reduced(journals)).generations[1].reason == f"{who}: {ended}"
+    assert f"{who}: {ended}" in show_text(shown(reduced(journals)))
 
 
 def test_time_of_a_restart_and_lost_work_are_parts_of_the_goodput() -> None:

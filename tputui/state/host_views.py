@@ -13,11 +13,14 @@ from tputui.state.host_reports import Restart
 from tputui.state.liveness import SUPERVISOR_TELLS_S, Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
+from tputui.state.restart import names_another_host
 from tputui.state.snapshot import ENDED
 from tputui.telemetry.events import HbmReading, ProcessSample, RunEnded, TrainingEnded
 
 HOSTS_MAX = 4_096
 """More than any pod has; a journal that claims more hosts is not believed."""
+
+_PEER_LOST = "PeerLost: "
 
 
 def hosts(state: RunState, liveness: Liveness, hbm: Iterable[HbmReading] | None, now: float) -> list[HostView]:
@@ -70,19 +73,33 @@ def _generation(restart: Restart, reason: str) -> GenerationView:
         first_step=first,
         lost_steps=max(0, restart.last_step - first + 1) if first is not None else 0,
         lost_s=lost_s,
-        reason=restart.reason or reason,
+        reason=reason,
     )
 
 
 def _reasons(state: RunState) -> Mapping[int, str]:
-    """Why each generation began, by the process that reported it; a lost peer is what the others saw of it."""
-    found: dict[int, tuple[bool, float, str]] = {}
-    for process in (*state.workers, *state.ranks):
+    """Why each generation began."""
+    found: dict[int, tuple[int, float, str]] = {}
+    has_hosts = num_hosts(state) > 0
+    for process in (*state.workers, *state.ranks, *state.supervisors):
         for restart in process.reports.restarts:
             if restart.reason:
-                seen = (restart.reason.startswith("PeerLost"), restart.t, f"{process.name}: {restart.reason}")
+                rank, text = _reason(process, restart.reason, has_hosts)
+                seen = (rank, restart.t, text)
                 found[restart.number] = min(found.get(restart.number, seen), seen)
     return {number: text for number, (_, _, text) in found.items()}
+
+
+def _reason(process: ProcessState, reason: str, has_hosts: bool) -> tuple[int, str]:
+    """How close a reason is to the cause, 0 for the closest, and its text. The first failure of all hosts is what the
+    supervisors of the others report; a lost peer is only what a process saw of it."""
+    if process.role == "supervisor" and names_another_host(reason):
+        return 0, reason
+    if reason.startswith(_PEER_LOST):
+        return 3, reason.removeprefix(_PEER_LOST)
+    who = [f"host {process.host_index} ({process.opened.host})"] if has_hosts and process.opened is not None else []
+    who += [process.name] if process.role == "rank" else []
+    return 2 if process.role == "supervisor" else 1, f"{', '.join(who)}: {reason}" if who else reason
 
 
 class _Known(NamedTuple):

@@ -405,7 +405,6 @@ class ProcessState(StateStruct):
 
 _NEWEST: dict[type[ev.Event], str] = {
     ev.RunStarted: "run_started",
-    ev.WorkerStarted: "worker_started",
     ev.WorkerExited: "worker_exited",
     ev.PicturesKept: "pictures",
     ev.MemoryPredicted: "predicted",
@@ -419,6 +418,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.JournalOpened: ProcessState._journal_opened,
     ev.TopologyDeclared: ProcessState._topology_declared,
     ev.TrainingPlanned: ProcessState._training_planned,
+    ev.WorkerStarted: restart.started,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
     ev.StepsRecorded: ProcessState._steps_recorded,

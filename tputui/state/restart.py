@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tputui.state.process_history import XlaHistory
+from tputui.telemetry.process_end import FOLLOWING
 
 if TYPE_CHECKING:
     from tputui.state.process_state import ProcessState
-    from tputui.telemetry.events import JournalOpened
+    from tputui.telemetry.events import FailureReported, JournalOpened, WorkerStarted
+
+_OTHER_HOST = re.compile(r"host \d+ \([^)]*\)[^:]*: ")
+_UNREPORTED = "without an error report"
+"""End of messages of supervisors that contain the signal or the exit code."""
 
 
 def restart(state: ProcessState, event: JournalOpened) -> None:
@@ -40,3 +46,29 @@ def cut(state: ProcessState, first_step: int) -> None:
     state.meters = {split: event for split, event in state.meters.items() if event.step < first_step}
     state.epochs = {number: event for number, event in state.epochs.items() if event.step < first_step}
     state.epoch_started, state.steps_done = None, max(first_step - 1, 0)
+
+
+def started(state: ProcessState, event: WorkerStarted) -> None:
+    """A supervisor recorded that the training process of its host was started; if again, with the failure before."""
+    begun, reported = state.worker_started, state.failure_reported
+    if begun is not None:
+        before = state.reports.restarts
+        number = before[-1].number + 1 if before else 1
+        is_cause = reported is not None and reported.t >= begun.t and reported.error not in FOLLOWING
+        reason = _sentence(reported) if reported is not None and is_cause else ""
+        state.reports.restarted(number, event.t, state.steps_done, reason)
+    state.worker_started = event
+
+
+def names_another_host(reason: str) -> bool:
+    """Whether a supervisor reported the failure of another host, which its words then name."""
+    return _OTHER_HOST.match(reason) is not None
+
+
+def _sentence(reported: FailureReported) -> str:
+    """`SIGKILL: the kernel ...`, after the host if that is another one."""
+    message = reported.message.partition("\n")[0]
+    other = _OTHER_HOST.match(message)
+    who = other.group() if other else ""
+    said = message.removeprefix(who)
+    return f"{who}{said}" if said.endswith(_UNREPORTED) else f"{who}{reported.error}: {said}"
