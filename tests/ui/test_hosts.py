@@ -190,6 +190,18 @@ def test_phases_are_letters_with_a_legend() -> None:
     assert "eeeeeeee" in "".join(said).replace(" ", "")
 
 
+def test_ended_hosts_and_cores_have_no_phase() -> None:
+    running = pods.pod(32)
+    cores = [pods.core_of(core.core, condition="ended") if core.core < 8 * 5 else core for core in running.cores]
+    snapshot = pods.with_hosts(running, {index: {"condition": "ended"} for index in range(5)}, cores=cores)
+    said = drawn(snapshot, 118, 30, value="phase")
+    assert "e executing 27" in said[0]
+    assert "\u25a0 ended 5" in said[0]
+    shown = "".join(said[1:])
+    assert shown.count("\u25a0") == 5 * 16
+    assert shown.count("e" * 16) == 27
+
+
 def test_colours_follow_the_distance_from_the_median() -> None:
     app = monitor(pods.with_hosts(pods.pod(64), {9: {"lag_steps": 300, "step": made.STEPS - 300}}))
 

@@ -47,7 +47,7 @@ _PHASES: dict[Phase, tuple[str, Tone]] = {
     "unknown": ("u", "dim"),
 }
 """Letter and tone of a phase."""
-_NO_PHASE: tuple[str, Tone] = ("\u00b7", "dim")
+_NO_PHASE: tuple[str, Tone, str] = ("\u00b7", "dim", "")
 
 _NOISE = 4.0
 """Multiple of the 90th percentile of the distances that has the full colour: a healthy map is pale."""
@@ -322,15 +322,21 @@ def legend_of(values: HostValues | None, hosts: Iterable[HostView], ramp: Ramp |
 
 
 def _phase_cell(members: Sequence[int], cores: Mapping[int, CoreView], block: Sequence[HostView], width: int) -> Span:
-    phase = cores[members[0]].phase if members and members[0] in cores else block[0].phase
-    letter, tone = _PHASES.get(phase, _NO_PHASE) if phase is not None else _NO_PHASE
-    return Span(letter * width, tone)
+    sign, tone, _ = _sign_of(cores[members[0]] if members and members[0] in cores else block[0])
+    return Span(sign * width, tone)
+
+
+def _sign_of(one: CoreView | HostView) -> tuple[str, Tone, str]:
+    """Sign, tone and words of what a core or a host does; one that has ended has no phase."""
+    if one.condition == "ended":
+        return "\u25a0", "dim", "ended"
+    return (*_PHASES[one.phase], fmt.PHASES[one.phase]) if one.phase is not None else _NO_PHASE
 
 
 def _phase_legend(hosts: Iterable[HostView]) -> Line:
-    counts = Counter(host.phase for host in hosts if host.phase is not None)
+    """The signs of the phases and how many hosts are in each; lost hosts have the sign of their problem instead."""
+    counts = Counter(_sign_of(host) for host in hosts if host.phase is not None and host.condition != "lost")
     line: Line = [Span("phase ", "label")]
-    for phase, count in counts.most_common():
-        letter, tone = _PHASES[phase]
-        line += [Span(f" {letter} ", tone), Span(f"{fmt.PHASES[phase]} {count}", "label")]
+    for (sign, tone, words), count in counts.most_common():
+        line += [Span(f" {sign} ", tone), Span(f"{words} {count}", "label")]
     return line
