@@ -145,6 +145,14 @@ def test_rows_that_were_kept_equal_those_made_anew() -> None:
         assert kept.find(shown, names) == SlowHosts().find(shown, names)
 
 
+def test_steps_that_were_trained_again_between_two_snapshots_are_judged_anew() -> None:
+    before, after = paces(8, 3), paces(8, 4, slower={3: 0.2})
+    kept, names = SlowHosts(), {host: f"vm-{host}" for host in before}
+    kept.find(before, names)
+    cut = {host: [*before[host][:8], *after[host][8:]] for host in before}
+    assert kept.find(cut, names) == SlowHosts().find(cut, names) is not None
+
+
 class Read(list[HostPace]):
     """Reports that count how often one of them is read."""
 

@@ -92,7 +92,8 @@ class SlowHosts:
     reports more: the newest ones, and no others while a host is silent."""
 
     def __init__(self) -> None:
-        self._hosts: list[int] = []
+        self._newest: dict[int, HostPace] = {}
+        """The newest report of each host."""
         self._rows: dict[tuple[int, int], tuple[_Behind, _Row]] = {}
         self._judged: dict[tuple[int, int], tuple[Sequence[_Row], OutlierRow]] = {}
 
@@ -101,6 +102,7 @@ class SlowHosts:
         known = {host: reports for host, reports in paces.items() if reports}
         if len(known) < 2:
             return None
+        self._forget_cut(known)
         size = _row_size(list(known.values()))
         rows = self._newest_rows(known, size)
         if len(rows) < _SMOOTHED:
@@ -120,14 +122,19 @@ class SlowHosts:
             return None
         return _view(found.core, found.first_step, rows[-NAMED:], known, names)
 
+    def _forget_cut(self, paces: Mapping[int, Sequence[HostPace]]) -> None:
+        """Forgets all rows if there are other hosts, or if steps were trained again."""
+        before, self._newest = self._newest, {host: reports[-1] for host, reports in paces.items()}
+        if before.keys() != paces.keys() or any(_is_cut(paces[host], report) for host, report in before.items()):
+            self._rows, self._judged = {}, {}
+
     def _newest_rows(self, paces: Mapping[int, Sequence[HostPace]], size: int) -> list[_Row]:
         """The newest rows that most hosts have reported, in order."""
         newest = sorted((reports[-1].last, host) for host, reports in paces.items())
         reached = newest[int((1.0 - _KNOWN) * len(newest))][0]
         last_index = reached // size
         first_index = max(min(reports[0].first for reports in paces.values()) // size, last_index - _ROWS_MAX)
-        hosts = list(paces)
-        before, self._hosts, self._rows = self._rows if hosts == self._hosts else {}, hosts, {}
+        before, self._rows = self._rows, {}
         for index in range(first_index, last_index):
             key = index * size + 1, (index + 1) * size
             behind = newest[: bisect_left(newest, (key[1], 0))]
@@ -171,6 +178,12 @@ def _row_size(paces: Sequence[Sequence[HostPace]]) -> int:
     little in length."""
     steps = sorted((reports[-1].last - reports[0].first + 1) / len(reports) for reports in paces)
     return 1 << max(0, math.ceil(math.log2(steps[len(steps) // 2]) - _TOLERANCE))
+
+
+def _is_cut(reports: Sequence[HostPace], newest: HostPace) -> bool:
+    """Whether reports have lost what was their newest one, other than to make room for newer ones."""
+    index = bisect_right(reports, newest.first, key=_FIRST) - 1
+    return reports[0].first <= newest.last if index < 0 else reports[index] is not newest
 
 
 def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPace]], before: Mapping[int, _HostTimes]) -> _Row:
