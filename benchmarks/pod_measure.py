@@ -21,7 +21,7 @@ import msgspec
 import psutil
 
 from benchmarks.pod_journals import REPORT_S, Pod, create
-from benchmarks.pod_model import Faults
+from benchmarks.pod_model import CORES_PER_HOST, Faults, Partition
 from tests.recorded import T0
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
@@ -49,7 +49,7 @@ class Cost(msgspec.Struct, frozen=True):
     frame_p95_ms: float
     """95th percentile of reading and building, plus the mean of drawing."""
     frame_max_ms: float
-    """The same of the longest frame: one in which all curves are joined, since the number of steps has doubled."""
+    """The same of the longest frame."""
     idle_poll_ms: float
     """CPU time of a poll that finds nothing new."""
     memory_mib: float
@@ -127,7 +127,7 @@ class Stepped:
 def measure(num_hosts: int, frames: int, live_s: float) -> Cost:
     """Measures one number of hosts."""
     with tempfile.TemporaryDirectory() as name:
-        run_dir, pod = create(Path(name), num_hosts, 1, Faults(straggler=num_hosts // 2), T0)
+        run_dir, pod = create(Path(name), num_hosts, 1, _faults(num_hosts), T0)
         source = Stepped(pod, run_dir)
         draw_s = _draw(source, run_dir, frames)
         idle_s = source.idle_poll_s()
@@ -148,6 +148,16 @@ def measure(num_hosts: int, frames: int, live_s: float) -> Cost:
         memory_mib=memory_mib,
         fresh_ms=1000 * statistics.median(ages),
         fresh_p95_ms=1000 * sorted(ages)[int(0.95 * len(ages))],
+    )
+
+
+def _faults(num_hosts: int) -> Faults:
+    """A slow host, a core whose loss becomes NaN, and a host that is silent for 3 s, while frames are measured."""
+    return Faults(
+        straggler=num_hosts // 2,
+        nan_core=num_hosts // 3 * CORES_PER_HOST,
+        nan_from_s=WARM_UP_S + 2.0,
+        partition=Partition(num_hosts - 1, WARM_UP_S + 3.0, WARM_UP_S + 6.0) if num_hosts > 1 else None,
     )
 
 

@@ -42,11 +42,12 @@ snapshot that shows it. Figures are medians, with the 95th percentile of 120 fra
 - **Reading** decodes and reduces the events, so it grows with their number. A poll makes one system call per journal
   that has not grown.
 - **The snapshot** combines the states of all processes. Curves of the hosts are combined again only in the columns that
-  changed since the last snapshot.
+  changed since the last snapshot. When there are too many columns, each host joins its own in pairs; joined ones are
+  combined as soon as they are ready, so that no frame has to combine all of them.
 - **Drawing** grows slowly with the number of cores, because panels draw the rows that are visible, and many cores as a
   map.
-- When the number of steps has doubled, the curves of all hosts are combined anew in one frame, which takes longest:
-  {longest:.0f} ms with {hosts} hosts, after 13 s, 26 s, 51 s and so on at ten reports a second.
+- The longest frame takes {longest:.0f} ms with {hosts} hosts: the one in which a host reports again that was silent for 3 s, so that the
+  steps in between are combined and judged again. After half a minute of silence it takes about 0.2 s, once.
 - A viewer uses at most half of a processor to make snapshots. If one takes longer than 50 ms, frames are further apart
   than 0.1 s; no event is left out.
 
