@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui import diagnosed, made
+from tests.ui import diagnosed, made, pods
 from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
 from tests.ui.monitored import app_of
 from tputui.diagnosis.diagnose import diagnose
@@ -53,6 +53,11 @@ def test_the_worst_is_first_with_its_line_its_cost_and_its_share() -> None:
         ["\u25b2", "fallback", "train.py:63", "0.66", "s", "1", "%"],
     ]
     assert rows[3][:3] == ["batch", "size", "hint"], "hints come last"
+
+
+def test_a_slow_host_costs_a_share_of_each_step() -> None:
+    (slow,) = (row for row in drawn(pods.troubled(32)) if "slow host" in row)
+    assert slow.split("host 3")[0].split() == ["\u25b2", "slow", "host", "11", "%", "of", "a", "step"]
 
 
 def test_a_healthy_run_says_so_and_a_short_one_how_many_steps_are_missing() -> None:

@@ -184,11 +184,12 @@ def _place(verdict: Verdict) -> str:
 
 
 def _cost(verdict: Verdict) -> str:
-    """`8.3 s   12 %`."""
+    """`8.3 s   12 %`, or `7 % of a step` if it is not known since when."""
     if verdict.status == "hint":
         return "hint"
     if verdict.lost_s is None:
-        return "fatal" if verdict.fatal else "cost unknown"
+        of_step = f"{verdict_lines.percent(1 - 1 / verdict.speedup)} of a step" if verdict.speedup else "cost unknown"
+        return "fatal" if verdict.fatal else of_step
     share = f"{verdict_lines.percent(verdict.share):>7}" if verdict.share is not None else ""
     return f"{fmt.duration(verdict.lost_s)}{share}"
 
