@@ -63,6 +63,18 @@ def test_long_steps_are_no_stalls_of_the_hosts_that_report_no_progress() -> None
     assert [mark.text for mark in snapshot.marks if mark.kind == "stall"] == []
 
 
+@pytest.mark.parametrize(("last_heard", "more"), [(1, ", and 1 more host"), (0, ""), (3, ", and 3 more hosts")])
+def test_stalled_run_counts_the_silent_hosts(last_heard: int, more: str) -> None:
+    journals = {f"worker-{host}": [*started(host, 4), *trained(host, T0 + 2, 1, 40, 4)] for host in range(4)}
+    for host in range(last_heard + 1, 4):
+        journals[f"worker-{host}"].append(
+            ev.HeartbeatSent(t=T0 + 36, phase="executing", phase_s=0.0, step=40, epoch=1)
+        )  # fmt: skip
+    snapshot = shown(reduced(journals), T0 + 37)
+    assert snapshot.condition == "stalled"
+    assert snapshot.condition_reason == f"host 0 (tpu-vm-0) is alive, but has sent nothing for 31 s{more}"
+
+
 def test_hosts_that_have_not_joined_are_missing() -> None:
     waits = ev.HostsAwaited(t=T0 + 60, num_hosts=4, joined=[0, 1], missing=[2, 3], waited_s=60.0)
     state = reduced(

@@ -182,10 +182,20 @@ def _alive_or_lost(
             who := waiting(state, living, now)
         ):
             return _condition("stalled", who, stalled)
-        name, why = next(iter(stalled.items()))
-        more = f", and {len(stalled) - 1} more processes" if len(stalled) > 1 else ""
-        return _condition("stalled", f"{name} {why}{more}", stalled)
+        return _condition("stalled", _first_stall(state, stalled), stalled)
     return _going_on(state, workers, living)
+
+
+def _first_stall(state: RunState, stalled: Mapping[str, str]) -> str:
+    """`worker-0 has been tracing for 90 s without a step`; of several hosts `host 3 (vm-3) ..., and 29 more hosts`."""
+    name, why = next(iter(stalled.items()))
+    first = state.processes[name]
+    has_hosts = len({worker.host_index for worker in state.workers}) > 1
+    if has_hosts and first.opened is not None:
+        name = f"host {first.host_index} ({first.opened.host})"
+    units = {state.processes[each].host_index for each in stalled} if has_hosts else stalled
+    num_more, unit = len(units) - 1, ("host", "hosts") if has_hosts else ("process", "processes")
+    return f"{name} {why}{f', and {num_more:,} more {unit[num_more > 1]}' if num_more else ''}"
 
 
 def _going_on(state: RunState, workers: list[ProcessState], living: frozenset[str]) -> Liveness:
