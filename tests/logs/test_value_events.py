@@ -148,6 +148,14 @@ def test_an_epoch_that_is_logged_without_a_step_ends_at_the_step_before_it() -> 
     assert ended[-1].step == 30, "not the number of the epoch"
 
 
+@pytest.mark.parametrize(("last_step", "epochs"), [(30, [1, 2, 3]), (29, [1, 2])])
+def test_last_epoch_of_a_log_is_listed_if_it_has_all_steps(last_step: int, epochs: list[int]) -> None:
+    values = [value("loss", step, 1.0, (step - 1) // 10 + 1) for step in range(1, last_step + 1)]
+    ended = [event for event in events_of(values) if isinstance(event, ev.EpochEnded)]
+    assert [event.epoch for event in ended] == epochs
+    assert ended[-1].step == 10 * len(epochs)
+
+
 def test_epochs_counted_from_zero_and_fractions_become_epochs_from_one() -> None:
     whole = events_of([value("loss", 5, 1.0, 0), value("val_loss", 5, 0.9, 0), value("loss", 10, 0.5, 1)])
     halves = [value("loss", 5 * half, 1.0, half / 2) for half in (1, 2, 3)]

@@ -1,7 +1,8 @@
 """Derives the epochs of a run from the epochs in its logs. Pure.
 
 A log counts epochs from 0 or 1, or writes fractions: 0.25 of an epoch, as Hugging Face's Trainer does. Here they count
-from 1. An epoch has ended when the next one begins, or at the end of the log if its validation values were logged.
+from 1. An epoch has ended when the next one begins, or at the end of the log: if its validation values were logged, or
+without any if as many steps were as of the epoch before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class EpochTracker:
         self.first_step = 1
         """Its first step, as far as known."""
         self._last_step = 0
+        self._steps_before: int | None = None
+        """Steps of the epoch before; None if there is none, or if it had validation values."""
         self._newest = math.nan
         self._offset: int | None = None
         self._is_fractional = False
@@ -46,10 +49,15 @@ class EpochTracker:
 
     def events(self, now: float, lr: float, *, final: bool = False) -> list[ev.Event]:
         """The epochs that began or ended since the last call. `final`: the log has ended."""
-        if final and self.number and self._valid:
+        if final and self.number and (self._valid or self._has_all_steps):
             self._end(now)
         found, self._events = self._events, []
         return [_with_lr(event, lr) for event in found]
+
+    @property
+    def _has_all_steps(self) -> bool:
+        """Whether as many steps of the current epoch were logged as of the one before."""
+        return self._steps_before is not None and self._last_step - self.first_step + 1 >= self._steps_before
 
     def _enter(self, epoch: float, step: int, now: float) -> None:
         if epoch != int(epoch):
@@ -70,6 +78,7 @@ class EpochTracker:
 
     def _end(self, now: float) -> None:
         valid, self._valid = self._valid, {}
+        self._steps_before = None if valid else self._last_step - self.first_step + 1
         loss = valid.get(LOSS, math.nan)
         is_best = loss < self._best
         self._best = min(self._best, loss) if is_best else self._best
