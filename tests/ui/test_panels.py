@@ -455,6 +455,19 @@ def test_compiling_epoch_is_marked_with_steady_time() -> None:
     assert EpochsPanel().draw(EpochsPanel.pick(snapshot), 70, 9).note.startswith("\u25c6 compiled")
 
 
+def test_learning_rate_that_is_not_reported_has_no_column() -> None:
+    unknown = [msgspec.structs.replace(epoch, lr=math.nan) for epoch in made.epochs(12)]
+    head = drawn(EpochsPanel, made.changed(made.running(), epochs=unknown), width=240)
+    assert "lr" not in head.split()
+    assert "nan" not in head
+    page = show_text(made.changed(made.running(), epochs=unknown))
+    assert "valid s  lr" not in page
+    assert "nan" not in page.lower()
+    some = made.changed(made.running(), epochs=[unknown[0], *made.epochs(12)[1:]])
+    assert "lr" in drawn(EpochsPanel, some, width=240).split()
+    assert "nan" not in drawn(EpochsPanel, some, width=240)
+
+
 def test_epoch_bar_length_is_duration_by_section() -> None:
     drawing = EpochsPanel().draw(EpochsPanel.pick(made.running()), 112, 9)
     long, short = (joined([row])[112 - 28 - 1 :] for row in drawing.rows)

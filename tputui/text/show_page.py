@@ -276,12 +276,13 @@ def _epoch_table(snapshot: Snapshot) -> list[str]:
     best = best_epoch(views)
     names = _metric_names(views, monitored(snapshot.config))
     wanted = [(split, name) for name in names for split in (0, 1) if _has(views, name, split)]
-    rows = [["epoch", "train s", "valid s", "lr"]]
+    has_lr = not all(math.isnan(view.lr) for view in views)
+    rows = [["epoch", "train s", "valid s", *(["lr"] if has_lr else [])]]
     rows += [
         [
             f"epoch {view.epoch}{' best' if view is best else ''}",
             *(fmt.number(spent, 2) for spent in (view.train_s, view.valid_s)),
-            fmt.exact(view.lr),
+            *([fmt.UNKNOWN if math.isnan(view.lr) else fmt.exact(view.lr)] if has_lr else []),
         ]
         for view in shown
     ]

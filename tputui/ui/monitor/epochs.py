@@ -229,6 +229,8 @@ class _Columns(NamedTuple):
     trace: list[str]
     rates: dict[int, float]
     """Examples per second of training by epoch, as far as known."""
+    has_lr: bool
+    """Whether the learning rate of any epoch is known."""
 
 
 class _Title(NamedTuple):
@@ -253,6 +255,7 @@ def _columns(part: EpochsPart) -> _Columns:
         sections=_sections(epochs),
         trace=_names(epoch.trace_s for epoch in epochs),
         rates=_rates(part),
+        has_lr=not all(math.isnan(epoch.lr) for epoch in epochs),
     )
 
 
@@ -278,7 +281,7 @@ def _titles(columns: _Columns) -> list[_Title]:
         _Title("train", "s"),
         _Title("valid", "s"),
         _Title("steady", "s"),
-        _Title("", "lr"),
+        *([_Title("", "lr")] if columns.has_lr else []),
         *(_Title("", clean(name)) for name in columns.sections),
         *(_Title("trace", clean(name)) for name in columns.trace),
     ]
@@ -314,7 +317,7 @@ def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]
         Cell(_seconds(epoch.train_s)),
         Cell(_seconds(epoch.valid_s)),
         Cell(_seconds(epoch.steady_s), "strong"),
-        Cell(f"{epoch.lr:.3g}", "dim"),
+        *([Cell(fmt.UNKNOWN if math.isnan(epoch.lr) else f"{epoch.lr:.3g}", "dim")] if columns.has_lr else []),
         *(_section(epoch, name) for name in columns.sections),
         *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
     ]
