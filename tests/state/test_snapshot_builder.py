@@ -294,6 +294,8 @@ def test_a_request_has_the_receipts_of_any_writer(
     [view] = seen(journals, around(T0 + 9, requests=[requested("1")])).requests
     assert (view.state, view.seen_phase, view.applied_step, view.why) == (state, seen_phase, applied_step, why)
     assert (view.by, view.t) == ("screen", T0 + 5)
+    times = {"requested": None, "seen": SEEN.t, "applied": APPLIED.t, "refused": REFUSED.t}
+    assert view.answered_t == times[state]
 
 
 def test_a_receipt_without_its_request_file_is_shown_too() -> None:

@@ -325,6 +325,7 @@ def running(num_cores: int = 8) -> Snapshot:
                 applied_step=220,
                 path="checkpoints/step-00000220.pt",
                 why=None,
+                answered_t=NOW - 3,
             )
         ],
         non_finite=[],

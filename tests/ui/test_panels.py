@@ -230,6 +230,19 @@ def test_an_awaited_receipt_comes_before_alarms() -> None:
     assert said.index("seen while evaluating") < said.index("NaN/inf")
 
 
+@pytest.mark.parametrize("ahead_s", [0, 600, -600])
+def test_receipt_comes_before_alarms_for_a_minute_of_the_run(ahead_s: float) -> None:
+    """Also if the clock of the viewer that made the request is ahead of the clock of the run."""
+
+    def is_first(ago: float) -> bool:
+        asked = request(t=made.NOW - ago - 1 + ahead_s, answered_t=made.NOW - ago)
+        said = header_text(made.changed(made.diverged(), requests=[asked]))
+        return said.index("checkpoint saved at st") < said.index("30 NaN/inf")
+
+    assert is_first(50)
+    assert not is_first(70)
+
+
 def test_age_of_newest_event_increases_on_screen() -> None:
     assert "updated 1 min ago" in header_text(made.changed(made.running(), newest_fact=made.NOW - 90))
 

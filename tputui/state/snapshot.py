@@ -230,6 +230,8 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None
     why: str | None
     """Why it was refused."""
+    answered_t: float | None = None
+    """Unix time of the answer by the clock of the run; None before. `t` is by the clock of the viewer that asked."""
     receipts: list[HostReceipt] = []
     """The answer of each host, by index, if the run has several hosts."""
     unanswered: list[int] = []
@@ -437,10 +439,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def newest_loss(self) -> float | None:
-        """Training loss of the newest step: its mean over the cores; NaN if one is not finite, None if unknown.
-
-        Unknown also until all cores have a value, for at most `CORES_WAIT_S` seconds: some begin later than others.
-        """
+        """Mean training loss of the newest step over the cores: NaN if one is not finite; None if unknown, also until
+        all cores have a value, for at most `CORES_WAIT_S` seconds, since some begin later than others."""
         losses = [core.loss for core in self.cores if core.loss is not None]
         num_cores = self.topology.num_cores if self.topology is not None else 0
         if 0 < len(losses) < num_cores and self.loss and self.now - self.loss[0].t < CORES_WAIT_S:

@@ -242,6 +242,7 @@ def _with_receipts(request: str, submitted: RequestView | None, answers: list[Re
         applied_step=applied.step if applied else None,
         path=applied.path if applied else None,
         why=refused.why if refused else None,
+        answered_t=(applied or refused or first).t,
     )
 
 

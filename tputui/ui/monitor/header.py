@@ -23,7 +23,7 @@ from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, spread, w
 from tputui.ui.widgets.line_widget import Drawn
 
 AWAITED_S = 60.0
-"""Seconds after a request in which its receipt is shown before all other messages."""
+"""Seconds after the answer to a request in which it is shown before all other messages."""
 
 _RECEIPT_TONES: dict[RequestState, Tone] = {"requested": "info", "seen": "info", "applied": "good", "refused": "warn"}
 
@@ -369,7 +369,9 @@ def _receipt(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
 
 def _is_awaited(snapshot: Snapshot) -> bool:
     newest = snapshot.requests[-1]
-    return newest.state in ("requested", "seen") or snapshot.now - newest.t < AWAITED_S
+    if newest.state in ("requested", "seen"):
+        return True
+    return newest.answered_t is not None and snapshot.now - newest.answered_t < AWAITED_S
 
 
 def _news(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
