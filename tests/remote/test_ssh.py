@@ -84,7 +84,11 @@ def test_a_run_is_shown_and_its_mirror_has_the_same_bytes(sshd: Sshd, runs: Path
     page = ended(started(sshd, tmp_path, "show", f"ssh://{HOST}/shown"))
     assert page.code == 0, page.err
     assert "3 epochs trained" in page.out
+    head = f"run          shown  (ssh://{HOST}/shown; mirrored in {mirror_in(tmp_path)})"
+    assert page.out.splitlines()[0] == head
     assert equal_journals(run_dir, mirror_in(tmp_path))
+    checked = ended(started(sshd, tmp_path, "check", f"ssh://{HOST}/shown"))
+    assert checked.out.startswith(f"ssh://{HOST}/shown: no damage: "), checked
     stopped = ended(started(sshd, tmp_path, "stop", f"ssh://{HOST}/shown"))
     assert stopped.err.splitlines()[-1].startswith(f"tputui: ssh://{HOST}/shown: the run has already ended")
     by_path = ended(started(sshd, tmp_path, "attach", f"ssh://{HOST}/{run_dir}", "--no-ui"))

@@ -68,6 +68,15 @@ def mirror_of_hosts(args: argparse.Namespace) -> Path | None:
     return whole_mirror(address) if address is not None else None
 
 
+def words_of_mirror(args: argparse.Namespace, run_dir: Path) -> str | None:
+    """How the user names the chosen run if it is on other machines, such as `ssh://vm/run`; None for one of this."""
+    if args.hosts is None and not args.run.startswith("ssh://"):
+        return None
+    from tputui.cli.remote_runs import words_of
+
+    return words_of(run_dir)
+
+
 def find_run(name: str, parent: Path) -> Path:
     """The directory of the run with the name or path `name`, or the mirror of one at an ssh address.
 

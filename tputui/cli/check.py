@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tputui.cache.cache_file import CacheFinding, CacheVerifier
-from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run
+from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run, words_of_mirror
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.json:
         say_json(_as_json(run_dir, readings, regions, findings), indent=2)
     else:
-        _print(run_dir, readings, regions, findings)
+        _print(words_of_mirror(args, run_dir) or run_dir.name, readings, regions, findings)
     return ExitCode.DAMAGED if regions else ExitCode.DONE
 
 
@@ -159,7 +159,7 @@ def _is_over(readings: list[Reading], state: RunState) -> bool:
     return ended or not any(is_alive(reading) for reading in readings)
 
 
-def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]) -> None:
+def _print(name: str, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]) -> None:
     for region in regions:
         say(inert(phrases.damage(region)))
     for one in findings:
@@ -177,9 +177,9 @@ def _print(run_dir: Path, readings: list[Reading], regions: list[Damage], findin
     read = f"{counted(num_events, 'event')} in {counted(len(readings), 'journal')}{states}"
     if regions:
         lost = phrases.lost([region for region in regions if region.journal != rundir.MANIFEST])
-        say(f"{inert(run_dir.name)}: {counted(len(regions), 'damaged region')}, {lost}; read {read}")
+        say(f"{inert(name)}: {counted(len(regions), 'damaged region')}, {lost}; read {read}")
     else:
-        say(f"{inert(run_dir.name)}: no damage: {read}")
+        say(f"{inert(name)}: no damage: {read}")
 
 
 def lost_records(regions: list[Damage]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from tputui import formatting as fmt
-from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run, span
+from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run, span, words_of_mirror
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> ExitCode:
         more = {"goodput": to_builtins(goodput), "labels": labels and _all_labels(labels)}
         say_json({**show_page.to_show(snapshot), **more}, indent=2)
     else:
-        page = show_page.show_text(snapshot, num_epochs=args.epochs).rstrip("\n")
+        words = words_of_mirror(args, run_dir)
+        where = f"{inert(words)}; mirrored in {snapshot.dir}" if words is not None else None
+        page = show_page.show_text(snapshot, num_epochs=args.epochs, where=where).rstrip("\n")
         kept = [f"{'goodput':<12} {goodput_lines.line(goodput)}"] if goodput is not None else []
         parts = [kept, _label_lines(labels, problem)]
         say("\n\n".join([page, *("\n".join(part) for part in parts if part)]))

@@ -96,14 +96,15 @@ def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
     return "\n\n".join([f"{heading}\n{show_text(snapshot).rstrip()}", *pages]) + "\n"
 
 
-def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW) -> str:
+def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW, where: str | None = None) -> str:
     """The page that `show` prints, with the newest `num_epochs` epochs (None: all) and the best one.
 
     `FEW` prints all epochs if there are at most `EPOCHS_MAX`, else tables of the metrics and of the newest epochs.
+    `where` is printed in place of the directory of the run.
     """
     is_short = num_epochs == FEW and len(snapshot.epochs) > EPOCHS_MAX
     parts = [
-        _head(snapshot),
+        _head(snapshot, where or snapshot.dir),
         _details(snapshot),
         show_hosts.lines(snapshot),
         show_cores.lines(snapshot),
@@ -137,9 +138,9 @@ def _meter(view: MeterView) -> dict[str, Any]:
     }
 
 
-def _head(snapshot: Snapshot) -> list[str]:
+def _head(snapshot: Snapshot, where: str) -> list[str]:
     lines = [
-        _row("run", snapshot.run, f"({snapshot.dir})"),
+        _row("run", snapshot.run, f"({where})"),
         _row("state", snapshot.condition, f"({snapshot.condition_reason})"),
     ]
     topology, plan = snapshot.topology, snapshot.plan
