@@ -82,7 +82,7 @@ def directories(tmp_path: Path, *, shared: bool) -> list[Path]:
     return [first, first if shared else rundir.create(tmp_path / "host-1", recorded.manifest("launched"))]
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_request_to_any_host_is_applied_by_all_at_the_same_step(tmp_path: Path, shared: bool) -> None:
     run_dirs = directories(tmp_path, shared=shared)
     journals = [run_dirs[rank] / f"worker-{rank}.jsonl" for rank in (0, 1)]
