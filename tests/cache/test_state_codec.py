@@ -147,8 +147,8 @@ def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:
     [
         (ProcessState("worker-0"), set()),
         (StepValues(), {"topology", "_row", "_values", "_pending", "_pending_rows"}),
-        (Series(), {"_segments", "_ahead"}),
-        (cols.AllCoreSeries(), {"_views", "_held_chars", "_highest", "_lowest", "_ahead"}),
+        (Series(), {"_segments", "ahead"}),
+        (cols.AllCoreSeries(), {"_views", "_held_chars", "_highest", "_lowest", "ahead"}),
         (ProcessLog(), {"name", "printed_by", "lines_max"}),
         (Marks(), set()),
         (ProcessState("worker-0").pace, set()),
