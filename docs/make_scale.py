@@ -46,7 +46,7 @@ snapshot that shows it. Figures are medians, with the 95th percentile of 120 fra
   combined as soon as they are ready, so that no frame has to combine all of them.
 - **Drawing** grows slowly with the number of cores, because panels draw the rows that are visible, and many cores as a
   map.
-- The longest frame takes {longest:.0f} ms with {hosts} hosts: the one in which a host reports again that was silent for 3 s, so that the
+- The longest frame takes {longest:.0f} ms with {hosts} hosts: a host reports again that was silent for 3 s, and the
   steps in between are combined and judged again. After half a minute of silence it takes about 0.2 s, once.
 - A viewer uses at most half of a processor to make snapshots. If one takes longer than 50 ms, frames are further apart
   than 0.1 s; no event is left out.
