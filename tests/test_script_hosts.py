@@ -119,7 +119,10 @@ def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
     monkeypatch.setattr(agreed_step, "ARRIVAL_S", 1.0)
     store = HashStore()
     # Rank 2 of three has not called should_stop yet.
-    ranks = [ProgramStore(store, tmp_path, rank, 3, leads_host=True, choose=lambda: 100) for rank in (0, 1)]
+    ranks = [
+        ProgramStore(store, tmp_path, rank, 3, leads_host=True, choose=lambda: 100, trains=lambda: True)
+        for rank in (0, 1)
+    ]
     request = requests.Request(id="1-1", kind="stop", t=0.0, by="test")
     try:
         found = wait_for(
@@ -129,7 +132,7 @@ def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
         for each in ranks:
             each.close()
     assert found == ["it did not reach rank 2 within 1 s"] * 2
-    late = ProgramStore(store, tmp_path, 2, 3, leads_host=True, choose=lambda: 100)
+    late = ProgramStore(store, tmp_path, 2, 3, leads_host=True, choose=lambda: 100, trains=lambda: True)
     try:
         assert wait_for(lambda: late.agreed(request), "the decision") == found[0]
     finally:

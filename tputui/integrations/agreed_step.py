@@ -1,7 +1,7 @@
 """The step at which all ranks of a program serve a request: rank 0 chooses it, and the others learn it.
 
-Ranks with one run directory use a file beside the request. On hosts with directories of their own they use the store
-of `torch.distributed`, if the program has initialised that (`ProgramStore`).
+If the program has initialised `torch.distributed`, its ranks agree by the store of that (`ProgramStore`), also if they
+have different run directories. Others use a file beside the request, in a directory that all ranks share.
 
 Must not import a training framework.
 """
@@ -22,7 +22,7 @@ from tputui.telemetry import requests, rundir
 from tputui.telemetry.safe_open import read_small
 
 ARRIVAL_S = 20.0
-"""How long a request may take from one host to all ranks."""
+"""How long a request may take to all ranks, once they train."""
 _POLL_S = 0.5
 _STEP_SUFFIX = ".step"
 _NUMBER_BYTES_MAX = 32
@@ -31,7 +31,7 @@ _NUM_SHARED = "requests"
 
 
 def path_of(run_dir: Path, request: str) -> Path:
-    """The file with the step for a request, in a directory that all ranks share. `request` is an id."""
+    """The file with the step for a request. `request` is an id."""
     return run_dir / rundir.REQUESTS / f"{request}{_STEP_SUFFIX}"
 
 
@@ -50,6 +50,11 @@ def write(path: Path, step: int | None) -> int | None:
     return step
 
 
+def decided_in(run_dir: Path) -> set[str]:
+    """Ids of the requests for which a step was written: when a process starts, by those before a restart."""
+    return {path.stem for path in (run_dir / rundir.REQUESTS).glob(f"*{_STEP_SUFFIX}")}
+
+
 def store_of_program() -> Any | None:
     """The store of `torch.distributed` in this process; None if it is not initialised."""
     distributed = sys.modules.get("torch.distributed")
@@ -63,8 +68,8 @@ class ProgramStore:
     """Passes requests on to all hosts, and has their ranks agree, by the store of the program.
 
     A step is chosen only once every rank has the request: one that does not leave its loop with the others would wait
-    for them for ever. No collective is needed. The store is used by a thread of its own, since an operation waits as
-    long as rank 0, which serves it.
+    for them for ever. No collective is needed. A thread of its own uses the store, since an operation waits as long as
+    rank 0, which serves it; `look` alone is for the thread that trains.
     """
 
     def __init__(
@@ -76,20 +81,24 @@ class ProgramStore:
         *,
         leads_host: bool,
         choose: Callable[[], int | None],
+        trains: Callable[[], bool],
     ) -> None:
-        """`choose` gives the step at rank 0, None while it cannot; the first rank of a host passes requests on."""
+        """`choose` gives rank 0 a step, None while it cannot. The first rank of a host passes requests on. `trains`
+        tells whether this rank has made steps."""
         self._store = store
         self._run_dir = run_dir
         self._rank = rank
         self._world_size = world_size
         self._leads_host = leads_host
         self._choose = choose
+        self._trains = trains
         self._asked: dict[str, tuple[requests.Request, float]] = {}
         """Requests of this rank that are not agreed on, by id, and since when (monotonic)."""
-        self._agreed: dict[str, int | str] = {}
+        self._trained_since: float | None = None
         self._passed_on: set[str] = set()
         self._num_read = 0
         """Requests of the store that were read."""
+        self._agreed: dict[str, int | str] = {}
         self._closing = threading.Event()
         threading.Thread(target=self._run, name="tputui-requests", daemon=True).start()
 
@@ -99,21 +108,27 @@ class ProgramStore:
             self._asked.setdefault(request.id, (request, time.monotonic()))
         return self._agreed.get(request.id)
 
+    def look(self, request: requests.Request) -> int | str | None:
+        """Like `agreed`, but what rank 0 has decided is known at once."""
+        if self._rank and request.id not in self._agreed:
+            with contextlib.suppress(RuntimeError):
+                self._take(request.id)
+        return self._agreed.get(request.id)
+
     def close(self) -> None:
         """Ends the thread; does not wait for it."""
         self._closing.set()
 
     def _run(self) -> None:
-        while not self._closing.wait(_POLL_S):
-            # Raised if rank 0 has ended; training will, too.
-            with contextlib.suppress(RuntimeError):
+        # Raised if rank 0 has ended; training will, too.
+        with contextlib.suppress(RuntimeError):
+            while not self._closing.wait(_POLL_S):
+                if self._trained_since is None and self._trains():
+                    self._trained_since = time.monotonic()
                 if self._leads_host:
                     self._pass_on()
                 for request, since in list(self._asked.values()):
-                    agreed = self._agree(request.id, time.monotonic() - since)
-                    if agreed is not None:
-                        self._agreed[request.id] = agreed
-                        del self._asked[request.id]
+                    self._agree(request.id, since)
 
     def _pass_on(self) -> None:
         """Puts the requests of this host into the store, and those of the others into its directory."""
@@ -128,28 +143,37 @@ class ProgramStore:
         for number in range(self._num_read + 1, store.add(_NUM_SHARED, 0) + 1):
             if not store.check([f"{_NUM_SHARED}/{number}"]):
                 return
-            # What is no request, and a directory that cannot be written: then it does not reach the ranks of this host.
+            # An invalid request, or one that cannot be written, is skipped: the ranks of this host do not get it.
             with contextlib.suppress(ValueError, OSError):
                 content = bytes(store.get(f"{_NUM_SHARED}/{number}"))
                 requests.pass_on(self._run_dir, msgspec.json.decode(content, type=requests.Request))
             self._num_read = number
 
-    def _agree(self, request: str, waited_s: float) -> int | str | None:
-        store, decided = self._store, f"{request}/step"
-        if not store.check([decided]):
-            store.set(f"{request}/{self._rank}", "")
-            if not self._rank and store.check([f"{request}/{rank}" for rank in range(self._world_size)]):
-                if (step := self._choose()) is None:
-                    return None
-                store.compare_set(decided, "", str(step))
-            elif waited_s > ARRIVAL_S and (missing := self._missing(request)):
+    def _agree(self, request: str, since: float) -> None:
+        """Says that this rank has a request, and decides on it if it can."""
+        if self._take(request):
+            return
+        store, now = self._store, time.monotonic()
+        store.set(f"{request}/{self._rank}", "")
+        if not self._rank and store.check([f"{request}/{rank}" for rank in range(self._world_size)]):
+            if (step := self._choose()) is not None:
+                self._decide(request, str(step))
+        elif self._trained_since is not None and now - max(since, self._trained_since) > ARRIVAL_S:
+            missing = [rank for rank in range(self._world_size) if not store.check([f"{request}/{rank}"])]
+            if missing:
                 which = f"rank {missing[0]}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-                # A step that rank 0 has chosen meanwhile stays.
-                store.compare_set(decided, "", f"it did not reach {which} within {ARRIVAL_S:.0f} s")
-            else:
-                return None
-        found = bytes(store.get(decided)).decode("utf-8", "replace")
-        return int(found) if found.isdecimal() else found
+                self._decide(request, f"it did not reach {which} within {ARRIVAL_S:.0f} s")
 
-    def _missing(self, request: str) -> list[int]:
-        return [rank for rank in range(self._world_size) if not self._store.check([f"{request}/{rank}"])]
+    def _decide(self, request: str, decision: str) -> None:
+        """Decides, unless another rank was first."""
+        self._store.compare_set(f"{request}/step", "", decision)
+        self._take(request)
+
+    def _take(self, request: str) -> bool:
+        """Takes the decision on a request; returns whether there is one."""
+        if not self._store.check([f"{request}/step"]):
+            return False
+        found = bytes(self._store.get(f"{request}/step")).decode("utf-8", "replace")
+        self._agreed[request] = int(found) if found.isdecimal() else found
+        self._asked.pop(request, None)
+        return True

@@ -34,12 +34,14 @@ TOGETHER: tuple[ev.RequestKind, ...] = ("stop", "stop_after_epoch", "checkpoint"
 AHEAD_S = 4.0
 """Time from the choice of the step to that step, if several processes must serve a request at the same one."""
 AHEAD_STEPS_MIN = 8
+CALLS_WITHOUT_STEP = 8
+"""After so many calls for requests a script counts as one that reports no steps."""
 STEPS_UNTIL_REFUSED = 2
 """Steps after which a loop has made all of its calls: the first step, with its compilations, may take minutes."""
 ENDED = "training ended before this was done"
 APART = (
     "the hosts of this script have run directories of their own, so they cannot do this at the same step; "
-    "start it with --runs-dir on a file system that all hosts share, or initialise torch.distributed"
+    "start it with --runs-dir on a file system that all hosts share, or initialise torch.distributed in it"
 )
 _WHY_NOT: dict[ev.RequestKind, str] = {
     **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),
@@ -66,19 +68,22 @@ class RunRequests:
 
     def __init__(self, process: RunProcess) -> None:
         self._process = process
-        self._inbox = requests.Inbox(process.run_dir, requests.answered_in(process.reporter.path))
+        # Of a run that was restarted, also those that the processes before were about to serve.
+        before = requests.answered_in(process.reporter.path) | agreed_step.decided_in(process.run_dir)
+        self._inbox = requests.Inbox(process.run_dir, before)
         # Reentrant, since a signal handler of the script may ask too.
         self._lock = threading.RLock()
         self._accepted: set[ev.RequestKind] = set()
+        self._num_calls = 0
+        """Calls of the script that ask for requests."""
         self._open: list[_Open] = []
         self._early: list[requests.Request] = []
         """Requests of which it is not known yet whether the script serves them."""
         self.tracer = StepTracer(process.run_dir, process.emit, host_index=process.host_index)
         """Writes profiles of the first rank of a host; the thread that trains its first core calls it after every
         step."""
-        self._has_begun = False
         self._store: agreed_step.ProgramStore | None = None
-        """Of a program whose hosts have directories of their own."""
+        """By which several ranks agree; None if the program has none."""
         self.num_threads = 1
         """Threads of this process that train a core each."""
         self._steps_s: deque[float] = deque(maxlen=3)
@@ -102,10 +107,8 @@ class RunRequests:
 
     def poll(self) -> None:
         """Reads new requests. Called by the thread of the heartbeat."""
-        if not self._has_begun and self._process.num_steps >= STEPS_UNTIL_REFUSED:
-            self._has_begun = True
-            if self._are_apart():
-                self._open_store()
+        if self._store is None and self._accepted and self._process.world_size > 1:
+            self._store = self._opened_store()
         early, self._early = self._early, []
         for request in [*early, *self._inbox.poll()]:
             self._take(request)
@@ -115,6 +118,7 @@ class RunRequests:
 
     def stop_due(self, step: int, *, in_epoch: bool) -> bool:
         """Whether the script shall stop now."""
+        self._num_calls += 1
         if "stop" not in self._accepted:
             self._accept(STOPS)
         if not self._open:
@@ -128,6 +132,7 @@ class RunRequests:
 
     def saves_due(self, step: int) -> list[_Open]:
         """The requests for which the script shall save now. A request to stop asks for a save, too."""
+        self._num_calls += 1
         if "checkpoint" not in self._accepted:
             self._accept(SAVES)
         if not self._open:
@@ -152,16 +157,15 @@ class RunRequests:
 
     def finish(self, step: int) -> bool:
         """Answers the open requests at the end of training; returns whether the script stopped for one of them."""
-        stopped = False
         self.tracer.close(step)
+        stopped = any(waiting.was_returned for waiting in self._open)
         for waiting in list(self._open):
             self._close(waiting)
-            if waiting.was_returned:
-                stopped = True
+            if stopped and waiting.request.kind in STOPS:
                 self._applied(waiting.request, step)
-            elif self._answers:
+            else:
                 self._refused(waiting.request, ENDED)
-        for request in self._early:
+        for request in self._early if not self._process.supervised else ():
             self._refused(request, ENDED)
         if self._store is not None:
             self._store.close()
@@ -185,20 +189,18 @@ class RunRequests:
                 self._open.append(waiting)
                 self._seen(request)
                 self._settle(waiting, agreed)
-        elif process.supervised and self._answers:
-            return
-        elif kind in (*STOPS, *SAVES) and process.num_steps < STEPS_UNTIL_REFUSED:
-            # Also by the other ranks: the first one may be ahead, and serve it.
+        elif kind in (*STOPS, *SAVES) and (process.supervised or process.num_steps < STEPS_UNTIL_REFUSED):
+            # Also by a rank that has made fewer calls than the others, and by one whose supervisor may answer.
             self._early.append(request)
-        else:
+        elif not process.supervised:
             self._seen(request)
             self._refused(request, _WHY_NOT[kind])
 
     def _are_apart(self) -> bool:
-        """Whether the first and the last rank write to different directories, as on hosts that share none."""
+        """Whether the first rank and others write to different directories, as on hosts that share none."""
         process = self._process
-        ends = (0, process.world_size - 1)
-        return process.has_other_hosts and not all(process.journal_of(rank).exists() for rank in ends)
+        others = range(process.world_size) if process.rank == 0 else (0,)
+        return process.has_other_hosts and not all(process.journal_of(rank).exists() for rank in others)
 
     def _seen(self, request: requests.Request) -> None:
         if self._answers:
@@ -210,6 +212,9 @@ class RunRequests:
     def _due(self, step: int) -> list[_Open]:
         with self._lock:
             waiting = list(self._open)
+        for each in waiting:
+            if each.due_step is None and isinstance(agreed := self._looked_up(each.request), int):
+                each.due_step = agreed
         return [each for each in waiting if each.due_step is not None and step >= each.due_step]
 
     def _close(self, waiting: _Open) -> None:
@@ -221,25 +226,32 @@ class RunRequests:
         process, request = self._process, waiting.request
         if process.world_size <= 1:
             return self._chosen() if self.num_threads > 1 else 0
+        if request.kind in TOGETHER and self._store is not None:
+            return self._store.agreed(request)
+        if request.kind in TOGETHER and self._are_apart():
+            return APART
         path = agreed_step.path_of(process.run_dir, request.id)
-        if process.rank and (step := agreed_step.read(path)) is not None:
-            return step
-        if request.kind not in TOGETHER or not self._are_apart():
-            return None if process.rank else agreed_step.write(path, self._chosen())
-        self._open_store()
-        return self._store.agreed(request) if self._store is not None else APART
+        return agreed_step.read(path) if process.rank else agreed_step.write(path, self._chosen())
 
-    def _open_store(self) -> None:
-        process = self._process
-        if self._store is None and (store := agreed_step.store_of_program()) is not None:
-            self._store = agreed_step.ProgramStore(
-                store,
-                process.run_dir,
-                process.rank,
-                process.world_size,
-                leads_host=self._answers,
-                choose=self._chosen,
-            )
+    def _looked_up(self, request: requests.Request) -> int | str | None:
+        """What rank 0 has decided by now. Steps may be so fast that the next poll is too late."""
+        if request.kind in TOGETHER and self._store is not None:
+            return self._store.look(request)
+        return agreed_step.read(agreed_step.path_of(self._process.run_dir, request.id))
+
+    def _opened_store(self) -> agreed_step.ProgramStore | None:
+        process, store = self._process, agreed_step.store_of_program()
+        if store is None:
+            return None
+        return agreed_step.ProgramStore(
+            store,
+            process.run_dir,
+            process.rank,
+            process.world_size,
+            leads_host=self._answers,
+            choose=self._chosen,
+            trains=lambda: process.num_steps >= STEPS_UNTIL_REFUSED,
+        )
 
     def _settle(self, waiting: _Open, agreed: int | str | None) -> None:
         if isinstance(agreed, str):
@@ -249,10 +261,12 @@ class RunRequests:
             waiting.due_step = agreed
 
     def _chosen(self) -> int | None:
-        """A step some seconds ahead; None while the time of a step is not known: the first ones are compiled."""
-        if not self._process.step or len(self._steps_s) < 2:
-            return None
-        return self._process.step + max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / min(self._steps_s)))
+        """A step some seconds ahead; None before the first one, which may be compiled for minutes. A script that
+        reports no steps serves the request at its next call."""
+        step = self._process.step
+        if not step:
+            return 0 if self._num_calls >= CALLS_WITHOUT_STEP else None
+        return step + max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / min(self._steps_s, default=AHEAD_S)))
 
     def _applied(
         self,
