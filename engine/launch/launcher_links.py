@@ -81,10 +81,9 @@ class LinkServer:
             peer.received.extend(data)
         except BlockingIOError:
             return
-        except ConnectionResetError:
-            is_closed = True
         except OSError:
-            # The network failed, which does not end a process.
+            # The network or a firewall broke the connection off. The end of a process closes it: nothing is sent to it
+            # that it could have left unread.
             peer.received.clear()
         else:
             if data and len(peer.received) <= RECEIVED_MAX:
