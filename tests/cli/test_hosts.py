@@ -219,14 +219,19 @@ def test_hosts_that_share_the_directory_use_that_of_the_first(tmp_path: Path) ->
         hosts.join_directory(created, manifest(), 1)
 
 
-def test_commands_of_the_hosts_may_differ_in_numbers(tmp_path: Path) -> None:
+def test_commands_of_the_hosts_may_differ_in_the_number_of_the_host(tmp_path: Path) -> None:
     def of_command(*words: str) -> rundir.Manifest:
         return msgspec.structs.replace(manifest(), config={"script": {"command": list(words)}})
 
     created = rundir.create(tmp_path, of_command("torchrun", "--node-rank", "0", "train.py"))
     assert hosts.join_directory(created, of_command("torchrun", "--node-rank", "1", "train.py"), 1) == created
-    with pytest.raises(CommandError, match=r"script\.command is .*other\.py.* here"):
-        hosts.join_directory(created, of_command("torchrun", "--node-rank", "1", "other.py"), 1)
+    for other in (["--node-rank", "1", "other.py"], ["--node-rank", "0", "train.py", "--layers", "48"]):
+        with pytest.raises(CommandError, match=r"script\.command is .* here and .* there"):
+            hosts.join_directory(created, of_command("torchrun", *other), 1)
+    layers = rundir.create(tmp_path / "joined", of_command("torchrun", "--machine_rank=0", "train.py", "--lr=0.1"))
+    assert hosts.join_directory(layers, of_command("torchrun", "--machine_rank=3", "train.py", "--lr=0.1"), 1) == layers
+    with pytest.raises(CommandError, match=r"script\.command is .* here and .* there"):
+        hosts.join_directory(layers, of_command("torchrun", "--machine_rank=3", "train.py", "--lr=0.2"), 1)
 
 
 def test_only_the_first_host_needs_the_checkpoint_that_a_run_resumes_from(

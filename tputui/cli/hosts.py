@@ -35,6 +35,10 @@ MANIFEST_WAIT_S = 30.0
 """How long a directory that another host has just created may be without its manifest, on a slow file system."""
 _POLL_S = 0.2
 _DIFFERENCES_MAX = 3
+_OF_HOST = re.compile(
+    r"(-[\w-]*(?:rank|index|(?:node|host|worker|machine|process)[-_]?id)(?:=|\", \"))\d+(?=\")", re.IGNORECASE
+)
+"""The number after an option such as `--node-rank`, in a list of words as JSON."""
 
 
 class HostPlace(NamedTuple):
@@ -243,9 +247,12 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
     return run_dir
 
 
-def _may_differ(key: str, values: Sequence[object]) -> bool:
+def _may_differ(key: str, values: Sequence[str]) -> bool:
     """Whether a key may have these values on two hosts: a command of one's own often has the number of its host."""
-    return key == "script.command" and len({re.sub(r"\d+", "", str(value)) for value in values}) == 1
+    if key != "script.command":
+        return False
+    # `--node-rank 1` and `--node-rank=1`, as JSON.
+    return len({_OF_HOST.sub(r"\1", value) for value in values}) == 1
 
 
 def _was_started(run_dir: Path, index: int) -> bool:
