@@ -23,6 +23,8 @@ class _Whole(NamedTuple):
     """[cores]"""
     parts: set[int]
     """Indices of the processes that have the step."""
+    is_shown: bool = False
+    """Whether the row was returned."""
 
 
 class CombinedRows:
@@ -70,12 +72,18 @@ class CombinedRows:
             num_present = max(sum(rows[-1][0] >= first for rows, _ in parts if rows), math.ceil(0.75 * len(parts)))
         # Rows of an invalid run, which may have its steps in any order, are all read again the next time.
         self._read = [rows[-1] if rows and is_ordered else None for rows, _ in parts]
-        return [(step, whole.values) for step, whole in sorted(self._whole.items()) if len(whole.parts) == num_present]
+        shown = [step for step, whole in sorted(self._whole.items()) if len(whole.parts) == num_present]
+        fresh = [step for step in shown if not self._whole[step].is_shown]
+        self._whole.update({step: self._whole[step]._replace(is_shown=True) for step in fresh})
+        return [(step, self._whole[step].values) for step in shown]
 
     def _add(self, part: int, step: int, values: FloatArray) -> None:
         whole = self._whole.get(step)
         if whole is None:
             whole = self._whole[step] = _Whole(array("f", [math.nan]) * self._num_cores, set())
+        elif whole.is_shown:
+            # A process that was silent, or the step was trained again.
+            whole = self._whole[step] = _Whole(whole.values[:], whole.parts)
         place(whole.values, values, self._cores[part], self._slices[part])
         whole.parts.add(part)
 

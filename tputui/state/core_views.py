@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -26,6 +26,9 @@ from tputui.telemetry.events import Phase
 
 _COLUMNS_JUDGED = 32
 """Number of newest columns searched for an outlier; more than needed to find one."""
+_REJUDGED_MAX = 8
+"""Steps or columns with other losses than before that are judged in one frame: when a host returns that was silent, its
+losses come into many at once."""
 _LAG_STEPS = 8
 """Steps by which reports of the hosts may differ without leaving too few steps that all of them have."""
 
@@ -142,10 +145,11 @@ def core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]
 def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView | None:
     """The core that deviates now, by the newest single steps, or else by the newest columns of the whole run."""
     writers = [w for w in state.workers if w.values.columns.width]
-    key = tuple((w.name, w.values.columns.count) for w in writers)
     caches = state.memoized(
         "outlier rows", None, lambda: (CombinedRows(), outliers.OutlierCache(), outliers.OutlierCache())
     )
+    is_behind = any(cache.is_behind for cache in caches[1:])
+    key = object() if is_behind else tuple((w.name, w.values.columns.count) for w in writers)
     ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]
     return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches))
 
@@ -154,8 +158,8 @@ def _combined_columns(state: RunState) -> core_series.CombinedColumns:
     return state.memoized("combined columns", None, core_series.CombinedColumns)
 
 
-def _losses_of(columns: Sequence[CoreColumn]) -> Iterable[outliers.Losses]:
-    return ((each.first_step, each.last_step, each.num_steps, each.means) for each in columns)
+def _losses_of(columns: Sequence[CoreColumn]) -> list[outliers.Losses]:
+    return [(each.first_step, each.last_step, each.num_steps, each.means) for each in columns]
 
 
 def _outlier_of(
@@ -170,8 +174,8 @@ def _outlier_of(
     most = rows_most(max(1, sum(w.values.columns.width for w in writers))) + _LAG_STEPS
     rows = [(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers]
     recent = combined.of(rows, most)
-    by_step = of_steps.find((step, step, 1, means) for step, means in recent)
-    by_column = of_columns.find(_losses_of(newest), _losses_of(ahead))
+    by_step = of_steps.find([(step, step, 1, means) for step, means in recent], changed_max=_REJUDGED_MAX)
+    by_column = of_columns.find(_losses_of(newest), _losses_of(ahead), _REJUDGED_MAX)
     if by_step is None or by_column is None or by_step.core != by_column.core:
         return by_step or by_column
     return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))

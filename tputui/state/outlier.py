@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
@@ -207,15 +208,26 @@ class OutlierCache:
         self._ahead: _Judged = {}
         self._steps_off = _StepsOff()
         """Of `_rows`."""
+        self.is_behind = False
+        """Whether some steps are still judged by what their losses were before."""
 
-    def find(self, steps: Iterable[Losses], ahead: Iterable[Losses] = ()) -> OutlierView | None:
-        """The core that is off now. `steps` are in order; those `ahead` are judged for a later call."""
+    def find(
+        self, steps: Sequence[Losses], ahead: Iterable[Losses] = (), changed_max: int = sys.maxsize
+    ) -> OutlierView | None:
+        """The core that is off now. `steps` are in order; those `ahead` are judged for a later call.
+
+        If the losses of more than `changed_max` steps are others than before, the older ones of them are judged by
+        later calls.
+        """
         before, self._rows = self._rows, {}
+        changed = [each[:2] for each in steps if each[:2] in before and not _is_of(before[each[:2]], each)]
+        late = set(changed[: max(0, len(changed) - changed_max)])
+        self.is_behind = bool(late)
         for losses in steps:
             key = losses[:2]
             # An invalid run may have a step twice, of which the last one counts.
             known = self._rows.get(key) or before.pop(key, None)
-            if known is None or not _is_of(known, losses):
+            if known is None or not (key in late or _is_of(known, losses)):
                 if known is not None:
                     self._steps_off.add(known[1], -1)
                 known = _judged(losses, self._ahead)
