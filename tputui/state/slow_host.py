@@ -235,11 +235,13 @@ def _times(reports: Sequence[HostPace], first: int, last: int) -> _HostTimes | N
 
 def _judged(rows: Sequence[_Row]) -> OutlierRow:
     """The hosts that are slow in the newest of the rows."""
-    newest, before = rows[-1], rows[:-1]
+    newest, before = rows[-1], [row.own.of_host for row in rows[:-1]]
     own: dict[int, float] = {}
     for host, seconds in newest.own.of_host.items():
-        times = [row.own.of_host[host] for row in before if host in row.own.of_host]
-        own[host] = median_of_sorted(sorted([*times, seconds]))
+        times = [of_host[host] for of_host in before if host in of_host]
+        times.append(seconds)
+        times.sort()
+        own[host] = times[_SMOOTHED // 2] if len(times) == _SMOOTHED else median_of_sorted(times)
     steps = min(newest.last - newest.first + 1, _STEPS_MOST)
     least = SLOWER / OFF * newest.basis_s
     if len(own) >= LEAST_CORES:
