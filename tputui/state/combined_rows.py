@@ -73,8 +73,8 @@ class CombinedRows:
         # Rows of an invalid run, which may have its steps in any order, are all read again the next time.
         self._read = [rows[-1] if rows and is_ordered else None for rows, _ in parts]
         shown = [step for step, whole in sorted(self._whole.items()) if len(whole.parts) == num_present]
-        fresh = [step for step in shown if not self._whole[step].is_shown]
-        self._whole.update({step: self._whole[step]._replace(is_shown=True) for step in fresh})
+        unseen = [step for step in shown if not self._whole[step].is_shown]
+        self._whole.update({step: self._whole[step]._replace(is_shown=True) for step in unseen})
         return [(step, self._whole[step].values) for step in shown]
 
     def _add(self, part: int, step: int, values: FloatArray) -> None:
