@@ -113,6 +113,19 @@ def test_without_a_store_a_rank_in_a_directory_of_its_own_refuses_to_stop_alone(
     assert not of_type(refused, ev.RequestApplied)
 
 
+def test_a_request_that_was_decided_before_a_restart_is_refused(tmp_path: Path) -> None:
+    run_dirs = directories(tmp_path, shared=True)
+    old = requests.submit(run_dirs[0], "stop", by="test", now=time.time())
+    agreed_step.write(agreed_step.path_of(run_dirs[0], old.id), 3)
+    with script(tmp_path, ALONE, run_dirs, [0]) as (process,):
+        journal = run_dirs[0] / "worker-0.jsonl"
+        (refused,) = wait_for(lambda: of_type(read_events(journal), ev.RequestRefused), "the refusal")
+        requests.submit(run_dirs[0], "checkpoint", by="test", now=time.time())
+        wait_for(lambda: of_type(read_events(journal), ev.RequestSeen), "a request after it")
+        assert process.poll() is None, "it does not stop for the old request"
+    assert (refused.request, refused.why) == (old.id, "training was restarted before this was done")
+
+
 def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

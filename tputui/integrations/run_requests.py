@@ -39,6 +39,7 @@ CALLS_WITHOUT_STEP = 8
 STEPS_UNTIL_REFUSED = 2
 """Steps after which a loop has made all of its calls: the first step, with its compilations, may take minutes."""
 ENDED = "training ended before this was done"
+RESTARTED = "training was restarted before this was done"
 APART = (
     "the hosts of this script have run directories of their own, so they cannot do this at the same step; "
     "start it with --runs-dir on a file system that all hosts share, or initialise torch.distributed in it"
@@ -68,9 +69,11 @@ class RunRequests:
 
     def __init__(self, process: RunProcess) -> None:
         self._process = process
-        # Of a run that was restarted, also those that the processes before were about to serve.
-        before = requests.answered_in(process.reporter.path) | agreed_step.decided_in(process.run_dir)
-        self._inbox = requests.Inbox(process.run_dir, before)
+        answered, decided = requests.answered_in(process.reporter.path), agreed_step.decided_in(process.run_dir)
+        self._inbox = requests.Inbox(process.run_dir, answered | decided)
+        for request in requests.read_all(process.run_dir) if decided else ():
+            if request.id in decided - answered:
+                self._refused(request, RESTARTED)
         # Reentrant, since a signal handler of the script may ask too.
         self._lock = threading.RLock()
         self._accepted: set[ev.RequestKind] = set()
@@ -257,7 +260,7 @@ class RunRequests:
         if isinstance(agreed, str):
             self._close(waiting)
             self._refused(waiting.request, agreed)
-        else:
+        elif agreed is not None:
             waiting.due_step = agreed
 
     def _chosen(self) -> int | None:
