@@ -106,6 +106,19 @@ def test_host_that_fell_silent_is_lost_and_one_that_ended_is_not() -> None:
     assert second.reason == "nothing was heard of it for 36 s, and it has no end event"
 
 
+def test_host_whose_events_do_not_arrive_does_not_stall_the_others() -> None:
+    silent = [*started(1, 2), *trained(1, T0 + 2, 1, 20)]
+    until = T0 + 2 + 400 * STEP_S
+    goes_on = shown(reduced({"worker-0": [*started(0, 2), *trained(0, T0 + 2, 1, 400)], "worker-1": silent}), now=until)
+    assert goes_on.condition == "running"
+    assert [host.condition for host in goes_on.hosts] == ["running", "stalled"]
+    assert "sent nothing for" in (goes_on.hosts[1].reason or "")
+    beats = [ev.HeartbeatSent(t=T0 + t, phase="executing", phase_s=0.0, step=20, epoch=1) for t in range(5, 45)]
+    waits = [*started(0, 2), *trained(0, T0 + 2, 1, 20), *beats]
+    stops = shown(reduced({"worker-0": waits, "worker-1": silent}), now=T0 + 44)
+    assert stops.condition == "stalled", "the others wait for it"
+
+
 def restarted() -> dict[str, list[ev.Event]]:
     """Two hosts that had trained 60 steps, 40 of them saved, when the second one failed; they resumed after 10 s."""
     failed = ev.FailureRaised(

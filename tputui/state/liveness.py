@@ -34,6 +34,8 @@ FIRST_WORD_S = 60.0
 """Seconds without an event before the first heartbeat, while a process may be importing modules."""
 FAR_SILENT_S = 60.0
 """Seconds without an event after which a process on another host counts as gone."""
+AHEAD_STEPS, AHEAD_S = 4, 5.0
+"""Hosts that are this many steps and seconds of training ahead of another one do not wait for it."""
 SUPERVISOR_TELLS_S = 10.0
 """Seconds within which a supervisor reports the end of its training process."""
 
@@ -177,6 +179,8 @@ def _alive_or_lost(
         if now - since > SUPERVISOR_TELLS_S:
             reason = f"{_names(gone)} exited {fmt.age(now - since)} ago; the other processes wait"
             return _condition("stalled", reason, stalled)
+    if stalled and _goes_on_without(state, workers, stalled, pace.step_s):
+        return _going_on(state, workers, living)._replace(stalled=stalled)
     if stalled:
         if all(_has_fresh_heartbeat(state.processes[name], now) for name in stalled) and (
             who := waiting(state, living, now)
@@ -184,6 +188,16 @@ def _alive_or_lost(
             return _condition("stalled", who, stalled)
         return _condition("stalled", _first_stall(state, stalled), stalled)
     return _going_on(state, workers, living)
+
+
+def _goes_on_without(state: RunState, workers: list[ProcessState], stalled: Mapping[str, str], step_s: float) -> bool:
+    """Whether all other hosts have made many more steps than those that count as stalled, so that these go on, too, and
+    their events do not arrive."""
+    hosts = {state.processes[name].host_index for name in stalled}
+    behind = max((worker.steps_done for worker in workers if worker.host_index in hosts), default=0)
+    others = [worker.steps_done for worker in workers if worker.host_index not in hosts]
+    ahead = min(others, default=behind) - behind
+    return ahead >= AHEAD_STEPS and ahead * step_s > AHEAD_S
 
 
 def _first_stall(state: RunState, stalled: Mapping[str, str]) -> str:
