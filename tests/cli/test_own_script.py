@@ -170,7 +170,7 @@ except KeyboardInterrupt:
     result = run(tmp_path, "--detach", "--json", "--", sys.executable, "train.py")
     run_dir = Path(json.loads(result.out)["dir"])
     wait_for(lambda: "ready" in text_of(run_dir / "worker-0.log"), "the script's first line")
-    assert shown(run_dir)["state"] == "running"
+    wait_for(lambda: shown(run_dir)["state"] == "running", "the first heartbeat")
 
     refused = tputui("checkpoint", run_dir)
     stopped = tputui("stop", run_dir)
