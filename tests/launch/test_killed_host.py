@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -30,9 +31,10 @@ def until_all_train(pod: list[Host]) -> None:
 
 
 def kill(host: Host) -> None:
-    """Kills all processes of a host."""
-    for pid in (host.events(ev.WorkerStarted)[-1].pid, host.process.pid):
-        os.kill(pid, signal.SIGKILL)
+    """Kills all processes of a host: its launcher first, which would report the end of its training process."""
+    for pid in (host.process.pid, host.events(ev.WorkerStarted)[-1].pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def assert_lost(failed: HostFailed, index: int) -> None:
