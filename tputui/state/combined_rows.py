@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import sys
-from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tputui.state.core_series import place, slice_of
+from tputui.state.core_series import CorePlaces
 from tputui.state.state_struct import FloatArray
 
 RowParts = Sequence[tuple[Sequence[tuple[int, FloatArray]], Sequence[int]]]
 """Rows of several processes, (step, [columns]), each with the cores of its columns."""
+
+_PRESENT = 0.75
+"""Share of the processes that must have the newest rows."""
 
 
 class _Whole(NamedTuple):
@@ -38,9 +40,7 @@ class CombinedRows:
         self._whole: dict[int, _Whole] = {}
         self._read: list[tuple[int, FloatArray] | None] = []
         """The newest row that was read of each process."""
-        self._cores: list[Sequence[int]] = []
-        self._slices: list[slice | None] = []
-        self._num_cores = 0
+        self._places = CorePlaces()
 
     def of(self, parts: RowParts, most: int = sys.maxsize) -> Sequence[tuple[int, FloatArray]]:
         """(step, [cores]) for every step that is in the newest `most` rows of all processes, in order.
@@ -48,13 +48,11 @@ class CombinedRows:
         Up to a quarter of them may have no row there, as those of a host that is silent: their cores are NaN.
         """
         cores_of = [cores for _, cores in parts]
-        if cores_of != self._cores:
-            self._cores, self._slices = cores_of, [slice_of(cores) for cores in cores_of]
-            self._num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
+        if self._places.update(cores_of):
             self._read = [None] * len(parts)
-        if len(parts) == 1 and list(cores_of[0]) == list(range(self._num_cores)):
+        if len(parts) == 1 and list(cores_of[0]) == list(range(self._places.num_cores)):
             rows = parts[0][0][-most:]
-            if _is_table(rows, self._num_cores):
+            if _is_table(rows, self._places.num_cores):
                 return rows
         after = [_rows_after(read, rows) for read, (rows, _) in zip(self._read, parts, strict=True)]
         added = [rows for rows in after if rows is not None]
@@ -69,7 +67,7 @@ class CombinedRows:
         if is_ordered:
             first = max((rows[-min(most, len(rows))][0] for rows, _ in parts if rows), default=0)
             self._whole = {step: whole for step, whole in self._whole.items() if step >= first}
-            num_present = max(sum(rows[-1][0] >= first for rows, _ in parts if rows), math.ceil(0.75 * len(parts)))
+            num_present = max(sum(rows[-1][0] >= first for rows, _ in parts if rows), math.ceil(_PRESENT * len(parts)))
         # Rows of an invalid run, which may have its steps in any order, are all read again the next time.
         self._read = [rows[-1] if rows and is_ordered else None for rows, _ in parts]
         shown = [step for step, whole in sorted(self._whole.items()) if len(whole.parts) == num_present]
@@ -80,11 +78,11 @@ class CombinedRows:
     def _add(self, part: int, step: int, values: FloatArray) -> None:
         whole = self._whole.get(step)
         if whole is None:
-            whole = self._whole[step] = _Whole(array("f", [math.nan]) * self._num_cores, set())
+            whole = self._whole[step] = _Whole(self._places.unknown(), set())
         elif whole.is_shown:
             # A process that was silent, or the step was trained again.
             whole = self._whole[step] = _Whole(whole.values[:], whole.parts)
-        place(whole.values, values, self._cores[part], self._slices[part])
+        self._places.put(whole.values, part, values)
         whole.parts.add(part)
 
 

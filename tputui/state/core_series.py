@@ -263,6 +263,44 @@ Parts = Sequence[tuple[AllCoreSeries, Sequence[int]]]
 """The losses that several processes recorded, each with the cores of its values."""
 
 
+class CorePlaces:
+    """Where the values of several processes are among those of all cores."""
+
+    def __init__(self) -> None:
+        self.cores: list[Sequence[int]] = []
+        """By process: the cores of its values."""
+        self.slices: list[slice | None] = []
+        """The same as a slice of all, if they are neighbours."""
+        self.num_cores = 0
+
+    def update(self, cores_of: list[Sequence[int]]) -> bool:
+        """Takes the cores of each process; returns whether they are others than before."""
+        if cores_of == self.cores:
+            return False
+        self.cores, self.slices = cores_of, [_slice_of(cores) for cores in cores_of]
+        self.num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
+        return True
+
+    def unknown(self) -> FloatArray:
+        """[cores] NaN."""
+        return array("f", [math.nan]) * self.num_cores
+
+    def put(self, whole: FloatArray, process: int, values: FloatArray) -> None:
+        """Writes the values of a process to their places in `whole`."""
+        cores, neighbours = self.cores[process], self.slices[process]
+        if neighbours is not None and len(cores) == len(values):
+            whole[neighbours] = values
+            return
+        for core, value in zip(cores, values, strict=False):
+            whole[core] = value
+
+
+def _slice_of(cores: Sequence[int]) -> slice | None:
+    if cores and all(after - core == 1 for core, after in pairwise(cores)):
+        return slice(cores[0], cores[-1] + 1)
+    return None
+
+
 class CombinedColumns:
     """The columns of several processes, combined again where they have changed."""
 
@@ -270,18 +308,14 @@ class CombinedColumns:
         self._aligner: AheadAligner[CoreSeries, CoreColumn] = AheadAligner(
             lambda: Aligner(attrgetter("first"), attrgetter("last"), self._column)
         )
-        self._cores: list[Sequence[int]] = []
-        self._slices: list[slice | None] = []
-        self._num_cores = 0
+        self._places = CorePlaces()
 
     def of(self, parts: Parts, names: object = None) -> list[CoreColumn]:
         """The columns in order of steps, on the cells of an `Aligner`. `names`: the processes and their topologies."""
         parts = [(columns, cores) for columns, cores in parts if columns.columns]
         cores_of = [cores for _, cores in parts]
-        if cores_of != self._cores:
-            self._cores, self._slices = cores_of, [slice_of(cores) for cores in cores_of]
-            self._num_cores = max((core + 1 for cores in cores_of for core in cores), default=0)
-        if len(parts) == 1 and self._slices[0] == slice(0, self._num_cores):
+        self._places.update(cores_of)
+        if len(parts) == 1 and self._places.slices[0] == slice(0, self._places.num_cores):
             return parts[0][0].views
         return self._aligner.cells((names, cores_of), [columns for columns, _ in parts])
 
@@ -291,14 +325,15 @@ class CombinedColumns:
         return self._aligner.ahead
 
     def _column(self, setting: CoreSeries, found: Found[CoreSeries]) -> CoreColumn:
-        means = array("f", [math.nan]) * self._num_cores
+        means = self._places.unknown()
         bad: list[int] = []
         highest: CoreExtreme | None = None
         lowest: CoreExtreme | None = None
         most, least = -math.inf, math.inf
         for part, columns in found:
-            column, cores = columns[0] if len(columns) == 1 else functools.reduce(joined, columns), self._cores[part]
-            place(means, column.means, cores, self._slices[part])
+            column = columns[0] if len(columns) == 1 else functools.reduce(joined, columns)
+            cores = self._places.cores[part]
+            self._places.put(means, part, column.means)
             if column.counts is not None:
                 bad += [cores[core] for core in column.bad if core < len(cores)]
             high, low = column.high, column.low
@@ -321,22 +356,6 @@ class CombinedColumns:
 def combined(parts: Parts) -> list[CoreColumn]:
     """Combines the columns of several processes, in order of steps."""
     return CombinedColumns().of(parts)
-
-
-def slice_of(cores: Sequence[int]) -> slice | None:
-    """The cores as a slice of all, if they are neighbours."""
-    if cores and all(after - core == 1 for core, after in pairwise(cores)):
-        return slice(cores[0], cores[-1] + 1)
-    return None
-
-
-def place(whole: FloatArray, values: FloatArray, cores: Sequence[int], neighbours: slice | None) -> None:
-    """Writes the values of some cores, which are `neighbours` if that is known, to their places among all cores."""
-    if neighbours is not None and len(cores) == len(values):
-        whole[neighbours] = values
-        return
-    for core, value in zip(cores, values, strict=False):
-        whole[core] = value
 
 
 def _view(column: CoreSeries) -> CoreColumn:
