@@ -84,7 +84,7 @@ class ProgramStore:
         trains: Callable[[], bool],
     ) -> None:
         """`choose` gives rank 0 a step, None while it cannot. The first rank of a host passes requests on. `trains`
-        tells whether this rank has made steps."""
+        returns whether this rank has made steps."""
         self._store = store
         self._run_dir = run_dir
         self._rank = rank
