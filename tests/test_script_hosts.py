@@ -51,6 +51,17 @@ run.close()
 print("left after", step)
 """
 
+ENDING = """
+from pathlib import Path
+from torch._C._distributed_c10d import HashStore
+from tputui.integrations import agreed_step
+agreed_step._POLL_S = 0.0
+store = agreed_step.ProgramStore(
+    HashStore(), Path(), 0, 1, leads_host=True, choose=lambda: 1, trains=lambda: True
+)
+store.close()
+"""
+
 
 @contextlib.contextmanager
 def script(tmp_path: Path, body: str, run_dirs: list[Path], ranks: list[int]) -> Iterator[list[subprocess.Popen[str]]]:
@@ -150,3 +161,8 @@ def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
         assert wait_for(lambda: late.agreed(request), "the decision") == found[0]
     finally:
         late.close()
+
+
+def test_a_rank_that_asks_the_store_while_it_exits_is_not_aborted() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -24,6 +24,7 @@ from tputui.telemetry.safe_open import read_small
 ARRIVAL_S = 20.0
 """How long a request may take to all ranks, once they train."""
 _POLL_S = 0.5
+_CLOSE_S = 5.0
 _STEP_SUFFIX = ".step"
 _NUMBER_BYTES_MAX = 32
 _NUM_SHARED = "requests"
@@ -100,7 +101,8 @@ class ProgramStore:
         """Requests of the store that were read."""
         self._agreed: dict[str, int | str] = {}
         self._closing = threading.Event()
-        threading.Thread(target=self._run, name="tputui-requests", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="tputui-requests", daemon=True)
+        self._thread.start()
 
     def agreed(self, request: requests.Request) -> int | str | None:
         """The step for a request, or why there is none; None while that is not known. Ask until it is."""
@@ -116,8 +118,9 @@ class ProgramStore:
         return self._agreed.get(request.id)
 
     def close(self) -> None:
-        """Ends the thread; does not wait for it."""
+        """Ends the thread. A thread that returns from the store while the interpreter ends would abort the process."""
         self._closing.set()
+        self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         # Raised if rank 0 has ended; training will, too.

@@ -33,6 +33,7 @@ from tputui.telemetry.reporter import Reporter
 ROLE = "worker"
 HEARTBEAT_INTERVAL_S = 0.5
 REPORT_INTERVAL_S = 1.0
+LEAVE_S = 5.0
 _NAME_CHARS_MAX = 64
 _UNKNOWN_DEVICE = "the script uses no framework that names its devices"
 _log = logging.getLogger("tputui")
@@ -205,7 +206,9 @@ class RunProcess:
         process_sink.leave(self)
         self._ended.set()
         if threading.current_thread() is not self._heartbeat:
-            self._heartbeat.join(HEARTBEAT_INTERVAL_S)
+            # A thread that returns from a framework while the interpreter ends would abort the process.
+            self._heartbeat.join(LEAVE_S)
+        self.requests.close()
         self.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.step, reason=reason))
         self.reporter.close()
 

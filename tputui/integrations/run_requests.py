@@ -170,9 +170,12 @@ class RunRequests:
                 self._refused(waiting.request, ENDED)
         for request in self._early if not self._process.supervised else ():
             self._refused(request, ENDED)
+        return stopped
+
+    def close(self) -> None:
+        """Ends what asks the other ranks. Called once nothing polls any more."""
         if self._store is not None:
             self._store.close()
-        return stopped
 
     @property
     def _answers(self) -> bool:
