@@ -173,8 +173,11 @@ def test_requests_of_others_are_shown_and_those_of_the_viewer_written_once(tmp_p
     answers = linked._stream.answer([message, message])
     assert [answer.error for answer in answers if isinstance(answer, p.Submitted)] == [None, None]
     assert requests.read_all(run_dir)[-1] == mine
+    outside = msgspec.structs.replace(mine, id="../1-1")
     with pytest.raises(p.ProtocolError, match="no valid id"):
-        linked._stream.answer([p.Submit(id="../1-1", content=msgspec.json.encode(mine))])
+        linked._stream.answer([p.Submit(id=outside.id, content=msgspec.json.encode(outside))])
+    with pytest.raises(p.ProtocolError, match="another id"):
+        linked._stream.answer([p.Submit(id=outside.id, content=msgspec.json.encode(mine))])
     with pytest.raises(p.ProtocolError, match="cannot be read"):
         linked._stream.answer([p.Submit(id=mine.id, content=b'{"kind": "format the disk"}')])
 

@@ -148,8 +148,8 @@ class ProgramStore:
                 return
             # An invalid request, or one that cannot be written, is skipped: the ranks of this host do not get it.
             with contextlib.suppress(ValueError, OSError):
-                content = bytes(store.get(f"{_NUM_SHARED}/{number}"))
-                requests.pass_on(self._run_dir, msgspec.json.decode(content, type=requests.Request))
+                request = requests.decode(bytes(store.get(f"{_NUM_SHARED}/{number}")))
+                requests.pass_on(self._run_dir, request)
             self._num_read = number
 
     def _agree(self, request: str, since: float) -> None:

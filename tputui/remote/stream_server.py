@@ -14,8 +14,6 @@ import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
-
 from tputui import __version__
 from tputui.remote.address import InvalidAddress, parse_run
 from tputui.remote.journal_source import JournalSource, open_source
@@ -258,11 +256,11 @@ class RunStream:
     def _submit(self, submit: Submit) -> Submitted:
         """Writes a request, once: it may arrive again after the connection was lost, and by several hosts."""
         try:
-            request = msgspec.json.decode(submit.content, type=requests.Request)
-            if not requests.is_id(submit.id) or request.id != submit.id:
-                raise ProtocolError("a request has no valid id")
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            raise ProtocolError("a request cannot be read") from None
+            request = requests.decode(submit.content)
+        except ValueError as error:
+            raise ProtocolError(f"a request cannot be read: {error}") from None
+        if request.id != submit.id:
+            raise ProtocolError("a request has another id than its message")
         self._side_files.skip(f"{rundir.REQUESTS}/{submit.id}.json")
         try:
             requests.pass_on(self._run_dir, request)

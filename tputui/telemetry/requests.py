@@ -62,18 +62,19 @@ def submit(run_dir: Path, kind: RequestKind, *, by: str, now: float, steps: int 
     return request
 
 
-def is_id(text: str) -> bool:
-    """Whether text is the id of a request, which is part of the name of its file."""
-    return _ID.fullmatch(text) is not None
+def decode(content: bytes) -> Request:
+    """A request as it is stored. Raises `ValueError`, also if its id, of which a path is made, is not valid."""
+    try:
+        request = msgspec.json.decode(content, type=Request)
+    except RecursionError:
+        raise ValueError("a request is nested too deeply") from None
+    if not _ID.fullmatch(request.id):
+        raise ValueError("a request has no valid id")
+    return request
 
 
 def pass_on(run_dir: Path, request: Request) -> None:
-    """Writes a request that was submitted elsewhere, unless it is there.
-
-    Raises `OSError`, and `ValueError` if its id is none.
-    """
-    if not is_id(request.id):
-        raise ValueError("a request has no valid id")
+    """Writes a request that was submitted elsewhere, unless it is there. Raises `OSError`."""
     path = run_dir / REQUESTS / f"{request.id}{_SUFFIX}"
     if not path.exists():
         write_atomically(path, msgspec.json.encode(request))
@@ -120,6 +121,6 @@ def _names(run_dir: Path) -> list[str]:
 
 def _read(run_dir: Path, name: str) -> Request | None:
     try:
-        return msgspec.json.decode(read_small(run_dir / REQUESTS / name, REQUEST_BYTES_MAX), type=Request)
-    except (OSError, ValueError, RecursionError):
+        return decode(read_small(run_dir / REQUESTS / name, REQUEST_BYTES_MAX))
+    except (OSError, ValueError):
         return None
