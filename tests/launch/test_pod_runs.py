@@ -133,8 +133,9 @@ def test_a_killed_training_process_is_named_everywhere_and_all_hosts_resume(tmp_
             assert "SIGKILL" in page
         (named,) = run.of_kind("supervisor-0", ev.FailureReported)
         assert isinstance(named, ev.FailureReported)
-        assert named.message.startswith("host 1 (")
-        assert "rank 1 (core 1)" in named.message
+        assert named.other_host is not None
+        assert named.other_host.startswith("host 1 (")
+        assert named.other_host.endswith("rank 1 (core 1)")
         plans = run.of_kind("worker-0", ev.TrainingPlanned)
         firsts = [plan.first_step for plan in plans if isinstance(plan, ev.TrainingPlanned)]
         assert firsts[0] in (0, 1)

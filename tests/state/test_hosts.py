@@ -156,11 +156,11 @@ def test_restart_cuts_the_curves_back_and_counts_what_was_lost() -> None:
     assert [core.step for core in snapshot.cores] == [50] * 4
 
 
-def killed(message: str) -> ev.FailureReported:
+def killed(message: str, other_host: str | None = None) -> ev.FailureReported:
     """What a supervisor reports of a process of host 1 that was killed."""
     return ev.FailureReported(
         t=T0 + 8, process="worker-1", pid=7, kind="killed", error="SIGKILL", message=message, phase="executing",
-        step=60, log=[], stack="", silent=True,
+        step=60, log=[], stack="", silent=True, other_host=other_host,
     )  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def test_restart_names_the_host_whose_process_was_killed() -> None:
     assert shown(reduced(journals)).generations[1].reason == f"host 1 (tpu-vm-1): {ended}"
     # The first failure of all hosts is what the other supervisors report.
     who = "host 1 (tpu-vm-1), rank 1 (core 1)"
-    journals["supervisor-0"] = started_twice(0, killed(f"{who}: {ended}"))
+    journals["supervisor-0"] = started_twice(0, killed(ended, who))
     assert shown(reduced(journals)).generations[1].reason == f"{who}: {ended}"
     assert f"{who}: {ended}" in show_text(shown(reduced(journals)))
 

@@ -43,6 +43,8 @@ class Restart(Record, frozen=True):
     """Newest step of the process before."""
     reason: str
     """Why that one ended; empty if it did not report it."""
+    other_host: str | None = None
+    """Place of a process on another host whose failure ended it."""
     first_step: Int | None = None
     """First step of the new process; None before its plan is known."""
     kept_t: float | None = None
@@ -85,9 +87,10 @@ class HostReports(StateStruct):
             self.paces.append(pace)
             del self.paces[:-PACES_MAX]
 
-    def restarted(self, number: int, t: float, last_step: int, reason: str) -> None:
+    def restarted(self, number: int, t: float, last_step: int, reason: str, other_host: str | None = None) -> None:
         """A process continues the journal as generation `number`."""
-        restart = Restart(number, t, last_step, reason[:REASON_CHARS_MAX])
+        place = other_host[:REASON_CHARS_MAX] if other_host else None
+        restart = Restart(number, t, last_step, reason[:REASON_CHARS_MAX], other_host=place)
         self.restarts = [*self.restarts[1 - RESTARTS_MAX :], restart]
 
     @property

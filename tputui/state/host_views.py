@@ -13,7 +13,6 @@ from tputui.state.host_reports import Restart
 from tputui.state.liveness import SUPERVISOR_TELLS_S, Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.restart import names_another_host
 from tputui.state.snapshot import ENDED
 from tputui.telemetry.events import HbmReading, ProcessSample, RunEnded, TrainingEnded
 
@@ -84,17 +83,18 @@ def _reasons(state: RunState) -> Mapping[int, str]:
     for process in (*state.workers, *state.ranks, *state.supervisors):
         for restart in process.reports.restarts:
             if restart.reason:
-                rank, text = _reason(process, restart.reason, has_hosts)
+                rank, text = _reason(process, restart, has_hosts)
                 seen = (rank, restart.t, text)
                 found[restart.number] = min(found.get(restart.number, seen), seen)
     return {number: text for number, (_, _, text) in found.items()}
 
 
-def _reason(process: ProcessState, reason: str, has_hosts: bool) -> tuple[int, str]:
+def _reason(process: ProcessState, restart: Restart, has_hosts: bool) -> tuple[int, str]:
     """How close a reason is to the cause, 0 for the closest, and its text. The first failure of all hosts is what the
     supervisors of the others report; a lost peer is only what a process saw of it."""
-    if process.role == "supervisor" and names_another_host(reason):
-        return 0, reason
+    reason = restart.reason
+    if restart.other_host is not None:
+        return 0, f"{restart.other_host}: {reason}"
     if reason.startswith(_PEER_LOST):
         return 3, reason.removeprefix(_PEER_LOST)
     who = [f"host {process.host_index} ({process.opened.host})"] if has_hosts and process.opened is not None else []

@@ -204,7 +204,7 @@ def _first_stall(state: RunState, stalled: Mapping[str, str]) -> str:
     """`worker-0 has been tracing for 90 s without a step`; of several hosts `host 3 (vm-3) ..., and 29 more hosts`."""
     name, why = next(iter(stalled.items()))
     first = state.processes[name]
-    has_hosts = len({worker.host_index for worker in state.workers}) > 1
+    has_hosts = len(state.by_host) > 1
     if has_hosts and first.opened is not None:
         name = f"host {first.host_index} ({first.opened.host})"
     units = {state.processes[each].host_index for each in stalled} if has_hosts else stalled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from tputui.state.process_history import XlaHistory
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from tputui.state.process_state import ProcessState
     from tputui.telemetry.events import FailureReported, JournalOpened, WorkerStarted
 
-_OTHER_HOST = re.compile(r"host \d+ \([^)]*\)[^:]*: ")
 _UNREPORTED = "without an error report"
 """End of messages of supervisors that contain the signal or the exit code."""
 
@@ -54,21 +52,15 @@ def started(state: ProcessState, event: WorkerStarted) -> None:
     if begun is not None:
         before = state.reports.restarts
         number = before[-1].number + 1 if before else 1
-        is_cause = reported is not None and reported.t >= begun.t and reported.error not in FOLLOWING
-        reason = _sentence(reported) if reported is not None and is_cause else ""
-        state.reports.restarted(number, event.t, state.steps_done, reason)
+        if reported is not None and (reported.t < begun.t or reported.error in FOLLOWING):
+            reported = None
+        reason = _sentence(reported) if reported is not None else ""
+        other_host = reported.other_host if reported is not None else None
+        state.reports.restarted(number, event.t, state.steps_done, reason, other_host)
     state.worker_started = event
 
 
-def names_another_host(reason: str) -> bool:
-    """Whether a supervisor reported the failure of another host, which its words then name."""
-    return _OTHER_HOST.match(reason) is not None
-
-
 def _sentence(reported: FailureReported) -> str:
-    """`SIGKILL: the kernel ...`, after the host if that is another one."""
+    """`SIGKILL: the kernel ...`."""
     message = reported.message.partition("\n")[0]
-    other = _OTHER_HOST.match(message)
-    who = other.group() if other else ""
-    said = message.removeprefix(who)
-    return f"{who}{said}" if said.endswith(_UNREPORTED) else f"{who}{reported.error}: {said}"
+    return message if message.endswith(_UNREPORTED) else f"{reported.error}: {message}"

@@ -137,10 +137,11 @@ def _raised(state: RunState, death: Death) -> Failure:
 
 
 def _silent(event: ev.FailureReported) -> Failure:
+    where = f"{event.other_host}: " if event.other_host else ""
     return Failure(
         writer=event.process,
         error=event.error,
-        message=event.message,
+        message=f"{where}{event.message}",
         traceback="",
         phase=event.phase,
         step=event.step,

@@ -181,13 +181,14 @@ class FailureReport:
                 pid=failed.pid,
                 kind=failed.kind,
                 error=failed.error,
-                message=f"{failed.who}: {failed.message}",
+                message=failed.message,
                 phase=failed.phase,
                 step=failed.step,
                 log=[],
                 stack="",
                 silent=False,
                 path=self._path,
+                other_host=failed.who,
             )
         )
 

@@ -347,6 +347,8 @@ class FailureReported(Event, frozen=True, kw_only=True, tag=True):
     """The kernel's memory counters, if a process was killed."""
     path: str | None = None
     """File with the full report, relative to the run directory."""
+    other_host: str | None = None
+    """Host, rank and cores of a process that failed on another host than the supervisor's; else None."""
 
 
 class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
