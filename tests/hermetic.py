@@ -75,6 +75,10 @@ class Session:
             TMPDIR=str(self._folder / "tmp"),
         )
         os.environ[forked.SOCKET] = str(self._folder / "template")
+        # `nohup` and the background commands of a shell have these ignored, and processes inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
         # Without compiled modules the hundreds of processes that tests start take twice the time to begin.
         sys.dont_write_bytecode = False
         time.tzset()
