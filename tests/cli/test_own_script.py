@@ -117,6 +117,44 @@ def test_a_script_that_dies_at_once_leaves_its_output_and_a_report(tmp_path: Pat
     assert "step 0" not in result.out
 
 
+FAILS_AT_FIRST = """
+import os, sys, time
+import tputui
+run = tputui.start()
+run.step(loss=1.0)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    raise ValueError("shard 7 is cut short")
+for _ in range(50):
+    time.sleep(0.02)
+    run.step(loss=0.5)
+if len(sys.argv) > 1:
+    os._exit(int(sys.argv[1]))
+"""
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "1")
+
+
+def test_a_script_that_torchrun_restarts_ends_well(tmp_path: Path) -> None:
+    script(tmp_path, FAILS_AT_FIRST)
+    result = run(tmp_path, "--name", "again", "--", *TORCHRUN, "train.py")
+    assert result.code == 0, result.err
+    run_dir = tmp_path / "runs" / "again"
+    assert [ended.outcome for ended in events_in(run_dir, "supervisor-0", ev.RunEnded)] == ["done"]
+    page = shown(run_dir)
+    assert page["failure"] is None
+    assert [each["reason"] for each in page["generations"]] == ["", "ValueError: shard 7 is cut short"]
+
+
+def test_a_script_that_fails_after_its_restart_is_reported_once_more(tmp_path: Path) -> None:
+    script(tmp_path, FAILS_AT_FIRST)
+    result = run(tmp_path, "--name", "again", "--", *TORCHRUN, "train.py", "9")
+    assert result.code == 3
+    run_dir = tmp_path / "runs" / "again"
+    assert "exit code 1" in events_in(run_dir, "supervisor-0", ev.RunEnded)[0].reason
+    errors = [report.error for report in events_in(run_dir, "supervisor-0", ev.FailureReported)]
+    assert errors == ["ValueError", "no error report"]
+    assert "exit code 1" in (run_dir / "failure.txt").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

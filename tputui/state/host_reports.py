@@ -41,8 +41,10 @@ class Restart(Record, frozen=True):
     """Unix time at which it opened the journal."""
     last_step: Int
     """Newest step of the process before."""
-    reason: str
+    reason: str = ""
     """Why that one ended; empty if it did not report it."""
+    failed_t: float | None = None
+    """Unix time of the failure that ended it, if that was reported."""
     other_host: str | None = None
     """Place of a process on another host whose failure ended it."""
     first_step: Int | None = None
@@ -87,10 +89,8 @@ class HostReports(StateStruct):
             self.paces.append(pace)
             del self.paces[:-PACES_MAX]
 
-    def restarted(self, number: int, t: float, last_step: int, reason: str, other_host: str | None = None) -> None:
-        """A process continues the journal as generation `number`."""
-        place = other_host[:REASON_CHARS_MAX] if other_host else None
-        restart = Restart(number, t, last_step, reason[:REASON_CHARS_MAX], other_host=place)
+    def restarted(self, restart: Restart) -> None:
+        """Another process continues the journal."""
         self.restarts = [*self.restarts[1 - RESTARTS_MAX :], restart]
 
     @property

@@ -84,7 +84,7 @@ def _reasons(state: RunState) -> Mapping[int, str]:
         for restart in process.reports.restarts:
             if restart.reason:
                 rank, text = _reason(process, restart, has_hosts)
-                seen = (rank, restart.t, text)
+                seen = (rank, restart.t if restart.failed_t is None else restart.failed_t, text)
                 found[restart.number] = min(found.get(restart.number, seen), seen)
     return {number: text for number, (_, _, text) in found.items()}
 

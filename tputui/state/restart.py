@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from tputui.state.host_reports import REASON_CHARS_MAX, Restart
 from tputui.state.process_history import XlaHistory
 from tputui.telemetry.process_end import FOLLOWING
 
 if TYPE_CHECKING:
     from tputui.state.process_state import ProcessState
-    from tputui.telemetry.events import FailureReported, JournalOpened, WorkerStarted
+    from tputui.telemetry.events import JournalOpened, WorkerStarted
 
 _UNREPORTED = "without an error report"
 """End of messages of supervisors that contain the signal or the exit code."""
@@ -18,8 +21,10 @@ _UNREPORTED = "without an error report"
 def restart(state: ProcessState, event: JournalOpened) -> None:
     """Forgets what belongs to the process that ended; its curves stay until the first step of the new one is known."""
     failure, beat = state.failure, state.beat
-    reason = f"{failure.error}: {failure.message}".partition("\n")[0] if failure is not None else ""
-    state.reports.restarted(event.generation, event.t, state.steps_done, reason)
+    begun = Restart(event.generation, event.t, state.steps_done)
+    if failure is not None:
+        begun = replace(begun, reason=_shortened(f"{failure.error}: {failure.message}"), failed_t=failure.t)
+    state.reports.restarted(begun)
     times = [beat.t] if beat is not None else []
     state.time.restarted(max([*times, state.moved_t or 0.0]))
     text = f"the training processes were restarted (restart {event.generation})"
@@ -51,16 +56,17 @@ def started(state: ProcessState, event: WorkerStarted) -> None:
     begun, reported = state.worker_started, state.failure_reported
     if begun is not None:
         before = state.reports.restarts
-        number = before[-1].number + 1 if before else 1
-        if reported is not None and (reported.t < begun.t or reported.error in FOLLOWING):
-            reported = None
-        reason = _sentence(reported) if reported is not None else ""
-        other_host = reported.other_host if reported is not None else None
-        state.reports.restarted(number, event.t, state.steps_done, reason, other_host)
+        again = Restart(before[-1].number + 1 if before else 1, event.t, state.steps_done)
+        if reported is not None and reported.t >= begun.t and reported.error not in FOLLOWING:
+            said = f"{reported.error}: {reported.message}"
+            reason = reported.message if reported.message.endswith(_UNREPORTED) else said
+            place = reported.other_host
+            again = replace(
+                again, reason=_shortened(reason), failed_t=reported.t, other_host=place and _shortened(place)
+            )
+        state.reports.restarted(again)
     state.worker_started = event
 
 
-def _sentence(reported: FailureReported) -> str:
-    """`SIGKILL: the kernel ...`."""
-    message = reported.message.partition("\n")[0]
-    return message if message.endswith(_UNREPORTED) else f"{reported.error}: {message}"
+def _shortened(text: str) -> str:
+    return text.partition("\n")[0][:REASON_CHARS_MAX]

@@ -49,7 +49,7 @@ class Death(NamedTuple):
 
 def first(state: RunState) -> Death | None:
     """The first failure that a process reported, of itself or of another one; None if there is none."""
-    began_t = _generation_t(state)
+    began_t = generation_t(state)
     failures = [
         Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure and w.failure.t >= began_t
     ]
@@ -75,7 +75,7 @@ def failure(state: RunState) -> Failure | None:
     return _placed(state, _with_report(found, reported))
 
 
-def _generation_t(state: RunState) -> float:
+def generation_t(state: RunState) -> float:
     """Unix time at which the newest generation of training processes began; failures before it ended an earlier one."""
     heads = [process.opened for process in (*state.workers, *state.ranks) if process.opened]
     newest = max((head.generation for head in heads), default=0)
@@ -84,7 +84,7 @@ def _generation_t(state: RunState) -> float:
 
 def _reported(state: RunState, death: Death | None) -> ev.FailureReported | None:
     """What a supervisor reported of the first failure: that of its host if a process of it failed, else the first."""
-    began_t = _generation_t(state)
+    began_t = generation_t(state)
     found = [w.failure_reported for w in state.supervisors if w.failure_reported and w.failure_reported.t >= began_t]
     own = [report for report in found if death is not None and report.process == death.process and report.log]
     return min(own or found, key=lambda report: (report.error in FOLLOWING, report.t), default=None)

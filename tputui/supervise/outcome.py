@@ -162,6 +162,7 @@ class FailureReport:
 
     def check(self) -> None:
         """Reports the first failure that a process has recorded, unless it was reported already."""
+        self._follow_restarts()
         death = self._first_death()
         if self._reported is None and death is not None and death.event.error not in process_end.FOLLOWING:
             self._publish(self._from_recorded(death))
@@ -169,6 +170,12 @@ class FailureReport:
     def begin_generation(self, t: float) -> None:
         """The training process was started at `t`, perhaps again: its first failure will be reported too."""
         self._reported, self._since = None, t
+
+    def _follow_restarts(self) -> None:
+        """Begins a generation if the command has started its training processes again, as torchrun does."""
+        began_t = root_cause.generation_t(self._worker_state.state)
+        if self._of_command and began_t > self._since:
+            self.begin_generation(began_t)
 
     def report_of_host(self, failed: HostFailed) -> None:
         """Reports the failure of another host that ends training on this one."""
@@ -196,6 +203,7 @@ class FailureReport:
         """Reports an end of the worker that the worker did not record itself, then writes what followed to the file."""
         supervisor = self._reporter.writer
         self._worker_state.add(supervisor, exited)
+        self._follow_restarts()
         death = self._first_death()
         if self._reported is None and death is not None:
             self._publish(self._from_recorded(death))
@@ -277,9 +285,10 @@ class FailureReport:
         self._reporter.emit(report)
 
     def _write(self) -> bool:
-        """Writes the file; returns False if the disk refused it."""
+        """Writes the file; returns False if the disk refused it, or the clock was set back behind the failure."""
         failure = root_cause.failure(self._worker_state.state)
-        assert failure is not None
+        if failure is None:
+            return False
         text = "".join(f"{inert(masked_text(line))}\n" for line in root_cause.block(failure))
         try:
             write_atomically(self._run_dir / self._path, text.encode("utf-8", "replace"))

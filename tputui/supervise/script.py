@@ -19,6 +19,7 @@ from typing import Any
 
 from tputui import formatting as fmt
 from tputui.config import ScriptConfig
+from tputui.state.host_reports import REASON_CHARS_MAX
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
 from tputui.supervise.python_stacks import PythonStacks
@@ -153,7 +154,7 @@ class Script:
             return None
         lines = last_raw_lines(log)
         found = stack_frames.cause_in(lines)
-        if found is None:
+        if found is None or self._ended_earlier(f"{found.error}: {found.message}".partition("\n")[0]):
             return None
         self._logs.emit(
             ev.FailureRaised(
@@ -169,6 +170,11 @@ class Script:
         )
         self._logs.flush()
         return lines[max(0, found.first_line - LAST_LINES) : found.first_line]
+
+    def _ended_earlier(self, error: str) -> bool:
+        """Whether processes ended by an error that the command has started again since."""
+        restarts = [each for process in self._state.state.in_order for each in process.reports.restarts]
+        return error[:REASON_CHARS_MAX] in (restart.reason for restart in restarts)
 
     def finish(self, outcome: ev.Outcome, reason: str, is_stop_requested: Callable[[], bool] = lambda: False) -> None:
         """Reads the rest of what the command wrote, until a stop is requested, and closes its journal."""

@@ -59,6 +59,7 @@ class WorkerState:
         self._handled: dict[str, frozenset[ev.RequestKind]] = {}
         self._tails: dict[str, Tail] = {}
         self._num_taken: dict[str, int] = {}
+        self._generation = 0
         self.state = RunState()
         """Their events, reduced."""
         self.answered: set[str] = set()
@@ -113,20 +114,16 @@ class WorkerState:
         number = self._num_taken[writer] = self._num_taken.get(writer, -1) + 1
         self.state.apply(writer, number, event)
 
-    def _begin_generation(self) -> None:
-        """The training process was restarted: nothing that ended before counts."""
-        self.failure = self.training_ended = None
-        self.state = RunState()
-        self._num_taken.clear()
-
     def _take(self, writer: str, event: ev.Event) -> None:
-        if isinstance(event, ev.JournalOpened) and event.generation and writer == self._worker:
-            self._begin_generation()
         if isinstance(event, self._kept):
             self._reduce(writer, event)
         if writer != self._worker and not (self._of_command and writer.startswith(("worker-", "logs-"))):
             return
-        if isinstance(event, ev.RequestHandlingDeclared):
+        if isinstance(event, ev.JournalOpened) and event.generation > self._generation:
+            # The training processes were restarted: how those before ended does not count.
+            self._generation = event.generation
+            self.failure = self.training_ended = None
+        elif isinstance(event, ev.RequestHandlingDeclared):
             self._handled[writer] = frozenset(event.kinds)
         elif isinstance(event, ev.TrainingEnded):
             self._handled.pop(writer, None)
