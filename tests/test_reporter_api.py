@@ -319,6 +319,29 @@ def test_process_with_the_rank_of_another_warns_that_it_is_not_shown(tmp_path: P
     assert "has a journal of rank 0 already; this process is not shown" in restarted.stderr
 
 
+AGENT = """
+import subprocess, sys
+for _ in range(int(sys.argv[1])):
+    subprocess.run([sys.executable, "-c", "import tputui; tputui.start().step(loss=0.5)"], check=True)
+"""
+
+
+def test_process_that_an_agent_of_torchrun_starts_again_without_counting_continues_the_journal(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest("launched"))
+    (tmp_path / "agent.py").write_text(AGENT)
+
+    def run_agent(times: int) -> str:
+        env = {**os.environ, "TPUTUI_RUN_DIR": str(run_dir), "RANK": "0", "TORCHELASTIC_RESTART_COUNT": "0"}
+        argv = [sys.executable, "agent.py", str(times)]
+        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stderr
+
+    assert run_agent(3) == ""
+    assert "has a journal of rank 0 already" in run_agent(1), "the agent of another program"
+    events = read_events(run_dir / "worker-0.jsonl")
+    assert [head.generation for head in of_type(events, ev.JournalOpened)] == [0, 1, 2]
+    assert len(of_type(events, ev.TrainingEnded)) == 3
+
+
 def test_forked_processes_join_the_run_of_their_parent_or_report_nothing(tmp_path: Path) -> None:
     before = "run = tputui.start(); run.step(loss=0.0, examples=4)"
     after = """

@@ -156,6 +156,16 @@ def test_restart_cuts_the_curves_back_and_counts_what_was_lost() -> None:
     assert [core.step for core in snapshot.cores] == [50] * 4
 
 
+def test_restart_names_the_host_that_failed_first() -> None:
+    journals = restarted()
+    followed = ev.FailureRaised(
+        t=T0 + 8.1, error="RuntimeError", message="connection closed", traceback="", phase="executing", step=60
+    )  # fmt: skip
+    at = next(at for at, event in enumerate(journals["worker-0"]) if event.t >= T0 + 18)
+    journals["worker-0"].insert(at, followed)
+    assert shown(reduced(journals)).generations[1].reason == "host 1 (tpu-vm-1): ValueError: bad row"
+
+
 def killed(message: str, other_host: str | None = None) -> ev.FailureReported:
     """What a supervisor reports of a process of host 1 that was killed."""
     return ev.FailureReported(

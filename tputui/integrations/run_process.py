@@ -26,8 +26,9 @@ from tputui.observers.sinks import process_sink
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
+from tputui.telemetry.continued import newest_head
 from tputui.telemetry.journal import SUFFIX
-from tputui.telemetry.rank_environment import host_index, num_hosts, rank_info, restarts
+from tputui.telemetry.rank_environment import host_index, is_of_torchrun, num_hosts, rank_info, restarts
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "worker"
@@ -56,7 +57,8 @@ class RunProcess:
         """Whether every process of the program can report to this run; else none of them serves requests, since the
         others would not."""
         self.host_index = host_index(os.environ)
-        self.reporter = Reporter(run_dir, ROLE, rank, generation=restarts(os.environ), host_index=self.host_index)
+        generation = _generation(self.journal_of(rank))
+        self.reporter = Reporter(run_dir, ROLE, rank, generation=generation, host_index=self.host_index)
         self.has_other_hosts = num_hosts(os.environ) > 1
         """Whether the program runs on several hosts."""
         self.leads_host = self.has_other_hosts and rank_info(os.environ).local_rank in (None, 0)
@@ -260,6 +262,20 @@ def create_run(what: str, parent: Path, config: Mapping[str, Any]) -> Path:
             return rundir.create(parent, manifest)
         except FileExistsError:
             number += 1
+
+
+def _generation(journal: Path) -> int:
+    """How often the processes of the program were restarted before this one, which writes to a journal.
+
+    An agent of torchrun does not count the restarts that follow from the failure of another host. It is older than the
+    process before; the agent of another program that the command started later is not.
+    """
+    counted, before = restarts(os.environ), newest_head(journal)
+    if before is None or not is_of_torchrun(os.environ):
+        return counted
+    is_here = before.host_id == rundir.host_id()
+    is_again = counted > 0 or (is_here and 0 < rundir.start_ticks(os.getppid()) < before.pid_started)
+    return max(counted, before.generation + 1) if is_again else 0
 
 
 def plain_config(config: Any) -> Any:

@@ -58,12 +58,10 @@ def started(state: ProcessState, event: WorkerStarted) -> None:
         before = state.reports.restarts
         again = Restart(before[-1].number + 1 if before else 1, event.t, state.steps_done)
         if reported is not None and reported.t >= begun.t and reported.error not in FOLLOWING:
-            said = f"{reported.error}: {reported.message}"
-            reason = reported.message if reported.message.endswith(_UNREPORTED) else said
-            place = reported.other_host
-            again = replace(
-                again, reason=_shortened(reason), failed_t=reported.t, other_host=place and _shortened(place)
-            )
+            message = _shortened(reported.message)
+            reason = message if message.endswith(_UNREPORTED) else _shortened(f"{reported.error}: {message}")
+            place = _shortened(reported.other_host or "") or None
+            again = replace(again, reason=reason, failed_t=reported.t, other_host=place)
         state.reports.restarted(again)
     state.worker_started = event
 

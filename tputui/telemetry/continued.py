@@ -45,6 +45,20 @@ def continue_journal(path: Path) -> JournalWriter:
     return JournalWriter.continued(path, end)
 
 
+def newest_head(path: Path) -> JournalOpened | None:
+    """The head that the newest process of a journal wrote; None if there is none, or it cannot be read."""
+    try:
+        fd = open_plain(path)
+    except OSError:
+        return None
+    try:
+        return _newest_head(_Backwards(fd))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
 class _Backwards:
     """The whole lines of a file, from the last one."""
 

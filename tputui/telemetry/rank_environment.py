@@ -102,6 +102,11 @@ def restarts(environ: Mapping[str, str]) -> int:
     return _number(environ.get(RESTARTS, "")) or 0
 
 
+def is_of_torchrun(environ: Mapping[str, str]) -> bool:
+    """Whether an agent of torchrun started the process with this environment."""
+    return RESTARTS in environ
+
+
 def environ_of(content: bytes) -> dict[str, str]:
     """The variables in the content of `/proc/PID/environ`."""
     variables: dict[str, str] = {}
