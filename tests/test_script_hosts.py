@@ -51,6 +51,26 @@ run.close()
 print("left after", step)
 """
 
+WITH_JAX = """
+import os
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+import tputui
+host = int(os.environ["TPUTUI_HOST_INDEX"])
+jax.distributed.initialize(os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"], 2, host)
+run = tputui.start()
+step = 0
+while not run.should_stop():
+    # Waits for the other process.
+    loss = multihost_utils.process_allgather(jnp.ones(1)).sum()
+    step += 1
+    run.step(step=step, loss=float(loss))
+    run.save_if_asked(lambda: None)
+run.close()
+print("left after", step)
+"""
 ENDING = """
 from pathlib import Path
 from torch._C._distributed_c10d import HashStore
@@ -69,11 +89,13 @@ def script(tmp_path: Path, body: str, run_dirs: list[Path], ranks: list[int]) ->
     (tmp_path / "train.py").write_text(body)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "WORLD_SIZE": "2"}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
     started: list[subprocess.Popen[str]] = []
     try:
         for rank in ranks:
-            place = {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank)}
+            place = {"TPUTUI_HOST_INDEX": str(rank), "TPUTUI_NUM_HOSTS": "2"}
+            if body != WITH_JAX:
+                place |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
             env = {**os.environ, **meeting, **place, "TPUTUI_RUN_DIR": str(run_dirs[rank])}
             command = [sys.executable, "train.py"]
             started.append(subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True))
@@ -93,11 +115,14 @@ def directories(tmp_path: Path, *, shared: bool) -> list[Path]:
     return [first, first if shared else rundir.create(tmp_path / "host-1", recorded.manifest("launched"))]
 
 
-@pytest.mark.parametrize("shared", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_a_request_to_any_host_is_applied_by_all_at_the_same_step(tmp_path: Path, shared: bool) -> None:
+@pytest.mark.parametrize(
+    ("body", "shared"),
+    [pytest.param(TOGETHER, True, marks=pytest.mark.slow), (TOGETHER, False), (WITH_JAX, False)],
+)
+def test_a_request_to_any_host_is_applied_by_all_at_the_same_step(tmp_path: Path, body: str, shared: bool) -> None:
     run_dirs = directories(tmp_path, shared=shared)
     journals = [run_dirs[rank] / f"worker-{rank}.jsonl" for rank in (0, 1)]
-    with script(tmp_path, TOGETHER, run_dirs, [0, 1]) as ranks:
+    with script(tmp_path, body, run_dirs, [0, 1]) as ranks:
         requests.submit(run_dirs[1], "checkpoint", by="test", now=time.time())
         wait_for(lambda: all(of_type(read_events(journal), ev.RequestApplied) for journal in journals), "the saves")
         requests.submit(run_dirs[1], "stop", by="test", now=time.time())

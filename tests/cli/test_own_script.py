@@ -117,6 +117,14 @@ def test_a_script_that_dies_at_once_leaves_its_output_and_a_report(tmp_path: Pat
     assert "step 0" not in result.out
 
 
+def test_a_command_knows_which_of_several_hosts_it_is_on(tmp_path: Path) -> None:
+    script(tmp_path, "import os; print([os.environ.get(f'TPUTUI_{name}') for name in ('HOST_INDEX', 'NUM_HOSTS')])")
+    words = ("--name", "several", "--nnodes", "2", "--host-index", "1", "--", sys.executable, "train.py")
+    assert "['1', '2']" in run(tmp_path, *words).out
+    of_another = {"TPUTUI_HOST_INDEX": "1", "TPUTUI_NUM_HOSTS": "2"}
+    assert "[None, None]" in run(tmp_path, "--", sys.executable, "train.py", **of_another).out
+
+
 FAILS_AT_FIRST = """
 import os, sys, time
 import tputui

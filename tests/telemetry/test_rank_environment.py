@@ -26,6 +26,8 @@ from tputui.telemetry.rank_environment import RankInfo, environ_of, host_index, 
         ({"SLURM_PROCID": "0", "RANK": "7", "WORLD_SIZE": "16"}, (7, None, 16)),
         ({"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b"}, (1, None, 2)),
         ({"RANK": "3", "WORLD_SIZE": "2"}, (3, None, None)),
+        ({"TPUTUI_HOST_INDEX": "1", "TPUTUI_NUM_HOSTS": "4"}, (1, None, 4)),
+        ({"RANK": "0", "WORLD_SIZE": "2", "TPUTUI_HOST_INDEX": "1", "TPUTUI_NUM_HOSTS": "2"}, (0, None, 2)),
     ],
 )
 def test_launchers_number_their_processes(
@@ -56,6 +58,7 @@ def test_the_environment_of_a_process_is_split_into_variables() -> None:
         ({"SLURM_PROCID": "5", "SLURM_NODEID": "1"}, 1),
         ({"TPU_WORKER_ID": "3"}, 3),
         ({"GROUP_RANK": "no number", "TPU_WORKER_ID": "2"}, 2),
+        ({"TPUTUI_HOST_INDEX": "1", "GROUP_RANK": "0"}, 1),
     ],
 )
 def test_launchers_number_their_hosts(environ: dict[str, str], host: int) -> None:
@@ -72,6 +75,7 @@ def test_launchers_number_their_hosts(environ: dict[str, str], host: int) -> Non
         ({"SLURM_STEP_NUM_NODES": "2", "SLURM_NNODES": "4"}, 2),
         ({"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "a,b,c,d"}, 4),
         ({"GROUP_WORLD_SIZE": "0"}, 1),
+        ({"TPUTUI_NUM_HOSTS": "3"}, 3),
     ],
 )
 def test_launchers_count_their_hosts(environ: dict[str, str], hosts: int) -> None:

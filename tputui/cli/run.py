@@ -196,6 +196,8 @@ def _create_script_run(
         place = hosts.at_attempt(place, parent)
         loaded = msgspec.structs.replace(loaded, launch=place.launch)
     command = script.prepared(loaded, source)
+    if place is not None:
+        command = script.at_host(command, place)
     path = args.config or shlex.join(loaded.script.command)
     run_dir = script.create_run(
         parent,

@@ -13,12 +13,14 @@ import msgspec
 from tputui import config
 from tputui.cli import launch
 from tputui.cli.console import CommandError
+from tputui.cli.hosts import HostPlace
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.logs.console import check_pattern
 from tputui.logs.tags import BadPattern, TagRule
 from tputui.supervise.command import UserCommand, environment
 from tputui.telemetry import redaction
+from tputui.telemetry.rank_environment import RUN_HOST_INDEX, RUN_NUM_HOSTS
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 
@@ -37,7 +39,10 @@ def from_words(words: Sequence[str], tables: Mapping[str, object] = _NONE) -> co
 
 
 def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | None = None) -> UserCommand:
-    """The command as the operating system runs it, after checking that it can. Raises `CommandError`."""
+    """The command as the operating system runs it, after checking that it can. Raises `CommandError`.
+
+    Its environment does not have the place of a host in another run; `at_host` adds its own.
+    """
     script = run.script
     if masked := _masked_value(script):
         words = f"{inert(source)}: {inert(masked)}: a run does not keep secrets; enter this value again"
@@ -54,11 +59,19 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
     if pattern is not None and (reason := check_pattern(pattern)) is not None:
         raise CommandError(ExitCode.USAGE, f"{inert(source)}: script.console.pattern: {inert(reason)}")
     env = environment(os.environ if environ is None else environ, script.env)
+    for name in (RUN_HOST_INDEX, RUN_NUM_HOSTS):
+        env.pop(name, None)
     program = script.command[0]
     problem = _problem(program, cwd, env.get("PATH", os.defpath))
     if problem is not None:
         raise CommandError(ExitCode.USAGE, f"{inert(source)}: {inert(program)}: {problem}")
     return UserCommand(script.command, env, str(cwd.resolve()))
+
+
+def at_host(command: UserCommand, place: HostPlace) -> UserCommand:
+    """The command with the index of its host, and the number of hosts, in its environment."""
+    of_host = {RUN_HOST_INDEX: str(place.host_index), RUN_NUM_HOSTS: str(place.launch.num_hosts)}
+    return command._replace(environ={**command.environ, **of_host})
 
 
 def create_run(

@@ -1,7 +1,8 @@
 """The step at which all ranks of a program serve a request: rank 0 chooses it, and the others learn it.
 
-If the program has initialised `torch.distributed`, its ranks agree by the store of that (`ProgramStore`), also if they
-have different run directories. Others use a file beside the request, in a directory that all ranks share.
+If the program has initialised `torch.distributed` or `jax.distributed`, its ranks agree by the store of that
+(`ProgramStore`), also if they have different run directories. Others use a file beside the request, in a directory that
+all ranks share.
 
 Must not import a training framework.
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from tputui.integrations import jax_program
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.safe_open import read_small
 
@@ -57,10 +59,10 @@ def decided_in(run_dir: Path) -> set[str]:
 
 
 def store_of_program() -> Any | None:
-    """The store of `torch.distributed` in this process; None if it is not initialised."""
+    """The store of `torch.distributed` or `jax.distributed` in this process; None if neither is initialised."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
+        return jax_program.store()
     core: Any = sys.modules["torch.distributed.distributed_c10d"]
     return core.PrefixStore("tputui", core._get_default_store())
 

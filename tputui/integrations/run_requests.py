@@ -42,7 +42,8 @@ ENDED = "training ended before this was done"
 RESTARTED = "training was restarted before this was done"
 APART = (
     "the hosts of this script have run directories of their own, so they cannot do this at the same step; "
-    "start it with --runs-dir on a file system that all hosts share, or initialise torch.distributed in it"
+    "start it with --runs-dir on a file system that all hosts share, or initialise torch.distributed or "
+    "jax.distributed in it"
 )
 _WHY_NOT: dict[ev.RequestKind, str] = {
     **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tputui.integrations import jax_program
 from tputui.integrations.process_exit import Ending, ExitWatch, ending_of_child
 from tputui.integrations.run import Run
 from tputui.integrations.run_phases import Plan
@@ -28,7 +29,7 @@ from tputui.observers.sinks import process_sink
 from tputui.telemetry import rundir
 from tputui.telemetry.events import FlopsCounted, JournalOpened
 from tputui.telemetry.journal import SUFFIX, Tail
-from tputui.telemetry.rank_environment import RankInfo, rank_info
+from tputui.telemetry.rank_environment import GLOBAL_RANK, RankInfo, rank_info
 
 DISABLED_VARIABLE = "TPUTUI_DISABLED"
 """Environment variable that disables reporting, unless it is empty or `0`."""
@@ -188,14 +189,15 @@ def _is_own_journal(run_dir: Path, rank: int) -> bool:
 
 
 def _rank() -> RankInfo:
-    """The rank of this process: from the environment, else from torch.distributed if that is initialised."""
+    """The rank of this process: from the environment, else from `torch.distributed` or `jax.distributed` if one is
+    initialised. These also know how many processes a host has if only its number is in the environment."""
     info = rank_info(os.environ)
-    if info.rank is not None and info.world_size is not None:
+    if info.world_size is not None and set(info.sources) & set(GLOBAL_RANK):
         return info
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return RankInfo(distributed.get_rank(), info.local_rank, distributed.get_world_size(), ("torch.distributed",))
-    return info
+    return jax_program.rank() or info
 
 
 def _thread_column() -> tuple[int, int]:

@@ -20,9 +20,11 @@ LOCAL_COUNT = ("LOCAL_WORLD_SIZE", "PJRT_LOCAL_PROCESS_COUNT")
 """Variables with the number of processes on each host."""
 HOST_INDEX, HOST_NAMES = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 """Index of the host in its TPU slice, and the names of all its hosts, separated by commas."""
-NODE = ("GROUP_RANK", "SLURM_NODEID", "TPU_WORKER_ID")
+RUN_HOST_INDEX, RUN_NUM_HOSTS = "TPUTUI_HOST_INDEX", "TPUTUI_NUM_HOSTS"
+"""Index of the host, and the number of hosts, of the run whose command started this process."""
+NODE = (RUN_HOST_INDEX, "GROUP_RANK", "SLURM_NODEID", HOST_INDEX)
 """Variables with the index of the host of a process."""
-NUM_NODES = ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES")
+NUM_NODES = (RUN_NUM_HOSTS, "GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES")
 """Variables with the number of hosts."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 """How often torchrun has restarted the processes of the program."""
@@ -45,9 +47,9 @@ class RankInfo(NamedTuple):
 def rank_info(environ: Mapping[str, str]) -> RankInfo:
     """The rank of the process with this environment.
 
-    A variable without a number from 0 to `RANK_MAX` is ignored. PJRT numbers the processes of each host and TPU slices
-    number their hosts, so without a variable for the global rank these two give it. `TPU_WORKER_ID` alone means one
-    process per host.
+    A variable without a number from 0 to `RANK_MAX` is ignored. PJRT numbers the processes of each host, and TPU slices
+    and runs number their hosts, so without a variable for the global rank these two give it. The number of the host
+    alone means one process per host.
     """
     used: list[str] = []
 
@@ -61,13 +63,13 @@ def rank_info(environ: Mapping[str, str]) -> RankInfo:
 
     rank, local, world = read(GLOBAL_RANK), read(LOCAL_RANK), read(WORLD_SIZE)
     if rank is None or (world is None and local is not None):
-        host, count = read([HOST_INDEX]), read(LOCAL_COUNT)
+        host, count = read([RUN_HOST_INDEX, HOST_INDEX]), read(LOCAL_COUNT)
         if rank is None:
             rank = _global_rank(host, count, local)
-        num_hosts = sum(1 for name in environ.get(HOST_NAMES, "").split(",") if name.strip())
+        num_hosts = read([RUN_NUM_HOSTS]) or sum(1 for name in environ.get(HOST_NAMES, "").split(",") if name.strip())
         if world is None and rank is not None and (num_hosts or not host):
             world = (num_hosts or 1) * (count or 1) if count or local is None else None
-            used += [HOST_NAMES] if num_hosts else []
+            used += [HOST_NAMES] if num_hosts and RUN_NUM_HOSTS not in used else []
     if world is not None and rank is not None and rank >= world:
         world = None
     if rank is None and local is None and world is None:

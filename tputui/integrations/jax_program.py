@@ -1,0 +1,89 @@
+"""What `jax.distributed` knows of the program of this process: its rank, and a store that all ranks share.
+
+Must not import a training framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tputui.telemetry.rank_environment import RankInfo
+
+_MISSING = "NOT_FOUND"
+"""What the error of a key that has no value begins with."""
+
+
+def rank() -> RankInfo | None:
+    """The rank of this process; None if `jax.distributed` is not initialised."""
+    runtime = _runtime()
+    if runtime is None:
+        return None
+    return RankInfo(int(runtime.process_id), None, int(runtime.num_processes), ("jax.distributed",))
+
+
+def store() -> JaxStore | None:
+    """The store of this program; None if `jax.distributed` is not initialised, or its version has not all calls."""
+    client = getattr(_runtime(), "client", None)
+    calls = ("key_value_set", "key_value_try_get", "key_value_increment")
+    return JaxStore(client) if all(hasattr(client, name) for name in calls) else None
+
+
+class JaxStore:
+    """The key-value service of JAX's coordinator, which process 0 serves, with calls as `torch.distributed.Store` has.
+
+    Every call raises `RuntimeError` if the coordinator cannot be reached.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys have values."""
+        return all(self._find(key) is not None for key in keys)
+
+    def get(self, key: str) -> bytes:
+        """The value of a key. Raises `KeyError` if there is none."""
+        found = self._find(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Sets the value of a key."""
+        self._client.key_value_set(_path(key), _text(value), allow_overwrite=True)
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Sets the value of a key that has none; returns its value. `expected` must be empty."""
+        assert not expected
+        # Raised if another process was first; also if the coordinator is gone, as by the next call.
+        with contextlib.suppress(RuntimeError):
+            self._client.key_value_set(_path(key), desired)
+        return self.get(key)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a number, which begins at 0; returns it."""
+        return int(self._client.key_value_increment(_path(key), amount))
+
+    def _find(self, key: str) -> bytes | None:
+        try:
+            return str(self._client.key_value_try_get(_path(key))).encode()
+        except RuntimeError as error:
+            if str(error).startswith(_MISSING):
+                return None
+            raise
+
+
+def _runtime() -> Any | None:
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    return state if getattr(state, "client", None) is not None else None
+
+
+def _path(key: str) -> str:
+    return f"tputui/{key}"
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode()
