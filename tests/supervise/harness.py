@@ -147,9 +147,13 @@ class Bench:
         file_bytes_max: int = 0,
         config: dict[str, object] | None = None,
         env: dict[str, str] | None = None,
+        fault: str = "",
         **timing: float,
     ) -> Watched:
-        """Starts a supervisor over `program`, which continues the start of a worker given in `_WORKER`."""
+        """Starts a supervisor over `program`, which continues the start of a worker given in `_WORKER`.
+
+        `fault` is code that breaks a part of the supervisor in its process.
+        """
         name = f"run-{len(self._watched)}"
         manifest = recorded.manifest(name)
         run_dir = rundir.create(
@@ -162,7 +166,7 @@ class Bench:
         path.write_text(_WORKER + textwrap.dedent(program))
         with (run_dir / spawn.SUPERVISOR_LOG).open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(run_dir), str(path), repr(timing), str(file_bytes_max)],
+                [sys.executable, "-P", "-c", fault + _BOOT, str(run_dir), str(path), repr(timing), str(file_bytes_max)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

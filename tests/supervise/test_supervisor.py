@@ -122,6 +122,17 @@ def test_killed_supervisor_leaves_training_and_its_output(bench: Bench) -> None:
     assert (watched.run_dir / "worker-0.log").read_text().endswith("step 999\n")
 
 
+@pytest.mark.parametrize("broken", ["StackSignal.check", "FailureReport.worker_ended"])
+def test_a_bug_of_the_supervisor_does_not_end_it(bench: Bench, broken: str) -> None:
+    fault = f"from tputui.supervise import supervisor\nsupervisor.{broken} = lambda *given: 1 / 0\n"
+    watched = bench.supervise("request = next_request(); end('done', 0, request.kind)", fault=fault)
+    watched.worker_pid()
+    requests.submit(watched.run_dir, "stop", by="test", now=time.time())
+    assert watched.ended().outcome == "done"
+    (warning,) = watched.events(ev.WarningRaised)
+    assert "because of a bug in tputui: ZeroDivisionError: division by zero" in warning.text
+
+
 def test_sigterm_requests_stop_with_save(bench: Bench) -> None:
     watched = bench.supervise(ON_REQUEST_STOP)
     watched.worker_pid()

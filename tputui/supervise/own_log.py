@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 
 
 def log_line(text: str) -> None:
@@ -12,3 +13,19 @@ def log_line(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
         sys.stderr.flush()
+
+
+class ProblemLog:
+    """Writes a line when a problem appears, changes or is over, instead of each time it is found."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._problem: str | None = None
+
+    def update(self, problem: str | None, over: str = "") -> None:
+        """The problem that there is now, as a sentence; `over` is written if there is none any more."""
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if line := problem or over:
+            self._write(line)

@@ -12,6 +12,8 @@ import os
 import signal
 import subprocess
 import time
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -30,7 +32,7 @@ from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.hosts import HostLaunch, needs_launcher
 from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending
-from tputui.supervise.own_log import log_line
+from tputui.supervise.own_log import ProblemLog, log_line
 from tputui.supervise.script import STOPS, Script
 from tputui.supervise.sealing import seal_journals
 from tputui.supervise.stack_signal import StackSignal
@@ -115,9 +117,8 @@ class Supervisor:
         self._disk = DiskWatch(self._run_dir, self._warn)
         self._clock = ClockWatch(run_clock.run_clock(), self._warn)
         self._output_space: ReservedSpace | None = None
-        self._journal_failure: str | None = None
-        self._warned: str | None = None
-        self._cache_failure: str | None = None
+        self._journal_problem, self._cache_problem = ProblemLog(log_line), ProblemLog(log_line)
+        self._own_problem = ProblemLog(self._warn)
 
     def run(self) -> ExitCode:
         """Runs the training process to its end; returns the run's exit code. Only in the main thread."""
@@ -199,8 +200,8 @@ class Supervisor:
             self._warn(f"{len(left)} processes that training started in their own sessions are still running: {shown}")
 
     def _tick(self, worker_pid: int) -> None:
-        """Polls everything once. A file that cannot be read must not end the loop."""
-        try:
+        """Polls everything once."""
+        with self._surviving("the run's files"):
             self._record_log(final=False)
             self._worker_state.read()
             self._poll_hosts()
@@ -210,8 +211,6 @@ class Supervisor:
             self._stacks.check(self._worker_state.state, time.monotonic())
             if self._script is not None and self._script.poll(time.time(), time.monotonic()):
                 self._stalls.stacks.request()
-        except OSError as error:
-            self._warn_once(f"the run's files cannot be read: {error.strerror or error}")
         self._emit_devices()
         self._check_alerts()
         due = self._escalation.due(time.monotonic())
@@ -231,7 +230,9 @@ class Supervisor:
         self._clock.check()
         if self._output_space is not None:
             self._output_space.renew()
-        self._log_journal_failure()
+        failure = self._reporter.failure
+        words = f"the journal cannot be written: {failure}"
+        self._journal_problem.update(failure and words, "the journal can be written again")
         self._cache_writer.poll()
         self._log_cache_failure()
 
@@ -315,7 +316,7 @@ class Supervisor:
 
     def _ending_of(self, worker: subprocess.Popen[bytes], pipe: SignalPipe) -> RunEnding:
         """Reads the remaining events, answers the open requests, and returns how the run ended."""
-        try:
+        with self._surviving("the last of the run's files"):
             self._record_log(final=True)
             if self._script is not None:
                 self._script.flush()
@@ -324,8 +325,6 @@ class Supervisor:
             if self._script is not None and worker.returncode != 0 and not self._is_stop_asked():
                 self._report.output_before = self._script.report_failure(self._log_path)
                 self._worker_state.read()
-        except OSError as error:
-            self._warn_once(f"the last of the run's files cannot be read: {error.strerror or error}")
         hosts = self._hosts
         returncode = worker.returncode if hosts is None else hosts.returncode(worker.returncode)
         end = WorkerEnd(returncode, stop_asked=self._is_stop_asked(), killed=self._killed)
@@ -333,7 +332,8 @@ class Supervisor:
         of_hosts = None if hosts is None else hosts.ending(end, state.training_ended, state.failure, worker.returncode)
         exited = self._exited
         if exited is not None and (of_hosts is None or (of_hosts.outcome == "failed" and exited.pid != worker.pid)):
-            self._report.worker_ended(end, exited)
+            with self._surviving("the last of the run's files"):
+                self._report.worker_ended(end, exited)
         killed = end.returncode == -signal.SIGKILL and not self._killed
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
         last = read_last(self._log_path)
@@ -428,22 +428,21 @@ class Supervisor:
         if self._script is not None:
             self._script.take_console(self._log.updates)
 
-    def _log_journal_failure(self) -> None:
-        failure = self._reporter.failure
-        if failure != self._journal_failure:
-            self._journal_failure = failure
-            log_line(f"the journal cannot be written: {failure}" if failure else "the journal can be written again")
-
     def _log_cache_failure(self) -> None:
-        if self._cache_writer.error != self._cache_failure:
-            self._cache_failure = self._cache_writer.error
-            if self._cache_failure:
-                log_line(f"the state cache cannot be written, so opening this run takes longer: {self._cache_failure}")
+        words = "the state cache cannot be written, so opening this run takes longer"
+        self._cache_problem.update(self._cache_writer.error and f"{words}: {self._cache_writer.error}")
 
-    def _warn_once(self, text: str) -> None:
-        if text != self._warned:
-            self._warned = text
-            self._warn(text)
+    @contextlib.contextmanager
+    def _surviving(self, files: str) -> Iterator[None]:
+        """Neither files that cannot be read nor a bug end the supervisor: training would go on without it."""
+        try:
+            yield
+        except OSError as error:
+            self._own_problem.update(f"{files} cannot be read: {error.strerror or error}")
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+            self._own_problem.update(f"supervision is incomplete, because of a bug in tputui: {what}")
 
     def _warn(self, text: str) -> None:
         log_line(text)
