@@ -10,6 +10,7 @@ process is left with the cores.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -34,6 +35,8 @@ CAUSE_WAIT_S = 4.0
 """How soon the failure of another host is known after which this one lost it: beats are seen two beats late."""
 END_WAIT_S = 30.0
 """How long host 0 serves the store for the others after its own training has ended."""
+_NO_REPORT = "its launcher has ended without a report"
+_log = logging.getLogger(__name__)
 
 
 class HostWatch:
@@ -167,7 +170,7 @@ class HostWatch:
     def _lost_launcher(self, index: int) -> None:
         """The launcher of a host was killed."""
         if not self._closing.is_set():
-            self._publish_lost(index, 0.0, "its launcher has ended without a report")
+            self._publish_lost(index, 0.0, _NO_REPORT)
 
     def _poll_until_closed(self) -> None:
         next_beat = 0.0
@@ -180,7 +183,8 @@ class HostWatch:
                 self._report_awaited()
                 self._heard = time.monotonic()
             except RuntimeError as error:
-                self._lose_store(str(error).partition("\n")[0])
+                _log.warning("the store of host 0: %s", error)
+                self._lose_store(_NO_REPORT)
                 return
             if self._end_at is not None and time.monotonic() >= self._end_at:
                 self._end_at = None
@@ -278,8 +282,7 @@ class HostWatch:
         """Host 0 is gone, or out of reach."""
         if self._closing.is_set() or self._is_stopped or not self._index:
             return
-        text = f"its launcher has ended: {why}" if why else ""
-        lost = exits.lost_host(0, self._names[0], self._generation, silent_s, text)
+        lost = exits.lost_host(0, self._names[0], self._generation, silent_s, why)
         with self._lock:
             known = self.cause
             self.cause = known or lost

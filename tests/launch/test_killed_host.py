@@ -43,15 +43,24 @@ def assert_lost(failed: HostFailed, index: int) -> None:
     assert failed.message == "its launcher has ended without a report"
 
 
-@pytest.mark.parametrize("engine", [EXTERNAL, pytest.param('launch.engine="torchrun"', marks=pytest.mark.slow)])
-def test_a_killed_host_is_named_while_the_others_compile(tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "killed"),
+    [
+        (EXTERNAL, 1),
+        (EXTERNAL, 0),
+        pytest.param('launch.engine="torchrun"', 1, marks=pytest.mark.slow),
+        pytest.param('launch.engine="torchrun"', 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_host_is_named_while_the_others_compile(tmp_path: Path, engine: str, killed: int) -> None:
     with hosts(tmp_path, engine, SILENCE, actions=DEAF, num_hosts=3) as pod:
         until_all_train(pod)
-        kill(pod[1])
-        for host in (pod[0], pod[2]):
-            assert host.wait() == 3
-            (failed,) = host.of_kind(HostFailed)
-            assert_lost(failed, 1)
+        kill(pod[killed])
+        for host in pod:
+            if host is not pod[killed]:
+                assert host.wait() == 3
+                (failed,) = host.of_kind(HostFailed)
+                assert_lost(failed, killed)
 
 
 @pytest.mark.slow
