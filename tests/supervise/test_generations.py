@@ -62,6 +62,22 @@ def test_the_end_of_an_earlier_generation_does_not_count(tmp_path: Path) -> None
     state.close()
 
 
+def test_what_is_read_late_of_an_earlier_generation_does_not_count(tmp_path: Path) -> None:
+    write_generation(tmp_path, 0, fails=True)
+    late = Reporter(tmp_path, "worker", 2)
+    state = WorkerState(tmp_path, "worker-1", of_command=True)
+    state.read()
+    write_generation(tmp_path, 1, fails=False)
+    late.emit(ev.FailureRaised(t=time.time(), error="ValueError", message="no", traceback="", phase="data", step=3))
+    late.emit(ev.TrainingEnded(t=time.time(), outcome="failed", step=3, reason="it failed"))
+    late.close()
+    state.read()
+    assert state.failure is None
+    assert state.training_ended is not None
+    assert state.training_ended.outcome == "done"
+    state.close()
+
+
 def test_each_generation_reports_its_own_first_failure(tmp_path: Path) -> None:
     state = WorkerState(tmp_path, "worker-1")
     reporter = Reporter(tmp_path, "supervisor", 1)

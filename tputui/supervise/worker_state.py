@@ -5,6 +5,7 @@ Reads their journals into the same reducer as every view. Draws no conclusions: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +60,9 @@ class WorkerState:
         self._handled: dict[str, frozenset[ev.RequestKind]] = {}
         self._tails: dict[str, Tail] = {}
         self._num_taken: dict[str, int] = {}
-        self._generation = 0
+        self._generations: dict[str, float] = {}
+        """Generation of each process; that of a command has none of its own, and counts as the newest."""
+        self._newest_generation = 0
         self.state = RunState()
         """Their events, reduced."""
         self.answered: set[str] = set()
@@ -119,11 +122,15 @@ class WorkerState:
             self._reduce(writer, event)
         if writer != self._worker and not (self._of_command and writer.startswith(("worker-", "logs-"))):
             return
-        if isinstance(event, ev.JournalOpened) and event.generation > self._generation:
-            # The training processes were restarted: how those before ended does not count.
-            self._generation = event.generation
-            self.failure = self.training_ended = None
-        elif isinstance(event, ev.RequestHandlingDeclared):
+        if isinstance(event, ev.JournalOpened):
+            self._generations[writer] = event.generation if writer.startswith("worker-") else math.inf
+            if event.generation > self._newest_generation:
+                # The training processes were restarted: how those before ended does not count.
+                self._newest_generation = event.generation
+                self.failure = self.training_ended = None
+        elif self._generations.get(writer, 0) < self._newest_generation:
+            return
+        if isinstance(event, ev.RequestHandlingDeclared):
             self._handled[writer] = frozenset(event.kinds)
         elif isinstance(event, ev.TrainingEnded):
             self._handled.pop(writer, None)
