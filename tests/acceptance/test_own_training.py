@@ -167,6 +167,28 @@ if __name__ == "__main__":
     torch_xla.launch(train)
 """
 
+INSPECTED = """
+import torch
+import torch_xla
+import tputui
+
+def train(index):
+    device = torch_xla.device()
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)]).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    run = tputui.start()
+    for step in range(20):
+        # Compiles again in each step, so that the programs are inspected.
+        loss = model(torch.randn(16 + step, 64).to(device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+        run.step(loss=loss.detach())
+
+if __name__ == "__main__":
+    torch_xla.launch(train)
+"""
+
 RANKS = """
 import sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -283,3 +305,11 @@ def test_cores_of_a_launched_script_have_their_own_losses(tmp_path: Path) -> Non
     assert len(losses) == 8
     assert all(0 < loss < 20 for loss in losses)
     assert len(set(losses)) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_programs_are_inspected_while_other_threads_train(tmp_path: Path) -> None:
+    trained(tmp_path, INSPECTED, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
+    found = events_of(open_tail(only_run(tmp_path) / "worker-0.jsonl"))
+    assert [each.event for each in found if isinstance(each.event, ev.WarningRaised)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import deque
@@ -53,13 +54,14 @@ class ProgramInspector:
         without another explanation count for them."""
         self._newest: dict[object, xla_graph.Graph] = {}
         """The program of the newest run, by key, while graphs are compared."""
-        self._optimizers: dict[int, Any] = {}
-        """Weak references to the optimizers of the program."""
+        self._optimizers: dict[int, dict[int, Any]] = {}
+        """Weak references to the optimizers of each thread that trains, by its identifier."""
 
     def follow(self, optimizer: Any) -> None:
-        """Includes the weights of an optimizer in the programs."""
-        if id(optimizer) not in self._optimizers and len(self._optimizers) < OPTIMIZERS_MAX:
-            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+        """Includes the weights of an optimizer in the programs of the calling thread."""
+        followed = self._optimizers.setdefault(threading.get_ident(), {})
+        if id(optimizer) not in followed and len(followed) < OPTIMIZERS_MAX:
+            followed[id(optimizer)] = weakref.ref(optimizer)
 
     def remember(self, place: Place) -> None:
         """Compares the next run of the program with this one."""
@@ -87,17 +89,20 @@ class ProgramInspector:
         return self._lines.get(place.key, place.line), changed or found.inputs or None
 
     def graph_of(self, place: Place) -> xla_graph.Graph | None:
-        """The program that the sync will run, from the variables of the user and the weights."""
+        """The program that the sync of the calling thread will run, from the variables of the user and the weights."""
         if self._runtime.graph_size() > GRAPH_MAX:
             return None
         weights = self._weights()
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        roots = [*variables.xla_tensors(place.frames), *weights, *gradients]
+        device = self._runtime.own_device()
+        # Another thread may change the tensors of its device now: reading them ends the process.
+        known = (*variables.xla_tensors(place.frames), *weights, *gradients)
+        roots = [tensor for tensor in known if str(tensor.device) == device]
         return xla_graph.parse(self._runtime.program_text(roots)) if roots else None
 
     def _weights(self) -> list[Any]:
         found: list[Any] = []
-        for reference in self._optimizers.values():
+        for reference in self._optimizers.get(threading.get_ident(), {}).values():
             optimizer = reference()
             groups = optimizer.param_groups if optimizer is not None else []
             found += [weight for group in groups for weight in group["params"] if weight.device.type == "xla"]

@@ -63,6 +63,10 @@ class XlaRuntime:
         self.native._set_ir_debug(on)
         return before
 
+    def own_device(self) -> str:
+        """Name of the device of the calling thread, such as `xla:0`."""
+        return str(self.native._xla_get_default_device())
+
     def device(self) -> str:
         """Type of the devices, such as `TPU` or `CPU`; empty if the runtime does not say it."""
         module: Any = sys.modules.get("torch_xla.runtime")
