@@ -156,13 +156,16 @@ def test_restart_cuts_the_curves_back_and_counts_what_was_lost() -> None:
     assert [core.step for core in snapshot.cores] == [50] * 4
 
 
+def followed(journals: dict[str, list[ev.Event]], t: float, error: str, message: str) -> None:
+    """The first host fails too, before the restart."""
+    raised = ev.FailureRaised(t=t, error=error, message=message, traceback="", phase="executing", step=60)
+    at = next(at for at, event in enumerate(journals["worker-0"]) if event.t >= T0 + 18)
+    journals["worker-0"].insert(at, raised)
+
+
 def test_restart_names_the_host_that_failed_first() -> None:
     journals = restarted()
-    followed = ev.FailureRaised(
-        t=T0 + 8.1, error="RuntimeError", message="connection closed", traceback="", phase="executing", step=60
-    )  # fmt: skip
-    at = next(at for at, event in enumerate(journals["worker-0"]) if event.t >= T0 + 18)
-    journals["worker-0"].insert(at, followed)
+    followed(journals, T0 + 8.1, "RuntimeError", "connection closed")
     assert shown(reduced(journals)).generations[1].reason == "host 1 (tpu-vm-1): ValueError: bad row"
 
 
@@ -178,11 +181,7 @@ def test_restart_names_the_host_whose_process_was_killed() -> None:
     ended = "the training process ended by signal SIGKILL without an error report"
     journals = restarted()
     journals["worker-1"] = [event for event in journals["worker-1"] if not isinstance(event, ev.FailureRaised)]
-    lost = ev.FailureRaised(
-        t=T0 + 7, error="PeerLost", message="host 1 no longer answers", traceback="", phase="executing", step=60
-    )  # fmt: skip
-    at = next(at for at, event in enumerate(journals["worker-0"]) if event.t >= T0 + 18)
-    journals["worker-0"].insert(at, lost)
+    followed(journals, T0 + 7, "PeerLost", "host 1 no longer answers")
     assert shown(reduced(journals)).generations[1].reason == "host 1 no longer answers"
 
     def started_twice(host: int, report: ev.FailureReported) -> list[ev.Event]:
