@@ -26,6 +26,7 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry import redaction, requests, rundir
 from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.rank_environment import RUN_HOST_INDEX
 
 LAST_CHECKPOINT = "last.pt"
 SETTLED_S = 60.0
@@ -243,7 +244,10 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
     if rows:
         parts = [f"{row.key} is {row.values[0]} here and {row.values[1]} there" for row in rows[:_DIFFERENCES_MAX]]
         words = f"the run {run_dir.name} was created by {theirs.host} with another configuration: {'; '.join(parts)}; "
-        raise CommandError(ExitCode.USAGE, inert(words + "start all hosts with the same one, or choose another --name"))
+        words += "start all hosts with the same one, or choose another --name"
+        if any(row.key == "script.command" for row in rows):
+            words += f"; a script finds the number of its host in {RUN_HOST_INDEX}"
+        raise CommandError(ExitCode.USAGE, inert(words))
     return run_dir
 
 
