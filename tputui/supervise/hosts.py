@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ class HostLaunch:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
         self._partial = b""
+        self._unread: deque[bytes] = deque()
+        """Lines of the launcher that are not recorded yet."""
         self._failed: messages.LaunchFailed | None = None
         self.exited: ev.WorkerExited | None = None
         """How the newest training process of this host ended; None while one runs."""
@@ -70,9 +73,11 @@ class HostLaunch:
         return self._process
 
     def poll(self) -> messages.HostFailed | None:
-        """Records what the launcher has reported; returns a new failure, here or of another host."""
-        found: messages.HostFailed | None = None
-        for line in self._lines():
+        """Records what the launcher has reported up to a failure, here or of another host, and returns that; None if
+        everything is recorded. What follows a failure waits for the next call, since it may be a restart."""
+        self._unread += self._lines()
+        while self._unread:
+            line = self._unread.popleft()
             try:
                 message = messages.decode(line)
                 event = messages.event_of(message) if isinstance(message, messages.EventEmitted) else None
@@ -82,11 +87,11 @@ class HostLaunch:
             if event is not None:
                 self._take(event)
             elif isinstance(message, messages.HostFailed):
-                found = message
                 self.cause = message if message.host_index != self._host_index else self.cause
+                return message
             elif isinstance(message, messages.LaunchFailed):
                 self._failed = message
-        return found
+        return None
 
     def on_request(self, kind: ev.RequestKind) -> None:
         """Ends the launcher if the run is stopped before a training process could act on it."""

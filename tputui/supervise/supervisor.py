@@ -238,14 +238,14 @@ class Supervisor:
 
     def _poll_hosts(self) -> None:
         """Takes what the launcher of this host reports."""
-        if self._hosts is None or (failed := self._hosts.poll()) is None:
-            return
-        if failed.host_index != self._host_index:
-            self._report.report_of_host(failed)
-        elif (exited := self._hosts.exited) is not None:
-            self._worker_state.read()
-            end = WorkerEnd(self._hosts.returncode(0), stop_asked=self._is_stop_asked(), killed=self._killed)
-            self._report.worker_ended(end, exited)
+        hosts = self._hosts
+        while hosts is not None and (failed := hosts.poll()) is not None:
+            if failed.host_index != self._host_index:
+                self._report.report_of_host(failed)
+            elif (exited := hosts.exited) is not None:
+                self._worker_state.read()
+                end = WorkerEnd(hosts.returncode(0), stop_asked=self._is_stop_asked(), killed=self._killed)
+                self._report.worker_ended(end, exited)
 
     def _record_launch(self, event: ev.Event) -> None:
         """Records an event of the launcher."""

@@ -1,0 +1,114 @@
+"""Whole runs of `tputui run` on one host whose training is restarted by torchrun's agent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.hosts import pids_alive
+from tputui.session import session
+from tputui.telemetry import events as ev
+from tputui.telemetry.journal import SUFFIX, Tail
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 300.0
+CONFIG = """\
+task = "digits"
+epochs = 3
+[data]
+batch_per_core = 8
+batches_per_epoch = 20
+[device]
+virtual_cores = 1
+[launch]
+engine = "torchrun"
+max_restarts = 2
+"""
+
+
+class RestartedRun:
+    """A run with its command `tputui run`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.dir = folder / "runs" / "again"
+        config = folder / "again.toml"
+        config.write_text(CONFIG)
+        argv = [sys.executable, "-P", "-m", "tputui", "run", str(config), "--no-ui", "--name", "again"]
+        with (folder / "out").open("wb") as out:
+            self.command = subprocess.Popen(
+                [*argv, "--runs-dir", str(self.dir.parent)], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+
+    def of_kind(self, writer: str, kind: type[ev.Event]) -> list[ev.Event]:
+        """The events of a kind in a journal so far."""
+        path = self.dir / f"{writer}{SUFFIX}"
+        if not path.exists():
+            return []
+        with contextlib.closing(Tail(path)) as tail:
+            return [each.event for each in tail.read(1 << 26) if isinstance(each.event, kind)]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Waits until a condition holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline
+            assert self.command.poll() is None, self.dir.parent.with_name("out").read_text()
+            time.sleep(0.02)
+
+    def until_started(self, generation: int) -> int:
+        """Waits until the training process of a generation has opened its journal; returns its process id."""
+        self.until(lambda: len(self.of_kind("worker-0", ev.JournalOpened)) > generation)
+        head = self.of_kind("worker-0", ev.JournalOpened)[generation]
+        assert isinstance(head, ev.JournalOpened)
+        return head.pid
+
+    @property
+    def supervisor_pid(self) -> int:
+        """The process id of the supervisor."""
+        (head,) = self.of_kind("supervisor-0", ev.JournalOpened)
+        assert isinstance(head, ev.JournalOpened)
+        return head.pid
+
+    def end(self) -> None:
+        """Ends what is left."""
+        self.command.kill()
+        self.command.wait()
+        if self.of_kind("supervisor-0", ev.JournalOpened) and pids_alive([self.supervisor_pid]):
+            os.kill(self.supervisor_pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RestartedRun]:
+    """A run of which nothing is left afterwards."""
+    started = RestartedRun(tmp_path)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def test_a_restart_that_the_supervisor_sees_late_has_its_reason(run: RestartedRun) -> None:
+    first = run.until_started(0)
+    # The supervisor reads the end of training and its next start at once, as on a busy host.
+    os.kill(run.supervisor_pid, signal.SIGSTOP)
+    os.kill(first, signal.SIGKILL)
+    second = run.until_started(1)
+    os.kill(run.supervisor_pid, signal.SIGCONT)
+    run.until(lambda: len(run.of_kind("supervisor-0", ev.WorkerStarted)) == 2)
+    os.kill(second, signal.SIGABRT)
+    assert run.command.wait(PATIENCE_S) == 0
+    reported = run.of_kind("supervisor-0", ev.FailureReported)
+    assert [each.error for each in reported if isinstance(each, ev.FailureReported)] == ["SIGKILL", "SIGABRT"]
+    shown = session.load(run.dir)
+    assert shown.condition == "done"
+    reasons = [each.reason for each in shown.generations]
+    assert "SIGKILL" in reasons[1]
+    assert "SIGABRT" in reasons[2]
