@@ -147,7 +147,8 @@ def test_restart_cuts_the_curves_back_and_counts_what_was_lost() -> None:
     assert snapshot.throughput is not None
     assert [point.step for point in snapshot.throughput.history] == [10, 20, 30, 40, 50]
     first, second = snapshot.generations
-    assert (first.number, second.number, second.first_step, second.lost_steps) == (0, 1, 41, 20)
+    assert (first.number, first.first_step) == (0, 1)
+    assert (second.number, second.first_step, second.lost_steps) == (1, 41, 20)
     assert second.lost_s == pytest.approx(T0 + 21 - (T0 + 6))
     assert second.reason == "host 1 (tpu-vm-1): ValueError: bad row"
     assert snapshot.failure is None
@@ -212,6 +213,20 @@ def test_time_of_a_restart_and_lost_work_are_parts_of_the_goodput() -> None:
     assert found.parts_s["downtime"] == pytest.approx(11.0, abs=0.2)
     assert found.parts_s["steps"] == pytest.approx(50 * STEP_S, abs=0.2)
     assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s)
+
+
+def test_steps_that_a_restart_trains_again_are_counted_and_no_longer_missing() -> None:
+    """The process that failed had 10 steps on its device whose values nobody read."""
+    journals = restarted()
+    dropped = ev.StepsDropped(t=T0 + 8, num_records=0, num_steps=10, why="not read from the device before the end")
+    slow_disk = ev.StepsDropped(t=T0 + 3, num_records=1, num_steps=4)
+    at = next(i for i, event in enumerate(journals["worker-0"]) if getattr(event, "generation", 0))
+    beat = ev.HeartbeatSent(t=T0 + 8, phase="executing", phase_s=0.0, step=70, epoch=1)
+    before = [*journals["worker-0"][:at], slow_disk, beat, dropped]
+    assert shown(reduced({**journals, "worker-0": before})).dropped_steps == 14
+    snapshot = shown(reduced({**journals, "worker-0": [*before, *journals["worker-0"][at:]]}))
+    assert snapshot.generations[1].lost_steps == 30
+    assert snapshot.dropped_steps == 4, "those that the disk refused"
 
 
 def test_restarting_shows_the_old_steps_until_the_first_new_one_is_known() -> None:

@@ -66,6 +66,10 @@ class HostReports(StateStruct):
     num_paces: Count = 0
     """Paces added."""
     restarts: Annotated[list[Restart], msgspec.Meta(max_length=RESTARTS_MAX)] = msgspec.field(default_factory=list)
+    began_step: Int | None = None
+    """First step of the process before all restarts; None before its plan is known."""
+    unread_steps: Count = 0
+    """Steps whose values the newest process had not read from its device when it ended."""
 
     def take(self, event: HostReport) -> None:
         """Takes a report; one that contradicts itself is ignored."""
@@ -102,6 +106,11 @@ class HostReports(StateStruct):
     def is_resuming(self) -> bool:
         """Whether the process was restarted, and has not reported a step yet."""
         return bool(self.restarts) and self.restarts[-1].resumed_t is None
+
+    def begun_at(self, first_step: int) -> None:
+        """A process begins at `first_step`, perhaps the first one."""
+        if self.began_step is None and not self.restarts:
+            self.began_step = first_step
 
     def planned(self, first_step: int, kept_t: float | None) -> None:
         """The new process begins at `first_step`."""

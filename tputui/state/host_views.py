@@ -50,9 +50,9 @@ def generations(state: RunState) -> list[GenerationView]:
     first = state.workers[0] if state.workers else None
     if first is None or first.first_t is None:
         return []
-    begun = next((worker.plan for worker in state.workers if worker.plan is not None), None)
+    began_steps = (worker.reports.began_step for worker in state.workers)
+    first_step = next((step for step in began_steps if step is not None), None)
     restarts = first.reports.restarts
-    first_step = begun.first_step if begun is not None and not restarts else None
     views = [
         GenerationView(
             number=0, t=first.first_t, first_step=first_step, lost_steps=0, lost_s=None, reason=""

@@ -254,6 +254,7 @@ class ProcessState(StateStruct):
 
     def _training_planned(self, event: ev.TrainingPlanned) -> None:
         self.plan = event
+        self.reports.begun_at(event.first_step)
         if self.reports.awaits_plan:
             restart.cut(self, event.first_step)
 
@@ -295,6 +296,7 @@ class ProcessState(StateStruct):
 
     def _steps_dropped(self, event: ev.StepsDropped) -> None:
         self.dropped_steps += max(0, event.num_steps)
+        self.reports.unread_steps += max(0, event.num_steps) if event.why else 0
 
     def _progress_reported(self, event: ev.ProgressReported) -> None:
         self.progress = event

@@ -21,7 +21,9 @@ _UNREPORTED = "without an error report"
 def restart(state: ProcessState, event: JournalOpened) -> None:
     """Forgets what belongs to the process that ended; its curves stay until the first step of the new one is known."""
     failure, beat = state.failure, state.beat
-    begun = Restart(event.generation, event.t, state.steps_done)
+    # Steps are reported together; the newest ones may have been only in heartbeats.
+    newest_step = max(state.steps_done, beat.step if beat is not None else 0)
+    begun = Restart(event.generation, event.t, newest_step)
     if failure is not None:
         begun = replace(begun, reason=_shortened(f"{failure.error}: {failure.message}"), failed_t=failure.t)
     state.reports.restarted(begun)
@@ -49,6 +51,9 @@ def cut(state: ProcessState, first_step: int) -> None:
     state.meters = {split: event for split, event in state.meters.items() if event.step < first_step}
     state.epochs = {number: event for number, event in state.epochs.items() if event.step < first_step}
     state.epoch_started, state.steps_done = None, max(first_step - 1, 0)
+    # They were not in a checkpoint, so they are trained and reported again.
+    state.dropped_steps -= min(state.dropped_steps, state.reports.unread_steps)
+    state.reports.unread_steps = 0
 
 
 def started(state: ProcessState, event: WorkerStarted) -> None:
