@@ -86,6 +86,9 @@ class Saved(NamedTuple):
 class CheckpointStore:
     """The checkpoints of a run."""
 
+    unshared: Saved | None = None
+    """The newest checkpoint, if another process ended before it could hear of it."""
+
     def __init__(self, run_dir: Path, plan: Plan, identity: Mapping[str, str] = MappingProxyType({})) -> None:
         """`identity` is `Splits.identity` of the run's data."""
         self._directory = run_dir / CHECKPOINTS

@@ -146,16 +146,29 @@ class CheckpointManager:
             self._events.warn(f"{error}; training goes on")
             return None
 
+    @property
+    def ended_by_others(self) -> bool:
+        """Whether a checkpoint was written, but another process ended before it could hear of it."""
+        return self._store.unshared is not None
+
     def _save(self, reason: str, *, best: bool) -> Saved:
         with self._events.sections.section("save"):
             state = self._state()
-            saved = self._store.save(state, periodic=reason == "epoch", best=best)
-        at = state.position
+            try:
+                saved = self._store.save(state, periodic=reason == "epoch", best=best)
+            except Exception:
+                if self._store.unshared is not None:
+                    # The processes that take the place of these resume from it.
+                    self._record(self._store.unshared, state.position, reason, best=best)
+                raise
+        self._record(saved, state.position, reason, best=best)
+        self._check_weights(saved, state.position)
+        return saved
+
+    def _record(self, saved: Saved, at: Position, reason: str, *, best: bool) -> None:
         epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
         reason = "non-finite" if saved.unfit else reason
         self._events.checkpoint_saved(saved, at, epoch=epoch, reason=reason, best=best and not saved.unfit)
-        self._check_weights(saved, at)
-        return saved
 
     def _check_weights(self, saved: Saved, at: Position) -> None:
         """Warns of weights that are not finite, once until they are finite again."""
@@ -206,7 +219,9 @@ class SharedCheckpointStore(CheckpointStore):
                 outcome = _Outcome(saved=work())
             except SaveFailed as error:
                 outcome = _Outcome(failed=str(error))
+        self.unshared = outcome.saved
         outcome = msgspec.json.decode(self._strategy.broadcast(msgspec.json.encode(outcome)), type=_Outcome)
+        self.unshared = None
         if outcome.failed is not None:
             raise SaveFailed(outcome.failed)
         return outcome.saved

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import nn
 
@@ -195,18 +196,25 @@ class Trainer:
         self._losses.append((self.reporter.mean_loss, result.meters["loss"].avg))
         self.position = Position(epoch=ended.epoch + 1, batch=0, step=ended.step, evaluating=False)
         requests = self._shared(self._requests.take(epoch_end=True))
-        saved = self._manager.end_epoch(ended.epoch, requests, is_best=is_best)
-        self.events.end_epoch(
+        record = partial(
+            self.events.end_epoch,
             ended,
             self.reporter.buffer.meters.readings(),
             result.meters,
             train_s=train_s,
             valid_s=valid_s,
             lr=self._lr(ended),
-            best=best.epoch == ended.epoch,
             scores=result.scores,
             trace_s=self._train_step.trace_s(),
         )
+        try:
+            saved = self._manager.end_epoch(ended.epoch, requests, is_best=is_best)
+        except Exception:
+            if self._manager.ended_by_others:
+                # Training continues after this epoch.
+                record(best=is_best)
+            raise
+        record(best=best.epoch == ended.epoch)
         self._write_artifacts(ended, result)
         if saved is not None:
             self._manager.acknowledge(requests, saved, self.position)

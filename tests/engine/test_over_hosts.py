@@ -18,7 +18,7 @@ from engine import run_plan
 from engine.errors import Refused
 from engine.process import hardware
 from tests import forked
-from tests.engine.bend import NUM_VALID, STOP_AT, STOP_RUN
+from tests.engine.bend import DIES_SAVING, NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.hostcheck import NUM_HOSTS, RANKS_EACH, free_port
 from tests.engine.processes import on_cores
 from tests.engine.spoilt import late
@@ -282,6 +282,23 @@ def test_lost_host_is_named_at_once(broken: dict[str, Hosts]) -> None:
     last_beat = [event.t for event in second.all(ev.HeartbeatSent) if event.t < failure.t][-1]
     assert failure.t - last_beat < 20
     assert first.all(ev.TrainingEnded)[0].reason == failure.message
+
+
+@pytest.mark.slow
+def test_epoch_whose_save_another_host_did_not_survive_is_recorded(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, BEND, [*ONE_CORE, "epochs=2"])
+    with ending(*hosts.runs):
+        hosts.start({DIES_SAVING: "1"})
+        assert hosts.codes() == [3, -9], hosts.log()
+        hosts.start(generation=1)
+        assert hosts.codes() == [0, 0], hosts.log()
+    first = hosts.runs[0]
+    plans = first.all(ev.TrainingPlanned)
+    assert plans[1].first_step > 1, "it continues from what the first host had saved"
+    assert [event.epoch for event in first.all(ev.EpochEnded)] == [1, 2]
+    saved = first.all(ev.CheckpointSaved)
+    assert [(event.epoch, event.best) for event in saved][0] == (1, True)
+    assert saved[0].step == plans[1].first_step - 1
 
 
 @pytest.mark.slow

@@ -215,6 +215,17 @@ def test_time_of_a_restart_and_lost_work_are_parts_of_the_goodput() -> None:
     assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s)
 
 
+def test_work_that_is_kept_counts_though_its_save_was_not_recorded() -> None:
+    """The process was killed when the file was complete, before its events were written."""
+    journals = restarted()
+    journals["worker-0"] = [each for each in journals["worker-0"] if not isinstance(each, ev.CheckpointSaved)]
+    run = run_time(shown(reduced(journals)))
+    assert run is not None
+    found = goodput([run])
+    assert found.parts_s["lost"] == pytest.approx(3.0, abs=0.2)
+    assert found.parts_s["steps"] == pytest.approx(50 * STEP_S, abs=0.2)
+
+
 def test_steps_that_a_restart_trains_again_are_counted_and_no_longer_missing() -> None:
     """The process that failed had 10 steps on its device whose values nobody read."""
     journals = restarted()

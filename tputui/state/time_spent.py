@@ -119,9 +119,10 @@ class TimeSpent(StateStruct):
         """Work from `first_step` on is lost: training continues from the checkpoint before it."""
         if self.began_t is None or self.died_t is None:
             return
-        saves = [save for save in self.saves.values() if save.step == first_step - 1]
-        kept = max(saves, key=lambda save: save.t, default=None)
-        self.closed_s = dict(kept.sections_s) if kept is not None else {}
+        # The process may have ended before it recorded its newest save; then the newest measurement before it counts.
+        known = [each for each in (*self.newest, *self.saves.values()) if each.step < first_step]
+        kept = max(known, key=lambda each: (each.step, each.t), default=None)
+        self.closed_s = {k: s for k, s in kept.sections_s.items() if k != "stall"} if kept is not None else {}
         self._add_restart("stall", math.fsum(self.stalls_s.values()) + self.pending_stall_s)
         self.running_s, self.stalls_s, self.pending_stall_s, self.newest = {}, {}, 0.0, []
         accounted_s = math.fsum((*self.closed_s.values(), *self.restarts_s.values()))
