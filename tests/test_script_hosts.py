@@ -34,19 +34,27 @@ while True:
         break
 """
 TOGETHER = """
+import os
 import torch
 import torch.distributed as dist
 import tputui
 dist.init_process_group("gloo")
 run = tputui.start()
 step = 0
+def save():
+    path = os.environ["TPUTUI_RUN_DIR"] + "/saved.pt"
+    if dist.get_rank() == 0:
+        open(path, "w").write("weights")
+    # As frameworks do: a rank that saves once more waits here for the other.
+    dist.barrier()
+    return path
 while not run.should_stop():
     # Ends with an error after a minute if the other rank has left.
     loss = torch.ones(1)
     dist.all_reduce(loss)
     step += 1
     run.step(step=step, loss=float(loss))
-    run.save_if_asked(lambda: "saved.pt" if dist.get_rank() == 0 and open("saved.pt", "w").write("weights") else None)
+    run.save_if_asked(save)
 run.close()
 print("left after", step)
 """
@@ -118,6 +126,7 @@ def directories(tmp_path: Path, *, shared: bool) -> list[Path]:
 @pytest.mark.parametrize(
     ("body", "shared"),
     [pytest.param(TOGETHER, True, marks=pytest.mark.slow), (TOGETHER, False), (WITH_JAX, False)],
+    ids=["shared", "apart", "jax"],
 )
 def test_a_request_to_any_host_is_applied_by_all_at_the_same_step(tmp_path: Path, body: str, shared: bool) -> None:
     run_dirs = directories(tmp_path, shared=shared)
@@ -132,6 +141,9 @@ def test_a_request_to_any_host_is_applied_by_all_at_the_same_step(tmp_path: Path
     applied = [of_type(read_events(journal), ev.RequestApplied) for journal in journals]
     assert [[each.kind for each in own] for own in applied] == [["checkpoint", "stop"]] * 2
     assert [each.step for each in applied[0]] == [each.step for each in applied[1]]
+    saved = [[each.path for each in of_type(read_events(journal), ev.CheckpointSaved)] for journal in journals]
+    by_first = ["saved.pt", "saved.pt"] if body == TOGETHER else []
+    assert saved == [by_first, []], "rank 0 alone wrote a file, for either request"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -173,6 +173,12 @@ class RunRequests:
             self._refused(request, ENDED)
         return stopped
 
+    @property
+    def reports_saves(self) -> bool:
+        """Whether this process reports the checkpoints of requests: the first of those that share a run directory."""
+        process = self._process
+        return process.rank == 0 or (process.leads_host and not process.journal_of(0).exists())
+
     def close(self) -> None:
         """Ends what asks the other ranks. Called once nothing polls any more."""
         if self._store is not None:

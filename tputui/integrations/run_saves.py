@@ -68,8 +68,16 @@ class Saves:
         return True
 
     def answer(self, asked: Sequence[Any], path: Path | None, seconds: float) -> None:
-        """Reports that a checkpoint was saved for these requests."""
+        """Reports that a checkpoint was saved for these requests. All ranks may have the path of one file."""
+        requests = self._process.requests
         shown, num_bytes = None, None
-        if path is not None:
-            shown, num_bytes = self.report(path, seconds, best=False, reason="request")
-        self._process.requests.saved([*asked], self._pace.step, shown, num_bytes, seconds)
+        try:
+            if path is not None and requests.reports_saves:
+                shown, num_bytes = self.report(path, seconds, best=False, reason="request")
+        except FileNotFoundError:
+            # One rank writes it, perhaps on another host.
+            if self._process.rank == 0:
+                self._process.warn(f"the requested save returned {path}, which does not exist")
+        finally:
+            # An open request would be served again at the next step, perhaps by this rank alone.
+            requests.saved([*asked], self._pace.step, shown, num_bytes, seconds)
