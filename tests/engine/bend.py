@@ -96,7 +96,7 @@ class Bend(Task):
         norm = [nn.BatchNorm1d(16)] if options.norm else []
         model = nn.Sequential(nn.Linear(4, 16), *norm, nn.Tanh(), nn.Linear(16, 1))
         if DIES_SAVING in os.environ:
-            model.register_state_dict_pre_hook(lambda *args: _die_after_evaluation(model))
+            model.register_state_dict_pre_hook(_die_after_evaluation)  # type: ignore[no-untyped-call]
         return model
 
     def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +118,6 @@ class Bend(Task):
         return {"in_order": float(in_order), "worst": float(judged["away"].max())}
 
 
-def _die_after_evaluation(model: Any) -> None:
+def _die_after_evaluation(model: Any, *_: Any) -> None:
     if not model.training:
         os.kill(os.getpid(), signal.SIGKILL)

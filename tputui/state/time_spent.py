@@ -120,7 +120,8 @@ class TimeSpent(StateStruct):
         if self.began_t is None or self.died_t is None:
             return
         # The process may have ended before it recorded its newest save; then the newest measurement before it counts.
-        known = [each for each in (*self.newest, *self.saves.values()) if each.step < first_step]
+        every: list[Measured | TimeOfSave] = [*self.newest, *self.saves.values()]
+        known = [each for each in every if each.step < first_step]
         kept = max(known, key=lambda each: (each.step, each.t), default=None)
         self.closed_s = {k: s for k, s in kept.sections_s.items() if k != "stall"} if kept is not None else {}
         self._add_restart("stall", math.fsum(self.stalls_s.values()) + self.pending_stall_s)
