@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
@@ -84,6 +85,34 @@ def test_csv_has_every_step_of_every_core_exactly(run_dir: Path, tmp_path: Path)
     ]
     assert [r["t"] for r in logged] == [str(recorded.T0), str(recorded.T0 + 0.125), ""]
     assert json.loads((folder / "run.json").read_text())["config"] == recorded.CONFIG
+
+
+def test_steps_that_a_restart_trained_again_are_exported_once(tmp_path: Path) -> None:
+    """The second generation continues after the first of three epochs, and ends after the second."""
+    run_dir = recorded.write_run(tmp_path)
+    whole, again_t = recorded.worker_events(3), recorded.T0 + 500
+    restarted = [
+        replace(event, t=again_t) if isinstance(event, ev.StepsRecorded) else event
+        for event in recorded.worker_events(2)
+        if isinstance(event, ev.TopologyDeclared | ev.EpochEnded) or getattr(event, "first", 0) > 22
+    ]
+    plan = replace(next(event for event in whole if isinstance(event, ev.TrainingPlanned)), first_step=23)
+    head = replace(recorded.opened(again_t, "worker", pid=4244), generation=1)
+    epoch = [event for event in restarted if isinstance(event, ev.EpochEnded) and event.epoch == 2]
+    others = [event for event in restarted if not isinstance(event, ev.EpochEnded)]
+    journal = run_dir / "worker-0.jsonl"
+    journal.unlink()
+    recorded.write_journal(journal, [*whole[:-1], head, plan, *others, *epoch])
+    folder = export(run_dir, "csv", tmp_path / "out")
+    with (folder / "steps.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "loss" and row["core"] == "0"]
+    assert [int(row["step"]) for row in rows] == list(range(1, 45))
+    assert {float(row["t"]) for row in rows if int(row["step"]) > 22} == {again_t}
+    with (folder / "epochs.csv").open(newline="") as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2"]
+    with (folder / "metrics.csv").open(newline="") as file:
+        ended = [row["step"] for row in csv.DictReader(file) if row["kind"] == "epoch" and row["name"] == "loss"]
+    assert sorted(set(ended)) == ["22", "44"]
 
 
 def test_jsonl_and_parquet_have_the_same_rows(run_dir: Path, tmp_path: Path) -> None:

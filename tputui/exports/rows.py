@@ -1,6 +1,7 @@
 """The rows of a recorded run for other programs: every step of every core, every metric, epochs and events.
 
-Reads the journals once, from the start, and keeps none of them in memory.
+Reads the journals from the start, and keeps none of them in memory. What a restart of training has cut off, since it is
+trained again, is left out as in every view; the table of events has all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tputui.session.session import read_events
+from tputui.session.session import load, read_events
 from tputui.state import step_values
 from tputui.telemetry import codec, float_blocks, logged_values
 from tputui.telemetry import events as ev
@@ -87,18 +88,35 @@ class RunRows:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._cores: dict[str, list[int]] = {}
+        self._generations: dict[str, int] = {}
+        """Of the process that is read, by journal."""
+        self._first_steps: dict[int, int] = {}
+        """By generation that began with a restart."""
         self.unreadable: Unreadable | None = None
         """Set while the rows are read."""
 
     def __iter__(self) -> Iterator[Row]:
         """All rows, in the order of each process. Raises `OSError`."""
+        generations = [each for each in load(self._run_dir).generations if each.number]
+        self._first_steps = {each.number: each.first_step for each in generations if each.first_step is not None}
         for entry in read_events(self._run_dir):
+            if isinstance(entry.event, ev.JournalOpened):
+                self._generations[entry.writer] = entry.event.generation
             try:
-                yield from self._rows(entry)
+                yield from self._kept(entry)
             except BlockError as error:
                 before = self.unreadable
                 why = f"{entry.writer}: event {entry.seq}: {error}"
                 self.unreadable = Unreadable(before.num_events + 1, before.why) if before else Unreadable(1, why)
+
+    def _kept(self, entry: JournalEvent) -> Iterator[Row]:
+        """The rows of an event without steps that later processes have trained again. What a script logs is kept."""
+        rows = self._rows(entry)
+        number = self._generations.get(entry.writer, 0)
+        end = min((step for later, step in self._first_steps.items() if later > number), default=math.inf)
+        if end == math.inf or isinstance(entry.event, ev.ValuesLogged):
+            return rows
+        return (row for row in rows if isinstance(row, EventRow) or row.step < end)
 
     def _rows(self, entry: JournalEvent) -> Iterator[Row]:
         event = entry.event
