@@ -167,6 +167,39 @@ def train(index):
 if __name__ == "__main__":
     torch_xla.launch(train, start_method="fork")
 """
+THREADS_SAVE = """
+import os, threading, time
+os.environ.update(PJRT_DEVICE="CPU", CPU_NUM_DEVICES="4")
+import torch_xla
+import torch_xla.runtime as xr
+import tputui
+from tputui.telemetry import requests
+
+# As a save in which the cores wait for each other.
+all_save = threading.Barrier(4)
+
+def train(index):
+    run = tputui.start()
+    core = xr.global_ordinal()
+
+    def save():
+        all_save.wait(20)
+        if core == 0:
+            open("weights.pt", "w").write("weights")
+        return "weights.pt"
+
+    while not run.should_stop():
+        time.sleep(0.01)
+        run.step(loss=float(core))
+        if core == 0 and run.last_step == 5:
+            requests.submit(run.dir, "checkpoint", by="test", now=time.time())
+        if run.save_if_asked(save) and core == 0 and not os.path.exists("stopped"):
+            open("stopped", "w").close()
+            requests.submit(run.dir, "stop", by="test", now=time.time())
+
+if __name__ == "__main__":
+    torch_xla.launch(train, start_method="fork")
+"""
 JAX = """
 import json, os
 os.environ.update(JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=4")
@@ -263,6 +296,19 @@ def test_threads_of_torch_xla_launch_are_cores_of_one_run(tmp_path: Path) -> Non
     )
     assert epoch.step == 6
     assert (epoch.train["loss"].count, epoch.train["loss"].avg) == (6 * 8 * 2, 3.5 + 3.5)
+
+
+@pytest.mark.xla
+def test_every_thread_of_torch_xla_launch_saves_before_the_request_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(THREADS_SAVE)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    events = read_events(the_run(tmp_path) / "worker-0.jsonl")
+    applied = [event for event in events if isinstance(event, ev.RequestApplied)]
+    assert [(event.kind, event.bytes) for event in applied] == [("checkpoint", 7), ("stop", None)]
+    saved = [event for event in events if isinstance(event, ev.CheckpointSaved)]
+    assert [Path(event.path).name for event in saved] == ["weights.pt", "weights.pt"], "one for each request"
+    assert "does not exist" not in done.stderr
 
 
 def test_jax_arrays_are_fetched_and_copied_once_one_was_donated(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Run:
             self._values = ThreadValues(process, recorder, column)
             self._phases = Phases(process, self._pace)
             self._pictures = artifacts.Pictures(process.run_dir, process.rank)
-            self._saves = Saves(process, self._pace, self._phases)
+            self._saves = Saves(process, self._pace, self._phases, column)
             self._tracer = process.requests.tracer
             process.join(self._pace, self.report if column == 0 else None)
 

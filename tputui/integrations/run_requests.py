@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tputui.integrations import agreed_step
 from tputui.observers.step_trace import StepTracer
@@ -53,6 +53,17 @@ _WHY_NOT: dict[ev.RequestKind, str] = {
 }
 
 
+class Saved(NamedTuple):
+    """How a thread served a request to save."""
+
+    step: int
+    path: str | None = None
+    num_bytes: int | None = None
+    seconds: float | None = None
+    why_not: str | None = None
+    """Why it could not save; None if it did."""
+
+
 class _Open:
     """A request that was accepted and not carried out yet."""
 
@@ -62,7 +73,8 @@ class _Open:
         """Step from which it is served; None until it is known."""
         self.was_returned = False
         """Whether the script was asked to stop."""
-        self.was_saved = False
+        self.saves: dict[int, Saved] = {}
+        """How each thread that trains served it, by the first of its columns."""
 
 
 class RunRequests:
@@ -80,6 +92,8 @@ class RunRequests:
         self._accepted: set[ev.RequestKind] = set()
         self._num_calls = 0
         """Calls of the script that ask for requests."""
+        self._savers: set[int] = set()
+        """Threads that ask for requests to save, by the first of their columns."""
         self._open: list[_Open] = []
         self._early: list[requests.Request] = []
         """Requests of which it is not known yet whether the script serves them."""
@@ -134,30 +148,34 @@ class RunRequests:
                 due = waiting.was_returned = True
         return due
 
-    def saves_due(self, step: int) -> list[_Open]:
-        """The requests for which the script shall save now. A request to stop asks for a save, too."""
+    def saves_due(self, step: int, column: int) -> list[_Open]:
+        """The requests for which a thread shall save now, which trains the core of a column. A request to stop asks
+        for a save, too."""
         self._num_calls += 1
+        self._savers.add(column)
         if "checkpoint" not in self._accepted:
             self._accept(SAVES)
         if not self._open:
             return []
-        return [w for w in self._due(step) if w.request.kind in ("checkpoint", "stop") and not w.was_saved]
+        return [w for w in self._due(step) if w.request.kind in ("checkpoint", "stop") and column not in w.saves]
 
-    def saved(self, served: list[_Open], step: int, path: str | None, num_bytes: int | None, seconds: float) -> None:
-        """Reports that the script saved for these requests."""
+    def saved(self, served: list[_Open], column: int, saved: Saved) -> None:
+        """Reports how a thread served these requests. They are answered once all threads that save have."""
         for waiting in served:
-            waiting.was_saved = True
-            if waiting.request.kind == "checkpoint":
+            with self._lock:
+                waiting.saves[column] = saved
+                is_whole = waiting.saves.keys() >= self._savers
+            if is_whole and waiting.request.kind == "checkpoint":
                 self._close(waiting)
-                self._applied(waiting.request, step, path=path, num_bytes=num_bytes, seconds=seconds)
+                self._answer(waiting)
 
-    def save_failed(self, served: list[_Open], why: str) -> None:
-        """Reports that the script could not save for these requests."""
-        for waiting in served:
-            waiting.was_saved = True
-            if waiting.request.kind == "checkpoint":
-                self._close(waiting)
-                self._refused(waiting.request, why)
+    def _answer(self, waiting: _Open) -> None:
+        saves = [waiting.saves[column] for column in sorted(waiting.saves)]
+        why = next((saved.why_not for saved in saves if saved.why_not is not None), None)
+        if why is not None:
+            self._refused(waiting.request, why)
+        else:
+            self._applied(waiting.request, saves[0])
 
     def finish(self, step: int) -> bool:
         """Answers the open requests at the end of training; returns whether the script stopped for one of them."""
@@ -166,7 +184,7 @@ class RunRequests:
         for waiting in list(self._open):
             self._close(waiting)
             if stopped and waiting.request.kind in STOPS:
-                self._applied(waiting.request, step)
+                self._applied(waiting.request, Saved(step))
             else:
                 self._refused(waiting.request, ENDED)
         for request in self._early if not self._process.supervised else ():
@@ -281,25 +299,17 @@ class RunRequests:
             return 0 if self._num_calls >= CALLS_WITHOUT_STEP else None
         return step + max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / min(self._steps_s, default=AHEAD_S)))
 
-    def _applied(
-        self,
-        request: requests.Request,
-        step: int,
-        *,
-        path: str | None = None,
-        num_bytes: int | None = None,
-        seconds: float | None = None,
-    ) -> None:
+    def _applied(self, request: requests.Request, how: Saved) -> None:
         if self._answers:
             self._process.emit(
                 ev.RequestApplied(
                     t=time.time(),
                     request=request.id,
                     kind=request.kind,
-                    step=step,
-                    path=path,
-                    bytes=num_bytes,
-                    seconds=seconds,
+                    step=how.step,
+                    path=how.path,
+                    bytes=how.num_bytes,
+                    seconds=how.seconds,
                 )
             )
 

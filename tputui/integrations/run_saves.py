@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tputui.integrations import artifacts
 from tputui.integrations.pace import Pace
 from tputui.integrations.run_phases import Phases
+from tputui.integrations.run_requests import Saved
 from tputui.telemetry import events as ev
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ _clock = time.perf_counter
 class Saves:
     """The checkpoints of one thread."""
 
-    def __init__(self, process: RunProcess, pace: Pace, phases: Phases) -> None:
+    def __init__(self, process: RunProcess, pace: Pace, phases: Phases, column: int) -> None:
         self._process = process
         self._pace = pace
         self._phases = phases
+        self._column = column
 
     def report(self, path: Path, seconds: float, best: bool, reason: str) -> tuple[str, int]:
         """Reports a checkpoint; returns its path relative to the run directory, and its bytes."""
@@ -50,7 +52,7 @@ class Saves:
 
     def asked(self) -> list[Any]:
         """The requests for which the script shall save now."""
-        return self._process.requests.saves_due(self._pace.step)
+        return self._process.requests.saves_due(self._pace.step, self._column)
 
     def serve(self, save: Callable[[], Any], asked: Sequence[Any]) -> bool:
         """Calls `save` for these requests; returns whether it did not raise."""
@@ -60,7 +62,7 @@ class Saves:
                 saved = save()
         except Exception as error:  # noqa: BLE001, RUF100 - a save that the user asked for must not end training
             why = f"the script could not save: {type(error).__name__}: {error}"
-            self._process.requests.save_failed([*asked], why)
+            self._process.requests.saved([*asked], self._column, Saved(self._pace.step, why_not=why))
             self._process.warn(f"the requested save failed: {type(error).__name__}: {error}; training continues")
             return False
         path = Path(saved) if isinstance(saved, str | Path) else None
@@ -72,7 +74,7 @@ class Saves:
         requests = self._process.requests
         shown, num_bytes = None, None
         try:
-            if path is not None and requests.reports_saves:
+            if path is not None and requests.reports_saves and not self._column:
                 shown, num_bytes = self.report(path, seconds, best=False, reason="request")
         except FileNotFoundError:
             # One rank writes it, perhaps on another host.
@@ -80,4 +82,4 @@ class Saves:
                 self._process.warn(f"the requested save returned {path}, which does not exist")
         finally:
             # An open request would be served again at the next step, perhaps by this rank alone.
-            requests.saved([*asked], self._pace.step, shown, num_bytes, seconds)
+            requests.saved([*asked], self._column, Saved(self._pace.step, shown, num_bytes, seconds))
