@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recorded import T0
+from tests.state.pod import STEP_S, reduced, shown, trained
+from tests.state.pod import started as process_started
 from tputui.state.time_spent import SECTIONS_MAX, TimeSpent
 from tputui.telemetry import events as ev
 
@@ -62,6 +64,16 @@ def test_a_stall_is_counted_once_and_not_in_the_section_that_contains_it() -> No
     assert view.sections_s == pytest.approx({"data": 6.0, "execute": 24.0, "stall": 300.0, "other": 0.0})
     assert view.newest_s == pytest.approx({"data": 4.0, "execute": 16.0, "stall": 300.0})
     assert view.newest_wall_s == 320.0
+
+
+def test_a_stall_that_goes_on_is_not_time_of_training() -> None:
+    beats = [ev.HeartbeatSent(t=T0 + t, phase="executing", phase_s=0.0, step=40, epoch=1) for t in range(7, 200)]
+    snapshot = shown(reduced({"worker-0": [*process_started(0, 1), *trained(0, T0 + 2, 1, 40, 1), *beats]}), T0 + 200)
+    assert snapshot.condition == "stalled"
+    assert snapshot.time_spent is not None
+    spent = snapshot.time_spent.sections_s
+    assert spent["stall"] == pytest.approx(200 - 2 - 40 * STEP_S)
+    assert spent["execute"] == pytest.approx(40 * STEP_S)
 
 
 def test_time_since_the_newest_report_belongs_to_the_phase_of_the_process() -> None:

@@ -59,7 +59,9 @@ def time_of(state: RunState, liveness: Liveness, now: float) -> TimeView | None:
     ended = worker.training_ended
     lives = worker.name in liveness.living and liveness.condition not in ENDED
     until = ended.t if ended is not None else now if lives else worker.newest_t or now
-    return worker.time.view(until, phase if ended is None else None)
+    is_stalled = ended is None and liveness.condition == "stalled"
+    stalled_s = until - (worker.moved_t or until) if is_stalled else 0.0
+    return worker.time.view(until, phase if ended is None else None, stalled_s)
 
 
 def cores_of(state: RunState, liveness: Liveness, now: float) -> list[CoreView]:

@@ -164,18 +164,23 @@ class TimeSpent(StateStruct):
         if self.began_t is not None and seconds > 0:
             self.pending_stall_s += seconds
 
-    def view(self, until: float, phase: ev.Phase | None) -> TimeView | None:
-        """The time up to a moment, if the process measures sections; `phase` is that since the newest measurement."""
+    def view(self, until: float, phase: ev.Phase | None, stalled_s: float = 0.0) -> TimeView | None:
+        """The time up to a moment, if the process measures sections; `phase` is that since the newest measurement.
+
+        `stalled_s`: the time up to that moment that is a stall which has not ended.
+        """
         if self.began_t is None or not (self.closed_s or self.running_s):
             return None
         until = max(until, self.began_t)
         sections = self._totals()
         tail_s = max(0.0, until - self.measured_t) - self.pending_stall_s
+        stalled_s = max(0.0, min(stalled_s, tail_s))
+        tail_s -= stalled_s
         section = SECTION_OF.get(phase) if phase is not None else None
         # A script that measures no execution reports the rest of its loop as "other".
         if tail_s > 0 and section is not None and (section != "execute" or section in sections):
             sections[section] = sections.get(section, 0.0) + tail_s
-        if stall_s := math.fsum(self.stalls_s.values()) + self.pending_stall_s:
+        if stall_s := math.fsum(self.stalls_s.values()) + self.pending_stall_s + stalled_s:
             sections["stall"] = stall_s
         for name, seconds in self.restarts_s.items():
             sections[name] = sections.get(name, 0.0) + seconds
