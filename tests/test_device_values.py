@@ -228,11 +228,14 @@ mesh = Mesh(jax.devices(), "data")
 split = NamedSharding(mesh, PartitionSpec("data"))
 rows = jax.device_put(jnp.arange(32.0).reshape(8, 4), split)
 per_core = jax.jit(lambda x: jnp.square(x).reshape(4, -1).mean(1), out_shardings=split)
-run = tputui.start(name="sharded")
+run = tputui.start(name="sharded", total_steps=10)
 for number in range(10):
     loss = per_core(rows + number)
     assert len(loss.sharding.device_set) == 4
     run.step(loss=loss, examples=8)
+    if number == 0:
+        # As the heartbeat does, before a loss was fetched.
+        run.report()
     run.meter("mean", loss.mean(), n=8)
 run.close()
 print(per_core(rows + 9).tolist())
@@ -325,3 +328,5 @@ def test_jax_arrays_are_fetched_and_copied_once_one_was_donated(tmp_path: Path) 
     assert recorded_losses(sharded)[-1] == json.loads(done.stdout)
     assert [core["loss"] for core in show(sharded)["cores"]] == json.loads(done.stdout)
     assert show(sharded)["topology"]["device"] == "CPU"
+    plan = show(sharded)["plan"]
+    assert (plan["batch_per_core"], plan["global_batch"]) == (2, 8)

@@ -431,7 +431,8 @@ class Run:
 
     def _announce_plan(self) -> None:
         columns = max(1, self._recorder.num_columns // self._recorder.num_threads)
-        if not self._pace.num_steps:
+        # The number of cores is known once the first loss has been fetched.
+        if not self._pace.num_steps or (not self._recorder.num_columns and self._values.num_waiting):
             return
         first = self._pace.step - self._pace.num_steps + 1
         if plan := self._plan.announce(self._batch, columns, self._num_parts, first, float(self._lr)):
