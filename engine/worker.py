@@ -215,7 +215,8 @@ class Worker:
         """The checkpoint to continue from: the newest of this run if its processes were restarted."""
         if self._place.generation and self._place.is_first:
             clear_half_written(self._run_dir)
-            last = self._run_dir / CHECKPOINTS / "last.pt"
+            # A path that messages may name.
+            last = self._run_dir.resolve() / CHECKPOINTS / "last.pt"
             if last.exists():
                 return last
         return self._manifest.resume_path

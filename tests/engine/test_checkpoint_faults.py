@@ -259,3 +259,19 @@ def test_full_disk_rejects_request_and_next_one_succeeds(small_disk: Path) -> No
         run.stop_if_alive()
     assert [event.kind for event in applied] == ["checkpoint", "stop"]
     assert checksums.verified_digest(disk / "last.pt")
+
+
+@pytest.mark.xla
+@pytest.mark.slow
+def test_restart_from_a_damaged_checkpoint_names_files_that_the_user_can_find(tmp_path: Path) -> None:
+    run = make(tmp_path, "run", ["checkpoint.keep=2"], text=LINE, cwd=HERE)
+    run.start()
+    assert run.finish() == 0, run.log.read_text()
+    last = run.dir / "checkpoints" / "last.pt"
+    flip(last, last.stat().st_size // 2)
+    run.start({"TORCHELASTIC_RESTART_COUNT": "1"})
+    assert run.finish() == 2
+    message = run.all(ev.FailureRaised)[-1].message
+    assert f"resume: {last}: its bytes changed" in message
+    intact = sorted(path for path in last.parent.glob("step-*.pt") if not path.samefile(last))[-1]
+    assert f"{intact} is intact: use that one instead" in message
