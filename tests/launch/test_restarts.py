@@ -96,19 +96,19 @@ def run(tmp_path: Path) -> Iterator[RestartedRun]:
 
 
 def test_a_restart_that_the_supervisor_sees_late_has_its_reason(run: RestartedRun) -> None:
-    first = run.until_started(0)
+    os.kill(run.until_started(0), signal.SIGABRT)
+    second = run.until_started(1)
+    run.until(lambda: len(run.of_kind("supervisor-0", ev.WorkerStarted)) == 2)
     # The supervisor reads the end of training and its next start at once, as on a busy host.
     os.kill(run.supervisor_pid, signal.SIGSTOP)
-    os.kill(first, signal.SIGKILL)
-    second = run.until_started(1)
+    os.kill(second, signal.SIGKILL)
+    run.until_started(2)
     os.kill(run.supervisor_pid, signal.SIGCONT)
-    run.until(lambda: len(run.of_kind("supervisor-0", ev.WorkerStarted)) == 2)
-    os.kill(second, signal.SIGABRT)
     assert run.command.wait(PATIENCE_S) == 0
     reported = run.of_kind("supervisor-0", ev.FailureReported)
-    assert [each.error for each in reported if isinstance(each, ev.FailureReported)] == ["SIGKILL", "SIGABRT"]
+    assert [each.error for each in reported if isinstance(each, ev.FailureReported)] == ["SIGABRT", "SIGKILL"]
     shown = session.load(run.dir)
-    assert shown.condition == "done"
+    assert (shown.condition, shown.failure) == ("done", None)
     reasons = [each.reason for each in shown.generations]
-    assert "SIGKILL" in reasons[1]
-    assert "SIGABRT" in reasons[2]
+    assert "SIGABRT" in reasons[1]
+    assert "SIGKILL" in reasons[2]

@@ -68,6 +68,8 @@ def started(state: ProcessState, event: WorkerStarted) -> None:
             place = _shortened(reported.other_host or "") or None
             again = replace(again, reason=reason, failed_t=reported.t, other_host=place)
         state.reports.restarted(again)
+        # Of an earlier generation, even if a supervisor that was held up reported it after this one had begun.
+        state.failure_reported = None
     state.worker_started = event
 
 
