@@ -163,6 +163,45 @@ def test_a_script_that_fails_after_its_restart_is_reported_once_more(tmp_path: P
     assert "exit code 1" in (run_dir / "failure.txt").read_text()
 
 
+LOSES_A_RANK = """
+import os, signal, time
+import torch
+import torch.distributed as dist
+import tputui
+dist.init_process_group("gloo")
+run = tputui.start()
+for step in range(1, 20):
+    if step == 3 and dist.get_rank() == 1:
+        count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        journal = run.dir / "worker-1.jsonl"
+        while not journal.exists() or journal.read_text().count("JournalOpened") <= count:
+            time.sleep(0.05)
+        if count == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(5)
+    dist.all_reduce(torch.ones(1))
+    run.step(loss=1.0)
+"""
+
+
+def test_a_rank_that_is_killed_is_the_first_failure_not_the_rank_that_lost_it(tmp_path: Path) -> None:
+    script(tmp_path, LOSES_A_RANK)
+    # Without it, gloo of torch 2.9 may connect to the processes before the restart.
+    env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    result = run(tmp_path, "--name", "loses", "--", *TORCHRUN, "--nproc-per-node", "2", "train.py", **env)
+    assert result.code == 3
+    run_dir = tmp_path / "runs" / "loses"
+    page = shown(run_dir)
+    assert page["state_reason"].endswith("rank 1 ended by exit code 5 without an error report")
+    reports = events_in(run_dir, "supervisor-0", ev.FailureReported)
+    assert [(each.process, each.kind) for each in reports] == [("worker-1", "killed"), ("worker-1", "exited")]
+    assert reports[0].memory is not None, "whether the kernel killed it for lack of memory"
+    report = (run_dir / "failure.txt").read_text()
+    assert report.startswith("first failure  worker-1, core 1, ")
+    assert "worker-0" in report[report.index("followed") :]
+    assert "PeerLost: RuntimeError" in report[report.index("followed") :]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -20,7 +20,7 @@ from tputui import __version__, environment
 from tputui.integrations import device_values
 from tputui.integrations.jax_memory import JaxMemory
 from tputui.integrations.pace import Pace
-from tputui.integrations.process_exit import Failure
+from tputui.integrations.process_exit import Failure, as_consequence
 from tputui.integrations.run_requests import RunRequests
 from tputui.observers.sinks import process_sink
 from tputui.telemetry import events as ev
@@ -183,6 +183,7 @@ class RunProcess:
 
     def fail(self, failure: Failure) -> None:
         """Reports the error that ends training."""
+        failure = as_consequence(failure) if self.world_size > 1 else failure
         self.emit(
             ev.FailureRaised(
                 t=time.time(),

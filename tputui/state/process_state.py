@@ -381,7 +381,9 @@ class ProcessState(StateStruct):
         self.receipts.setdefault(event.request, Receipts()).add(event)
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:
-        self.failure = self.failure or event
+        # The journal about a command has those of every generation of its ranks.
+        if self.failure is None or self.name.startswith("logs-"):
+            self.failure = event
 
     def _stacks_taken(self, event: ev.StacksTaken) -> None:
         if event.process in self.stacks or len(self.stacks) < RANK_EXITS_MAX:

@@ -18,10 +18,8 @@ from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState, command_writer
 from tputui.state.snapshot import Failure
 from tputui.telemetry import events as ev
-from tputui.telemetry.process_end import FOLLOWING
+from tputui.telemetry.process_end import FOLLOWING, PEER_LOST
 
-PEER_LOST = "PeerLost"
-"""Error of a process that lost another one."""
 FRAMES_TOLD = 8
 FOLLOWERS_MAX = 32
 """Later ends of other processes that are listed."""

@@ -243,7 +243,7 @@ class FailureReport:
             stack="",
             silent=False,
         )
-        exits = (e for w in self._worker_state.state.workers for e in w.rank_exits if e.process == death.process)
+        exits = (e for w in self._worker_state.state.in_order for e in w.rank_exits if e.process == death.process)
         return self._with_context(found, next((exited.signal for exited in exits), None), event.traceback)
 
     def _from_exit(self, end: WorkerEnd, exited: ev.WorkerExited) -> ev.FailureReported:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections import deque
@@ -26,7 +27,7 @@ from tputui.supervise.python_stacks import PythonStacks
 from tputui.supervise.spawn import has_exited
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests, rundir, stack_frames
+from tputui.telemetry import process_end, requests, rundir, stack_frames
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "logs"
@@ -36,6 +37,8 @@ QUIET_MIN_S = 300.0
 QUIET_TIMES = 20.0
 """... nor one of less than this many times the median time between two outputs."""
 _INTERVALS_KEPT = 256
+_RANK_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: \d+ \(pid: (\d{1,9})\)")
+"""What the agent of torchrun logs of the first of its processes that failed; accelerate starts the same agent."""
 FLUSH_S = 1.0
 TOO_LATE = "the command ended before this was done"
 _REFUSALS: dict[ev.RequestKind, str] = {
@@ -69,6 +72,10 @@ class Script:
         self._stacks = PythonStacks(pid, self._logs.writer, self._record_stacks)
         self._quiet = QuietCheck(time.monotonic())
         self._ended = False
+        self._failed_ranks: list[tuple[int, int]] = []
+        """Process ids and return codes of ranks that the launcher has named."""
+        self._is_signalled = False
+        """Whether the command was sent a signal, by which its ranks may end."""
         self._is_stopping = False
         """Whether the signal of a request to stop was sent."""
         self.silence: str | None = None
@@ -84,11 +91,14 @@ class Script:
     def take_console(self, lines: list[str]) -> None:
         """Takes lines of output, with carriage returns between the states of a bar."""
         self._collector.take_console(lines)
+        found = (_RANK_FAILED.search(line) for line in lines)
+        self._failed_ranks += [(int(match.group(2)), int(match.group(1))) for match in found if match]
 
     def poll(self, now: float, tick: float) -> bool:
         """Reads what the command wrote; returns whether it has become silent. `now` is unix time, `tick` a monotonic
         time."""
         self._collector.poll(now)
+        self._report_ranks()
         self._stacks.poll(tick, self.newest_step)
         activity = (self._collector.num_lines, self._collector.num_values, self.newest_step)
         why = self._quiet.check(activity, tick)
@@ -150,6 +160,9 @@ class Script:
 
         Returns the last lines that were printed before the traceback; None if nothing was reported here.
         """
+        self._report_ranks()
+        self._logs.flush()
+        self._state.read()
         if self._state.failure is not None:
             return None
         lines = last_raw_lines(log)
@@ -170,6 +183,36 @@ class Script:
         )
         self._logs.flush()
         return lines[max(0, found.first_line - LAST_LINES) : found.first_line]
+
+    def _report_ranks(self) -> None:
+        """Reports the ranks that failed without a report of their own, as one that the kernel killed. Only the launcher
+        knows how; the others report that they lost it."""
+        named, self._failed_ranks = self._failed_ranks, []
+        for pid, code in named:
+            rank = next((each for each in self._state.state.workers if each.opened and each.opened.pid == pid), None)
+            if rank is None or rank.failure or rank.training_ended or self._is_signalled:
+                continue
+            signal_name = process_end.signal_name(code)
+            exit_code = None if signal_name else code
+            how = f"signal {signal_name}" if signal_name else f"exit code {code}"
+            self._logs.emit(
+                ev.RankExited(
+                    t=time.time(), process=rank.name, pid=pid, exit_code=exit_code, signal=signal_name, ending=False
+                )
+            )
+            self._logs.emit(
+                ev.FailureRaised(
+                    t=time.time(),
+                    error=signal_name or "no error report",
+                    message=f"rank {rank.index} ended by {how} without an error report",
+                    traceback="",
+                    phase=rank.beat.phase if rank.beat else "unknown",
+                    step=rank.beat.step if rank.beat else 0,
+                    kind=process_end.kind_of_end(code),
+                    process=rank.name,
+                    pid=pid,
+                )
+            )
 
     def _ended_earlier(self, error: str) -> bool:
         """Whether processes ended by an error that the command has started again since."""
@@ -195,6 +238,7 @@ class Script:
             self._state.answered.add(event.request)
 
     def _signal(self, number: signal.Signals) -> None:
+        self._is_signalled = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, number)
 

@@ -14,6 +14,7 @@ from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Tail
+from tputui.telemetry.process_end import FOLLOWING
 
 KEPT: tuple[type[ev.Event], ...] = (
     ev.JournalOpened,
@@ -141,7 +142,8 @@ class WorkerState:
             if isinstance(event, ev.RequestRefused):
                 self.refused.add(event.request)
         elif isinstance(event, ev.FailureRaised):
-            self.failure = self.failure or event if self._of_command else event
+            if not self._of_command or self.failure is None or self.failure.error in FOLLOWING:
+                self.failure = event
         elif isinstance(event, ev.TrainingEnded):
             if self.training_ended is None or self.training_ended.outcome != "failed":
                 self.training_ended = event

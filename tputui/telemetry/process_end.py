@@ -6,7 +6,9 @@ import signal
 
 from tputui.telemetry.events import FailureKind, WorkerExited
 
-FOLLOWING = frozenset({"PeerLost", "HostLost"})
+PEER_LOST = "PeerLost"
+"""Error of a process that lost another one."""
+FOLLOWING = frozenset({PEER_LOST, "HostLost"})
 """Errors of a process that lost another one: they follow from the failure of that one."""
 _BROKEN_CODE = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 """Signals of a crash in native code."""
