@@ -168,6 +168,10 @@ class CheckpointStore:
         except OSError as error:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
+    def names(self) -> set[str]:
+        """Names of the checkpoints of steps that are there."""
+        return {path.name for path in self._directory.glob("step-*.pt")}
+
     def note_saved(self, name: str, *, periodic: bool) -> None:
         """Notes that a file was saved, at the end of an epoch or on request. Called for files of earlier processes of
         the run in the order of their saves; those that are gone do not count."""

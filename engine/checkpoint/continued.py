@@ -27,14 +27,18 @@ def adopt_best(store: CheckpointStore, resumed: Checkpoint, source: Path, warn: 
 
 def retain_earlier(store: CheckpointStore, journal: Path) -> None:
     """Counts the checkpoints that the processes before have saved, by the journal of this run, for
-    `checkpoint.keep`: after a restart they would be kept for ever."""
+    `checkpoint.keep`: after a restart they would be kept for ever.
+
+    A process that was killed may not have recorded its newest one, which counts as one at the end of an epoch.
+    """
     try:
         found = LineSearch(journal, ev.CheckpointSaved).fresh()
     except OSError:
         return
-    for event in found:
-        if isinstance(event, ev.CheckpointSaved) and event.reason != "non-finite":
-            store.note_saved(Path(event.path).name, periodic=event.reason == "epoch")
+    saved = [event for event in found if isinstance(event, ev.CheckpointSaved)]
+    asked_for = {Path(event.path).name for event in saved if event.reason != "epoch"}
+    for name in sorted(store.names()):
+        store.note_saved(name, periodic=name not in asked_for)
 
 
 def remove_partial_writes(source: Path) -> None:

@@ -76,7 +76,8 @@ def test_retention_keeps_newest_best_last_and_requested(store: CheckpointStore, 
     assert (directory / "best.pt").samefile(directory / "step-00000007.pt")
 
 
-def test_retention_counts_the_checkpoints_before_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unrecorded", [None, 3], ids=["recorded", "killed before it was recorded"])
+def test_retention_counts_the_checkpoints_before_a_restart(tmp_path: Path, unrecorded: int | None) -> None:
     (tmp_path / "checkpoints").mkdir()
     reporter = Reporter(tmp_path, "worker")
     for step in range(1, 6):
@@ -89,7 +90,8 @@ def test_retention_counts_the_checkpoints_before_a_restart(tmp_path: Path) -> No
         written = ev.CheckpointSaved(
             t=0.0, path=saved.path, step=step, epoch=1, bytes=saved.bytes, seconds=0.0, reason=reason
         )
-        reporter.emit(written)
+        if step != unrecorded:
+            reporter.emit(written)
         reporter.flush()
     reporter.close()
     assert names(tmp_path) == {f"step-{step:08d}.pt" for step in (2, 4, 5)} | {"last.pt"}
