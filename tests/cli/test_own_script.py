@@ -352,6 +352,28 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError: """.splitline
     assert stack_frames.cause_in(["Traceback", "Error: x", '  File "x", line 1']) is None
 
 
+def test_an_exception_in_a_process_of_a_pool_is_found_where_it_was_raised() -> None:
+    # As torch_xla.launch prints it.
+    lines = """concurrent.futures.process._RemoteTraceback:
+\"\"\"
+Traceback (most recent call last):
+  File "/home/u/train.py", line 18, in main
+ValueError: bad row 7
+\"\"\"
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/home/u/train.py", line 29, in <module>
+ValueError: bad row 7""".splitlines()
+
+    cause = stack_frames.cause_in(lines)
+
+    assert cause is not None
+    assert [(frame.line, frame.function) for frame in cause.frames] == [(18, "main")]
+    assert "line 29" in cause.text
+
+
 def test_an_exception_aside_does_not_hide_the_one_that_ended_the_command(tmp_path: Path) -> None:
     script(
         tmp_path,

@@ -38,6 +38,7 @@ _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
+_QUOTE = '"""'
 _ASIDE = ("Exception ignored in", "Error in atexit", "Exception in thread", "--- Logging error ---")
 """Lines before the traceback of an exception that does not end the process."""
 _OF_LAUNCHERS = frozenset(
@@ -182,7 +183,10 @@ def _parse(lines: Sequence[str]) -> tuple[Traceback | None, int]:
                 head = lines.index(_HEAD, following)
                 rest, length = _parse(lines[head:])
                 if rest is not None:
-                    return rest._replace(text="\n".join(lines[: head + length])), head + length
+                    # What a pool quotes of another process: the failure is there, the rest of the chain waited for it.
+                    is_quoted = lines[place + 1 : place + 2] == [_QUOTE]
+                    frames = found.frames if is_quoted else rest.frames
+                    return rest._replace(frames=frames, text="\n".join(lines[: head + length])), head + length
             return found, place + 1
         elif line and not line.startswith(" "):
             return None, place + 1
