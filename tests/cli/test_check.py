@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from tputui.telemetry.codec import decode, encode
 from tputui.telemetry.compressed import seal
 from tputui.telemetry.journal import FOREIGN
 from tputui.telemetry.merge import events_of, open_tail
+from tputui.telemetry.reporter import Reporter
 
 
 def _journal(run_dir: Path) -> Path:
@@ -180,6 +183,18 @@ def test_dropped_steps_and_contradictions_are_not_damage(
     page = " ".join(capsys.readouterr().out.split())
     assert "dropped the losses of 7 steps are in no journal" in page
     assert "left out 2 events that contradict themselves" in page
+
+
+def test_steps_that_a_restart_trains_again_are_not_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest("again"))
+    for generation in range(2):
+        # A process that has ended: no other one had its start time.
+        process = rundir.ProcessId(host="vm", host_id=rundir.host_id(), pid=os.getpid(), pid_started=1)
+        reporter = Reporter(run_dir, "worker", generation=generation, process=process)
+        reporter.emit(ev.StepsDropped(t=time.time(), num_records=1, num_steps=9 - 8 * generation, why="it ended"))
+        reporter.close()
+    assert main(["check", str(run_dir)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "worker-0.jsonl: the losses of 1 step were not recorded"
 
 
 def of_another_run(parent: Path, journal: Path) -> Path:

@@ -58,7 +58,7 @@ class Reading(NamedTuple):
     ended: bool = False
     """Whether it contains the end of training or of the run."""
     dropped_steps: int = 0
-    """Steps whose values the writer dropped because the disk was too slow."""
+    """Steps whose values are in no event: the disk was too slow, or training ended before they were read."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -111,7 +111,7 @@ def _read(path: Path, name: str, state: RunState, verifier: CacheVerifier | None
     except OSError as error:
         why = f"it cannot be opened: {error.strerror}"
         return Reading(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
-    num_events, inconsistent, dropped, ended, writer, trouble = 0, 0, 0, False, None, None
+    num_events, inconsistent, dropped, unread, ended, writer, trouble = 0, 0, 0, 0, False, None, None
     try:
         for numbered in events_of(tail):
             num_events += 1
@@ -120,15 +120,19 @@ def _read(path: Path, name: str, state: RunState, verifier: CacheVerifier | None
             if isinstance(numbered.event, StepsRecorded | TopologyDeclared):
                 inconsistent += not makes_sense(numbered.event)
             elif isinstance(numbered.event, StepsDropped):
-                dropped += max(0, numbered.event.num_steps)
+                num_steps = max(0, numbered.event.num_steps)
+                dropped, unread = (dropped, unread + num_steps) if numbered.event.why else (dropped + num_steps, unread)
             ended = ended or isinstance(numbered.event, RunEnded | TrainingEnded)
             if isinstance(numbered.event, truncation.EVIDENCE):
                 state.apply(name, numbered.seq, numbered.event)
-            if isinstance(numbered.event, JournalOpened) and writer is None:
-                writer = rundir.process_of(numbered.event)
+            if isinstance(numbered.event, JournalOpened):
+                # The process that takes the place of one trains again what that one had not read from its device.
+                unread = 0
+                writer = writer or rundir.process_of(numbered.event)
     except OSError as error:
         offset, size = tail.position
         trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)
+    dropped += unread
     return Reading(name, path.name, tail.position.size, num_events, writer, tail, trouble, inconsistent, ended, dropped)
 
 
@@ -167,7 +171,7 @@ def _print(name: str, readings: list[Reading], regions: list[Damage], findings: 
             say(f"{inert(one.name)}: not used: {inert(one.why_not)}")
     for reading in readings:
         if reading.dropped_steps:
-            say(f"{inert(reading.journal)}: the losses of {reading.dropped_steps} steps were not recorded")
+            say(f"{inert(reading.journal)}: the losses of {counted(reading.dropped_steps, 'step')} were not recorded")
         if reading.name.startswith("supervisor-") and not reading.ended and not is_alive(reading):
             say(f"{inert(reading.journal)}: no end event: the supervisor was killed, or the last events are missing")
         if reading.inconsistent:
