@@ -167,7 +167,10 @@ def followed(journals: dict[str, list[ev.Event]], t: float, error: str, message:
 def test_restart_names_the_host_that_failed_first() -> None:
     journals = restarted()
     followed(journals, T0 + 8.1, "RuntimeError", "connection closed")
-    assert shown(reduced(journals)).generations[1].reason == "host 1 (tpu-vm-1): ValueError: bad row"
+    reason = "host 1 (tpu-vm-1): ValueError: bad row"
+    assert shown(reduced(journals)).generations[1].reason == reason
+    # The run directory of that host alone.
+    assert shown(reduced({"worker-1": journals["worker-1"]})).generations[1].reason == reason
 
 
 def killed(message: str, other_host: str | None = None) -> ev.FailureReported:

@@ -79,7 +79,8 @@ def _generation(restart: Restart, reason: str) -> GenerationView:
 def _reasons(state: RunState) -> Mapping[int, str]:
     """Why each generation began."""
     found: dict[int, tuple[int, float, str]] = {}
-    has_hosts = len(state.by_host) > 1
+    # A script does not declare how many hosts it has; a directory of one host has the journals of that alone.
+    has_hosts = num_hosts(state) > 0 or len(state.by_host) > 1
     for process in (*state.workers, *state.ranks, *state.supervisors):
         for restart in process.reports.restarts:
             if restart.reason:
