@@ -201,6 +201,17 @@ def test_restart_names_the_host_whose_process_was_killed() -> None:
     assert f"{who}: {ended}" in show_text(shown(reduced(journals)))
 
 
+def test_restart_of_a_command_names_the_rank_that_was_killed() -> None:
+    """The supervisor of a command starts nothing again itself, and may report a failure before each restart."""
+    ended = "rank 1 ended by signal SIGKILL without an error report"
+    journals = restarted()
+    journals["worker-1"] = [event for event in journals["worker-1"] if not isinstance(event, ev.FailureRaised)]
+    followed(journals, T0 + 7, "PeerLost", "RuntimeError: connection closed by peer")
+    begun = [opened(T0, "supervisor", 1), ev.WorkerStarted(t=T0, pid=7, argv=[])]
+    journals["supervisor-1"] = [*begun, killed(ended), msgspec.structs.replace(killed("it failed again"), t=T0 + 30)]
+    assert shown(reduced(journals)).generations[1].reason == f"host 1 (tpu-vm-1): {ended}"
+
+
 def test_time_of_a_restart_and_lost_work_are_parts_of_the_goodput() -> None:
     snapshot = shown(reduced(restarted()))
     spent = snapshot.time_spent

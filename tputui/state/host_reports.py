@@ -55,6 +55,14 @@ class Restart(Record, frozen=True):
     """Unix time at which the new process reported its first steps."""
 
 
+class ReportedFailure(Record, frozen=True):
+    """A first failure that a supervisor reported."""
+
+    t: float
+    """Unix time of the report."""
+    reason: str
+
+
 class HostReports(StateStruct):
     """The newest reports of a process about its host, and its restarts."""
 
@@ -66,6 +74,10 @@ class HostReports(StateStruct):
     num_paces: Count = 0
     """Paces added."""
     restarts: Annotated[list[Restart], msgspec.Meta(max_length=RESTARTS_MAX)] = msgspec.field(default_factory=list)
+    failures: Annotated[list[ReportedFailure], msgspec.Meta(max_length=RESTARTS_MAX)] = msgspec.field(
+        default_factory=list
+    )
+    """What a supervisor reported, the newest failures."""
     began_step: Int | None = None
     """First step of the process before all restarts; None before its plan is known."""
     unread_steps: Count = 0
@@ -96,6 +108,10 @@ class HostReports(StateStruct):
     def restarted(self, restart: Restart) -> None:
         """Another process continues the journal."""
         self.restarts = [*self.restarts[1 - RESTARTS_MAX :], restart]
+
+    def failed(self, failure: ReportedFailure) -> None:
+        """The supervisor reported a failure."""
+        self.failures = [*self.failures[1 - RESTARTS_MAX :], failure]
 
     @property
     def awaits_plan(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state import core_views
 from tputui.state.host_data import GenerationView, HostCondition, HostView
-from tputui.state.host_reports import Restart
+from tputui.state.host_reports import ReportedFailure, Restart
 from tputui.state.liveness import SUPERVISOR_TELLS_S, Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
@@ -84,18 +84,32 @@ def _reasons(state: RunState) -> Mapping[int, str]:
     for process in (*state.workers, *state.ranks, *state.supervisors):
         for restart in process.reports.restarts:
             if restart.reason:
-                rank, text = _reason(process, restart, has_hosts)
+                rank, text = _reason(process, restart.reason, restart.other_host, has_hosts)
                 seen = (rank, restart.t if restart.failed_t is None else restart.failed_t, text)
                 found[restart.number] = min(found.get(restart.number, seen), seen)
+    for number, supervisor, failure in _before_restarts(state):
+        rank, text = _reason(supervisor, failure.reason, None, has_hosts)
+        seen = (rank, failure.t, text)
+        found[number] = min(found.get(number, seen), seen)
     return {number: text for number, (_, _, text) in found.items()}
 
 
-def _reason(process: ProcessState, restart: Restart, has_hosts: bool) -> tuple[int, str]:
+def _before_restarts(state: RunState) -> Iterator[tuple[int, ProcessState, ReportedFailure]]:
+    """What the supervisors of commands, which start nothing again themselves, reported before each generation."""
+    began = sorted((restart.t, restart.number) for worker in state.workers for restart in worker.reports.restarts)
+    for supervisor in state.supervisors:
+        if not supervisor.reports.restarts:
+            for failure in supervisor.reports.failures:
+                number = next((number for t, number in began if t > failure.t), None)
+                if number is not None:
+                    yield number, supervisor, failure
+
+
+def _reason(process: ProcessState, reason: str, other_host: str | None, has_hosts: bool) -> tuple[int, str]:
     """How close a reason is to the cause, 0 for the closest, and its text. The first failure of all hosts is what the
     supervisors of the others report; a lost peer is only what a process saw of it."""
-    reason = restart.reason
-    if restart.other_host is not None:
-        return 0, f"{restart.other_host}: {reason}"
+    if other_host is not None:
+        return 0, f"{other_host}: {reason}"
     if reason.startswith(_PEER_LOST):
         return 3, reason.removeprefix(_PEER_LOST)
     who = [f"host {process.host_index} ({process.opened.host})"] if has_hosts and process.opened is not None else []

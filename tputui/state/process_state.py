@@ -414,7 +414,6 @@ _NEWEST: dict[type[ev.Event], str] = {
     ev.MemoryPredicted: "predicted",
     ev.FlopsCounted: "flops",
     ev.RequestHandlingDeclared: "request_handling",
-    ev.FailureReported: "failure_reported",
 }
 """Events of which only the newest is stored, and in which field."""
 
@@ -423,6 +422,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.TopologyDeclared: ProcessState._topology_declared,
     ev.TrainingPlanned: ProcessState._training_planned,
     ev.WorkerStarted: restart.started,
+    ev.FailureReported: restart.failure_reported,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
     ev.StepsRecorded: ProcessState._steps_recorded,

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tputui.state.host_reports import REASON_CHARS_MAX, Restart
+from tputui.state.host_reports import REASON_CHARS_MAX, ReportedFailure, Restart
 from tputui.state.process_history import XlaHistory
 from tputui.telemetry.process_end import FOLLOWING
 
 if TYPE_CHECKING:
     from tputui.state.process_state import ProcessState
-    from tputui.telemetry.events import JournalOpened, WorkerStarted
+    from tputui.telemetry.events import FailureReported, JournalOpened, WorkerStarted
 
 _UNREPORTED = "without an error report"
 """End of messages of supervisors that contain the signal or the exit code."""
@@ -63,14 +63,25 @@ def started(state: ProcessState, event: WorkerStarted) -> None:
         before = state.reports.restarts
         again = Restart(before[-1].number + 1 if before else 1, event.t, state.steps_done)
         if reported is not None and reported.t >= begun.t and reported.error not in FOLLOWING:
-            message = _shortened(reported.message)
-            reason = message if message.endswith(_UNREPORTED) else _shortened(f"{reported.error}: {message}")
             place = _shortened(reported.other_host or "") or None
-            again = replace(again, reason=reason, failed_t=reported.t, other_host=place)
+            again = replace(again, reason=_sentence(reported), failed_t=reported.t, other_host=place)
         state.reports.restarted(again)
         # Of an earlier generation, even if a supervisor that was held up reported it after this one had begun.
         state.failure_reported = None
     state.worker_started = event
+
+
+def failure_reported(state: ProcessState, event: FailureReported) -> None:
+    """A supervisor reported the first failure of a generation."""
+    state.failure_reported = event
+    if event.error not in FOLLOWING:
+        state.reports.failed(ReportedFailure(event.t, _sentence(event)))
+
+
+def _sentence(reported: FailureReported) -> str:
+    """`SIGKILL: the kernel ...`."""
+    message = _shortened(reported.message)
+    return message if message.endswith(_UNREPORTED) else _shortened(f"{reported.error}: {message}")
 
 
 def _shortened(text: str) -> str:
