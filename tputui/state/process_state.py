@@ -289,8 +289,10 @@ class ProcessState(StateStruct):
         if not makes_sense(event):
             self.num_senseless += 1
             return
+        # Scripts report no plan.
+        self.reports.begun_at(event.first)
         if self.reports.awaits_plan:
-            restart.cut(self, event.first)  # its journal may have lost the plan
+            restart.cut(self, event.first)
         self._done(event.first + event.n - 1, event.t)
         self.values.take(self.last_seq, event, self.log, self.newest_t)
 

@@ -39,7 +39,8 @@ def restart(state: ProcessState, event: JournalOpened) -> None:
 
 def cut(state: ProcessState, first_step: int) -> None:
     """Removes what was recorded of `first_step` and later ones, which are trained again."""
-    kept_t = state.values.time_of(first_step - 1) if first_step > 1 else state.time.began_t
+    began_t = state.first_t if state.time.began_t is None else state.time.began_t
+    kept_t = state.values.time_of(first_step - 1) if first_step > 1 else began_t
     state.reports.planned(first_step, kept_t)
     state.values.cut(first_step)
     state.pace.cut(first_step)
