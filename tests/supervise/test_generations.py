@@ -78,6 +78,19 @@ def test_what_is_read_late_of_an_earlier_generation_does_not_count(tmp_path: Pat
     state.close()
 
 
+def test_the_end_of_a_command_on_another_host_does_not_hide_what_its_processes_said(tmp_path: Path) -> None:
+    state = WorkerState(tmp_path, "worker-0", of_command=True)
+    write_generation(tmp_path, 0, fails=False)
+    state.read()
+    command = Reporter(tmp_path, "logs", 1)
+    command.emit(ev.TrainingEnded(t=time.time(), outcome="done", step=20, reason=""))
+    command.close()
+    state.read()
+    assert state.training_ended is not None
+    assert state.training_ended.reason == "it ended"
+    state.close()
+
+
 def test_each_generation_reports_its_own_first_failure(tmp_path: Path) -> None:
     state = WorkerState(tmp_path, "worker-1")
     reporter = Reporter(tmp_path, "supervisor", 1)

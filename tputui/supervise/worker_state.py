@@ -145,7 +145,8 @@ class WorkerState:
             if not self._of_command or self.failure is None or self.failure.error in FOLLOWING:
                 self.failure = event
         elif isinstance(event, ev.TrainingEnded):
-            if self.training_ended is None or self.training_ended.outcome != "failed":
+            # The journal about the command of another host says nothing of how its processes ended.
+            if self.training_ended is None or (self.training_ended.outcome != "failed" and event.reason):
                 self.training_ended = event
             self.newest_step = max(self.newest_step, event.step)
 
