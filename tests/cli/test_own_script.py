@@ -147,6 +147,7 @@ def test_a_script_that_torchrun_restarts_ends_well(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     run_dir = tmp_path / "runs" / "again"
     assert [ended.outcome for ended in events_in(run_dir, "supervisor-0", ev.RunEnded)] == ["done"]
+    assert text_of(run_dir / "supervisor.log") == ""
     page = shown(run_dir)
     assert page["failure"] is None
     assert [each["reason"] for each in page["generations"]] == ["", "ValueError: shard 7 is cut short"]

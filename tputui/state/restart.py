@@ -31,7 +31,7 @@ def restart(state: ProcessState, event: JournalOpened) -> None:
     state.time.restarted(max([*times, state.moved_t or 0.0]))
     text = f"the training processes were restarted (restart {event.generation})"
     state.log.marks.add("restart", event.t, state.steps_done, text)
-    if event.host_index == 0 and event.role == "worker":
+    if state.index == 0 and event.role == "worker":
         state.log.add_line(event.t, text, "warning")
     state.beat = state.progress = state.moved_t = state.failure = state.xla = None
     state.rank_exits, state.xla_history = [], XlaHistory()
