@@ -96,11 +96,14 @@ def _reasons(state: RunState) -> Mapping[int, str]:
 
 def _before_restarts(state: RunState) -> Iterator[tuple[int, ProcessState, ReportedFailure]]:
     """What the supervisors of commands, which start nothing again themselves, reported before each generation."""
-    began = sorted((restart.t, restart.number) for worker in state.workers for restart in worker.reports.restarts)
-    for supervisor in state.supervisors:
+    began: dict[int, float] = {}
+    for worker in state.workers:
+        for restart in worker.reports.restarts:
+            began[restart.number] = min(restart.t, began.get(restart.number, math.inf))
+    for supervisor in state.supervisors if began else ():
         if not supervisor.reports.restarts:
             for failure in supervisor.reports.failures:
-                number = next((number for t, number in began if t > failure.t), None)
+                number = min((number for number, t in began.items() if t > failure.t), default=None)
                 if number is not None:
                     yield number, supervisor, failure
 
