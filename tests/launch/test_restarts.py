@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.launch.hosts import pids_alive
+from tests.supervise.harness import events_in, wait_for
 from tputui.session import session
 from tputui.telemetry import events as ev
-from tputui.telemetry.journal import SUFFIX, Tail
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 300.0
@@ -47,41 +45,26 @@ class RestartedRun:
                 [*argv, "--runs-dir", str(self.dir.parent)], stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
-    def of_kind(self, writer: str, kind: type[ev.Event]) -> list[ev.Event]:
-        """The events of a kind in a journal so far."""
-        path = self.dir / f"{writer}{SUFFIX}"
-        if not path.exists():
-            return []
-        with contextlib.closing(Tail(path)) as tail:
-            return [each.event for each in tail.read(1 << 26) if isinstance(each.event, kind)]
-
-    def until(self, condition: Callable[[], object]) -> None:
-        """Waits until a condition holds."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline
-            assert self.command.poll() is None, self.dir.parent.with_name("out").read_text()
-            time.sleep(0.02)
-
     def until_started(self, generation: int) -> int:
         """Waits until the training process of a generation has opened its journal; returns its process id."""
-        self.until(lambda: len(self.of_kind("worker-0", ev.JournalOpened)) > generation)
-        head = self.of_kind("worker-0", ev.JournalOpened)[generation]
-        assert isinstance(head, ev.JournalOpened)
-        return head.pid
+        heads = wait_for(
+            lambda: (found := events_in(self.dir, "worker-0", ev.JournalOpened))[generation:] and found,
+            "the training process",
+            PATIENCE_S,
+        )
+        return heads[generation].pid
 
     @property
     def supervisor_pid(self) -> int:
         """The process id of the supervisor."""
-        (head,) = self.of_kind("supervisor-0", ev.JournalOpened)
-        assert isinstance(head, ev.JournalOpened)
+        (head,) = events_in(self.dir, "supervisor-0", ev.JournalOpened)
         return head.pid
 
     def end(self) -> None:
         """Ends what is left."""
         self.command.kill()
         self.command.wait()
-        if self.of_kind("supervisor-0", ev.JournalOpened) and pids_alive([self.supervisor_pid]):
+        if events_in(self.dir, "supervisor-0", ev.JournalOpened) and pids_alive([self.supervisor_pid]):
             os.kill(self.supervisor_pid, signal.SIGKILL)
 
 
@@ -98,15 +81,15 @@ def run(tmp_path: Path) -> Iterator[RestartedRun]:
 def test_a_restart_that_the_supervisor_sees_late_has_its_reason(run: RestartedRun) -> None:
     os.kill(run.until_started(0), signal.SIGABRT)
     second = run.until_started(1)
-    run.until(lambda: len(run.of_kind("supervisor-0", ev.WorkerStarted)) == 2)
+    wait_for(lambda: len(events_in(run.dir, "supervisor-0", ev.WorkerStarted)) == 2, "the restart", PATIENCE_S)
     # The supervisor reads the end of training and its next start at once, as on a busy host.
     os.kill(run.supervisor_pid, signal.SIGSTOP)
     os.kill(second, signal.SIGKILL)
     run.until_started(2)
     os.kill(run.supervisor_pid, signal.SIGCONT)
     assert run.command.wait(PATIENCE_S) == 0
-    reported = run.of_kind("supervisor-0", ev.FailureReported)
-    assert [each.error for each in reported if isinstance(each, ev.FailureReported)] == ["SIGABRT", "SIGKILL"]
+    reported = events_in(run.dir, "supervisor-0", ev.FailureReported)
+    assert [each.error for each in reported] == ["SIGABRT", "SIGKILL"]
     shown = session.load(run.dir)
     assert (shown.condition, shown.failure) == ("done", None)
     reasons = [each.reason for each in shown.generations]

@@ -291,8 +291,8 @@ def test_restart_of_a_script_that_reports_no_plan_counts_what_was_lost() -> None
     events = [event for event in (*events, *trained(0, T0 + 22, 1, 10, 1)) if not isinstance(event, ev.TrainingPlanned)]
     snapshot = shown(reduced({"worker-0": events, "worker-1": events}))
     first, second = snapshot.generations
-    told = [line.text for line in snapshot.logs if "were restarted" in line.text]
-    assert told == ["the training processes were restarted (restart 1)"], "by the first rank"
+    lines = [line.text for line in snapshot.logs if "were restarted" in line.text]
+    assert lines == ["the training processes were restarted (restart 1)"], "the first rank alone logs it"
     assert (first.first_step, second.first_step, second.lost_steps) == (1, 1, 30)
     assert second.lost_s == pytest.approx(23.0, abs=1.0)
 

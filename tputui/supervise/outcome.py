@@ -173,8 +173,7 @@ class FailureReport:
 
     def _follow_restarts(self) -> None:
         """Begins a generation if the command has started its training processes again, as torchrun does."""
-        began_t = root_cause.generation_t(self._worker_state.state)
-        if self._of_command and began_t > self._since:
+        if self._of_command and (began_t := root_cause.generation_t(self._worker_state.state)) > self._since:
             self.begin_generation(began_t)
 
     def report_of_host(self, failed: HostFailed) -> None:

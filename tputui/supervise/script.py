@@ -23,6 +23,7 @@ from tputui.config import ScriptConfig
 from tputui.state.host_reports import REASON_CHARS_MAX
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
+from tputui.supervise.outcome import returncode_text
 from tputui.supervise.python_stacks import PythonStacks
 from tputui.supervise.spawn import has_exited
 from tputui.supervise.worker_state import WorkerState
@@ -194,7 +195,6 @@ class Script:
                 continue
             signal_name = process_end.signal_name(code)
             exit_code = None if signal_name else code
-            how = f"signal {signal_name}" if signal_name else f"exit code {code}"
             self._logs.emit(
                 ev.RankExited(
                     t=time.time(), process=rank.name, pid=pid, exit_code=exit_code, signal=signal_name, ending=False
@@ -204,7 +204,7 @@ class Script:
                 ev.FailureRaised(
                     t=time.time(),
                     error=signal_name or "no error report",
-                    message=f"rank {rank.index} ended by {how} without an error report",
+                    message=f"rank {rank.index} ended by {returncode_text(code)} without an error report",
                     traceback="",
                     phase=rank.beat.phase if rank.beat else "unknown",
                     step=rank.beat.step if rank.beat else 0,
