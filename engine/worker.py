@@ -75,6 +75,7 @@ class Worker:
         threading.Thread(target=self._run_training, name="tputui-train", daemon=True).start()
         self._monitor.run_until(self._ended, self._check_ranks)
         ending = self._ending
+        self._progress.saving.acquire(timeout=SAVE_WAIT_S)
         self._monitor.refuse_unserved(f"training had {_PAST[ending.outcome]} before it could be served")
         if (unread := self._progress.unread()) is not None:
             self._reporter.emit(unread)
@@ -301,6 +302,8 @@ class Worker:
 
 ROOT_CAUSE_WAIT_S = 10.0
 """How long the training thread waits for the main thread to report which process was lost."""
+SAVE_WAIT_S = 10.0
+"""How long a process may still save and record that, after another process of the run was lost."""
 _PAST = {"done": "ended", "stopped": "stopped", "failed": "failed"}
 
 

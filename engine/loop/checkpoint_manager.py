@@ -152,16 +152,17 @@ class CheckpointManager:
         return self._store.unshared is not None
 
     def _save(self, reason: str, *, best: bool) -> Saved:
-        with self._events.sections.section("save"):
-            state = self._state()
-            try:
-                saved = self._store.save(state, periodic=reason == "epoch", best=best)
-            except Exception:
-                if self._store.unshared is not None:
-                    # The processes that take the place of these resume from it.
-                    self._record(self._store.unshared, state.position, reason, best=best)
-                raise
-        self._record(saved, state.position, reason, best=best)
+        with self._events.progress.saving:
+            with self._events.sections.section("save"):
+                state = self._state()
+                try:
+                    saved = self._store.save(state, periodic=reason == "epoch", best=best)
+                except Exception:
+                    if self._store.unshared is not None:
+                        # The processes that take the place of these resume from it.
+                        self._record(self._store.unshared, state.position, reason, best=best)
+                    raise
+            self._record(saved, state.position, reason, best=best)
         self._check_weights(saved, state.position)
         return saved
 

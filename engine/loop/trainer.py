@@ -207,14 +207,15 @@ class Trainer:
             scores=result.scores,
             trace_s=self._train_step.trace_s(),
         )
-        try:
-            saved = self._manager.end_epoch(ended.epoch, requests, is_best=is_best)
-        except Exception:
-            if self._manager.ended_by_others:
-                # Training continues after this epoch.
-                record(best=is_best)
-            raise
-        record(best=best.epoch == ended.epoch)
+        with self.events.progress.saving:
+            try:
+                saved = self._manager.end_epoch(ended.epoch, requests, is_best=is_best)
+            except Exception:
+                if self._manager.ended_by_others:
+                    # Training continues after this epoch.
+                    record(best=is_best)
+                raise
+            record(best=best.epoch == ended.epoch)
         self._write_artifacts(ended, result)
         if saved is not None:
             self._manager.acknowledge(requests, saved, self.position)

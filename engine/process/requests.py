@@ -46,6 +46,9 @@ class Progress:
         """Current epoch; 0 before the first."""
         self.waits_for: str | None = None
         """What it waits for from the other processes."""
+        self.saving = threading.RLock()
+        """Held by the loop from the start of a save until its events are written: processes that take the place of
+        these resume from the file, so the journal must have them."""
 
     def enter(self, phase: Phase, since: float | None = None) -> None:
         """Starts a phase; `since` (monotonic) if it began earlier, as after an interruption."""

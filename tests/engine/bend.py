@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,8 @@ STOP_AT, STOP_RUN = "BEND_STOP_AT", "BEND_STOP_RUN"
 
 DIES_SAVING = "BEND_DIES_SAVING"
 """Environment variable: the process is killed when it saves."""
+SAVES_AFTER = "BEND_SAVES_AFTER"
+"""Environment variable: the process saves when this journal contains a failure."""
 
 
 class BendData(Options, frozen=True, kw_only=True):
@@ -97,6 +100,8 @@ class Bend(Task):
         model = nn.Sequential(nn.Linear(4, 16), *norm, nn.Tanh(), nn.Linear(16, 1))
         if DIES_SAVING in os.environ:
             model.register_state_dict_pre_hook(_die_after_evaluation)  # type: ignore[no-untyped-call]
+        if SAVES_AFTER in os.environ:
+            model.register_state_dict_pre_hook(_await_failure)  # type: ignore[no-untyped-call]
         return model
 
     def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
@@ -121,3 +126,11 @@ class Bend(Task):
 def _die_after_evaluation(model: Any, *_: Any) -> None:
     if not model.training:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _await_failure(model: Any, *_: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not model.training and b"FailureRaised" not in Path(os.environ[SAVES_AFTER]).read_bytes():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the journal has no failure")
+        time.sleep(0.02)

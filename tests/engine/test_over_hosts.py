@@ -18,7 +18,7 @@ from engine import run_plan
 from engine.errors import Refused
 from engine.process import hardware
 from tests import forked
-from tests.engine.bend import DIES_SAVING, NUM_VALID, STOP_AT, STOP_RUN
+from tests.engine.bend import DIES_SAVING, NUM_VALID, SAVES_AFTER, STOP_AT, STOP_RUN
 from tests.engine.hostcheck import NUM_HOSTS, RANKS_EACH, free_port
 from tests.engine.processes import on_cores
 from tests.engine.spoilt import late
@@ -59,13 +59,19 @@ class Hosts:
             made = make(folder, "run", [*overrides, *(of_last if host else ())], text=text, cwd=CWD, resume_from=source)
             self.runs.append(Run(made.dir, host))
 
-    def start(self, environ: dict[str, str] | None = None, *, generation: int = 0) -> None:
+    def start(
+        self,
+        environ: dict[str, str] | None = None,
+        *,
+        generation: int = 0,
+        of_first: dict[str, str] | None = None,
+    ) -> None:
         """Starts the workers with the variables that torchrun sets; `environ` is for the last one."""
         port = free_port()
         for run in self.runs:
             contract = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             contract |= {"RANK": str(run.host), "TORCHELASTIC_RESTART_COUNT": str(generation)}
-            run.start(contract | ((environ or {}) if run.host else {}), num_hosts=2)
+            run.start(contract | ((environ if run.host else of_first) or {}), num_hosts=2)
 
     def codes(self) -> list[int]:
         """Exit codes of all workers, once they have ended."""
@@ -285,10 +291,13 @@ def test_lost_host_is_named_at_once(broken: dict[str, Hosts]) -> None:
 
 
 @pytest.mark.slow
-def test_epoch_whose_save_another_host_did_not_survive_is_recorded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_epoch_whose_save_another_host_did_not_survive_is_recorded(tmp_path: Path, *, is_late: bool) -> None:
+    """Late: the first host begins to write when it has reported that the other one is lost."""
     hosts = Hosts(tmp_path, BEND, [*ONE_CORE, "epochs=2"])
+    after = {SAVES_AFTER: str(hosts.runs[0].dir / "worker-0.jsonl")} if is_late else {}
     with ending(*hosts.runs):
-        hosts.start({DIES_SAVING: "1"})
+        hosts.start({DIES_SAVING: "1"}, of_first=after)
         assert hosts.codes() == [3, -9], hosts.log()
         hosts.start(generation=1)
         assert hosts.codes() == [0, 0], hosts.log()
