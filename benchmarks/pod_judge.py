@@ -58,7 +58,7 @@ def _watch(seed: int, run_dir: Path, pod: Pod, faults: Faults, seconds: float) -
             now_s += LOOK_S
             pod.write_until(now_s)
             session.read_all()
-            snapshot = session.snapshot()
+            snapshot = session.snapshot(may_defer=True)
             errors.update(_false_names(snapshot, faults))
             named = snapshot.slow_host is not None and snapshot.slow_host.index == faults.straggler
             slow_since = (now_s if slow_since is None else slow_since) if named else None

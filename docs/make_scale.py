@@ -32,6 +32,8 @@ journal writer of a real run. The table shows what a viewer of all of them costs
 tenth of a second of the run, in a monitor of {columns}x{rows} cells. Memory is what a process needs to have read a
 minute of the run. An idle poll is one that finds nothing new in any journal. Freshness is the time from an event to the
 snapshot that shows it. Figures are medians, with the 95th percentile of 120 frames behind the frame and the freshness.
+The same run is watched three times, and the median of each frame counts, since other work on the machine slows some
+frames down.
 
 {table}
 
@@ -46,8 +48,9 @@ snapshot that shows it. Figures are medians, with the 95th percentile of 120 fra
   combined as soon as they are ready, so that no frame has to combine all of them.
 - **Drawing** grows slowly with the number of cores, because panels draw the rows that are visible, and many cores as a
   map.
-- The longest frame takes {longest:.0f} ms with {hosts} hosts: a host reports again that was silent for 3 s, and the
-  steps in between are combined and judged again. After half a minute of silence it takes about 0.2 s, once.
+- The longest frame takes {longest:.0f} ms with {hosts} hosts. A host that reports again after a silence changes all the
+  steps in between, of which each frame combines and judges a part. After half a minute of silence the charts have all
+  of its values within about two seconds. A single snapshot, as `tputui show` makes it, always has all.
 - A viewer uses at most half of a processor to make snapshots. If one takes longer than 50 ms, frames are further apart
   than 0.1 s; no event is left out.
 

@@ -52,6 +52,24 @@ def changed(series: list[Piece], kind: str, size: int) -> list[Piece]:
     return [*series, (first, first + size - 1, f"{kind}{first}")]
 
 
+@given(changes(), st.integers(0, 4))
+def test_cells_that_were_left_are_combined_by_later_calls(steps: list[tuple[int, str, int]], most: int) -> None:
+    series: list[list[Piece]] = [[], [], [], []]
+    kept = aligner()
+    for index, kind, size in steps:
+        series[index] = changed(series[index], kind, size)
+        found, whole = kept.cells("abcd", series, most), aligner().cells("abcd", series)
+        assert [first for first, _ in found] == [first for first, _ in whole], "no cell has steps of another one"
+        assert kept.is_behind or found == whole
+    calls = 0
+    while kept.is_behind:
+        found = kept.cells("abcd", series, 2)
+        assert kept.num_combined <= 2
+        calls += 1
+        assert calls <= len(found)
+    assert kept.cells("abcd", series, most) == aligner().cells("abcd", series)
+
+
 @given(changes())
 def test_repeated_combining_equals_combining_once(steps: list[tuple[int, str, int]]) -> None:
     series: list[list[Piece]] = [[], [], [], []]

@@ -145,6 +145,20 @@ def test_rows_that_were_kept_equal_those_made_anew() -> None:
         assert kept.find(shown, names) == SlowHosts().find(shown, names)
 
 
+def test_rows_that_a_returning_host_changes_are_made_again_a_few_at_a_time() -> None:
+    found = paces(8, 3, slower={3: 0.2})
+    hosts, names = SlowHosts(), {host: f"vm-{host}" for host in found}
+    for until in range(1, REPORTS + 1):
+        hosts.find({**{host: reports[:until] for host, reports in found.items()}, 6: found[6][:2]}, names, 4)
+        assert not hosts.is_behind
+    view, calls = hosts.find(found, names, 4), 1
+    while hosts.is_behind:
+        view, calls = hosts.find(found, names, 4), calls + 1
+        assert calls < 20
+    assert calls > 3
+    assert view == SlowHosts().find(found, names) is not None
+
+
 def test_steps_that_were_trained_again_between_two_snapshots_are_judged_anew() -> None:
     before, after = paces(8, 3), paces(8, 4, slower={3: 0.2})
     kept, names = SlowHosts(), {host: f"vm-{host}" for host in before}

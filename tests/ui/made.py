@@ -598,10 +598,10 @@ class HandSource:
     def fingerprint(self) -> object:
         return None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, may_defer: bool = False) -> Snapshot:
         return self.served
 
-    def newest(self) -> Snapshot:
+    def newest(self, *, may_defer: bool = False) -> Snapshot:
         return self.newest_served or self.served
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class Flood(made.HandSource):
         self.taken = next(self._number)
         return [self.taken]
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, may_defer: bool = False) -> Snapshot:
         run, number = made.running(), self.taken
         logs = [
             LogLine(

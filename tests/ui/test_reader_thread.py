@@ -140,6 +140,22 @@ def test_news_causes_one_frame() -> None:
     assert [frame.snapshot.steps for frame in idle.frames][1:] == [12_345]
 
 
+def test_frames_go_on_without_news_until_the_snapshot_has_all() -> None:
+    class Behind(made.HandSource):
+        def snapshot(self, *, may_defer: bool = False) -> Snapshot:
+            self.served = made.changed(self.served, steps=self.served.steps + 1)
+            return made.changed(self.served, is_behind=may_defer and self.served.steps < 1_005)
+
+        def poll(self, budget_s: float) -> list[object]:
+            return []
+
+    with Idle(Behind(made.changed(made.finished(), steps=1_000))) as idle:
+        idle.wait_for(5)
+        idle.reader.refresh()
+        idle.wait_for(6)
+    assert [frame.snapshot.is_behind for frame in idle.frames] == [*[True] * 4, False, False]
+
+
 def test_refresh_causes_a_frame() -> None:
     with Idle(made.HandSource(made.finished())) as idle:
         idle.wait_for(1)
@@ -186,7 +202,7 @@ class Silent(made.HandSource):
         self.checks += 1
         return None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, may_defer: bool = False) -> Snapshot:
         return made.changed(self.served, now=self.served.now + self.silent_s)
 
 

@@ -136,15 +136,18 @@ class Session:
         while not self.caught_up:
             self.poll()
 
-    def snapshot(self) -> Snapshot:
-        """The snapshot of the shown moment; while the run is still being read, of what was read so far."""
-        return self._snapshot_of(self._shown)
+    def snapshot(self, *, may_defer: bool = False) -> Snapshot:
+        """The snapshot of the shown moment; while the run is still being read, of what was read so far.
 
-    def newest(self) -> Snapshot:
+        With `may_defer` it may leave work on older steps to the next snapshots; then it `is_behind`.
+        """
+        return self._snapshot_of(self._shown, may_defer=may_defer)
+
+    def newest(self, *, may_defer: bool = False) -> Snapshot:
         """The present snapshot of a followed run, also while its past is shown; otherwise the same as `snapshot`."""
-        return self._snapshot_of(self._reader)
+        return self._snapshot_of(self._reader, may_defer=may_defer)
 
-    def _snapshot_of(self, reader: JournalReader) -> Snapshot:
+    def _snapshot_of(self, reader: JournalReader, *, may_defer: bool) -> Snapshot:
         follows = reader is self._reader and not self._recorded
         now, liveness = self._liveness_now() if follows else self._liveness_at_moment(reader)
         manifest = self._read_manifest()
@@ -166,14 +169,14 @@ class Session:
             troubles=[text for text in (gone, reader.trouble, full, lost_link) if text],
         )
         if not follows:
-            return build_snapshot(reader.state, context, liveness)
+            return build_snapshot(reader.state, context, liveness, may_defer=may_defer)
         state = reader.state
         read = {name: process.last_seq for name, process in state.processes.items()}
         built_from = (state, read, liveness, msgspec.structs.replace(context, now=0.0))
-        if self._built is not None and self._built[0] == built_from:
+        if self._built is not None and self._built[0] == built_from and not self._built[1].is_behind:
             snapshot = at_later_moment(self._built[1], state, liveness, now)
         else:
-            snapshot = build_snapshot(state, context, liveness)
+            snapshot = build_snapshot(state, context, liveness, may_defer=may_defer)
             self._built = (built_from, snapshot)
         return self._link.shown(snapshot, self._clock())
 

@@ -3,18 +3,21 @@
 The series with the widest pieces sets the edges of the cells, and beyond its end the widest of those that go on. Each
 piece of the others belongs to the cell in which it begins. In a snapshot of hundreds of hosts, ten times a second, each
 host has replaced or added its newest piece since the one before, so only the cells at the end are combined again. From
-time to time every series joins its pieces in pairs; `AheadAligner` has the cells of the joined pieces ready by then.
+time to time every series joins its pieces in pairs; `AheadAligner` has the cells of the joined pieces ready by then. A
+host that returns after a while has pieces for many cells, of which a call combines only as many as its caller allows.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from operator import lt
 from typing import Generic, Protocol, TypeVar
 
+from tputui.state.deferral import split_work
 from tputui.state.state_struct import JoinedAhead
 
 P = TypeVar("P")
@@ -23,8 +26,10 @@ C = TypeVar("C")
 _CLASSES_PER_OCTAVE = 4
 """Series whose mean widths are about equal belong to one class, and the first of them sets the edges. So the edges stay
 while pieces of all are added."""
+COMBINED_MAX = 1_536
+"""Series whose pieces are combined again for one frame, counted once per cell: 6 cells of 256 hosts."""
 _MANY = 8
-"""After more cells than that, as when a host returns after a while, nothing is combined ahead in the same frame."""
+"""After more cells than that, as when another series sets the edges, nothing is combined ahead in the same frame."""
 _FREED = 8
 """Series of which outdated pieces are freed in a frame."""
 
@@ -59,20 +64,30 @@ class Aligner(Generic[P, C]):
         """The series, as they were combined last."""
         self.num_combined = 0
         """Cells that the last call has combined."""
+        self._deferred: set[float] = set()
+        """Where the cells begin that changed, but are as they were before."""
         self._edges: list[float] = []
         """Where the cells begin."""
         self._cells: list[C] = []
 
-    def cells(self, names: object, parts: Sequence[Sequence[P]]) -> list[C]:
-        """The cells, in order. An unchanged one is the same object as before. `names` identify the series."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether some cells are as they were before their newest change."""
+        return bool(self._deferred)
+
+    def cells(self, names: object, parts: Sequence[Sequence[P]], most: int = sys.maxsize) -> list[C]:
+        """The cells, in order. An unchanged one is the same object as before. `names` identify the series.
+
+        At most about `most` cells are combined again; the others stay as they were until a later call.
+        """
         if names != self._names or len(parts) != len(self.parts):
             self._names, self.parts = names, [_Part() for _ in parts]
-            self._edges, self._cells = [], []
-        changed: set[float] = set()
+            self._edges, self._cells, self._deferred = [], [], set()
+        changed = self._deferred
         for part, given in zip(self.parts, parts, strict=True):
             changed.update(self._renew(part, given))
         edges = self._find_edges()
-        dirty = self._dirty(edges, changed)
+        dirty = self._dirty(edges, changed, most)
         self.num_combined = len(dirty)
         found = self._gathered(edges, dirty)
         self._cells = [*self._cells[: len(edges)], *([None] * (len(edges) - len(self._cells)))]  # type: ignore[list-item]
@@ -120,8 +135,8 @@ class Aligner(Generic[P, C]):
         # Pieces of an invalid run may begin at the same step.
         return [edge for before, edge in pairwise([-math.inf, *edges]) if edge > before]
 
-    def _dirty(self, edges: list[float], changed: Iterable[float]) -> list[int]:
-        """The cells to combine again, in order."""
+    def _dirty(self, edges: list[float], changed: Iterable[float], most: int) -> list[int]:
+        """The cells to combine again, in order: those with other edges, and at most `most` in all if possible."""
         same = next(
             (index for index, (old, new) in enumerate(zip(self._edges, edges, strict=False)) if old != new), None
         )
@@ -130,9 +145,13 @@ class Aligner(Generic[P, C]):
         elif same is None:
             same = min(len(edges), len(self._edges))
         # The cell before the first edge that is another has another end.
-        dirty = set(range(max(0, same - 1), len(edges)))
-        dirty.update(max(0, bisect_right(edges, first) - 1) for first in changed)
-        return sorted(dirty) if edges else []
+        same = max(0, same - 1)
+        others = range(same, len(edges))
+        # Pieces before all edges belong to the first cell.
+        found = {max(0, bisect_right(edges, first) - 1) for first in changed} if edges else set()
+        now, later = split_work(sorted(index for index in found if index < same), most - len(others))
+        self._deferred = {edges[index] for index in later}
+        return [*now, *others]
 
     def _gathered(self, edges: list[float], wanted: Sequence[int]) -> list[Found[P]]:
         """The pieces of some cells."""
@@ -185,8 +204,13 @@ class AheadAligner(Generic[P, C]):
         self.ahead: list[C] = []
         """The cells of twice the stride that are ready."""
 
-    def cells(self, names: object, series: Sequence[JoiningSeries[P]]) -> list[C]:
-        """The cells, in order. An unchanged one is the same object as before. `names` identify the series."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether some cells are as they were before their newest change."""
+        return self._now.is_behind
+
+    def cells(self, names: object, series: Sequence[JoiningSeries[P]], most: int = sys.maxsize) -> list[C]:
+        """As `Aligner.cells`."""
         # To free all of them at once takes 30 ms.
         del self._outdated[-_FREED:]
         stride = max((one.stride for one in series), default=0)
@@ -195,9 +219,9 @@ class AheadAligner(Generic[P, C]):
             self._now = self._ahead if stride == 2 * self._stride else self._make()
             self._stride, self._ahead = stride, self._make()
         parts = [one.shown if one.stride == stride else self._mixed(one) for one in series]
-        cells = self._now.cells(names, parts)
-        if self._now.num_combined <= _MANY:
-            self.ahead = self._ahead.cells(names, self._ready(series, parts))
+        cells = self._now.cells(names, parts, most)
+        if self._now.num_combined <= _MANY and not self.is_behind:
+            self.ahead = self._ahead.cells(names, self._ready(series, parts), most)
         return cells
 
     def _mixed(self, series: JoiningSeries[P]) -> Sequence[P]:

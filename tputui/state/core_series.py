@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -310,14 +311,20 @@ class CombinedColumns:
         )
         self._places = CorePlaces()
 
-    def of(self, parts: Parts, names: object = None) -> list[CoreColumn]:
-        """The columns in order of steps, on the cells of an `Aligner`. `names`: the processes and their topologies."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether some columns are as they were before their newest change."""
+        return self._aligner.is_behind
+
+    def of(self, parts: Parts, names: object = None, most: int = sys.maxsize) -> list[CoreColumn]:
+        """The columns in order of steps, on the cells of an `Aligner`, of which at most about `most` are combined
+        again. `names`: the processes and their topologies."""
         parts = [(columns, cores) for columns, cores in parts if columns.columns]
         cores_of = [cores for _, cores in parts]
         self._places.update(cores_of)
         if len(parts) == 1 and self._places.slices[0] == slice(0, self._places.num_cores):
             return parts[0][0].views
-        return self._aligner.cells((names, cores_of), [columns for columns, _ in parts])
+        return self._aligner.cells((names, cores_of), [columns for columns, _ in parts], most)
 
     @property
     def ahead(self) -> list[CoreColumn]:

@@ -13,6 +13,7 @@ import msgspec
 
 from tputui.state import core_series
 from tputui.state import outlier as outliers
+from tputui.state.aligned import COMBINED_MAX
 from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, SlowCoreView
 from tputui.state.combined_rows import CombinedRows
 from tputui.state.liveness import Liveness
@@ -26,9 +27,9 @@ from tputui.telemetry.events import Phase
 
 _COLUMNS_JUDGED = 32
 """Number of newest columns searched for an outlier; more than needed to find one."""
-_REJUDGED_MAX = 8
-"""Steps or columns with other losses than before that are judged in one frame: when a host returns that was silent, its
-losses come into many at once."""
+_JUDGED_MAX = 12_288
+"""Losses of which new steps or columns, or those with other losses than before, are judged in one frame: 6 steps of
+2,048 cores."""
 _LAG_STEPS = 8
 """Steps by which reports of the hosts may differ without leaving too few steps that all of them have."""
 
@@ -133,15 +134,13 @@ def core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]
     key = tuple((w.name, w.values.columns.count) for w, _ in writers)
     combined = _combined_columns(state)
     names = tuple((w.name, w.topology) for w, _ in writers)
-    found = state.memoized(
-        "columns",
-        key,
-        lambda: sorted(
-            combined.of([(w.values.columns, w.values.cores_of(width)) for w, width in writers], names),
-            key=attrgetter("first_step"),
-        ),
-    )
-    return _up_to_newest(found, cores)
+
+    def combine() -> tuple[list[CoreColumn], bool]:
+        parts = [(w.values.columns, w.values.cores_of(width)) for w, width in writers]
+        found = combined.of(parts, names, state.at_most(COMBINED_MAX, len(parts)))
+        return sorted(found, key=attrgetter("first_step")), combined.is_behind
+
+    return _up_to_newest(state.memoized_in_parts("columns", key, combine), cores)
 
 
 def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView | None:
@@ -150,10 +149,15 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
     caches = state.memoized(
         "outlier rows", None, lambda: (CombinedRows(), outliers.OutlierCache(), outliers.OutlierCache())
     )
-    is_behind = any(cache.is_behind for cache in caches[1:])
-    key = object() if is_behind else tuple((w.name, w.values.columns.count) for w in writers)
-    ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]
-    return state.memoized("outlier", key, lambda: _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches))
+    key = tuple((w.name, w.values.columns.count) for w in writers)
+
+    def find() -> tuple[OutlierView | None, bool]:
+        ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]
+        judged_max = state.at_most(_JUDGED_MAX, sum(w.values.columns.width for w in writers))
+        found = _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches, judged_max)
+        return found, state.is_behind("columns") or any(cache.is_behind for cache in caches[1:])
+
+    return state.memoized_in_parts("outlier", key, find)
 
 
 def _combined_columns(state: RunState) -> core_series.CombinedColumns:
@@ -171,13 +175,14 @@ def _outlier_of(
     combined: CombinedRows,
     of_steps: outliers.OutlierCache,
     of_columns: outliers.OutlierCache,
+    judged_max: int,
 ) -> OutlierView | None:
     # A host stores as many steps as if it were alone.
     most = rows_most(max(1, sum(w.values.columns.width for w in writers))) + _LAG_STEPS
     rows = [(w.values.recent_rows(), w.values.cores_of(w.values.columns.width)) for w in writers]
     recent = combined.of(rows, most)
-    by_step = of_steps.find([(step, step, 1, means) for step, means in recent], changed_max=_REJUDGED_MAX)
-    by_column = of_columns.find(_losses_of(newest), _losses_of(ahead), _REJUDGED_MAX)
+    by_step = of_steps.find([(step, step, 1, means) for step, means in recent], changed_max=judged_max)
+    by_column = of_columns.find(_losses_of(newest), _losses_of(ahead), judged_max)
     if by_step is None or by_column is None or by_step.core != by_column.core:
         return by_step or by_column
     return msgspec.structs.replace(by_step, first_step=min(by_step.first_step, by_column.first_step))

@@ -21,6 +21,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from tputui.state.chart_data import CoreColumn, OutlierView
+from tputui.state.deferral import split_work
 from tputui.state.state_struct import CORES_MAX, Count, StateStruct
 from tputui.telemetry.events import Int
 
@@ -196,8 +197,10 @@ class _StepsOff:
 
 Losses = tuple[int, int, int, Sequence[float]]
 """First step, last step, number of steps, means."""
-_Judged = dict[tuple[int, int], tuple[Sequence[float], OutlierRow]]
-"""By first and last step: the means, and the cores that are off."""
+_JudgedLosses = tuple[Sequence[float], OutlierRow]
+"""The means, and the cores that are off."""
+_Judged = dict[tuple[int, int], _JudgedLosses]
+"""By first and last step."""
 
 
 class OutlierCache:
@@ -216,18 +219,23 @@ class OutlierCache:
     ) -> OutlierView | None:
         """The core that is off now. `steps` are in order; those `ahead` are judged for a later call.
 
-        If the losses of more than `changed_max` steps are others than before, the older ones of them are judged by
-        later calls.
+        If more than `changed_max` steps are new or have other losses than before, some of them are judged by later
+        calls; of those `ahead` as well. The first call judges all steps.
         """
         before, self._rows = self._rows, {}
-        changed = [each[:2] for each in steps if each[:2] in before and not _is_of(before[each[:2]], each)]
-        late = set(changed[: max(0, len(changed) - changed_max)])
+        fresh = [losses[:2] for losses in steps if not _is_of(before.get(losses[:2]), losses)]
+        late = set(split_work(fresh, changed_max)[1]) if before else set()
         self.is_behind = bool(late)
         for losses in steps:
             key = losses[:2]
             # An invalid run may have a step twice, of which the last one counts.
             known = self._rows.get(key) or before.pop(key, None)
-            if known is None or not (key in late or _is_of(known, losses)):
+            if key in late:
+                if known is None:
+                    continue
+            elif known is not None and _is_of(known, losses):
+                known = _with_means(known, losses)
+            else:
                 if known is not None:
                     self._steps_off.add(known[1], -1)
                 known = _judged(losses, self._ahead)
@@ -235,19 +243,34 @@ class OutlierCache:
             self._rows[key] = known
         for _, gone in before.values():
             self._steps_off.add(gone, -1)
-        self._ahead = {losses[:2]: _judged(losses, self._ahead) for losses in ahead}
+        self._judge_ahead(ahead, changed_max)
         return _find([row for _, row in self._rows.values()], self._steps_off.often(), now=True)
 
+    def _judge_ahead(self, ahead: Iterable[Losses], most: int) -> None:
+        before, self._ahead = self._ahead, {}
+        for losses in ahead:
+            is_known = _is_of(before.get(losses[:2]), losses)
+            if is_known or most > 0:
+                self._ahead[losses[:2]] = _judged(losses, before)
+                most -= not is_known
 
-def _is_of(known: tuple[Sequence[float], OutlierRow], losses: Losses) -> bool:
+
+def _is_of(known: _JudgedLosses | None, losses: Losses) -> bool:
     _, _, num_steps, means = losses
-    return known[1].num_steps == num_steps and (known[0] is means or known[0] == means)
+    return known is not None and known[1].num_steps == num_steps and (known[0] is means or known[0] == means)
 
 
-def _judged(losses: Losses, before: _Judged) -> tuple[Sequence[float], OutlierRow]:
+def _with_means(known: _JudgedLosses, losses: Losses) -> _JudgedLosses:
+    """With the object of equal means that the next call is likely to have, which then need not be compared."""
+    return known if known[0] is losses[3] else (losses[3], known[1])
+
+
+def _judged(losses: Losses, before: _Judged) -> _JudgedLosses:
     """The cores that are off, found again only if the losses are not those of `before`."""
     known = before.get(losses[:2])
-    return known if known is not None and _is_of(known, losses) else (losses[3], deviating_cores(*losses))
+    if known is not None and _is_of(known, losses):
+        return _with_means(known, losses)
+    return losses[3], deviating_cores(*losses)
 
 
 def distance_of(values: Sequence[float], center: float, place: int) -> float:

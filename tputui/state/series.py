@@ -8,6 +8,7 @@ on how they arrived.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated
@@ -168,15 +169,20 @@ def pieces_max(num_hosts: int) -> int:
 
 
 def combined(
-    series: Sequence[Series], segments_max: int = PIECES_MAX, aligner: PieceAligner | None = None, names: object = None
+    series: Sequence[Series],
+    segments_max: int = PIECES_MAX,
+    aligner: PieceAligner | None = None,
+    names: object = None,
+    most: int = sys.maxsize,
 ) -> list[Segment]:
     """Combines the series of several processes, in order of steps, on the cells of an `Aligner`.
 
-    `aligner`: that of an earlier call for the series with the same `names`, if only what has changed is to be combined.
+    `aligner`: that of an earlier call for the series with the same `names`, if only what has changed is to be combined,
+    and of that at most about `most` cells.
     """
     if len(series) == 1:
         return series[0].segments
-    return _segments((aligner or piece_aligner()).cells(names, series), segments_max)
+    return _segments((aligner or piece_aligner()).cells(names, series, most), segments_max)
 
 
 def combined_pieces(parts: Sequence[list[Piece]], segments_max: int) -> list[Segment]:

@@ -12,12 +12,14 @@ newest rows exceeds that limit.
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from typing import Literal, NamedTuple
 
+from tputui.state.deferral import split_work
 from tputui.state.host_data import SlowHostView
 from tputui.state.host_reports import HostPace
 from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_distance, median_of_sorted
@@ -35,6 +37,8 @@ _ROWS_MAX = 48
 """Newest rows that are examined."""
 _TOLERANCE = 0.1
 """Octaves by which a mean report may exceed a row."""
+_CHANGED_MAX = 2_048
+"""Hosts of which rows are made again for one frame, counted once per row: 8 rows of 256 hosts."""
 _FIRST = attrgetter("first")
 _KNOWN = 0.75
 """Share of the hosts that must have reported the steps of a row."""
@@ -96,15 +100,23 @@ class SlowHosts:
         """The newest report of each host."""
         self._rows: dict[tuple[int, int], tuple[_Behind, _Row]] = {}
         self._judged: dict[tuple[int, int], tuple[Sequence[_Row], OutlierRow]] = {}
+        self.is_behind = False
+        """Whether some rows are without the newest reports of some hosts."""
 
-    def find(self, paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str]) -> SlowHostView | None:
-        """The host that is slower now; `paces` are the newest reports by host, in order of steps."""
+    def find(
+        self, paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str], changed_max: int = sys.maxsize
+    ) -> SlowHostView | None:
+        """The host that is slower now; `paces` are the newest reports by host, in order of steps.
+
+        If hosts have reported more of more than `changed_max` rows, some of these are as they were until later calls.
+        """
+        self.is_behind = False
         known = {host: reports for host, reports in paces.items() if reports}
         if len(known) < 2:
             return None
         self._forget_cut(known)
         size = _row_size(list(known.values()))
-        rows = self._newest_rows(known, size)
+        rows = self._newest_rows(known, size, changed_max)
         if len(rows) < _SMOOTHED:
             return None
         search = OutlierSearch(lead=_LEAD)
@@ -128,20 +140,25 @@ class SlowHosts:
         if before.keys() != paces.keys() or any(_is_cut(paces[host], report) for host, report in before.items()):
             self._rows, self._judged = {}, {}
 
-    def _newest_rows(self, paces: Mapping[int, Sequence[HostPace]], size: int) -> list[_Row]:
+    def _newest_rows(self, paces: Mapping[int, Sequence[HostPace]], size: int, changed_max: int) -> list[_Row]:
         """The newest rows that most hosts have reported, in order."""
         newest = sorted((reports[-1].last, host) for host, reports in paces.items())
         reached = newest[int((1.0 - _KNOWN) * len(newest))][0]
         last_index = reached // size
         first_index = max(min(reports[0].first for reports in paces.values()) // size, last_index - _ROWS_MAX)
         before, self._rows = self._rows, {}
-        for index in range(first_index, last_index):
-            key = index * size + 1, (index + 1) * size
-            behind = newest[: bisect_left(newest, (key[1], 0))]
+        behind_of = {
+            (key := (index * size + 1, (index + 1) * size)): newest[: bisect_left(newest, (key[1], 0))]
+            for index in range(first_index, last_index)
+        }
+        changed_rows = [key for key, behind in behind_of.items() if key in before and before[key][0] != behind]
+        late = set(split_work(changed_rows, changed_max)[1])
+        self.is_behind = bool(late)
+        for key, behind in behind_of.items():
             known = before.get(key)
             if known is None:
                 known = (behind, _row(key, paces, {}))
-            elif known[0] != behind:
+            elif known[0] != behind and key not in late:
                 changed = {host: paces[host] for _, host in (*known[0], *behind)}
                 known = (behind, _row(key, changed, known[1].of_host))
             self._rows[key] = known
@@ -163,7 +180,9 @@ def slow_host(state: RunState) -> SlowHostView | None:
     names = {host: leader.opened.host if leader.opened is not None else "" for host, leader in leaders.items()}
     key = tuple((host, leader.name, leader.reports.num_paces) for host, leader in leaders.items())
     found = state.memoized("slow hosts", None, SlowHosts)
-    return state.memoized("slow host", key, lambda: found.find(paces, names))
+    return state.memoized_in_parts(
+        "slow host", key, lambda: (found.find(paces, names, state.at_most(_CHANGED_MAX, len(paces))), found.is_behind)
+    )
 
 
 def _own_s(pace: HostPace) -> float:

@@ -436,6 +436,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The host that is slower than the others; None if there is none."""
     generations: list[GenerationView] = []
     """In order; one entry if training was not restarted."""
+    is_behind: bool = False
+    """Whether curves and verdicts still lack values of a host for some older steps, which the next snapshots add."""
 
     @property
     def newest_loss(self) -> float | None:

@@ -24,6 +24,7 @@ from tputui.state import (
     root_cause,
     timeline,
 )
+from tputui.state.aligned import COMBINED_MAX
 from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
@@ -70,12 +71,16 @@ class ViewerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Problems that prevent the viewer from reading all of the run."""
 
 
-def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness | None = None) -> Snapshot:
+def build_snapshot(
+    state: RunState, context: ViewerContext, liveness: Liveness | None = None, *, may_defer: bool = False
+) -> Snapshot:
     """The snapshot of the run at the moment `context.now`.
 
-    `liveness` is the result of `assess` for that moment, if the caller already has it.
+    `liveness` is the result of `assess` for that moment, if the caller already has it. With `may_defer` the snapshot
+    may leave work on older steps to the next ones; then it `is_behind`.
     """
     now = context.now
+    state.may_defer = may_defer
     liveness = liveness or assess(state, context.alive, now, context.created)
     run_started = next((w.run_started for w in state.supervisors if w.run_started), None)
     # The configuration recorded by the run comes first: the manifest does not prove that the run used it.
@@ -164,6 +169,7 @@ def build_snapshot(state: RunState, context: ViewerContext, liveness: Liveness |
         hosts=host_views.hosts(state, liveness, memory.hbm, now),
         slow_host=slow_host(state),
         generations=host_views.generations(state),
+        is_behind=state.is_behind(),
     )
 
 
@@ -216,13 +222,13 @@ def _loss(state: RunState) -> list[Segment]:
     # Charts go through the steps in order; an untrusted run may have them in any order.
     aligner = state.memoized("loss aligner", None, piece_aligner)
     names = tuple(worker.name for worker, _ in reporting)
-    return state.memoized(
-        "loss",
-        key,
-        lambda: sorted(
-            combined([series for _, series in reporting], aligner=aligner, names=names), key=attrgetter("first_step")
-        ),
-    )
+
+    def combine() -> tuple[list[Segment], bool]:
+        parts, most = [series for _, series in reporting], state.at_most(COMBINED_MAX, len(reporting))
+        found = combined(parts, aligner=aligner, names=names, most=most)
+        return sorted(found, key=attrgetter("first_step")), aligner.is_behind
+
+    return state.memoized_in_parts("loss", key, combine)
 
 
 def _place(

@@ -40,8 +40,8 @@ _TABLE_WIDTH = 118
 CORES_SHOWN = 16
 """With more cores only the one with the fullest memory has a line."""
 _HISTORIES = ("memory_history", "device_history", "meter_history", "xla_history")
-NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", *_HISTORIES)
-"""Fields for drawing, which scripts do not need."""
+NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", "is_behind", *_HISTORIES)
+"""Fields for screens, which scripts do not need."""
 
 
 def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:

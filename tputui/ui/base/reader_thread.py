@@ -86,8 +86,8 @@ class Source(Protocol):
     def player(self) -> Player | None: ...
     def poll(self, budget_s: float) -> object: ...
     def fingerprint(self) -> object: ...
-    def snapshot(self) -> Snapshot: ...
-    def newest(self) -> Snapshot: ...
+    def snapshot(self, *, may_defer: bool = False) -> Snapshot: ...
+    def newest(self, *, may_defer: bool = False) -> Snapshot: ...
     def close(self) -> None: ...
 
 
@@ -276,7 +276,7 @@ class ReaderThread(PollingThread):
         self._is_over = frame.caught_up and frame.newest.condition in ENDED
         self._moves = frame.player is not None and frame.player.playing and not frame.player.live
         self._showed_news = self._has_news
-        self._is_urgent = self._has_news = False
+        self._is_urgent, self._has_news = False, frame.snapshot.is_behind or frame.newest.is_behind
         self._drawn.clear()
         self._deliver(frame)
 
@@ -311,10 +311,10 @@ class ReaderThread(PollingThread):
 
 def take_frame(source: Source, recent: RecentVerdicts) -> Frame:
     """The current state of a source."""
-    snapshot, player = source.snapshot(), source.player
+    snapshot, player = source.snapshot(may_defer=True), source.player
     state = None
     if player is not None:
         state = PlayerState(player.start, player.end, player.position, player.speed, player.playing, player.live)
     looks_back = player is not None and player.follows and not player.live
-    newest = source.newest() if looks_back else snapshot
+    newest = source.newest(may_defer=True) if looks_back else snapshot
     return Frame(snapshot, state, source.caught_up, newest, recent.of(snapshot))
