@@ -50,7 +50,7 @@ frames down.
   map.
 - The longest frame takes {longest:.0f} ms with {hosts} hosts. A host that reports again after a silence changes all the
   steps in between, of which each frame combines and judges a part. After half a minute of silence the charts have all
-  of its values within about two seconds. A single snapshot, as `tputui show` makes it, always has all.
+  of its values after a few seconds. A single snapshot, as `tputui show` makes it, always has all.
 - A viewer uses at most half of a processor to make snapshots. If one takes longer than 50 ms, frames are further apart
   than 0.1 s; no event is left out.
 
