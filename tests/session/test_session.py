@@ -392,6 +392,22 @@ def test_partial_line_is_damage_only_after_writer_exits(tmp_path: Path) -> None:
     assert region.reason == "the last line is truncated"
 
 
+def test_run_that_is_being_read_is_not_damaged(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    lines = [ev.LogWritten(t=T0 + 5 + k / 1_000, line="x" * 10_000) for k in range(400)]
+    write_journal(run_dir / "worker-0.jsonl", [*worker_events()[:5], *lines, *worker_events()[-1:]])
+    session = Session.live(run_dir)
+    half_read = set()
+    while not session.caught_up:
+        session.poll(budget_s=0.0)
+        snapshot = session.snapshot()
+        assert snapshot.damage.regions == []
+        half_read |= set() if session.caught_up else {snapshot.condition}
+    assert "done" in half_read
+    session.close()
+
+
 def test_unknown_kind_of_event_is_reported(recorded_run: Path) -> None:
     write_journal(recorded_run / "helper-0.jsonl", [ev.UnknownEvent(t=T0, kind="TeaMade", fields={"cups": 2})])
     warning = load(recorded_run).newer_format

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ from tputui.state.chart_data import EpochStart, OutlierView
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import DevicesView, NonFinite, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
-from tputui.telemetry.events import CoreSample, ProgressReported, StepPrograms
+from tputui.telemetry.events import CoreSample, ProgressReported, RequestKind, StepPrograms
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
@@ -261,6 +261,15 @@ def test_receipts() -> None:
     assert status_text.receipt(refused, []) == "stop at once: seen while evaluating -> refused: it ends already"
     stopped = request(kind="stop", path=None, applied_step=9)
     assert status_text.receipt(stopped, []) == "stopped at step 9"
+
+
+@pytest.mark.parametrize("kind", get_args(RequestKind))
+def test_header_shows_the_answer_to_every_kind_of_request(kind: RequestKind) -> None:
+    answered = request(kind=kind, state="applied", applied_step=840, path="written/by-the-run", seen_phase="executing")
+    said = header_text(made.changed(made.running(), requests=[answered]))
+    assert "at step 840, written/by-the-run" in said
+    waiting = header_text(made.changed(made.running(), requests=[request(kind=kind, state="seen")]))
+    assert f"{status_text.REQUEST_NAMES[kind]}: seen while evaluating" in waiting
 
 
 def test_cores_show_loss_step_and_state() -> None:

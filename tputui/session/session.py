@@ -283,11 +283,13 @@ class Session:
 
     def _damage(self, reader: JournalReader, final: bool) -> list[Damage]:
         """Damaged and missing data; `final`: nothing more will be written."""
+        # Until everything was read, a line is incomplete because the rest of it was not read yet.
+        final = final and reader.caught_up
         if not self.run_dir.is_dir():
             return reader.damage(final=final)
         manifest = self._read_manifest()
         regions = [*manifest_damage(self.run_dir, reader.state, manifest), *reader.damage(final=final)]
-        if not (final and reader.caught_up):
+        if not final:
             return regions
         files = _journal_files(self.run_dir)
         if files is None:

@@ -59,6 +59,7 @@ _APPLIED: dict[RequestKind, str] = {
     "stop_after_epoch": "stopped at step",
     "stop_now": "stopped at step",
     "stacks": "stacks taken at step",
+    "trace": "profile written at step",
 }
 """The result of a request, before the step."""
 
