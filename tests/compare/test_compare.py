@@ -280,9 +280,23 @@ def test_no_single_best_run_on_tie_or_single_value() -> None:
     equal = compare([with_best("a", 0.05), with_best("b", 0.05)]).quality
     assert (equal.best, equal.sentence) == (None, "A and B share the best valid loss, 0.0500")
     alone = compare([with_best("a", 0.05), made.starting()]).quality
-    assert (alone.best, alone.sentence) == (None, "only A has a valid loss yet: 0.0500 in epoch 2")
+    assert (alone.best, alone.sentence) == (None, "A is the only run with a valid loss yet: 0.0500 in epoch 2")
     none = compare([made.starting(), made.starting()]).quality
     assert (none.best, none.sentence) == (None, "no run has a valid loss yet")
+    ended = compare([with_best("a", 0.05), made.changed(made.starting(), condition="failed")]).quality
+    assert ended.sentence == "A is the only run with a valid loss: 0.0500 in epoch 2"
+
+
+def test_first_line_is_limited_to_the_task_of_the_base() -> None:
+    other = with_best("b", 1.9)
+    assert other.plan is not None
+    other = made.changed(other, plan=msgspec.structs.replace(other.plan, task="mask_depth"))
+    assert compare([with_best("a", 0.05), other]).quality.sentence == (
+        "A is the only run of task digits with a valid loss: 0.0500 in epoch 2"
+    )
+    assert compare([made.starting(), with_best("a", 0.05), other], base=1).quality.sentence == (
+        "B is the only run of task digits with a valid loss yet: 0.0500 in epoch 2"
+    )
 
 
 def test_run_without_reports_states_it() -> None:

@@ -151,11 +151,23 @@ def test_cursor_reads_values_and_can_be_removed() -> None:
         assert 320 < at < 330
         await pilot.press("full_stop", "full_stop", "full_stop")
         assert look(pilot).cursor == 330
-        await pilot.press("enter", "escape")
+        await pilot.press("2", "2", "escape")
         body = pilot.app.screen.query_one(Body)
         assert (look(pilot).cursor, body.maximised) == (None, True)
         await pilot.press("escape")
         assert not body.maximised
+
+    drive(monitor(made.running()), script, size=WIDE)
+
+
+def test_escape_leaves_full_screen_of_another_panel_before_the_cursor() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("comma", "3", "3", "escape")
+        body = pilot.app.screen.query_one(Body)
+        assert not body.maximised
+        assert look(pilot).cursor is not None
+        await pilot.press("escape")
+        assert look(pilot).cursor is None
 
     drive(monitor(made.running()), script, size=WIDE)
 

@@ -130,6 +130,20 @@ def test_exported_picture_has_no_earlier_notice(tmp_path: Path) -> None:
         assert "written" not in path.read_text()
 
 
+def test_picture_of_an_overlay_shows_the_line_below_its_notice(tmp_path: Path) -> None:
+    app = app_of(to=tmp_path)
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("r", "y")
+        assert "copied run details" in text(app.screen)
+        await pilot.press("e", "s")
+        await until(pilot, lambda: "export: written to" in text(app.screen))
+
+    drive(app, script, size=(200, 50))
+    [picture] = tmp_path.iterdir()
+    assert ">metrics" in picture.read_text(), "the footer"
+
+
 def test_every_monitor_panel_exports_values() -> None:
     assert set(arrangement.PANELS) | {arrangement.FAILURE} == set(export.BY_PANEL)
 

@@ -163,14 +163,20 @@ def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
     """By the metric that the base monitors; skips runs of other tasks."""
     metric = monitored(base.config)
     task = base.plan.task if base.plan else None
+    same = [run for run in runs if run.task == task or None in (task, run.task)]
     values = {
         run.label: (meter.best, f"in {meter.by} {meter.best_epoch}")
-        for run in runs
-        if run.task == task or None in (task, run.task)
+        for run in same
         for meter in run.meters
         if (meter.split, meter.name) == ("valid", metric) and meter.best is not None and meter.best_epoch is not None
     }
-    return best_of(values, metric, less_is_better=less_is_better(metric, base))
+    return best_of(
+        values,
+        metric,
+        less_is_better=less_is_better(metric, base),
+        of_task=f" of task {task}" if len(same) < len(runs) else "",
+        may_come=any(run.condition not in ENDED for run in same if run.label not in values),
+    )
 
 
 def meter_points(snapshot: Snapshot) -> dict[tuple[Split, str], list[tuple[int, float]]]:

@@ -191,16 +191,23 @@ class QualityVerdict(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def best_of(values: Mapping[str, tuple[float, str]], metric: str, *, less_is_better: bool) -> QualityVerdict:
-    """Finds the run with the best value; `values` holds the best value and its place, such as `in epoch 3`,
-    by run label."""
+def best_of(
+    values: Mapping[str, tuple[float, str]], metric: str, *, less_is_better: bool, of_task: str = "", may_come: bool
+) -> QualityVerdict:
+    """Finds the run with the best value.
+
+    `values` holds the best value and its place, such as `in epoch 3`, by run label. `of_task`, such as ` of task
+    digits`, limits the sentence to these runs if others have other tasks. `may_come`: a run without a value has not
+    ended.
+    """
     name = f"valid {metric}"
+    yet = " yet" if may_come else ""
     ranked = sorted(values.items(), key=lambda item: item[1][0] if less_is_better else -item[1][0])
     if not ranked:
-        return QualityVerdict(metric=metric, best=None, sentence=f"no run has a {name} yet")
+        return QualityVerdict(metric=metric, best=None, sentence=f"no run{of_task} has a {name}{yet}")
     (label, (value, place)), *others = ranked
     if not others:
-        sentence = f"only {label} has a {name} yet: {fmt.number(value)} {place}"
+        sentence = f"{label} is the only run{of_task} with a {name}{yet}: {fmt.number(value)} {place}"
         return QualityVerdict(metric=metric, best=None, sentence=sentence)
     equal = [label, *(other for other, (its, _) in others if its == value)]
     if len(equal) > 1:

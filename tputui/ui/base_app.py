@@ -317,6 +317,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self.push_screen(ExportScreen(_name_of(widget)), lambda form: self._export_after_drawing(widget, form))
 
     def _export_after_drawing(self, widget: Widget, form: Form | None) -> None:
+        if form == "svg":
+            # Before the refresh: a bar of notices that is hidden after it would cover a line of the picture.
+            self._clear_notices()
         if form is not None:
             self.call_after_refresh(self._export, widget, form)
 
@@ -338,7 +341,6 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         if form == "svg":
             from tputui.ui.terminal.picture_output import DrawsFullPictures
 
-            self._clear_notices()
             with widget.as_text_alone() if isinstance(widget, DrawsFullPictures) else nullcontext():
                 return self.export_screenshot(title=self._run_name()), ""
         if form == "txt":

@@ -61,7 +61,7 @@ class ComparedRunsPanel(Panel[ComparedPart]):
 
     key = "1"
     name_shown = "runs"
-    what = "the runs with their letters and colours; n/p select, b sets the base, space hides a curve"
+    what = "the runs with their letters and colours; n and N select, B sets the base, space hides a curve"
 
     class Chosen(Message):
         """A run was clicked."""

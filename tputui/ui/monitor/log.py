@@ -372,7 +372,7 @@ class LogPanel(RunPanel[LogPart]):
         """Load the lines before the first one."""
         self._answers = True
         if len(self._store.lines) < SHOWN_AT_ONCE:
-            self._older = "this is the first line"
+            self._older = "every line is loaded"
         elif len(self._store.lines) >= LINES_MAX:
             self._older = f"limit of {LINES_MAX:,} lines reached; the files have all of them"
         else:

@@ -242,7 +242,7 @@ class MonitorScreen(Screen[MonitorResult]):
     def action_restore(self) -> None:
         """Remove the cursor; else leave the full screen; else hide the alarms until there are new ones."""
         body, loss = self.query_one(Body), self.query_one(LossPanel)
-        if loss.look.cursor is not None:
+        if loss.look.cursor is not None and loss.display:
             loss.read_at(None)
         elif body.maximised:
             body.maximise(False)
