@@ -203,6 +203,60 @@ def test_a_rank_that_is_killed_is_the_first_failure_not_the_rank_that_lost_it(tm
     assert "PeerLost: RuntimeError" in report[report.index("followed") :]
 
 
+ENDS_BEFORE_IT_REPORTS = """
+import os, signal, sys
+import torch
+import torch.distributed as dist
+import tputui
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[1] == "raise":
+        raise ValueError("no data on this host")
+    sys.exit(5)
+run = tputui.start()
+dist.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "reason", "kind"),
+    [
+        ("kill", "SIGKILL: local rank 1 ended by signal SIGKILL without an error report", "killed"),
+        ("raise", "ValueError: no data on this host", "exception"),
+        ("exit", "no error report: local rank 1 ended by exit code 5 without an error report", "exited"),
+    ],
+)
+def test_a_rank_that_ends_before_it_reports_anything_is_the_first_failure(
+    tmp_path: Path, how: str, reason: str, kind: str
+) -> None:
+    script(tmp_path, ENDS_BEFORE_IT_REPORTS)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    result = run(tmp_path, "--name", "early", "--", *torchrun, "train.py", how)
+    assert result.code == 3
+    run_dir = tmp_path / "runs" / "early"
+    page = shown(run_dir)
+    assert page["state_reason"] == f"the command ended by exit code 1: {reason}"
+    assert page["failure"]["kind"] == kind
+    report = (run_dir / "failure.txt").read_text()
+    assert "PeerLost: RuntimeError" in report[report.index("followed") :]
+
+
+def test_the_ranks_of_one_host_of_several_are_named_with_it(tmp_path: Path) -> None:
+    agent = """
+import sys
+print("E1125 21:23:14.7 11402 api.py:882] failed (exitcode: -9) local_rank: 0 (pid: 4711) of binary: python")
+sys.exit(1)
+"""
+    script(tmp_path, agent)
+    place = ("--nnodes", "2", "--host-index", "1")
+    assert run(tmp_path, "--name", "early", *place, "--", sys.executable, "train.py").code == 3
+    (ended,) = events_in(tmp_path / "runs" / "early", "supervisor-1", ev.RunEnded)
+    assert ended.reason.endswith("SIGKILL: local rank 0 of host 1 ended by signal SIGKILL without an error report")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -348,6 +402,11 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError: """.splitline
 
     assert cause is not None
     assert (cause.error, cause.message, cause.frames[0].line) == ("ValueError", "bad row 7", 3)
+    # A rank that lost another one may print first.
+    first, second = ([line for line in lines if line.startswith(f"[rank{rank}]")] for rank in (0, 1))
+    message = "[/pytorch/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:6539"
+    lost = [line.replace("Connection closed by peer", message) for line in first]
+    assert stack_frames.cause_in([*lost, *second, *lines[6:]]) == cause._replace(first_line=3)
     # Lines of a log are stripped.
     assert stack_frames.cause_in([line.rstrip() for line in lines]) == cause
     assert stack_frames.cause_in(["Traceback", "Error: x", '  File "x", line 1']) is None

@@ -201,6 +201,14 @@ def test_restart_names_the_host_whose_process_was_killed() -> None:
     assert f"{who}: {ended}" in show_text(shown(reduced(journals)))
 
 
+def test_a_failure_that_follows_from_another_process_says_so() -> None:
+    """On a host with a run directory of its own, the cause is in that of another host."""
+    lost = [opened(T0, "worker", 0), failed(T0 + 9.0, "PeerLost")]
+    assert "because another process of the program had ended before" in show_text(shown(reduced({"worker-0": lost})))
+    own = [opened(T0, "worker", 0), failed(T0 + 9.0, "ValueError")]
+    assert "because another process" not in show_text(shown(reduced({"worker-0": own})))
+
+
 def test_restart_of_a_command_names_the_rank_that_was_killed() -> None:
     """The supervisor of a command starts nothing again itself, and may report a failure before each restart."""
     ended = "rank 1 ended by signal SIGKILL without an error report"

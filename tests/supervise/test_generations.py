@@ -91,6 +91,23 @@ def test_the_end_of_a_command_on_another_host_does_not_hide_what_its_processes_s
     state.close()
 
 
+def test_of_several_ranks_the_one_with_the_steps_says_how_training_ended(tmp_path: Path) -> None:
+    state = WorkerState(tmp_path, "worker-0", of_command=True)
+    write_generation(tmp_path, 0, fails=False)
+    stepless = Reporter(tmp_path, "worker", 2)
+    stepless.emit(ev.TrainingEnded(t=time.time(), outcome="done", step=0, reason="0 steps trained"))
+    stepless.close()
+    state.read()
+    assert state.training_ended is not None
+    assert state.training_ended.reason == "it ended"
+    failed = Reporter(tmp_path, "worker", 3)
+    failed.emit(ev.TrainingEnded(t=time.time(), outcome="failed", step=0, reason="it failed"))
+    failed.close()
+    state.read()
+    assert state.training_ended.reason == "it failed"
+    state.close()
+
+
 def test_each_generation_reports_its_own_first_failure(tmp_path: Path) -> None:
     state = WorkerState(tmp_path, "worker-1")
     reporter = Reporter(tmp_path, "supervisor", 1)

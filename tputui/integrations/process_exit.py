@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 import threading
 import traceback
@@ -18,7 +17,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from tputui.telemetry import events as ev
-from tputui.telemetry.process_end import PEER_LOST
+from tputui.telemetry.process_end import PEER_LOST, is_lost_peer
 from tputui.telemetry.stack_frames import FRAMES_MAX, owner_of
 
 _EXIT_CODES = 256
@@ -78,16 +77,9 @@ def _failure_of(error: BaseException, message: str) -> Failure:
     return Failure(type(error).__name__, message, "".join(shown.format()), _of_user(shown.stack))
 
 
-_LOST_PEER = re.compile(
-    r"gloo/transport/.*(?:by peer|Broken pipe|Connection refused|Timed out waiting)"
-    r"|got 0 bytes\. Connection was likely closed|remote process exited or there was a network error"
-)
-"""What collectives of gloo, the stores of torch, and NCCL say when another rank is gone."""
-
-
 def as_consequence(failure: Failure) -> Failure:
     """A failure in a program of several ranks: one because another rank is gone is named so, and is not the first."""
-    if _LOST_PEER.search(failure.message) is None:
+    if not is_lost_peer(failure.message):
         return failure
     return failure._replace(error=PEER_LOST, message=f"{failure.error}: {failure.message}")
 

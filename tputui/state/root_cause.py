@@ -35,6 +35,7 @@ KINDS: dict[ev.FailureKind, str] = {
     "exited": "exited without a report",
 }
 """Kinds of failure in words."""
+_FOLLOWED = "because another process of the program had ended before, as its own host reports"
 
 
 class Death(NamedTuple):
@@ -90,7 +91,7 @@ def _reported(state: RunState, death: Death | None) -> ev.FailureReported | None
 
 def block(failure: Failure) -> list[str]:
     """The failure as lines of text, for the report file, `--no-ui` and `show`."""
-    rows = [("first failure", place_of(failure)), ("what", what(failure)), ("", KINDS[failure.kind])]
+    rows = [("first failure", place_of(failure)), ("what", what(failure)), ("", how(failure))]
     rows.append(("when", ", ".join([_moment(failure.t), *fmt.failure_moment(failure.step, failure.phase)])))
     rows += [("your code" if not index else "", where) for index, where in enumerate(your_code(failure))]
     rows += [("memory", failure.memory)] if failure.memory else []
@@ -108,6 +109,11 @@ def block(failure: Failure) -> list[str]:
 def what(failure: Failure) -> str:
     """`ValueError: the file is cut short`; further lines of the message follow."""
     return f"{failure.error}: {failure.message}" if failure.message else failure.error
+
+
+def how(failure: Failure) -> str:
+    """The kind of the failure in words; of one that follows from another, that it does."""
+    return _FOLLOWED if failure.error in FOLLOWING else KINDS[failure.kind]
 
 
 def your_code(failure: Failure) -> list[str]:

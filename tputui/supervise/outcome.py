@@ -243,7 +243,9 @@ class FailureReport:
             silent=False,
         )
         exits = (e for w in self._worker_state.state.in_order for e in w.rank_exits if e.process == death.process)
-        return self._with_context(found, next((exited.signal for exited in exits), None), event.traceback)
+        # A rank without a journal has no event about its exit; its failure is named after the signal.
+        by_signal = next((exited.signal for exited in exits), event.error if event.kind == "killed" else None)
+        return self._with_context(found, by_signal, event.traceback)
 
     def _from_exit(self, end: WorkerEnd, exited: ev.WorkerExited) -> ev.FailureReported:
         """The report of a worker that ended without recording why."""

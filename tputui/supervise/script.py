@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from tputui import formatting as fmt
 from tputui.config import ScriptConfig
 from tputui.state.host_reports import REASON_CHARS_MAX
+from tputui.state.process_state import ProcessState
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
 from tputui.supervise.outcome import returncode_text
@@ -38,7 +39,7 @@ QUIET_MIN_S = 300.0
 QUIET_TIMES = 20.0
 """... nor one of less than this many times the median time between two outputs."""
 _INTERVALS_KEPT = 256
-_RANK_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: \d+ \(pid: (\d{1,9})\)")
+_RANK_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(pid: (\d{1,9})\)")
 """What the agent of torchrun logs of the first of its processes that failed; accelerate starts the same agent."""
 FLUSH_S = 1.0
 TOO_LATE = "the command ended before this was done"
@@ -50,17 +51,34 @@ _REFUSALS: dict[ev.RequestKind, str] = {
 }
 
 
+class _RankEnd(NamedTuple):
+    """The end of a rank that the launcher of the command has named."""
+
+    pid: int
+    local_rank: str
+    returncode: int
+
+
 class Script:
     """The running command of a supervisor."""
 
     def __init__(
-        self, run_dir: Path, pid: int, table: Mapping[str, Any], reporter: Reporter, state: WorkerState, host_index: int
+        self,
+        run_dir: Path,
+        pid: int,
+        table: Mapping[str, Any],
+        reporter: Reporter,
+        state: WorkerState,
+        host_index: int,
+        *,
+        has_other_hosts: bool = False,
     ) -> None:
         """`table` is the table `[script]` of the run, `reporter` writes the journal of the supervisor.
 
         Raises `OSError`.
         """
         self._pid = pid
+        self._of_host = f" of host {host_index}" if has_other_hosts else ""
         self._reporter = reporter
         self._state = state
         defaults = {field: getattr(_DEFAULTS, field) for field in ("stop_signal", "stop_grace_s")}
@@ -73,8 +91,10 @@ class Script:
         self._stacks = PythonStacks(pid, self._logs.writer, self._record_stacks)
         self._quiet = QuietCheck(time.monotonic())
         self._ended = False
-        self._failed_ranks: list[tuple[int, int]] = []
-        """Process ids and return codes of ranks that the launcher has named."""
+        self._failed_ranks: list[_RankEnd] = []
+        """Ranks that the launcher has named as failed, not reported yet."""
+        self._unknown_rank: _RankEnd | None = None
+        """The newest of them that has no journal. The command may start it again, so it is reported at the end."""
         self._is_signalled = False
         """Whether the command was sent a signal, by which its ranks may end."""
         self._is_stopping = False
@@ -93,7 +113,9 @@ class Script:
         """Takes lines of output, with carriage returns between the states of a bar."""
         self._collector.take_console(lines)
         found = (_RANK_FAILED.search(line) for line in lines)
-        self._failed_ranks += [(int(match.group(2)), int(match.group(1))) for match in found if match]
+        self._failed_ranks += [
+            _RankEnd(int(match.group(3)), match.group(2), int(match.group(1))) for match in found if match
+        ]
 
     def poll(self, now: float, tick: float) -> bool:
         """Reads what the command wrote; returns whether it has become silent. `now` is unix time, `tick` a monotonic
@@ -157,24 +179,35 @@ class Script:
         self._logs.flush(FLUSH_S)
 
     def report_failure(self, log: Path) -> list[str] | None:
-        """Reports the exception whose traceback is in the output, unless a process of the command reported one.
+        """Reports the exception whose traceback is in the output, else a rank that ended without a report. Reports
+        nothing if a process of the command reported a failure that does not follow from the end of another one.
 
         Returns the last lines that were printed before the traceback; None if nothing was reported here.
         """
         self._report_ranks()
         self._logs.flush()
         self._state.read()
-        if self._state.failure is not None:
+        reported = self._state.failure
+        if reported is not None and reported.error not in process_end.FOLLOWING:
             return None
         lines = last_raw_lines(log)
         found = stack_frames.cause_in(lines)
-        if found is None or self._ended_earlier(f"{found.error}: {found.message}".partition("\n")[0]):
+        if found is not None and self._ended_earlier(f"{found.error}: {found.message}".partition("\n")[0]):
+            found = None
+        is_following = found is not None and process_end.is_lost_peer(found.message)
+        is_cause = found is not None and not is_following and not stack_frames.is_of_launcher(found)
+        unknown = self._unknown_rank
+        if unknown is not None and (not is_cause or _is_killed(unknown)):
+            self._report_rank(unknown, None)
+            self._logs.flush()
+            return None
+        if found is None or (reported is not None and not is_cause):
             return None
         self._logs.emit(
             ev.FailureRaised(
                 t=time.time(),
-                error=found.error,
-                message=found.message,
+                error=process_end.PEER_LOST if is_following else found.error,
+                message=f"{found.error}: {found.message}" if is_following else found.message,
                 traceback=found.text,
                 phase="unknown",
                 step=self.newest_step,
@@ -187,32 +220,48 @@ class Script:
 
     def _report_ranks(self) -> None:
         """Reports the ranks that failed without a report of their own, as one that the kernel killed. Only the launcher
-        knows how; the others report that they lost it."""
+        knows how; the others report that they lost it. Raises `OSError`."""
         named, self._failed_ranks = self._failed_ranks, []
-        for pid, code in named:
-            rank = next((each for each in self._state.state.workers if each.opened and each.opened.pid == pid), None)
-            if rank is None or rank.failure or rank.training_ended or self._is_signalled:
-                continue
-            signal_name = process_end.signal_name(code)
-            exit_code = None if signal_name else code
+        if not named or self._is_signalled:
+            return
+        self._state.read()
+        for end in named:
+            rank = self._rank_with(end.pid)
+            if rank is None:
+                self._unknown_rank = end
+            elif not (rank.failure or rank.training_ended):
+                self._report_rank(end, rank)
+
+    def _rank_with(self, pid: int) -> ProcessState | None:
+        """The process of the command with this id that has a journal; other hosts may have equal ids."""
+        here = rundir.host_id()
+        heads = ((each, each.opened) for each in self._state.state.workers)
+        return next((each for each, head in heads if head and head.pid == pid and head.host_id == here), None)
+
+    def _report_rank(self, end: _RankEnd, rank: ProcessState | None) -> None:
+        """Reports the end of a rank; `rank` is its state, None if it has no journal."""
+        t, signal_name = time.time(), process_end.signal_name(end.returncode)
+        if rank is not None:
+            exit_code = None if signal_name else end.returncode
             self._logs.emit(
                 ev.RankExited(
-                    t=time.time(), process=rank.name, pid=pid, exit_code=exit_code, signal=signal_name, ending=False
+                    t=t, process=rank.name, pid=end.pid, exit_code=exit_code, signal=signal_name, ending=False
                 )
             )
-            self._logs.emit(
-                ev.FailureRaised(
-                    t=time.time(),
-                    error=signal_name or "no error report",
-                    message=f"rank {rank.index} ended by {returncode_text(code)} without an error report",
-                    traceback="",
-                    phase=rank.beat.phase if rank.beat else "unknown",
-                    step=rank.beat.step if rank.beat else 0,
-                    kind=process_end.kind_of_end(code),
-                    process=rank.name,
-                    pid=pid,
-                )
+        who = f"rank {rank.index}" if rank is not None else f"local rank {end.local_rank}{self._of_host}"
+        self._logs.emit(
+            ev.FailureRaised(
+                t=t,
+                error=signal_name or "no error report",
+                message=f"{who} ended by {returncode_text(end.returncode)} without an error report",
+                traceback="",
+                phase=rank.beat.phase if rank and rank.beat else "unknown",
+                step=rank.beat.step if rank and rank.beat else 0,
+                kind=process_end.kind_of_end(end.returncode),
+                process=rank.name if rank else None,
+                pid=end.pid,
             )
+        )
 
     def _ended_earlier(self, error: str) -> bool:
         """Whether processes ended by an error that the command has started again since."""
@@ -241,6 +290,11 @@ class Script:
         self._is_signalled = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, number)
+
+
+def _is_killed(end: _RankEnd) -> bool:
+    """Whether a rank was ended from outside, so that no traceback in the output is the cause."""
+    return process_end.kind_of_end(end.returncode) == "killed"
 
 
 def _kind_of(found: stack_frames.Traceback) -> ev.FailureKind:

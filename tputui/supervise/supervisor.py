@@ -41,6 +41,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import requests, run_clock, rundir
 from tputui.telemetry.disk_space import ReservedSpace
 from tputui.telemetry.process_end import worker_exited
+from tputui.telemetry.rank_environment import RUN_NUM_HOSTS
 from tputui.telemetry.reporter import Reporter
 
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks", "trace"})
@@ -164,6 +165,7 @@ class Supervisor:
                 self._reporter,
                 self._worker_state,
                 self._host_index,
+                has_other_hosts=RUN_NUM_HOSTS in self._command.environ,
             )
         except OSError:
             spawn.kill_group(process.pid)

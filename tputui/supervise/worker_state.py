@@ -146,7 +146,10 @@ class WorkerState:
                 self.failure = event
         elif isinstance(event, ev.TrainingEnded):
             # The journal about the command of another host says nothing of how its processes ended.
-            if self.training_ended is None or (self.training_ended.outcome != "failed" and event.reason):
+            # Of several ranks the one that reported the steps knows most.
+            before = self.training_ended
+            is_better = before is not None and (event.outcome == "failed" or event.step >= before.step)
+            if before is None or (before.outcome != "failed" and event.reason and is_better):
                 self.training_ended = event
             self.newest_step = max(self.newest_step, event.step)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from tputui.telemetry.events import FailureKind, WorkerExited
@@ -10,8 +11,18 @@ PEER_LOST = "PeerLost"
 """Error of a process that lost another one."""
 FOLLOWING = frozenset({PEER_LOST, "HostLost"})
 """Errors of a process that lost another one: they follow from the failure of that one."""
+_LOST_PEER = re.compile(
+    r"gloo/transport/.*(?:by peer|Broken pipe|Connection refused|Timed out waiting)"
+    r"|got 0 bytes\. Connection was likely closed|remote process exited or there was a network error"
+)
+"""What collectives of gloo, the stores of torch, and NCCL say when another rank is gone."""
 _BROKEN_CODE = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 """Signals of a crash in native code."""
+
+
+def is_lost_peer(message: str) -> bool:
+    """Whether the message of an exception says that another rank of the program is gone."""
+    return _LOST_PEER.search(message) is not None
 
 
 def signal_name(returncode: int) -> str | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import tputui
 from tputui.telemetry.events import CodeFrame, FrameOwner, ThreadStack
+from tputui.telemetry.process_end import is_lost_peer
 
 FRAMES_MAX = 64
 """Maximum number of calls of a stack; the newest ones are kept."""
@@ -104,19 +105,22 @@ def _printed(text: str) -> Iterator[ThreadStack]:
 def cause_in(lines: Sequence[str]) -> Traceback | None:
     """The traceback of the exception that ended a command, in the lines that it printed; None if there is none.
 
-    It is the last one, or if a launcher reports the end of a process that it started, the first one of such a process.
-    Exceptions that end no process count only if there are no others.
+    It is the last one, or if a launcher reports the end of a process that it started, the first one of such a process
+    that did not only lose another one. Exceptions that end no process count only if there are no others.
     """
     found = list(_tracebacks(lines))
-    of_launcher = [_is_of_launcher(traceback) for _, traceback in found]
+    of_launcher = [is_of_launcher(traceback) for _, traceback in found]
     real = [entry for entry, is_launcher in zip(found, of_launcher, strict=True) if not is_launcher]
     fatal = [traceback for is_aside, traceback in real if not is_aside] or [traceback for _, traceback in real]
     if not fatal:
         return found[0][1] if found else None
-    return fatal[0] if any(of_launcher) else fatal[-1]
+    if not any(of_launcher):
+        return fatal[-1]
+    return next((traceback for traceback in fatal if not is_lost_peer(traceback.message)), fatal[0])
 
 
-def _is_of_launcher(traceback: Traceback) -> bool:
+def is_of_launcher(traceback: Traceback) -> bool:
+    """Whether a launcher raised it because a process that it started has ended."""
     if traceback.error == "subprocess.CalledProcessError":
         return any("/accelerate/" in frame.file for frame in traceback.frames)
     return traceback.error in _OF_LAUNCHERS

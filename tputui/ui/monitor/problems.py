@@ -41,8 +41,8 @@ class FailurePanel(RunPanel[Failure | None]):
         head: list[Line] = [[Span(f" {piece}", "bad")] for piece in wrap(error, width - 2)[:3]]
         head += [[Span(f" {piece}", "label")] for piece in wrap(where, width - 2)[:2]]
         rows: list[Line] = []
-        if part.kind != "exception":
-            rows += _wrapped([root_cause.KINDS[part.kind], *([part.memory] if part.memory else [])], width, "warn")
+        if (how := root_cause.how(part)) != root_cause.KINDS["exception"]:
+            rows += _wrapped([how, *([part.memory] if part.memory else [])], width, "warn")
         for name, lines, tone in _failure_parts(part):
             if lines:
                 rows += [*([[]] if rows else []), [Span(f" {name}", "label")], *_wrapped(lines, width, tone)]
