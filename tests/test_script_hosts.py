@@ -85,7 +85,8 @@ from torch._C._distributed_c10d import HashStore
 from tputui.integrations import agreed_step
 agreed_step._POLL_S = 0.0
 store = agreed_step.ProgramStore(
-    HashStore(), Path(), 0, 1, leads_host=True, choose=lambda: 1, trains=lambda: True
+    HashStore(), Path(), 0, 1, leads_host=True, choose=lambda: 1, trains=lambda: True,
+    counts_steps=lambda: True
 )
 store.close()
 """
@@ -146,6 +147,17 @@ def test_a_request_to_any_host_is_applied_by_all_at_the_same_step(tmp_path: Path
     assert saved == [by_first, []], "rank 0 alone wrote a file, for either request"
 
 
+def test_a_request_is_refused_if_a_rank_reports_no_steps(tmp_path: Path) -> None:
+    run_dirs = directories(tmp_path, shared=True)
+    body = TOGETHER.replace("    run.step(", "    dist.get_rank() or run.step(")
+    journal = run_dirs[0] / "worker-0.jsonl"
+    with script(tmp_path, body, run_dirs, [0, 1]) as ranks:
+        requests.submit(run_dirs[0], "stop", by="test", now=time.time())
+        (refused,) = wait_for(lambda: of_type(read_events(journal), ev.RequestRefused), "the refusal")
+        assert refused.why == "rank 1 reports no steps; call run.step() in every process"
+        assert [process.poll() for process in ranks] == [None, None]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_without_a_store_a_rank_in_a_directory_of_its_own_refuses_to_stop_alone(tmp_path: Path, rank: int) -> None:
     run_dirs = directories(tmp_path, shared=False)
@@ -181,7 +193,16 @@ def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
     store = HashStore()
     # Rank 2 of three has not called should_stop yet.
     ranks = [
-        ProgramStore(store, tmp_path, rank, 3, leads_host=True, choose=lambda: 100, trains=lambda: True)
+        ProgramStore(
+            store,
+            tmp_path,
+            rank,
+            3,
+            leads_host=True,
+            choose=lambda: 100,
+            trains=lambda: True,
+            counts_steps=lambda: True,
+        )
         for rank in (0, 1)
     ]
     request = requests.Request(id="1-1", kind="stop", t=0.0, by="test")
@@ -193,7 +214,9 @@ def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
         for each in ranks:
             each.close()
     assert found == ["it did not reach rank 2 within 1 s"] * 2
-    late = ProgramStore(store, tmp_path, 2, 3, leads_host=True, choose=lambda: 100, trains=lambda: True)
+    late = ProgramStore(
+        store, tmp_path, 2, 3, leads_host=True, choose=lambda: 100, trains=lambda: True, counts_steps=lambda: True
+    )
     try:
         assert wait_for(lambda: late.agreed(request), "the decision") == found[0]
     finally:

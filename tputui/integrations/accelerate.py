@@ -2,8 +2,8 @@
 
 The tracker joins the run that launched the script (`tputui run -- ...`), else it creates a run directory under
 `./runs` (or `$TPUTUI_RUNS`). `accelerator.log(values, step=n)` reports every number in `values`; the training loss
-among them is that of step `n`. `accelerator.get_tracker("tputui", unwrap=True)` is the run, which reports more, and has
-`should_stop()` and `save_if_asked()`. Only the main process reports values.
+among them is that of step `n`. accelerate starts trackers in the main process only; `tputui.start()` returns the run in
+every process. It reports more, and has `should_stop()` and `save_if_asked()`.
 
 Importing this module does not import accelerate, accessing the class does.
 """
@@ -31,8 +31,6 @@ class _Hooks(Harmless):
 
     name = "tputui"
     requires_logging_directory = False
-    main_process_only = False
-    """Every process reports that it is alive; values are those of the main process."""
 
     def __init__(self, project: str | None = None, *, runs_dir: str | None = None) -> None:
         """`project` is the name of a run that is created, by default that of the script. `runs_dir` is the folder for

@@ -29,6 +29,7 @@ _POLL_S = 0.5
 _CLOSE_S = 5.0
 _STEP_SUFFIX = ".step"
 _NUMBER_BYTES_MAX = 32
+_NO_STEPS = "no steps"
 _NUM_SHARED = "requests"
 """Key of the number of requests in the store."""
 
@@ -85,9 +86,11 @@ class ProgramStore:
         leads_host: bool,
         choose: Callable[[], int | None],
         trains: Callable[[], bool],
+        counts_steps: Callable[[], bool],
     ) -> None:
         """`choose` gives rank 0 a step, None while it cannot. The first rank of a host passes requests on. `trains`
-        returns whether this rank has made steps."""
+        returns whether this rank has made steps, `counts_steps` is False once its loop has shown that it reports
+        none."""
         self._store = store
         self._run_dir = run_dir
         self._rank = rank
@@ -95,6 +98,7 @@ class ProgramStore:
         self._leads_host = leads_host
         self._choose = choose
         self._trains = trains
+        self._counts_steps = counts_steps
         self._asked: dict[str, tuple[requests.Request, float]] = {}
         """Requests of this rank that are not agreed on, by id, and since when (monotonic)."""
         self._trained_since: float | None = None
@@ -159,10 +163,16 @@ class ProgramStore:
         if self._take(request):
             return
         store, now = self._store, time.monotonic()
-        store.set(f"{request}/{self._rank}", "")
-        if not self._rank and store.check([f"{request}/{rank}" for rank in range(self._world_size)]):
+        store.set(f"{request}/{self._rank}", "" if self._counts_steps() else _NO_STEPS)
+        keys = [f"{request}/{rank}" for rank in range(self._world_size)]
+        if not self._rank and store.check(keys):
             if (step := self._choose()) is not None:
-                self._decide(request, str(step))
+                # Without steps a rank would never come to the one that was chosen.
+                stepless = [
+                    rank for rank, key in enumerate(keys) if step and bytes(store.get(key)).decode() == _NO_STEPS
+                ]
+                why = f"rank {stepless[0]} reports no steps; call run.step() in every process" if stepless else ""
+                self._decide(request, why or str(step))
         elif self._trained_since is not None and now - max(since, self._trained_since) > ARRIVAL_S:
             missing = [rank for rank in range(self._world_size) if not store.check([f"{request}/{rank}"])]
             if missing:

@@ -282,6 +282,7 @@ class RunRequests:
             leads_host=self._answers,
             choose=self._chosen,
             trains=lambda: process.num_steps >= STEPS_UNTIL_REFUSED,
+            counts_steps=lambda: process.num_steps > 0 or self._num_calls < CALLS_WITHOUT_STEP,
         )
 
     def _settle(self, waiting: _Open, agreed: int | str | None) -> None:
