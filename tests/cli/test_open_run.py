@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.recorded import Growing, write_run
 from tests.ui import made
 from tputui.cli.open_run import parting
 from tputui.session.session import load
+from tputui.telemetry import rundir
 
 
 def test_ended_run_prints_state_best_metric_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +33,19 @@ def test_failed_run_prints_how_to_resume(tmp_path: Path, monkeypatch: pytest.Mon
     assert lines[0].endswith("failed: ValueError in worker-0 at step 331")
     assert "`tputui show digits-1`" in lines[2]
     assert "`tputui run digits.toml --resume digits-1`" in lines[2]
+
+
+def test_how_to_resume_repeats_changes_of_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_dir = write_run(tmp_path)
+    manifest = rundir.read_manifest(run_dir)
+    argv = ["tputui", "run", "--set=epochs=400", "digits.toml", "--set", "optim.name='adam'", "--name", "digits-1"]
+    (run_dir / rundir.MANIFEST).write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, argv=argv)))
+    then = parting(made.failed(), run_dir)[2]
+    [command] = [part for part in then.split("`") if "--resume" in part]
+    assert sorted(shlex.split(command)) == sorted(
+        ["tputui", "run", "digits.toml", "--set", "optim.name='adam'", "--set=epochs=400", "--resume", "digits-1"]
+    )
 
 
 def test_running_run_prints_progress_and_how_to_attach(tmp_path: Path) -> None:

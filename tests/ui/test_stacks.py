@@ -93,6 +93,8 @@ def test_recording_shows_stacks_requested_at_that_time(run_dir: Path) -> None:
         assert "taken 12 s ago" in text(pilot.app.screen)
         assert "not requested again: not possible in a recording" in text(pilot.app.screen)
         assert "X: dump again" not in text(pilot.app.screen)
+        await pilot.press("escape")
+        assert "stacks: not possible" not in text(pilot.app.screen)
 
     drive(monitor(with_stacks(), player=made.HandPlayer(), run_dir=run_dir), script)
     assert requests.read_all(run_dir) == []

@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
@@ -216,8 +216,16 @@ def _how_to_resume(snapshot: Snapshot, run_dir: Path) -> str:
 
     if manifest is None or config.is_script(manifest.config):
         return ""
-    source = shlex.quote(inert(manifest.config_path))
+    source = shlex.join(inert(word) for word in (manifest.config_path, *_overrides(manifest.argv)))
     return f"; `tputui run {source} --resume {_shell_path(run_dir)}` resumes from its last checkpoint"
+
+
+def _overrides(argv: Sequence[str]) -> list[str]:
+    """The options of a command line that set keys of the configuration, without which the run would not continue."""
+    pairs = zip(argv, [*argv[1:], ""], strict=True)
+    return [word for option, value in pairs if option == "--set" for word in (option, value)] + [
+        word for word in argv if word.startswith("--set=")
+    ]
 
 
 class Interrupts:

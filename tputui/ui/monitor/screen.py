@@ -276,8 +276,10 @@ class MonitorScreen(Screen[MonitorResult]):
         """Request the stacks of every process, and show them; in a recording, show the stacks dumped then."""
         from tputui.ui.monitor.problems import StacksScreen
 
-        self._request_stacks()
-        if self._refusal() is None or (self._snapshot is not None and self._snapshot.stacks is not None):
+        refused, found = self._refusal() is not None, self._snapshot is not None and self._snapshot.stacks is not None
+        if not (refused and found):  # else the screen of the stacks shows the refusal
+            self._request_stacks()
+        if found or not refused:
             self._push_overlay(StacksScreen(self._snapshot, self._request_stacks, self._refusal))
 
     def _request_stacks(self) -> None:
