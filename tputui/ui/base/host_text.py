@@ -205,8 +205,8 @@ def alarms(snapshot: Snapshot) -> list[tuple[str, str]]:
         alarms.append((f"hosts {kind} {indices}", text))
     if (slow := snapshot.slow_host) is not None:
         part = "" if slow.part == "step" else f" in {slow.part}"
-        text = f"host {slow.index}: {fmt.slower(slow.share)}{part} since step {slow.first_step:,}"
-        alarms.append((f"slow host {slow.index}", text))
+        # Without its first step, which moves on: only the newest steps are compared.
+        alarms.append((f"slow host {slow.index}", f"host {slow.index}: {fmt.slower(slow.share)}{part}"))
     if restarts := restarted(snapshot):
         alarms.append((f"generation {snapshot.generations[-1].number}", restarts))
     return alarms
