@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.recorded import T0, manifest, write_journal
+from tests.recorded import T0, manifest, opened, write_journal
 from tests.state.pod import reduced, started, trained
 from tputui.session.session import Session, load
 from tputui.state.deferral import split_work
@@ -114,6 +114,35 @@ def test_a_single_snapshot_has_all_even_if_frames_are_behind(
     found, whole = shown(returned, may_defer=False), shown(reduced(journals), may_defer=False)
     assert not found.is_behind
     assert (found.loss, found.core_columns, found.slow_host) == (whole.loss, whole.core_columns, whole.slow_host)
+
+
+def restarted(host: int) -> list[ev.Event]:
+    """A restart from the first step, of which no step is done yet."""
+    plan = [event for event in started(0, HOSTS) if isinstance(event, ev.TrainingPlanned)]
+    return [*started(host, HOSTS, T0 + 1_000, generation=1), *plan]
+
+
+def of_one_host(_: int) -> list[ev.Event]:
+    """What an invalid run may declare."""
+    return [opened(T0 + 1_000, "worker"), *(e for e in started(0, HOSTS) if isinstance(e, ev.TopologyDeclared))]
+
+
+def without_training(host: int) -> list[ev.Event]:
+    """What an invalid run may declare."""
+    return [opened(T0 + 1_000, "rank", host)]
+
+
+@pytest.mark.parametrize("change", [restarted, of_one_host, without_training])
+def test_nothing_is_left_once_only_one_host_has_values(
+    returned: RunState, change: Callable[[int], Sequence[ev.Event]]
+) -> None:
+    assert shown(returned, may_defer=True).is_behind
+    for host in range(1, HOSTS):
+        process = returned.processes[f"worker-{host}"]
+        for seq, event in enumerate(change(host), start=process.last_seq + 1):
+            returned.apply(process.name, seq, event)
+    frames = [shown(returned, may_defer=True) for _ in range(20)]
+    assert not frames[-1].is_behind
 
 
 def test_an_ended_run_is_followed_until_nothing_is_left(tmp_path: Path, journals: dict[str, list[ev.Event]]) -> None:

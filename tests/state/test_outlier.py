@@ -218,6 +218,25 @@ def test_losses_that_a_host_adds_to_many_steps_are_judged_a_few_at_a_time() -> N
     assert calls == 5
 
 
+def test_new_steps_are_judged_however_many_arrive_at_once() -> None:
+    rows = [(step, step, 1, array("f", [1.0, 1.01, 0.99, 1.02, 9.0 if step > 80 else 1.0])) for step in range(1, 121)]
+    cache = OutlierCache()
+    for last in range(40, 121, 20):
+        shown = rows[last - 32 : last]
+        found = cache.find(shown, changed_max=6)
+        assert found == find_outlier((deviating_cores(*row) for row in shown), now=True)
+        assert not cache.is_behind
+    assert found is not None
+
+
+def test_steps_that_an_invalid_run_has_twice_are_not_judged_forever() -> None:
+    rows = [(7, 7, 1, array("f", [1.0, 1.01, 0.99, 1.02, float(number)])) for number in range(20)]
+    cache = OutlierCache()
+    for _ in range(3):
+        cache.find(rows, changed_max=2)
+        assert not cache.is_behind
+
+
 class Means(list[float]):
     """Losses that count how often all of them are read."""
 

@@ -310,11 +310,8 @@ class CombinedColumns:
             lambda: Aligner(attrgetter("first"), attrgetter("last"), self._column)
         )
         self._places = CorePlaces()
-
-    @property
-    def is_behind(self) -> bool:
+        self.is_behind = False
         """Whether some columns are as they were before their newest change."""
-        return self._aligner.is_behind
 
     def of(self, parts: Parts, names: object = None, most: int = sys.maxsize) -> list[CoreColumn]:
         """The columns in order of steps, on the cells of an `Aligner`, of which at most about `most` are combined
@@ -322,9 +319,12 @@ class CombinedColumns:
         parts = [(columns, cores) for columns, cores in parts if columns.columns]
         cores_of = [cores for _, cores in parts]
         self._places.update(cores_of)
+        self.is_behind = False
         if len(parts) == 1 and self._places.slices[0] == slice(0, self._places.num_cores):
             return parts[0][0].views
-        return self._aligner.cells((names, cores_of), [columns for columns, _ in parts], most)
+        found = self._aligner.cells((names, cores_of), [columns for columns, _ in parts], most)
+        self.is_behind = self._aligner.is_behind
+        return found
 
     @property
     def ahead(self) -> list[CoreColumn]:

@@ -28,8 +28,8 @@ from tputui.telemetry.events import Phase
 _COLUMNS_JUDGED = 32
 """Number of newest columns searched for an outlier; more than needed to find one."""
 _JUDGED_MAX = 12_288
-"""Losses of which new steps or columns, or those with other losses than before, are judged in one frame: 6 steps of
-2,048 cores."""
+"""Losses of steps or columns that are judged again in one frame, since they are others than before: 6 steps of 2,048
+cores."""
 _LAG_STEPS = 8
 """Steps by which reports of the hosts may differ without leaving too few steps that all of them have."""
 

@@ -219,27 +219,24 @@ class OutlierCache:
     ) -> OutlierView | None:
         """The core that is off now. `steps` are in order; those `ahead` are judged for a later call.
 
-        If more than `changed_max` steps are new or have other losses than before, some of them are judged by later
-        calls; of those `ahead` as well. The first call judges all steps.
+        If more than `changed_max` steps have other losses than before, some of them are judged again by later calls;
+        of those `ahead`, at most `changed_max` are judged by one call.
         """
         before, self._rows = self._rows, {}
-        fresh = [losses[:2] for losses in steps if not _is_of(before.get(losses[:2]), losses)]
-        late = set(split_work(fresh, changed_max)[1]) if before else set()
+        # An invalid run may have a step twice, of which the last one counts.
+        newest = {losses[:2]: losses for losses in steps}
+        changed = [key for key, losses in newest.items() if key in before and not _is_of(before[key], losses)]
+        late = set(split_work(changed, changed_max)[1])
         self.is_behind = bool(late)
-        for losses in steps:
-            key = losses[:2]
-            # An invalid run may have a step twice, of which the last one counts.
-            known = self._rows.get(key) or before.pop(key, None)
-            if key in late:
-                if known is None:
-                    continue
-            elif known is not None and _is_of(known, losses):
-                known = _with_means(known, losses)
-            else:
+        for key, losses in newest.items():
+            known = before.pop(key, None)
+            if known is None or not (key in late or _is_of(known, losses)):
                 if known is not None:
                     self._steps_off.add(known[1], -1)
                 known = _judged(losses, self._ahead)
                 self._steps_off.add(known[1])
+            elif key not in late:
+                known = _with_means(known, losses)
             self._rows[key] = known
         for _, gone in before.values():
             self._steps_off.add(gone, -1)

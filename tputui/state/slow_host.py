@@ -167,11 +167,8 @@ class SlowHosts:
 
 def slow_host(state: RunState) -> SlowHostView | None:
     """The host that is slower than the others now; None if there is none, or if the run has one host."""
-    by_host = state.by_host
-    if len(by_host) < 2:
-        return None
     leaders: dict[int, ProcessState] = {}
-    for host, own in by_host.items():
+    for host, own in state.by_host.items():
         for process in own:
             if process.reports.paces:
                 leaders[host] = process

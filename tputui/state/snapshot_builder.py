@@ -138,7 +138,8 @@ def build_snapshot(
         num_senseless=sum(w.num_senseless for w in state.processes.values()),
         skipped=state.of_rare_events("skipped", lambda: timeline.skipped(state)),
         pictures=state.of_rare_events("pictures", lambda: timeline.pictures(state)),
-        warnings=[text for w in state.in_order for text in w.log.warnings],
+        # Several hosts may give the same one, such as that the checkpoint of the run could not be written.
+        warnings=list(dict.fromkeys(text for w in state.in_order for text in w.log.warnings)),
         failure=root_cause.failure(state),
         exit_code=liveness.exit_code,
         logs=timeline.logs(state),
@@ -226,7 +227,7 @@ def _loss(state: RunState) -> list[Segment]:
     def combine() -> tuple[list[Segment], bool]:
         parts, most = [series for _, series in reporting], state.at_most(COMBINED_MAX, len(reporting))
         found = combined(parts, aligner=aligner, names=names, most=most)
-        return sorted(found, key=attrgetter("first_step")), aligner.is_behind
+        return sorted(found, key=attrgetter("first_step")), len(parts) > 1 and aligner.is_behind
 
     return state.memoized_in_parts("loss", key, combine)
 
