@@ -224,3 +224,5 @@ def test_verdicts_are_found_once_a_second_and_at_once_with_new_evidence() -> Non
     assert recent.of(made.changed(healthy, now=run.now + 1.1)) == ()
     ended = made.changed(run, condition="done", ended=run.now)
     assert recent.of(ended) == diagnose(ended)
+    of_part = recent.of(made.changed(ended, is_behind=True))
+    assert recent.of(ended) is not of_part, "nothing else changes once a run has ended"

@@ -23,7 +23,7 @@ class RecentVerdicts:
     def of(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
         """The verdicts on a snapshot, or those on one of the same second with the same evidence."""
         second = math.floor(snapshot.now) if math.isfinite(snapshot.now) else None
-        newest = (snapshot.steps, snapshot.newest_fact) if snapshot.condition in ENDED else None
+        newest = (snapshot.steps, snapshot.newest_fact, snapshot.is_behind) if snapshot.condition in ENDED else None
         key = (second, snapshot.condition, len(snapshot.epochs), newest)
         if key != self._key or snapshot.evidence is not self._evidence:
             # Imported here so that the monitor opens faster.
