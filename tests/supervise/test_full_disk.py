@@ -104,3 +104,19 @@ def test_sigterm_while_the_disk_is_full_stops_the_run(small_disk: Path, tmp_path
     wait_for(lambda: not is_running(supervisor), "the end of the supervisor")
 
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_the_host_of_a_nearly_full_disk_is_named_if_the_run_has_several(small_disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        """
+import os, time
+journal = os.path.join(os.environ["TPUTUI_RUN_DIR"], "supervisor-1.jsonl")
+while b"WarningRaised" not in open(journal, "rb").read():
+    time.sleep(0.02)
+"""
+    )
+    words = ("--nnodes", "2", "--host-index", "1", "--", sys.executable, "train.py")
+    assert tputui("--runs-dir", small_disk, "run", "--no-ui", "--name", "low", *words, cwd=tmp_path).code == 0
+    (warning,) = events_in(small_disk / "low", "supervisor-1", ev.WarningRaised)
+    assert warning.text.startswith(f"the disk of {small_disk / 'low'} on host 1 has only ")

@@ -19,8 +19,10 @@ CHECK_S = 1.0
 class DiskWatch:
     """Watches the disk of one run."""
 
-    def __init__(self, run_dir: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: Path, warn: Callable[[str], None], *, host: str = "") -> None:
+        """`host` names this host if the run has several."""
         self._run_dir = run_dir
+        self._on_host = f" on {host}" if host else ""
         self._warn = warn
         self._due = 0.0
         self._is_low = False
@@ -36,7 +38,7 @@ class DiskWatch:
             self._failed = None
             self._warn(
                 f"nothing of this run could be written for {fmt.duration(tick - since)} ({why}); "
-                f"the disk of {self._run_dir.resolve()} has {fmt.size(free_bytes(self._run_dir))} free now"
+                f"{self._disk()} has {fmt.size(free_bytes(self._run_dir))} free now"
             )
         if tick >= self._due:
             self._due = tick + CHECK_S
@@ -49,8 +51,12 @@ class DiskWatch:
         if free < LOW_BYTES and not self._is_low:
             self._is_low = True
             self._warn(
-                f"the disk of {self._run_dir.resolve()} has only {fmt.size(free)} free; once it is full, the run goes "
-                "on, but is not recorded: delete files there, or start runs with --runs-dir on another disk"
+                f"{self._disk()} has only {fmt.size(free)} free; once it is full, the run goes on, "
+                "but is not recorded: delete files there, or start runs with --runs-dir on another disk"
             )
         elif free > 2 * LOW_BYTES:
             self._is_low = False
+
+    def _disk(self) -> str:
+        # The directory may have been renamed.
+        return f"the disk of {self._run_dir.resolve()}{self._on_host}"

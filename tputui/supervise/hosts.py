@@ -171,8 +171,18 @@ class HostLaunch:
 
 def needs_launcher(config: Mapping[str, Any]) -> bool:
     """Whether the training process of a run with this configuration is started by a launcher."""
-    try:
-        launch = msgspec.convert(config.get("launch", {}), LaunchConfig)
-    except msgspec.ValidationError:
-        return False
+    launch = _launch_of(config)
     return launch.used_engine == "torchrun" or (launch.used_engine == "external" and launch.num_hosts > 1)
+
+
+def name_of(host_index: int, config: Mapping[str, Any]) -> str:
+    """`host 1` for sentences about one host of a run with this configuration; empty if the run has one host."""
+    return f"host {host_index}" if _launch_of(config).num_hosts > 1 else ""
+
+
+def _launch_of(config: Mapping[str, Any]) -> LaunchConfig:
+    """The table `[launch]` of a recorded configuration; that of one host if it is not valid."""
+    try:
+        return msgspec.convert(config.get("launch", {}), LaunchConfig)
+    except msgspec.ValidationError:
+        return LaunchConfig()

@@ -71,14 +71,15 @@ class Script:
         state: WorkerState,
         host_index: int,
         *,
-        has_other_hosts: bool = False,
+        host: str = "",
     ) -> None:
-        """`table` is the table `[script]` of the run, `reporter` writes the journal of the supervisor.
+        """`table` is the table `[script]` of the run, `reporter` writes the journal of the supervisor. `host` names
+        this host if the run has several.
 
         Raises `OSError`.
         """
         self._pid = pid
-        self._of_host = f" of host {host_index}" if has_other_hosts else ""
+        self._of_host = f" of {host}" if host else ""
         self._reporter = reporter
         self._state = state
         defaults = {field: getattr(_DEFAULTS, field) for field in ("stop_signal", "stop_grace_s")}

@@ -29,7 +29,7 @@ from tputui.supervise.command import UserCommand, unobserved_reason
 from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, StallStacks, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
-from tputui.supervise.hosts import HostLaunch, needs_launcher
+from tputui.supervise.hosts import HostLaunch, name_of, needs_launcher
 from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending
 from tputui.supervise.own_log import ProblemLog, log_line
@@ -41,7 +41,6 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import requests, run_clock, rundir
 from tputui.telemetry.disk_space import ReservedSpace
 from tputui.telemetry.process_end import worker_exited
-from tputui.telemetry.rank_environment import RUN_NUM_HOSTS
 from tputui.telemetry.reporter import Reporter
 
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks", "trace"})
@@ -74,6 +73,7 @@ class Supervisor:
         self._argv = command.words if command else worker_argv or spawn.worker_argv(run_dir.resolve(), host_index)
         self._command = command
         self._host_index = host_index
+        self._host = name_of(host_index, self._manifest.config)
         self._script: Script | None = None
         self._run_dir = rundir.held(run_dir)
         self._timing = timing or Timing()
@@ -115,7 +115,7 @@ class Supervisor:
         """Whether a request to stop was acted on that the disk refused."""
         self._exited: ev.WorkerExited | None = None
         self._devices: DeviceSampler | None = None
-        self._disk = DiskWatch(self._run_dir, self._warn)
+        self._disk = DiskWatch(self._run_dir, self._warn, host=self._host)
         self._clock = ClockWatch(run_clock.run_clock(), self._warn)
         self._output_space: ReservedSpace | None = None
         self._journal_problem, self._cache_problem = ProblemLog(log_line), ProblemLog(log_line)
@@ -165,7 +165,7 @@ class Supervisor:
                 self._reporter,
                 self._worker_state,
                 self._host_index,
-                has_other_hosts=RUN_NUM_HOSTS in self._command.environ,
+                host=self._host,
             )
         except OSError:
             spawn.kill_group(process.pid)
