@@ -172,8 +172,8 @@ def test_an_ended_run_is_followed_until_nothing_is_left(tmp_path: Path, journals
 def test_every_change_is_taken_after_a_while_though_new_ones_keep_arriving(num_changed: int, most: int) -> None:
     waiting, taken, calls = list(range(num_changed)), set[int](), 0
     while not taken >= set(range(num_changed)):
-        # In each frame one more step changes.
-        waiting.append(num_changed + calls)
+        # In each frame as many more steps change as are taken.
+        waiting += range(num_changed + calls * most, num_changed + (calls + 1) * most)
         now, later = split_work(waiting, most)
         assert len(now) <= most
         assert sorted([*now, *later]) == waiting

@@ -156,6 +156,25 @@ def test_frames_go_on_without_news_until_the_snapshot_has_all() -> None:
     assert [frame.snapshot.is_behind for frame in idle.frames] == [*[True] * 4, False, False]
 
 
+def test_frames_go_on_until_the_present_has_all_while_the_past_is_shown() -> None:
+    class Behind(made.HandSource):
+        def newest(self, *, may_defer: bool = False) -> Snapshot:
+            number = self.newest_served.steps + 1 if self.newest_served is not None else 1
+            self.newest_served = made.changed(self.served, steps=number, is_behind=may_defer and number < 5)
+            return self.newest_served
+
+        def poll(self, budget_s: float) -> list[object]:
+            return []
+
+    player = made.LivePlayer()
+    player.pause()
+    with Idle(Behind(made.finished(), player)) as idle:
+        idle.wait_for(5)
+        idle.reader.refresh()
+        idle.wait_for(6)
+    assert [frame.newest.is_behind for frame in idle.frames] == [*[True] * 4, False, False]
+
+
 def test_refresh_causes_a_frame() -> None:
     with Idle(made.HandSource(made.finished())) as idle:
         idle.wait_for(1)
