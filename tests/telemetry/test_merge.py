@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from tests import recorded
+from tputui.telemetry import events as ev
 from tputui.telemetry.compressed import seal
 from tputui.telemetry.merge import JournalEvent, Merge
 
@@ -44,6 +45,19 @@ def test_reading_continues_where_it_stopped(recorded_run: Path) -> None:
         late += more
     merge.close()
     assert sorted(map(str, early + late)) == sorted(map(str, everything(recorded_run)))
+
+
+def test_a_short_poll_of_many_journals_reads_a_part_of_each(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    lines = [ev.LogWritten(t=recorded.T0 + k, line="x" * 1_000) for k in range(200)]
+    writers = {f"worker-{host}" for host in range(1, 33)}
+    for writer in writers:
+        recorded.write_journal(run_dir / f"{writer}.jsonl", lines)
+    merge = Merge(run_dir)
+    part, _ = merge.poll(budget_s=0.0)
+    merge.close()
+    assert writers <= {entry.writer for entry in part}
+    assert len(part) < len(writers) * len(lines) / 4
 
 
 def test_compressed_journal_reads_like_a_plain_one(recorded_run: Path) -> None:

@@ -160,6 +160,27 @@ def test_cursor_reads_values_and_can_be_removed() -> None:
     drive(monitor(made.running()), script, size=WIDE)
 
 
+def test_header_marks_a_run_and_a_moment_that_are_still_being_read() -> None:
+    player = made.LivePlayer()
+    source = made.HandSource(made.running(), player)
+    source.caught_up = False
+
+    async def script(pilot: AppPilot) -> None:
+        await until(pilot, lambda: "reading ..." in header(pilot))
+        source.caught_up, source.served = True, made.changed(made.running(), lr=0.5)
+        await until(pilot, lambda: "reading ..." not in header(pilot))
+        source.caught_up, source.served = False, made.changed(made.running(), lr=0.25)
+        await until(pilot, lambda: "lr 0.25" in header(pilot))
+        assert "reading ..." not in header(pilot), "events that were just written"
+        player.live, player.playing, player.position = False, False, player.start
+        await until(pilot, lambda: "reading ..." in header(pilot))
+
+    def header(pilot: AppPilot) -> str:
+        return "\n".join(shown(pilot).splitlines()[:4])
+
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=WIDE)
+
+
 def test_escape_leaves_full_screen_of_another_panel_before_the_cursor() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("comma", "3", "3", "escape")

@@ -23,6 +23,8 @@ from tputui.telemetry.events import T_MAX, Event, JournalOpened, run_time
 from tputui.telemetry.host_clocks import HostClocks, WriterClock
 from tputui.telemetry.journal import READ_BYTES, START, Bookmark, Damage, JournalPosition, Tail
 
+_CHUNK_LEAST = 1 << 13
+"""Least bytes that are read of a journal at once: some reports of a host."""
 DISCOVERY_S, DISCOVERY_MOST_S = 0.5, 8.0
 """Seconds after which an unchanged directory is listed again; twice as many each time, up to the second value."""
 
@@ -103,11 +105,11 @@ class _Cursor:
             return not self.waiting[0].t > until
         return self.tail.has_more
 
-    def take(self, until: float) -> list[_Timed]:
-        """Returns the events up to `until`, reading at most one more chunk."""
+    def take(self, until: float, max_bytes: int) -> list[_Timed]:
+        """Returns the events up to `until`, reading at most `max_bytes` more."""
         waiting = self.waiting
         if not waiting:
-            waiting.extend(self._read())
+            waiting.extend(self._read(max_bytes))
         if until == math.inf:
             taken = list(waiting)
             waiting.clear()
@@ -117,13 +119,13 @@ class _Cursor:
             taken.append(waiting.popleft())
         return taken
 
-    def _read(self) -> Iterator[_Timed]:
+    def _read(self, max_bytes: int) -> Iterator[_Timed]:
         """Reads a chunk; `reached` is updated at its end."""
-        corrected = self._clock.corrected(self.tail.read())
+        corrected = self._clock.corrected(self.tail.read(max_bytes))
         if corrected is None:
             self.is_restarted = True
             self.go_to(START, Reached())
-            corrected = self._clock.corrected(self.tail.read()) or []
+            corrected = self._clock.corrected(self.tail.read(max_bytes)) or []
         newest_t, set_back_s, last_seq, _ = self.reached
         # A sealed journal is read on from the start of a frame, of which some events may have been read before.
         fresh = [numbered for numbered in corrected if numbered.seq > last_seq]
@@ -163,7 +165,9 @@ class Merge:
         events: list[JournalEvent] = []
         while True:
             behind = [cursor for cursor in self._cursors.values() if cursor.is_behind(until)]
-            rounds = [cursor.take(until) for cursor in behind]
+            # The deadline is checked between rounds, so a round over hundreds of journals reads less of each.
+            chunk = max(READ_BYTES // max(len(behind), 1), _CHUNK_LEAST)
+            rounds = [cursor.take(until, chunk) for cursor in behind]
             again = {cursor.writer for cursor in behind if cursor.is_restarted}
             if again - self._restarted:
                 events = [event for event in events if event.writer not in again]

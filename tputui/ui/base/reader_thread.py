@@ -27,6 +27,8 @@ FRAME_S = 0.1
 
 _WORK_SHARE = 0.5
 """Maximum share of a processor for making frames: those of hundreds of hosts are further apart than `FRAME_S`."""
+_READING_SHARE = 0.2
+"""The same until everything was read, so that snapshots of what was read so far delay it little."""
 
 AGE_S = 1.0
 """Seconds between frames that differ only in ages, which are shown in whole seconds; also between two checks for
@@ -271,7 +273,8 @@ class ReaderThread(PollingThread):
         self._due = now + self._frame_s if is_late else self._due + self._frame_s
         began = time.thread_time()
         frame = take_frame(self._source, self._recent)
-        self._due = max(self._due, now + (time.thread_time() - began) / _WORK_SHARE)
+        share = _WORK_SHARE if frame.caught_up else _READING_SHARE
+        self._due = max(self._due, now + (time.thread_time() - began) / share)
         self._ages_due = now + self._until_age_changes(frame)
         self._is_over = frame.caught_up and frame.newest.condition in ENDED
         self._moves = frame.player is not None and frame.player.playing and not frame.player.live

@@ -60,6 +60,7 @@ class Header(Drawn):
         self._acknowledged: frozenset[str] = frozenset()
         """Keys of the alarms that the user hid."""
         self._verdicts: tuple[Verdict, ...] = ()
+        self._is_reading = False
 
     def show(
         self,
@@ -68,9 +69,11 @@ class Header(Drawn):
         replaying: bool,
         behind: Behind | None = None,
         verdicts: tuple[Verdict, ...] = (),
+        is_reading: bool = False,
     ) -> None:
-        """Draw a newer snapshot, and what slows the run down; `behind` is given if a live view shows the past."""
-        self._verdicts = verdicts
+        """Draw a newer snapshot, and what slows the run down; `behind` is given if a live view shows the past,
+        `is_reading` if events up to the shown moment are still being read."""
+        self._verdicts, self._is_reading = verdicts, is_reading
         self._snapshot, self._replaying, self._behind = snapshot, replaying, behind
         self.redraw()
 
@@ -100,6 +103,8 @@ class Header(Drawn):
         return [state, *_progress_and_message(snapshot, width, self._acknowledged, self._unhidden(snapshot))]
 
     def _role(self) -> Span:
+        if self._is_reading:
+            return Span("reading ... ", "alert")
         if self._behind is not None:
             return Span("looking back ", "alert")
         return Span("replay " if self._replaying else "read-only " if self._read_only else "", "info")

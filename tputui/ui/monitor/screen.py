@@ -86,6 +86,8 @@ class MonitorScreen(Screen[MonitorResult]):
         self._replaying = source.player is not None and not source.player.live
         self._known_marks = KnownMarks([], 0)
         """The events of the whole recording, once they were read."""
+        self._was_read = False
+        """Whether all events up to the shown moment were read once."""
         self._newest_alert_t = -math.inf
         """Time of the newest alert that was shown."""
         self._overlay: PicturesScreen | RunOverlay | None = None
@@ -133,7 +135,11 @@ class MonitorScreen(Screen[MonitorResult]):
         with self.app.batch_update():
             behind = self._behind(frame)
             self.query_one(Header).show(
-                frame.snapshot, replaying=self._replaying, behind=behind, verdicts=frame.verdicts
+                frame.snapshot,
+                replaying=self._replaying,
+                behind=behind,
+                verdicts=frame.verdicts,
+                is_reading=self._is_reading(frame),
             )
             self.query_one(Body).show(frame.snapshot, frame.verdicts)
             self._show_keys()
@@ -182,6 +188,12 @@ class MonitorScreen(Screen[MonitorResult]):
     def _in_past(self) -> bool:
         """Whether a moment other than now is shown, so that keys move through time."""
         return self._replaying or self._looks_back
+
+    def _is_reading(self, frame: Frame) -> bool:
+        """Whether a run is being opened, or a moment read; not if a few events of one that moves on are missing."""
+        self._was_read |= frame.caught_up
+        moves_on = self._was_read and (frame.player is None or frame.player.playing)
+        return not frame.caught_up and not moves_on
 
     def _behind(self, frame: Frame) -> Behind | None:
         if not self._looks_back or frame.player is None:
