@@ -302,8 +302,9 @@ class Worker:
 
 ROOT_CAUSE_WAIT_S = 10.0
 """How long the training thread waits for the main thread to report which process was lost."""
-SAVE_WAIT_S = 10.0
-"""How long a process may still save and record that, after another process of the run was lost."""
+SAVE_WAIT_S = 4.0
+"""How long a process may still save and record that, after another process of the run was lost. A launcher kills it a
+second later."""
 _PAST = {"done": "ended", "stopped": "stopped", "failed": "failed"}
 
 
