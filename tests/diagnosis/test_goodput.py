@@ -176,3 +176,21 @@ def test_runs_whose_clocks_disagree_have_no_negative_part() -> None:
         assert min(found.parts_s.values()) >= 0
         assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s)
         assert 0 <= found.share <= 1
+
+
+@pytest.mark.parametrize("sections", [{"data": 2.0, "other": 8.0}, {"data": 1.0, "execute": 8.0, "other": 1.0}])
+def test_a_script_that_measures_no_execution_spends_the_rest_of_its_loop_on_steps(
+    tmp_path: Path, sections: dict[str, float]
+) -> None:
+    run_dir = rundir.create(tmp_path, _manifest("script", T0, None))
+    begun = ev.EpochStarted(t=T0 + 5, epoch=1, first_step=1)
+    done = ev.TrainingEnded(t=T0 + 15, outcome="done", step=20, reason="")
+    write_journal(
+        run_dir / "worker-0.jsonl", [opened(T0, "worker"), begun, _epoch_ended(T0 + 15, 1, 20, sections), done]
+    )
+    ended = ev.RunEnded(t=T0 + 15, outcome="done", exit_code=0, reason="")
+    write_journal(run_dir / "supervisor-0.jsonl", [opened(T0, "supervisor"), ended])
+    found = family_goodput(run_dir, session.load(run_dir))
+    assert found is not None
+    assert found.parts_s["steps"] == pytest.approx(8.0)
+    assert found.share == pytest.approx(8.0 / 15)

@@ -201,6 +201,13 @@ def test_restart_names_the_host_whose_process_was_killed() -> None:
     assert f"{who}: {ended}" in show_text(shown(reduced(journals)))
 
 
+def test_equal_warnings_of_several_hosts_are_shown_once() -> None:
+    full = ev.WarningRaised(t=T0 + 3, text="checkpoints/step-00000040.pt could not be written: No space left on device")
+    other = ev.WarningRaised(t=T0 + 4, text="the disk of /runs/pod on host 1 has only 24.0 MiB free")
+    journals = {"worker-0": [opened(T0, "worker", 0), full], "worker-1": [opened(T0, "worker", 1), full, other]}
+    assert shown(reduced(journals)).warnings == [full.text, other.text]
+
+
 def test_a_failure_that_follows_from_another_process_says_so() -> None:
     """On a host with a run directory of its own, the cause is in that of another host."""
     lost = [opened(T0, "worker", 0), failed(T0 + 9.0, "PeerLost")]

@@ -155,8 +155,10 @@ def _parts(run: RunTime, end: float, kept: TimeOfSave | None) -> dict[Part, floa
     parts: dict[Part, float] = {"init": time.began - run.began}
     aside = {name: seconds for name, seconds in time.sections_s.items() if name in ("stall", "lost", "restart")}
     sections = time.sections_s if kept is None else {**kept.sections_s, **aside}
+    # A script that measures no execution reports what its loop does besides its named phases, its steps, as "other".
+    rest: Part = "other" if "execute" in sections else "steps"
     for name, seconds in sections.items():
-        part = _PART_OF.get(name, "other")
+        part = rest if name == "other" else _PART_OF.get(name, "other")
         parts[part] = parts.get(part, 0.0) + seconds
     if kept is not None:
         loop_s = min(time.until, end) - time.began
