@@ -11,7 +11,7 @@ EXTRA_LEAST = 0.05
 
 
 class XlaView(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of the XLA runtime, summed over the processes that lead their host; after a restart those of the new ones."""
+    """Counters of the XLA runtime, summed over the processes that lead their host; since the newest restart."""
 
     compiles: int
     compile_s: float
