@@ -16,6 +16,7 @@ from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.state.chart_data import OutlierView
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
+from tputui.ui.app import ScreenApp
 from tputui.ui.base import host_text, keymap
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.cores import CoresPanel
@@ -413,6 +414,26 @@ def test_the_screen_of_a_host_has_cores_memory_processes_and_log() -> None:
         await until(pilot, lambda: "] \u00b7 f: others" in text(pilot.app.screen))
 
     drive(monitor(pods.pod(4)), script)
+
+
+def test_hosts_stay_selected_over_a_moment_without_hosts() -> None:
+    source = made.HandSource(pods.pod(4))
+
+    async def script(pilot: AppPilot) -> None:
+        body = pilot.app.screen.query_one(Body)
+        await until(pilot, lambda: body.selected == "hosts")
+        source.served = made.starting()
+        await until(pilot, lambda: body.selected == "cores")
+        source.served = pods.pod(4)
+        await until(pilot, lambda: body.selected == "hosts")
+        await pilot.press("1")
+        source.served = made.starting()
+        await until(pilot, lambda: not body.has_hosts)
+        source.served = pods.pod(4)
+        await until(pilot, lambda: body.has_hosts)
+        assert body.selected == "cores"
+
+    drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script)
 
 
 # Header.

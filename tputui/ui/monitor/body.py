@@ -175,7 +175,8 @@ class Body(Panels[RunPanel[Any]]):
             self._failed, self._num_cores, self._num_hosts, self._diagnosed = found_now
             if self.has_hosts and not self._knows_hosts and self.selected == "cores":
                 self.select(HOSTS)
-            self._knows_hosts |= self.has_hosts
+            # A moment before the first event of a run has no hosts; they are selected again after it.
+            self._knows_hosts = self.has_hosts or (self._knows_hosts and self.selected != HOSTS)
             self.place()
         for panel in self.panels():
             is_diagnosis = isinstance(panel, DiagnosisPanel)
