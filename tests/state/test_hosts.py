@@ -420,7 +420,7 @@ def test_page_lists_hosts_restarts_and_the_slow_host() -> None:
     )  # fmt: skip
     assert "host 1 (vm-1): 12 % slower than the others in waiting for batches, 1.2 ms per step" in show_text(snapshot)
     (verdict,) = [each for each in diagnose(snapshot) if each.rule == "slow_host"]
-    assert verdict.text == "host 1 (vm-1) waits for batches 12 % longer than the other hosts, which wait for it"
+    assert verdict.text == "host 1 (vm-1) takes 12 % longer for a step than the other hosts, by waiting for batches"
     assert verdict.speedup == pytest.approx(0.1 / (0.1 - 0.0012))
 
 

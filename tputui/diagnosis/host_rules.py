@@ -43,8 +43,10 @@ def slow_host(facts: Facts) -> Iterator[Verdict]:
     name = f"host {slow.index} ({slow.name})" if slow.name else f"host {slow.index}"
     does = {"compute": "computes", "data": "waits for batches", "step": "takes"}[slow.part]
     step_s = facts.snapshot.step_s
+    by = {"compute": ", by computing", "data": ", by waiting for batches", "step": ""}[slow.part]
     measured = (
-        f"{fmt.duration(slow.seconds)} per step more than the median of the others since step {slow.first_step:,}"
+        f"{fmt.duration(slow.seconds)} per step more than the median of the others, in the newest steps from step "
+        f"{slow.first_step:,} on"
     )
     fixes = {
         "compute": "look for other programs, throttling or slower hardware on that host, or replace it",
@@ -53,7 +55,7 @@ def slow_host(facts: Facts) -> Iterator[Verdict]:
     }
     yield facts.verdict(
         "slow_host",
-        f"{name} {does} {fmt.slower(slow.share).replace('slower', 'longer')} than the other hosts, which wait for it",
+        f"{name} takes {fmt.slower(slow.share).replace('slower', 'longer')} for a step than the other hosts{by}",
         evidence=[f"it {does} {measured}", f"{fmt.counted(slow.waiting, 'host')} wait for it in each step"],
         fix=fixes[slow.part],
         speedup=speedup_of(slow.seconds, step_s),
