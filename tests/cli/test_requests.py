@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,37 @@ def test_hosts_that_have_applied_a_request_are_counted(
     _, seen, applied, hosts = capsys.readouterr().out.splitlines()
     assert (seen, applied) == ("seen: in phase executing, step 6", "applied: after step 7")
     assert hosts.startswith(last)
+
+
+def test_hosts_are_counted_that_answer_after_the_run_has_ended_on_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = TwoHosts(tmp_path, monkeypatch, ["seen", "applied"], ["seen"])
+    supervisors = [Reporter(pod.run_dir, "supervisor", index) for index in range(2)]
+    submit = requests.submit
+
+    def submit_and_end(*args: Any, **more: Any) -> requests.Request:
+        request = submit(*args, **more)
+        supervisors[0].emit(ev.RunEnded(t=time.time(), outcome="stopped", exit_code=4, reason=""))
+        supervisors[0].close()
+        return request
+
+    class Later(threading.Event):
+        """The supervisor of host 1 writes its receipt while the command waits."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            (request,) = requests.read_all(pod.run_dir)
+            if len(supervisors) == 2:
+                late = supervisors.pop()
+                late.emit(ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=7))
+                late.close()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(requests, "submit", submit_and_end)
+    monkeypatch.setattr("tputui.cli.requests.Pause", Later)
+    assert main(["stop", str(pod.run_dir), "--now"]) == 0
+
+    assert capsys.readouterr().out.splitlines()[-1] == "applied by 2 of 2 hosts"
 
 
 def test_the_receipt_is_that_of_the_host_that_wrote_the_checkpoint(

@@ -191,7 +191,8 @@ def _print_hosts(session: Session, request_id: str) -> None:
             return
         applied = sum(receipt.state == "applied" for receipt in view.receipts)
         total = len(view.receipts) + len(view.unanswered)
-        if applied == total or session.settled or time.monotonic() >= deadline:
+        # Also of a run that has ended: the hosts write their last receipts one after the other.
+        if applied == total or time.monotonic() >= deadline:
             break
         pause.wait(_RECEIPT_POLL_S)
     silent = f"; no answer{_silent_hosts(snapshot, request_id)}" if view.unanswered else ""

@@ -205,7 +205,9 @@ def _of_hosts(state: RunState, view: RequestView) -> RequestView:
     silent: list[int] = []
     for host, own in sorted(state.by_host.items()):
         answers = [process.receipts[view.id] for process in own if view.id in process.receipts]
-        event = next((each for each in (_newest_answer(answer) for answer in answers) if each is not None), None)
+        events = [event for event in map(_newest_answer, answers) if event is not None]
+        # The supervisor answers for a training process that has only seen the request.
+        event = min(events, key=lambda each: isinstance(each, RequestSeen), default=None)
         if event is not None:
             state_of: Literal["seen", "applied", "refused"] = "seen"
             if isinstance(event, RequestApplied):
