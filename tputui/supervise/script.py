@@ -45,7 +45,7 @@ FLUSH_S = 1.0
 TOO_LATE = "the command ended before this was done"
 _REFUSALS: dict[ev.RequestKind, str] = {
     "checkpoint": "the script does not report that it saves on request; see run.save_if_asked of the tputui API",
-    "trace": "the script has not reported a step yet; a profile starts after a call of run.step() of the tputui API",
+    "trace": "the script has not called run.step() of the tputui API yet, after which a profile starts",
     "stop_after_epoch": "the script does not report its epochs or that it stops on request; use `tputui stop`, which "
     "sends {signal}",
 }
