@@ -123,6 +123,13 @@ def test_a_map_of_256_hosts_fits_and_shows_every_problem(size: tuple[int, int], 
     assert all(sign in cells for sign in SIGNS), "missing, NaN and silent"
 
 
+def test_a_host_whose_process_has_just_exited_is_not_called_silent() -> None:
+    exited = {"condition": "stalled", "reason": "worker-1 exited 2 s ago", "silent_s": 0.3, "phase_s": 0.3}
+    snapshot = pods.with_hosts(pods.pod(256), {1: exited})
+    assert any("host 1 tpu-vm-1  worker-1 exited 2 s ago" in line for line in drawn(snapshot, 76, 22))
+    assert "host 1 worker-1 exited 2 s ago" in [text for _, text in host_text.alarms(snapshot)]
+
+
 def test_worst_hosts_are_named_with_the_reason() -> None:
     said = drawn(pods.troubled(256), 76, 22)
     listed = [line.strip() for line in said if line[:1] == " " and "host" in line]

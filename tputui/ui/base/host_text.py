@@ -13,6 +13,7 @@ from tputui import formatting as fmt
 from tputui.state.chart_data import OutlierView
 from tputui.state.host_data import GenerationView, HostView, SlowHostView
 from tputui.state.snapshot import ENDED, CoreView, Snapshot
+from tputui.state.stall_limits import SILENT_S
 from tputui.ui.render.lines import Tone, clean
 
 ProblemKind = Literal["missing", "lost", "nan", "stalled", "link", "slow", "outlier", "lag", "memory"]
@@ -158,6 +159,9 @@ def _problem(
 
 
 def _silence(host: HostView) -> str:
+    if host.reason and max(host.silent_s or 0.0, host.phase_s) < SILENT_S:
+        # Its training process has just exited.
+        return clean(host.reason)
     doing = f", {fmt.PHASES[host.phase]}" if host.phase not in (None, "unknown") else ""
     if host.silent_s is not None and host.silent_s >= host.phase_s / 2:
         return f"silent {fmt.age(host.silent_s)}{doing}"
