@@ -22,6 +22,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from engine.datasets import cache
 from engine.datasets.cache import CannotFetch, ToolFailed
@@ -275,10 +276,11 @@ def unpack(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
 def _untar(tar: tarfile.TarFile, wanted: tuple[str, ...], into: Path) -> None:
     for member in tar:
         if not member.isdir() and _matches(member.name, wanted):
-            safe = tarfile.data_filter(member, str(into))
-            if not safe.isreg():
-                raise tarfile.ExtractError(f'"{member.name}" is not a regular file')
-            tar.extract(safe, into, filter="data")
+            if not member.isreg() or not _is_inside(member.name):
+                raise tarfile.ExtractError(f'"{member.name}" {_NOT_INSIDE}')
+            source = tar.extractfile(member)
+            assert source is not None, "it is a regular file"
+            _write(into / member.name, source)
 
 
 def _unzip(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
@@ -287,13 +289,25 @@ def _unzip(archive: Path, wanted: tuple[str, ...], into: Path) -> None:
             if member.is_dir() or not _matches(member.filename, wanted):
                 continue
             mode = member.external_attr >> 16
-            path = PurePosixPath(member.filename)
-            if path.is_absolute() or ".." in path.parts or (stat.S_IFMT(mode) not in (0, stat.S_IFREG)):
-                raise zipfile.BadZipFile(f'"{member.filename}" is not a regular file inside the folder')
-            target = into / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with file.open(member) as source, target.open("wb") as made:
-                shutil.copyfileobj(source, made)
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or not _is_inside(member.filename):
+                raise zipfile.BadZipFile(f'"{member.filename}" {_NOT_INSIDE}')
+            with file.open(member) as source:
+                _write(into / member.filename, source)
+
+
+_NOT_INSIDE = "is not a regular file inside the folder"
+
+
+def _is_inside(name: str) -> bool:
+    """Whether the name of a member is a path inside the folder into which an archive is unpacked."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _write(path: Path, source: IO[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as made:
+        shutil.copyfileobj(source, made)
 
 
 def _undeb(archive: Path, wanted: tuple[str, ...], into: Path) -> None:

@@ -22,6 +22,8 @@ from tputui.ui.runs.logs import LogListing, LogsReader
 from tputui.ui.runs.screen import RunsScreen
 
 _TRIES = 3_000
+LONG = 300_000
+"""Steps of a log that takes seconds to read, so that the next key comes first."""
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +130,8 @@ def test_log_that_cannot_be_read_is_a_notice(place: Path) -> None:
 
 
 def test_another_key_cancels_opening(place: Path) -> None:
+    write_log(place / "runs" / "table.csv", LONG)
+
     async def script(pilot: AppPilot) -> None:
         await go(pilot, place / "runs" / "table.csv")
         await pilot.press("enter", "down")
@@ -140,6 +144,8 @@ def test_another_key_cancels_opening(place: Path) -> None:
 
 
 def test_enter_on_another_log_opens_that_one_alone(place: Path) -> None:
+    write_log(place / "lab" / "one" / "metrics.csv", LONG)
+
     async def script(pilot: AppPilot) -> None:
         await go(pilot, place / "lab" / "one")
         await pilot.press("enter")
