@@ -75,6 +75,7 @@ class Worker:
         threading.Thread(target=self._run_training, name="tputui-train", daemon=True).start()
         self._monitor.run_until(self._ended, self._check_ranks)
         ending = self._ending
+        # The loop may be inside a save, whose events must be in the journal before its end.
         self._progress.saving.acquire(timeout=SAVE_WAIT_S)
         self._monitor.refuse_unserved(f"training had {_PAST[ending.outcome]} before it could be served")
         if (unread := self._progress.unread()) is not None:

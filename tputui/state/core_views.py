@@ -155,7 +155,7 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
         ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]
         judged_max = state.at_most(_JUDGED_MAX, sum(w.values.columns.width for w in writers))
         found = _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches, judged_max)
-        return found, state.is_behind("columns") or any(cache.is_behind for cache in caches[1:])
+        return found, "columns" in state.behind or any(cache.is_behind for cache in caches[1:])
 
     return state.memoized_in_parts("outlier", key, find)
 

@@ -17,8 +17,9 @@ def split_work(changed: Sequence[T], most: int) -> tuple[Sequence[T], Sequence[T
 
     One half are the newest ones, which change in every frame, the other half the oldest, so that none waits forever.
     """
+    most = max(0, most)
     if len(changed) <= most:
         return changed, ()
-    oldest = max(0, most) // 2
-    newest = len(changed) - (max(0, most) - oldest)
+    oldest = most // 2
+    newest = len(changed) - (most - oldest)
     return [*changed[:oldest], *changed[newest:]], changed[oldest:newest]

@@ -226,11 +226,11 @@ class OutlierCache:
         # An invalid run may have a step twice, of which the last one counts.
         newest = {losses[:2]: losses for losses in steps}
         changed = [key for key, losses in newest.items() if key in before and not _is_of(before[key], losses)]
-        late = set(split_work(changed, changed_max)[1])
+        again, late = map(set, split_work(changed, changed_max))
         self.is_behind = bool(late)
         for key, losses in newest.items():
             known = before.pop(key, None)
-            if known is None or not (key in late or _is_of(known, losses)):
+            if known is None or key in again:
                 if known is not None:
                     self._steps_off.add(known[1], -1)
                 known = _judged(losses, self._ahead)
@@ -246,15 +246,16 @@ class OutlierCache:
     def _judge_ahead(self, ahead: Iterable[Losses], most: int) -> None:
         before, self._ahead = self._ahead, {}
         for losses in ahead:
-            is_known = _is_of(before.get(losses[:2]), losses)
+            key = losses[:2]
+            is_known = key in before and _is_of(before[key], losses)
             if is_known or most > 0:
-                self._ahead[losses[:2]] = _judged(losses, before)
+                self._ahead[key] = _judged(losses, before)
                 most -= not is_known
 
 
-def _is_of(known: _JudgedLosses | None, losses: Losses) -> bool:
+def _is_of(known: _JudgedLosses, losses: Losses) -> bool:
     _, _, num_steps, means = losses
-    return known is not None and known[1].num_steps == num_steps and (known[0] is means or known[0] == means)
+    return known[1].num_steps == num_steps and (known[0] is means or known[0] == means)
 
 
 def _with_means(known: _JudgedLosses, losses: Losses) -> _JudgedLosses:

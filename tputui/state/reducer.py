@@ -32,6 +32,7 @@ _FREQUENT = frozenset(
 )
 """Kinds of events that a process writes once a second or more often."""
 _STEPS_LEAST = 2
+"""The newest one and the oldest one, see `split_work`."""
 
 
 def command_writer(processes: Mapping[str, ProcessState], index: int) -> str:
@@ -47,8 +48,8 @@ class RunState:
     def __init__(self) -> None:
         self.processes: dict[str, ProcessState] = {}
         self._memo: dict[str, tuple[object, Any]] = {}
-        self._behind: set[str] = set()
-        """Names of the results that are to be computed again, since a part of the work was left."""
+        self.behind: set[str] = set()
+        """Names of the results of `memoized_in_parts` that have left a part of their work."""
         self.may_defer = False
         """Whether the snapshot that is being built may leave work on older steps to the next ones."""
         self._in_order: list[ProcessState] | None = None
@@ -85,7 +86,7 @@ class RunState:
     def forget(self, writer: str) -> int:
         """Removes a process, to apply its events again from the first one; returns the number of its last event."""
         self._memo.clear()
-        self._behind.clear()
+        self.behind.clear()
         process = self.processes.pop(writer, None)
         self._regroup()
         return process.last_seq if process is not None else -1
@@ -104,22 +105,20 @@ class RunState:
     def memoized_in_parts(self, name: str, key: object, make: Callable[[], tuple[T, bool]]) -> T:
         """Like `memoized`, of a result that may leave a part of its work to the next call: `make` also returns whether
         it did."""
-        held = self._memo.get(name)
-        if held is None or held[0] != key or name in self._behind:
+        if name in self.behind:
+            self._memo.pop(name, None)
+
+        def go_on() -> T:
             result, is_behind = make()
-            held = self._memo[name] = (key, result)
-            (self._behind.add if is_behind else self._behind.discard)(name)
-        made: T = held[1]
-        return made
+            (self.behind.add if is_behind else self.behind.discard)(name)
+            return result
+
+        return self.memoized(name, key, go_on)
 
     def at_most(self, num_values: int, each: int) -> int:
         """How many changed steps to take in this snapshot: those that read `num_values` if one reads `each`, and at
         least some; all if the snapshot must not leave any."""
         return max(_STEPS_LEAST, num_values // max(1, each)) if self.may_defer else sys.maxsize
-
-    def is_behind(self, *names: str) -> bool:
-        """Whether results, of any name if none is given, have left a part of their work."""
-        return not self._behind.isdisjoint(names) if names else bool(self._behind)
 
     def of_rare_events(self, name: str, make: Callable[[], T]) -> T:
         """Like `memoized`, for what depends only on events that are written less than once a second, such as

@@ -170,7 +170,7 @@ def build_snapshot(
         hosts=host_views.hosts(state, liveness, memory.hbm, now),
         slow_host=slow_host(state),
         generations=host_views.generations(state),
-        is_behind=state.is_behind(),
+        is_behind=bool(state.behind),
     )
 
 
