@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.ports import reserved_port
 from tputui import __version__, config
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -72,8 +72,7 @@ def train(folder: Path, name: str, num_hosts: int, overrides: list[str]) -> list
         resume_from=None,
     )
     run_dir = rundir.create(folder, manifest)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = reserved_port()
     workers = []
     for host in range(num_hosts):
         contract = {

@@ -58,10 +58,16 @@ _NEEDS_TPU = "No program shows it without a TPU; the rule is tested with made-up
 _ON_TPU = "Only a TPU can show the gain: a CPU does not pad."
 ENTRIES: dict[RuleName, Entry] = {
     "recompile": Entry(
-        "A program was compiled again after warm-up. A TPU program takes from seconds to minutes to compile, and the "
-        "device is idle meanwhile. The verdict names the sync that compiled and the input whose shape or type differs; "
-        "if no input does, a few steps are compared operation by operation, and the line is that of the constant. "
-        "Compilations of the first two runs of a program are warm-up.",
+        "A program compiles again and again after warm-up. A TPU program takes from seconds to minutes to compile, and "
+        "the device is idle meanwhile. The verdict names the sync that compiled and the input whose shape or type "
+        "differs; if no input does, a few steps are compared operation by operation, and the line is that of the call "
+        "of torch that takes the constant, such as `x ** exponent`, `layer_norm(eps=...)` or a slice. Compilations of "
+        "the first two runs of a program are warm-up. A later one is a hint as long as it is "
+        "the first for its inputs and these have at most four sizes, such as buckets of lengths, a smaller last batch "
+        "or a batch of the evaluation. It is a finding from the fifth size on, if a program compiles again for the "
+        "same inputs, or if a number or anything else but a size changes for the third time. JAX compiles each "
+        "operation outside of a compiled function by itself: all programs at a line have one verdict, with their cost "
+        "together.",
         "torch_xla/roll_by_step.py",
         (
             (
@@ -77,8 +83,9 @@ ENTRIES: dict[RuleName, Entry] = {
         "`.cpu()`, `.numpy()`, `.tolist()`. It waits until the device has computed the value, and "
         "the device then waits until the host has traced the next step. The seconds lost are the host time that no "
         "longer overlaps with the device; one read per report is not counted. On CPU cores, which host and device "
-        "share, no gain is predicted. In a loop without `torch_xla.sync()`, where only the read ends a step, the "
-        "verdict is that on the recompiles.",
+        "share, neither a loss nor a gain is predicted, and a read in most steps that costs little is a hint from 50 "
+        "steps on. A callback of JAX is reported from 5 % of the wall time on. In a loop without `torch_xla.sync()`, "
+        "where only the read ends a step, the verdict is that on the recompiles.",
         "torch_xla/accuracy_each_step.py",
         (
             ("import torch_xla\n", "import torch\nimport torch_xla\n"),
@@ -91,7 +98,9 @@ ENTRIES: dict[RuleName, Entry] = {
     ),
     "fallback": Entry(
         "torch_xla has no implementation of an operation for the device, so it runs on the host: the device computes "
-        "its inputs, they are copied to the host, and the result is copied back.",
+        "its inputs, they are copied to the host, and the result is copied back. If the shape of the result depends on "
+        "values, as that of `x[mask]`, `nonzero`, `masked_select` and `unique`, what takes it compiles again for each "
+        "shape. That is one verdict, a recompile at the line of the operation, with the cost of both.",
         "torch_xla/histogram.py",
         (
             (
@@ -104,7 +113,8 @@ ENTRIES: dict[RuleName, Entry] = {
     ),
     "graph_break": Entry(
         "A line inside a function that `torch.compile` compiles cannot be part of its program, so that the function "
-        "becomes several programs with Python in between.",
+        "becomes several programs with Python in between. If the line passes on a number that changes, the rest of the "
+        "function is compiled again for each, which is a part of the verdict.",
         "torch_compile/item_breaks_graph.py",
         (
             (
@@ -116,7 +126,8 @@ ENTRIES: dict[RuleName, Entry] = {
         note="The program uses the backend `eager`, which has nothing to gain; with a real one each part is a program.",
     ),
     "compile_limit": Entry(
-        "`torch.compile` gave up: a function was compiled for so many different inputs that it now runs as Python.",
+        "`torch.compile` gave up: a function was compiled for so many different inputs that it now runs as Python. "
+        "The compilations before are a part of the verdict.",
         "torch_compile/recompile_limit.py",
         (
             ("torch.ones(16 + step, 8))  # fault: compile_limit", "padded(torch.ones(16 + step, 8)))"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,13 @@ from tputui.telemetry.logged_values import ENCODING as LOGGED_ENCODING
 from tputui.telemetry.logged_values import VALUES_MAX as LOGGED_MAX
 
 PAGE = Path(__file__).with_name("journal-format.md")
+
+_PLAIN_TYPES = {
+    "Int": "int",
+    "Text|Name|NamedValue|LogLine|Exact": "str",
+    "LogLines|CommandLine": "list[str]",
+    "Values": "dict[str, Any]",
+}
 
 HEAD = f"""# The journal format
 
@@ -43,6 +51,8 @@ event, a JSON object, per line.
   with a higher `generation`, and `q` continues. Steps may repeat from there on; the newest ones count.
 - Times are those of the writing host. The event `ClockMeasured` in the journal of its supervisor gives the difference
   from the first host, `offset_s`, which readers subtract.
+- Secrets in texts, names and commands are replaced by `[redacted]` ([security.md](security.md#secrets)); ids, paths and
+  the names of hosts are not changed.
 - Ignore unknown fields and kinds: a newer version wrote them.
 - A run is complete when its `RunEnded` was read (or the worker's `TrainingEnded`, if the supervisor was killed), not
   when a file ends.
@@ -155,9 +165,16 @@ def _table(kind: type[msgspec.Struct]) -> str:
     for field in msgspec.structs.fields(kind):
         if field.name != "t":
             kind_name = inspect.get_annotations(kind, eval_str=False).get(field.name, "")
-            shown = str(kind_name).replace("|", "\\|").replace("Int", "int")
+            shown = _plain_type(str(kind_name)).replace("|", "\\|")
             lines.append(f"| `{field.name}` | {shown} | {docs[field.name]} |")
     return "\n".join(lines) + "\n"
+
+
+def _plain_type(hint: str) -> str:
+    """The type without what it says of limits and secrets."""
+    for name, plain in _PLAIN_TYPES.items():
+        hint = re.sub(rf"\b(?:{name})\b", plain, hint)
+    return hint
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tputui.config.tables import field_docs
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.snapshot import RunCondition, Snapshot
 from tputui.text.show_page import JSON_VERSION, NOT_SHOWN
-from tputui.text.show_stream import AGES, FIRST_ONLY, NEWEST_MAX
+from tputui.text.show_stream import AGES, FIRST_ONLY, LOGGED_MAX, NEWEST_MAX
 
 PAGE = Path(__file__).with_name("json.md")
 
@@ -76,7 +76,8 @@ bytes. Values that are not known are null. Floats that JSON cannot represent are
 
 `show --json` also has `labels`: what the user noted about the run (`pinned`, `archived`, `tags`, `note`);
 and `goodput`: the wall time of the run and of the runs that it continues, by part (`runs`, `wall_s`, `parts_s`,
-`share`, `lost_steps`, `restarts`); null if the run does not report the sections of its time.
+`share`, `lost_steps`, `restarts`). If the run does not report what its time goes into, `share` is null, `parts_s` is
+empty and `reason` says why.
 
 ## A line per change
 
@@ -85,6 +86,7 @@ a second, and exits with 0 after a last line when the run has ended. `--idle-tim
 nothing changed for that long. The lines are bounded however long the run:
 
 - {LIMITS} have only so many of the newest entries;
+- `logged` has at most {LOGGED_MAX} entries, losses and validation first; the last warning gives the number of others;
 - {" and ".join(f"`{name}`" for name in FIRST_ONLY)} are in the first line only; there are no `labels` and `goodput`;
 - changes of {", ".join(f"`{name}`" for name in AGES)}, and of the ages of cores, alone print no line.
 

@@ -268,6 +268,10 @@ def observer_events() -> list[ev.Event]:
         ev.ObservationEnded(
             t=t, runtime="torch_xla", why="reads", steps=10, window_s=1.0, steady_step_s=0.1
         ),
+        ev.ObservationFailed(
+            t=t, runtime="torch_compile", package="torch", version="3.0", missing=["compilations", "graph breaks"],
+            reason="torch._dynamo.utils has no log_compilation_event",
+        ),
         ev.InputStagesMeasured(t=t, stages_s={"read": 1.0, "decode": 2.0}, batches=90, threads=2, waited_s=0.5),
         ev.DeviceSampled(t=t, cores=[ev.CoreSample(core=0, duty_cycle_percent=90.0, throttle_score=1)]),
         ev.CoreStatesRead(t=t, request="1-1", cores=[ev.CoreState(core=0, program="step", hlo_location="train.py:41")]),

@@ -183,7 +183,7 @@ def train(index):
     core = xr.global_ordinal()
 
     def save():
-        all_save.wait(20)
+        all_save.wait(120)
         if core == 0:
             open("weights.pt", "w").write("weights")
         return "weights.pt"
@@ -304,7 +304,7 @@ def test_threads_of_torch_xla_launch_are_cores_of_one_run(tmp_path: Path) -> Non
 @pytest.mark.xla
 def test_every_thread_of_torch_xla_launch_saves_before_the_request_is_answered(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(THREADS_SAVE)
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     events = read_events(the_run(tmp_path) / "worker-0.jsonl")
     applied = [event for event in events if isinstance(event, ev.RequestApplied)]

@@ -57,6 +57,13 @@ def test_scale_page_and_plot_show_the_stored_figures() -> None:
         assert (ROOT / "docs" / path).read_text() == content, "run: PYTHONPATH=. python docs/make_scale.py"
 
 
+def test_page_of_frameworks_shows_what_the_tests_observed() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "make_support.py"))["page"]()
+    assert (ROOT / "docs" / "guide" / "frameworks.md").read_text() == page, "run: python docs/make_support.py"
+    for name in ("torch.compile", "JAX", "Lightning", "transformers", "accelerate", "Keras"):
+        assert f"| {name} |" in page
+
+
 @pytest.mark.parametrize("kind", events.EVENT_TYPES)
 def test_every_event_field_is_documented(kind: type[events.Event]) -> None:
     docs = field_docs(kind)
@@ -163,6 +170,6 @@ def test_task_example_trains_and_predicts(tmp_path: Path) -> None:
     (epoch,) = run.all(events.EpochEnded)
     assert [picture.name for picture in run.one(events.PicturesKept).pictures] == ["input", "mask"]
     command = [sys.executable, "-P", "-m", "tputui", "predict", str(run.dir), "--split", "valid", "--json"]
-    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True).stdout
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True).stdout
     figures = json.loads(output)["figures"]
     assert figures == pytest.approx({name: meter.avg for name, meter in epoch.valid.items()}, rel=1e-4)

@@ -108,6 +108,42 @@ assert not {"numpy", "torch", "jax", "textual"} & set(sys.modules)
     assert of_type(events, ev.CheckpointSaved)[0].bytes == len(body)
 
 
+def test_secrets_in_names_and_texts_of_a_script_are_masked(tmp_path: Path) -> None:
+    body = """
+import tputui
+from PIL import Image
+key = ["-----BEGIN PRIVATE KEY-----", "MIIEvQIBADANBgkqhk", "MIIEvQIBADANBgkqhm", "-----END PRIVATE KEY-----"]
+run = tputui.start(config={"api_key": "opensesame", "TOKEN": 1}, epochs=1)
+with run.epoch(1):
+    with run.phase("password=opensesame"):
+        run.step(loss=1.0)
+    run.meter("password=opensesame", 1.0)
+    run.meter("accuracy", 1.0)
+run.image("password=opensesame", Image.new("L", (2, 2)), example="TOKEN")
+run.text("\\n".join(key))
+open("last.pt", "w").close()
+run.checkpoint_saved("last.pt", reason="before https://me:opensesame@host")
+raise ValueError("\\n".join(key))
+""".replace("TOKEN", f"hf_{'a1' * 12}")
+    done = run_script(tmp_path, body)
+    assert "ValueError" in done.stderr
+    run_dir = the_run(tmp_path)
+    events = read_events(run_dir / "worker-0.jsonl")
+    assert [path for path in run_dir.rglob("*") if path.is_file() and is_leak(path.read_bytes())] == []
+    assert [path for path in run_dir.rglob("*") if "a1a1" in path.name or "opensesame" in path.name] == []
+    (epoch,) = of_type(events, ev.EpochEnded)
+    assert set(epoch.train) == {"loss", "password=[redacted]", "accuracy"}
+    (saved,) = of_type(events, ev.CheckpointSaved)
+    assert saved.reason == "before https://[redacted]@host"
+    (failure,) = of_type(events, ev.FailureRaised)
+    assert failure.message == "\n".join(["[redacted]"] * 4)
+
+
+def is_leak(content: bytes) -> bool:
+    """Whether one of the secrets of the test above is in a file."""
+    return any(secret in content for secret in (b"opensesame", b"a1a1a1", b"MIIEvQIB"))
+
+
 def test_errors_are_reported_once_and_never_reach_the_loop(tmp_path: Path) -> None:
     body = """
 import tputui

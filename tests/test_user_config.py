@@ -34,6 +34,10 @@ def test_sources_have_folders_and_names(tmp_path: Path, monkeypatch: pytest.Monk
         ('[[sources]]\nname = "a"\n', "sources[1].path: missing; name a folder"),
         ("[[sources]]\npath = 3\n", "sources[1].path: expected the path of a folder"),
         ('[[sources]]\npath = "/"\n[[sources]]\npath = "/no/such"\n', "sources[2].path: /no/such: no such folder"),
+        (
+            '[[sources]]\npath = "~nobody-here/a"\n',
+            "sources[1].path: there is no home directory ~nobody-here; write the whole path",
+        ),
         ('[[sources]]\npath = "config.toml"\n', "not a folder; name the folder that contains the log"),
         (
             '[[sources]]\npath = "/"\nname = "\\u001b[31m"\n',
@@ -49,6 +53,15 @@ def test_each_problem_is_one_sentence_with_file_and_key(tmp_path: Path, text: st
     (sentence,) = read_user_config(path).problems
     assert sentence.startswith(f"{path}: ")
     assert problem in sentence
+
+
+def test_a_user_without_home_directory_reads_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)
+    path = written(tmp_path, '[[sources]]\npath = "~/a"\n')
+    assert read_user_config(path).problems == (
+        f"{path}: sources[1].path: there is no home directory ~; write the whole path",
+    )
 
 
 def test_what_can_be_used_is_used(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,7 +32,7 @@ class ConfigDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 def diff(configs: Sequence[Mapping[str, Any]], base: int) -> ConfigDiff:
     """Compares configurations. Keys are in the order of the base, followed by those it lacks."""
-    flat = [flatten(config) for config in configs]
+    flat = [texts(config) for config in configs]
     ordered = [flat[base], *(one for index, one in enumerate(flat) if index != base)] if flat else []
     rows, num_equal = [], 0
     for key in dict.fromkeys(key for one in ordered for key in one):
@@ -65,29 +65,25 @@ def config_lines(config: Mapping[str, Any]) -> list[ConfigLine]:
         ConfigLine(
             key, json.dumps(value, ensure_ascii=False, default=str), key not in defaults or value != defaults[key]
         )
-        for key, value in _leaves({**top, **config})
-        if value is not None
+        for key, value in flatten({**top, **config}).items()
+        if value is not None and value != {}
     ]
 
 
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Every value as text, by dotted key such as `optim.lr`. A list is one value; an empty table is `{}`."""
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
+def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested tables by dotted key such as `optim.lr`. A list is one value; an empty table is `{}`."""
+    values: dict[str, Any] = {}
+    for key, value in tables.items():
         if isinstance(value, Mapping) and value:
-            found |= flatten(value, f"{name}.")
+            values |= flatten(value, f"{prefix}{key}.")
         else:
-            found[name] = _text(value)
-    return found
+            values[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return values
+
+
+def texts(config: Mapping[str, Any]) -> dict[str, str]:
+    """As `flatten`, with each value as text."""
+    return {key: _text(value) for key, value in flatten(config).items()}
 
 
 def _text(value: object) -> str:

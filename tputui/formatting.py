@@ -91,6 +91,11 @@ def with_reason(text: str, reason: str) -> str:
     return f"{text}: {reason}" if reason and not text.endswith(f" {reason}") else text
 
 
+def applied(step: int, path: str | None, lack: str | None) -> str:
+    """How a request was carried out: `applied after step 88: checkpoints/step-88.pt`. `lack`: what may be missing."""
+    return f"applied after step {step:,}{f': {path}' if path else ''}{f'; {lack}' if lack else ''}"
+
+
 def device_cores(number: int, device: str) -> str:
     """`8 x TPU`, or `8 cores of unknown type`."""
     return f"{counted(number, 'core')} of unknown type" if device == "unknown" else f"{number} x {device}"
@@ -263,3 +268,11 @@ def _inert(character: str) -> str:
 def age(seconds: float) -> str:
     """An age that is updated once a minute: `12 s`, `3 min`, `5 h 02 min`, `3 d 4 h`."""
     return f"{int(seconds) // 60} min" if 60 <= seconds < 3600 else whole(seconds)
+
+
+def short_age(seconds: float) -> str:
+    """An age in its largest unit: `42s`, `7m`, `3h`, `12d`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"

@@ -123,11 +123,11 @@ def watch(run: str | Path) -> Watcher:
 
     `run`: a name in `$TPUTUI_RUNS`, else in `./runs`; or a directory. Raises `ValueError` if there is no such run.
     """
-    run_dir = Path(run)
-    if not (run_dir / rundir.MANIFEST).is_file():
-        run_dir = rundir.runs_dir(None, os.environ) / run
-    if not (run_dir / rundir.MANIFEST).is_file():
-        raise ValueError(f"no run {str(run)!r}: neither a run directory nor a name in {run_dir.parent}")
+    parent = rundir.runs_dir(None, os.environ)
+    try:
+        run_dir = rundir.find(str(run), parent)
+    except rundir.RunNotFound:
+        raise ValueError(f"no run {str(run)!r}: neither a run directory nor a name in {parent}") from None
     return _shown_watcher(run_dir)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tputui.home_paths import expanded
+
 CONFIG_VARIABLE = "TPUTUI_CONFIG"
 """Environment variable with the path of the file."""
 BYTES_MAX = 1 << 16
@@ -117,9 +119,9 @@ def _source(base: Path, table: Mapping[str, Any], where: str, problems: list[str
         problems.append(f"{where}.name: expected at most {NAME_CHARS_MAX} printable characters")
         name = ""
     try:
-        folder = Path(os.path.normpath(base.absolute() / Path(text).expanduser()))
-    except RuntimeError:
-        problems.append(f"{where}.path: {text}: no such user")
+        folder = Path(os.path.normpath(base.absolute() / expanded(text)))
+    except FileNotFoundError as error:
+        problems.append(f"{where}.path: {error}")
         return None
     if not os.path.isdir(folder):
         problem = "not a folder; name the folder that contains the log" if os.path.lexists(folder) else "no such folder"

@@ -1,14 +1,16 @@
-"""Writes files whole or not at all, durably, and verified by reading them back."""
+"""Writes files of the engine whole or not at all, durably, verified by reading them back, and under several names."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+
+from tputui.telemetry.atomic_write import becoming, open_new
+from tputui.telemetry.atomic_write import write as write
 
 
 class Written(NamedTuple):
@@ -18,15 +20,6 @@ class Written(NamedTuple):
     sha256: str
 
 
-def write(path: Path, fill: Callable[[BinaryIO], object]) -> int:
-    """Writes a file atomically and durably, and returns its size in bytes. Raises `OSError`, and what `fill` raises."""
-    with _becoming(path) as temporary, os.fdopen(_open(temporary, os.O_WRONLY), "wb") as file:
-        fill(file)
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell()
-
-
 def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str], None]) -> Written:
     """Writes a file atomically and durably, and reads it back before it gets its name.
 
@@ -34,8 +27,8 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
     The file is read back from the disk, as far as the system drops its cached pages. Raises `OSError`, also if the
     bytes read differ from those written, and what `fill` and `note` raise.
     """
-    with _becoming(path) as temporary:
-        fd = _open(temporary, os.O_RDWR)
+    with becoming(path) as temporary:
+        fd = open_new(temporary, os.O_RDWR)
         with os.fdopen(fd, "r+b") as file:
             meant = _Hashed(file)
             meant.fill(fill)
@@ -49,25 +42,6 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
             raise OSError(f"the disk returned other bytes than were written ({size} bytes)")
         note(found)
     return Written(size, found)
-
-
-def _open(path: Path, access: int) -> int:
-    """Opens a new file for its owner only, whatever the umask."""
-    fd = os.open(path, access | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    os.fchmod(fd, 0o600)
-    return fd
-
-
-@contextmanager
-def _becoming(path: Path) -> Iterator[Path]:
-    """A temporary name that becomes `path` at the end of the block. The file is removed if the block fails."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.rename(path)
-    finally:
-        # Renaming a name onto another link of the same file does nothing and leaves both.
-        temporary.unlink(missing_ok=True)
 
 
 class _Hashed:
@@ -107,7 +81,7 @@ class _Hashed:
 
 def link(path: Path, name: Path) -> None:
     """Makes `name` another link of the file, atomically replacing what it named before."""
-    with _becoming(name) as temporary:
+    with becoming(name) as temporary:
         temporary.unlink(missing_ok=True)
         os.link(path, temporary)
 
@@ -118,9 +92,9 @@ def duplicate(path: Path, name: Path) -> None:
         link(path, name)
     except OSError:
         with (
-            _becoming(name) as temporary,
+            becoming(name) as temporary,
             path.open("rb") as source,
-            os.fdopen(_open(temporary, os.O_WRONLY), "wb") as file,
+            os.fdopen(open_new(temporary, os.O_WRONLY), "wb") as file,
         ):
             shutil.copyfileobj(source, file)
             file.flush()

@@ -9,7 +9,6 @@ beside them. Must not touch a device.
 from __future__ import annotations
 
 import contextlib
-import pickle
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from engine import non_finite
+from engine import non_finite, torch_file
 from engine.checkpoint import atomic_write, checksums, resume
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
@@ -31,7 +30,6 @@ LAST = "last.pt"
 BEST = "best.pt"
 NON_FINITE = "non-finite.pt"
 """File of the newest weights with NaN or infinity."""
-_UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
 
 class SaveFailed(Exception):
@@ -206,18 +204,29 @@ def load(path: Path, plan: Plan) -> Checkpoint:
     """Reads a checkpoint that can be resumed under the plan. Raises `Refused` with every key that differs."""
     try:
         checksums.verified_digest(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch_file.read(path)
     except FileNotFoundError:
         raise Refused([Problem("resume", f"{path}: no such checkpoint")]) from None
     except checksums.DamagedFile as error:
         raise Refused([Problem("resume", f"{path}: {error}")]) from None
-    except _UNREADABLE as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except torch_file.UnreadableFile as error:
+        raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {error}")]) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
+        found = found if isinstance(found, int | str | None) else type(found).__name__
         message = f"{path}: not a checkpoint of this version (format {found}, expected {FORMAT})"
         raise Refused([Problem("resume", message)])
+    try:
+        return _checkpoint(content, plan, path)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Refused([Problem("resume", f"{path}: is a checkpoint of another version, or damaged")]) from error
+
+
+def _checkpoint(content: Mapping[str, Any], plan: Plan, path: Path) -> Checkpoint:
+    """The checkpoint with this content. Raises `Refused`, and any error if the content has another form."""
     position = Position(**content["position"])
     data = content.get("data")
     going = resume.resumption(content["fingerprint"], data, position, plan, path)
@@ -242,11 +251,10 @@ def load(path: Path, plan: Plan) -> Checkpoint:
 def load_best(path: Path) -> float | None:
     """The best value recorded in a checkpoint. Raises `SaveFailed` if it cannot be read."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        figure: float | None = content["best"]
+        figure: float | None = torch_file.read(path)["best"]
     except FileNotFoundError:
         raise SaveFailed(f"there is no {path}") from None
-    except (*_UNREADABLE, TypeError) as error:
+    except (OSError, torch_file.UnreadableFile, LookupError, TypeError) as error:
         raise SaveFailed(f"{path} cannot be read as a checkpoint") from error
     return figure
 

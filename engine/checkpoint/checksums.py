@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -93,7 +92,9 @@ def _check_records(file: BinaryIO) -> None:
         with zipfile.ZipFile(file) as records:
             wrong = next((each.filename for each in records.infolist() if not _is_plain(each)), None)
             wrong = wrong or records.testzip()
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, ValueError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # The reader of archives raises many, such as `RuntimeError` for an encrypted record.
         raise DamagedFile(f"it is damaged, and {NAME} has no digest for it: {error}") from error
     if wrong is not None:
         raise DamagedFile(f"its record {wrong} is damaged, according to its CRC-32; {NAME} has no digest for it")

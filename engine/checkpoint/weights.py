@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import importlib.util
 import os
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +17,9 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from engine import run_plan
+from engine import run_plan, torch_file
 from engine.checkpoint import checksums
-from engine.errors import Problem, Refused, one_line
+from engine.errors import Problem, Refused, text_of
 from engine.process import user_code
 from engine.task import Options, Task
 from tputui.config import RunConfig, from_builtins
@@ -32,7 +31,6 @@ LIGHTNING = "lightning"
 OWN_PACKAGE = "engine"
 """The package of tputui's own tasks."""
 DESCRIPTION_FORMAT = 1
-_UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 
 State = dict[str, torch.Tensor]
 
@@ -102,6 +100,9 @@ def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
         state = content["learner"].get("model") or content["state_dict"]
         fingerprint, step = dict(content["fingerprint"]), content["position"]["step"]
         best = content["best"] if path.name == BEST else None
+        is_known = isinstance(step, int) and isinstance(best, int | float | None)
+        if not is_known or not all(isinstance(key, str) for key in fingerprint):
+            raise TypeError("a value of the checkpoint has another type")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Refused([Problem("weights", f"{path}: is a checkpoint of another version, or damaged")]) from error
     if not _is_state(state):
@@ -111,7 +112,9 @@ def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
 
 def _is_state(content: object) -> bool:
     """Whether the value is a dict of tensors by name."""
-    return isinstance(content, Mapping) and bool(content) and all(map(torch.is_tensor, content.values()))
+    if not isinstance(content, Mapping) or not content:
+        return False
+    return all(isinstance(name, str) and torch.is_tensor(value) for name, value in content.items())
 
 
 class NetworkNotCreated(Refused):
@@ -267,14 +270,16 @@ def _misfit(error: RuntimeError) -> str:
 def _read_torch(path: Path) -> Any:
     try:
         checksums.verified_digest(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch_file.read(path)
     except FileNotFoundError:
         raise Refused([Problem("weights", f"{path}: no such file")]) from None
     except checksums.DamagedFile as error:
         raise Refused([Problem("weights", f"{path}: {error}")]) from None
-    except _UNREADABLE as error:
-        message = f"{path}: cannot be read as weights: {one_line(error)}"
-        raise Refused([Problem("weights", message)]) from error
+    except torch_file.UnreadableFile as error:
+        raise Refused([Problem("weights", f"{path}: cannot be read as weights: {error}")]) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Refused([Problem("weights", f"{path}: cannot be read as weights: {reason}")]) from error
 
 
 def _read_safetensors(path: Path) -> Any:
@@ -284,7 +289,9 @@ def _read_safetensors(path: Path) -> Any:
     try:
         return load(path)
     except Exception as error:  # The error class of the package derives from Exception only.
-        message = f"{path}: cannot be read as weights: {one_line(error)}"
+        # The first line of its text says what is wrong.
+        reason = next(iter(text_of(error).splitlines()), "it is damaged")
+        message = f"{path}: cannot be read as weights: {reason}"
         raise Refused([Problem("weights", message)]) from error
 
 

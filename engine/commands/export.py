@@ -22,6 +22,7 @@ from engine.commands.protocol import ProgressWriter, run_command
 from engine.errors import Problem, Refused
 from tputui import config
 from tputui.telemetry import rundir
+from tputui.telemetry.atomic_write import becoming, open_new
 
 
 def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
@@ -67,9 +68,8 @@ def _check_free(target: Path) -> None:
 
 def _write(target: Path, state: State) -> int:
     """Writes the file whole or not at all, after verifying that it reads back as written."""
-    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
-    try:
-        temporary.touch(mode=0o600)
+    with becoming(target, suffix=target.suffix) as temporary:
+        os.close(open_new(temporary, os.O_WRONLY))
         if target.suffix == SAFETENSORS:
             weights.safetensors_torch().save_file(state, temporary)
         else:
@@ -77,11 +77,7 @@ def _write(target: Path, state: State) -> int:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         _compare(weights.read(temporary).state, state, target)
-        size = temporary.stat().st_size
-        temporary.rename(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return size
+        return temporary.stat().st_size
 
 
 def _compare(found: State, wanted: State, target: Path) -> None:

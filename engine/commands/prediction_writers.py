@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Problem, Refused
+from tputui import csv_cells
+from tputui.telemetry.atomic_write import becoming, open_new
 
 STDOUT = "-"
 WIDEST = 256
@@ -59,7 +61,7 @@ class PredictionWriter:
 
 
 class CsvWriter(PredictionWriter):
-    """A header, then one line per row."""
+    """A header, then one line per row. No text is a formula."""
 
     def _head(self) -> None:
         self._lines([self.columns])
@@ -69,7 +71,7 @@ class CsvWriter(PredictionWriter):
 
     def _lines(self, rows: list[Any]) -> None:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
+        csv.writer(text, lineterminator="\n").writerows(map(csv_cells.cells, rows))
         # A file name may be bytes that are not text.
         self._file.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
@@ -121,22 +123,20 @@ def open_table(out: str, form: str) -> Iterator[PredictionWriter]:
             table.close()
         return
     path = Path(out)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    made: list[Path] = []
     try:
-        with temporary.open("wb") as file:
-            table = FORMS[form](file)
-            yield table
-            table.close()
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        with becoming(path) as temporary:
+            made.append(temporary)
+            with os.fdopen(open_new(temporary, os.O_WRONLY, only_owner=False), "wb") as file:
+                table = FORMS[form](file)
+                yield table
+                table.close()
+                file.flush()
+                os.fsync(file.fileno())
     except OSError as error:
-        if error.filename is not None and Path(os.fsdecode(error.filename)) != temporary:
+        if error.filename is not None and Path(os.fsdecode(error.filename)) not in made:
             raise
         raise Refused([Problem("", f"{path}: cannot be written: {error.strerror}; choose another --out")]) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _flat(arrays: Arrays, rows: int) -> Arrays:

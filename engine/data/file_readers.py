@@ -19,7 +19,8 @@ import polars as pl
 
 from engine.data.options import ArrayData, SourceOptions
 from engine.data.rows import TEST, TRAIN, VALID, Names, Raw, refuse
-from engine.datasets import cache, catalog
+from tputui import user_cache
+from tputui.home_paths import expanded
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
 FIRST_ROW = 2
@@ -34,7 +35,7 @@ def read_table(options: SourceOptions, source: str = "") -> Raw:
     Raises `ValueError` if the file is not a table, `FileNotFoundError` if there is no such file.
     """
     name = source or options.source
-    path = Path(name).expanduser()
+    path = expanded(name)
     if not path.is_file():
         raise FileNotFoundError(f"{name}: no such file; data.source names it from the folder the run is started in")
     frame = _parquet(path, name) if path.suffix == ".parquet" else _text(path, name, options.separator)
@@ -164,13 +165,16 @@ def source_path(source: str) -> str:
         return source
     name, _, file = source.removeprefix(SCHEME).partition("/")
     try:
-        entry = catalog.find(name)
-    except KeyError as error:
-        refuse(f"data.source: {error.args[0]}")
-    place = cache.root(os.environ) / entry.name
-    if not cache.is_prepared(entry, place):
+        folder = user_cache.data_folder(os.environ) / name
+    except OSError as error:
+        refuse(f"data.source: {error.strerror}")
+    try:
+        is_fetched = (folder / user_cache.SOURCE).read_text().startswith(f"set: {name},")
+    except (OSError, UnicodeDecodeError):
+        is_fetched = False
+    if not is_fetched:
         refuse(f"data.source: the data set {name} was not fetched; run `tputui data fetch {name}`")
-    return str(place / file)
+    return str(folder / file)
 
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
@@ -205,7 +209,7 @@ def read_images(source: str, classes: Collection[str] = ()) -> Raw:
 
     The column `folder` is the class of each image in a folder named after one of the `classes`, else empty.
     """
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_file():
         return _raw(source, path.parent, pl.DataFrame({FOLDER_LABEL: [""]}), [str(path)])
     paths = _images(_root(source))
@@ -232,7 +236,7 @@ def _raw(source: str, root: Path, frame: pl.DataFrame, paths: list[str]) -> Raw:
 
 
 def _root(source: str) -> Path:
-    root = Path(source).expanduser()
+    root = expanded(source)
     if not root.is_dir():
         raise FileNotFoundError(f"{source}: no such folder; data.source names it from the folder the run is started in")
     return root
@@ -302,7 +306,7 @@ def label_columns(options: ArrayData, count: int) -> list[str]:
 
 def map_array(name: str) -> npt.NDArray[Any]:
     """The memory-mapped array [rows, ...] of a `.npy` file. Raises `ValueError` or `FileNotFoundError`."""
-    path = Path(source_path(name)).expanduser()
+    path = expanded(source_path(name))
     if not path.is_file():
         raise FileNotFoundError(f"{name}: no such file; it is named from the folder the run is started in")
     try:

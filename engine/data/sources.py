@@ -22,6 +22,7 @@ from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.rows import TEST, Ints, Raw, Rows, join_problems, refuse
 from engine.data.validate import checked_rows, images_folder
 from engine.task import Sizes
+from tputui.home_paths import expanded
 
 if TYPE_CHECKING:
     pass
@@ -52,7 +53,7 @@ def open_rows(options: SourceOptions) -> Rows:
     if isinstance(options, ImageData):
         if tfrecord.is_tfrecord(source):
             return checked_rows(tfrecord.read_records(options), options)
-        if Path(source).expanduser().is_dir():
+        if expanded(source).is_dir():
             split = file_readers.FOLDER_SPLIT if file_readers.has_splits(source) else ""
             renamed = msgspec.structs.replace(
                 options, label=file_readers.FOLDER_LABEL, label_kind="class", split_column=split
@@ -90,7 +91,7 @@ def open_test(options: SourceOptions, classes: Sequence[str] | None = None) -> R
     options = msgspec.structs.replace(options, source=source_path(options.source))
     source = options.source
     classes = _classes(options) if classes is None else classes
-    if isinstance(options, ImageData) and Path(source).expanduser().is_dir():
+    if isinstance(options, ImageData) and expanded(source).is_dir():
         folder = file_readers.test_folder(source)
         if folder is None:
             refuse(f"{source} has no folder test, so there is no test split")
@@ -209,7 +210,7 @@ def num_folds(options: SourceOptions) -> int:
         folds = open_rows(options).folds
         return int(folds.max()) + 1 if folds is not None else 0
     source = source_path(options.source)
-    folder = isinstance(options, ImageData) and Path(source).expanduser().is_dir()
+    folder = isinstance(options, ImageData) and expanded(source).is_dir()
     presplit = bool(options.split_column) or (folder and file_readers.has_splits(source))
     return 0 if presplit else options.folds
 
@@ -246,7 +247,7 @@ def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str
 
 
 def _refuse_unknown(source: str) -> None:
-    path = Path(source).expanduser()
+    path = expanded(source)
     if not source.lower().endswith(SUFFIXES) and path.exists():
         refuse(f"data.source: {source} is not a table; the file name must end in one of {', '.join(SUFFIXES)}")
 

@@ -19,6 +19,8 @@ from engine.data.options import TextData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
 from engine.task import Splits
+from tputui.home_paths import expanded
+from tputui.telemetry import atomic_write
 
 if TYPE_CHECKING:
     import torch
@@ -73,9 +75,8 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         """Writes the words as a JSON list in the order of their numbers."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(json.dumps({"first": FIRST_WORD, "words": self.words}, ensure_ascii=False), "utf-8")
-        temporary.replace(path)
+        text = json.dumps({"first": FIRST_WORD, "words": self.words}, ensure_ascii=False)
+        atomic_write.write(path, lambda file: file.write(text.encode()), only_owner=False)
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
@@ -175,14 +176,14 @@ def load_test(options: TextData, vocabulary: Vocabulary, classes: Sequence[str] 
 def vocabulary_of(options: TextData, seed: int) -> Vocabulary:
     """The vocabulary in the options' file, or that of the training texts. Raises as `load` does."""
     if options.vocabulary:
-        return Vocabulary.load(Path(source_path(options.vocabulary)).expanduser())
+        return Vocabulary.load(expanded(source_path(options.vocabulary)))
     parts = split_rows(options, seed)
     return _vocabulary(options, parts.rows, parts.train)
 
 
 def _vocabulary(options: TextData, rows: Rows, train: Ints) -> Vocabulary:
     if options.vocabulary:
-        return Vocabulary.load(Path(source_path(options.vocabulary)).expanduser())
+        return Vocabulary.load(expanded(source_path(options.vocabulary)))
     assert rows.texts is not None
     return Vocabulary.of((rows.texts[row] for row in train), options.max_words, options.min_count)
 

@@ -19,6 +19,7 @@ import polars as pl
 
 from engine.data.options import ImageData
 from engine.data.rows import Names, Raw, refuse
+from tputui.home_paths import expanded
 
 SUFFIX = re.compile(r"\.(tfrec|tfrecords?)(-\d+-of-\d+)?$|tfrecord", re.IGNORECASE)
 HEAD_BYTES, FOOT_BYTES = 12, 4
@@ -73,7 +74,7 @@ def index(path: Path) -> list[tuple[int, int]]:
 
 
 def _files(source: str) -> list[Path]:
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_file():
         return [path]
     found = sorted(path.parent.glob(path.name)) if path.parent.is_dir() else []

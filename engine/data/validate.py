@@ -17,6 +17,7 @@ import polars as pl
 from engine.data.file_readers import column, filled, source_path, texts
 from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
 from engine.data.rows import TEST, TRAIN, VALID, Ints, Raw, RowErrors, Rows, refuse
+from tputui.home_paths import expanded
 
 
 class _Files(NamedTuple):
@@ -131,7 +132,7 @@ def _files(raw: Raw, options: SourceOptions, errors: RowErrors, labelled: bool) 
 def images_folder(raw: Raw, options: ImageData) -> Path:
     """Folder that the paths of images are relative to."""
     given = options.image_folder if raw.paths is None else ""
-    return Path(source_path(given)).expanduser() if given else raw.folder
+    return expanded(source_path(given)) if given else raw.folder
 
 
 def _existing(made: pl.Series, folder: Path, column_name: str, errors: RowErrors) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -24,7 +25,12 @@ MASTER_PORT_WAIT_S = 60.0
 
 def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker: HostWorker, stop: StopSignal) -> None:
     """Runs the training process to its end."""
-    environ = {**os.environ, **contract(plan, joined, store)}
+    with contextlib.ExitStack() as until_ended:
+        environ = {**os.environ, **contract(plan, joined, store, until_ended)}
+        _train(plan.worker_argv, environ, watch, worker, stop)
+
+
+def _train(argv: list[str], environ: dict[str, str], watch: HostWatch, worker: HostWorker, stop: StopSignal) -> None:
     watch.begin(0)
     terminated: list[int] = []
 
@@ -33,7 +39,7 @@ def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker
         worker.forward(number)
 
     signal.signal(signal.SIGTERM, forward)
-    process = subprocess.Popen(plan.worker_argv, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
     worker.started(process.pid)
     for number in terminated:
         worker.forward(number)
@@ -41,13 +47,16 @@ def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker
     worker.exited(returncode, 0, watch, stop.error() if terminated else None)
 
 
-def contract(plan: LaunchPlan, joined: Joined, store: Store) -> dict[str, str]:
-    """The variables that torchrun would set. Raises `Unable`."""
+def contract(plan: LaunchPlan, joined: Joined, store: Store, until_ended: contextlib.ExitStack) -> dict[str, str]:
+    """The variables that torchrun would set. The port is held `until_ended`. Raises `Unable`."""
     index = plan.index
     if not index:
-        with socket.socket(_family(joined.address(0))) as free:
-            free.bind((joined.address(0), 0))
-            store.set("master_port", str(free.getsockname()[1]))
+        # No other process is given the port in the seconds before training listens there. It may listen although the
+        # port is bound, since both set SO_REUSEADDR.
+        held = until_ended.enter_context(socket.socket(_family(joined.address(0))))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((joined.address(0), 0))
+        store.set("master_port", str(held.getsockname()[1]))
     port = stores.wait_for(store, "master_port", MASTER_PORT_WAIT_S)
     if port is None:
         raise Unable("host 0 did not choose a port for training; has its launcher ended?")

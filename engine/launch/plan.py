@@ -12,6 +12,7 @@ from engine.errors import Unable
 from tputui import __version__
 from tputui.config import LaunchConfig
 from tputui.config.checks import endpoint_of
+from tputui.config_diff import flatten
 from tputui.telemetry.rundir import Manifest
 
 
@@ -40,7 +41,8 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def flat_config(self) -> dict[str, str]:
         """Every value of the configuration by its dotted key, and the version of tputui."""
-        return {"version of tputui": __version__, **dict(_flat(self.config, ""))}
+        values = {key: msgspec.json.encode(value).decode() for key, value in flatten(self.config).items()}
+        return {"version of tputui": __version__, **values}
 
     @property
     def digest(self) -> str:
@@ -66,13 +68,3 @@ def make_plan(run_dir: Path, manifest: Manifest, index: int, worker_argv: list[s
         endpoint=endpoint,
         worker_argv=worker_argv,
     )
-
-
-def _flat(table: dict[str, Any], prefix: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            found += _flat(value, f"{prefix}{key}.")
-        else:
-            found.append((f"{prefix}{key}", msgspec.json.encode(value).decode()))
-    return found

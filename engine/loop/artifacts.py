@@ -10,7 +10,6 @@ import re
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -20,7 +19,8 @@ from engine.data.batch_reader import check_batch
 from engine.errors import BadExample
 from engine.task import Dataset, Picture, Plan, Task
 from tputui.telemetry.events import PictureKept
-from tputui.telemetry.layer_table import FILE, LayerTable
+from tputui.telemetry.layer_table import FILE, LayerTable, encode
+from tputui.telemetry.redaction import masked_text
 
 TRAIN_LOSSES = "trn_losses.npy"
 VALID_LOSSES = "val_losses.npy"
@@ -37,7 +37,7 @@ class RunArtifacts:
 
     def layers(self, table: LayerTable) -> None:
         """Writes the table of the network's layers as JSON."""
-        content = msgspec.json.format(msgspec.json.encode(table), indent=1)
+        content = encode(table)
         atomic_write.write(self._run_dir / FILE, lambda file: file.write(content))
 
     def losses(self, losses: list[tuple[float, float]]) -> None:
@@ -152,5 +152,5 @@ def _single_row(dataset: Dataset, index: int) -> dict[str, torch.Tensor] | None:
 
 
 def _safe(text: str) -> str:
-    """The text as a part of a file name."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[-80:] or "_"
+    """The text as a part of a file name, with secrets masked."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", masked_text(text))[-80:] or "_"

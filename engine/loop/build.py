@@ -32,6 +32,7 @@ from engine.process.requests import Progress, RequestQueue
 from engine.task import Dataset, Plan
 from tputui import __version__
 from tputui.config import to_builtins
+from tputui.config_diff import flatten
 from tputui.telemetry.reporter import Reporter
 
 TILE_ROWS = 8
@@ -141,7 +142,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
 
 def require_equal_config(plan: Plan, cores: Strategy) -> None:
     """Raises `Refused` if the hosts have different configurations or numbers of examples. Collective."""
-    values = {"version": __version__, **_flat(to_builtins(plan.config))}
+    values = {"version": __version__, **flatten(to_builtins(plan.config))}
     # How a host reaches the others may differ.
     values = {key: value for key, value in values.items() if not key.startswith("launch.")}
     if (found := _difference(values, cores)) is not None:
@@ -179,14 +180,6 @@ def _difference(values: dict[str, Any], cores: Strategy) -> _Difference | None:
             shown = ", ".join(f"{key} {other.get(key)!r} instead of {first.get(key)!r}" for key in keys[:3])
             return _Difference(host, keys[0], shown)
     return None
-
-
-def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of nested tables by their full key."""
-    found: dict[str, Any] = {}
-    for name, value in tables.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found
 
 
 def _draw_examples(plan: Plan, dataset: Dataset, artifacts: RunArtifacts, events: EventEmitter, at: Position) -> None:

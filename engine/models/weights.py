@@ -5,14 +5,15 @@ Must not download anything.
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from engine import torch_file
 from engine.errors import Problem, Refused
+from tputui.home_paths import expanded
 
 KEY = "model.weights"
 WRAPPINGS = ("model", "state_dict")
@@ -38,7 +39,7 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
     `Refused`, with the configuration's `key`, if the file cannot be read or has other weights: every name of the
     network must be there with its shape, and no others.
     """
-    content = _read(Path(path), key)
+    content = _read(path, key)
     own = model.state_dict()
     found = _without_prefix(content.state, own)
     kept = {name: value for name, value in found.items() if not name.startswith(head)}
@@ -78,14 +79,14 @@ def _shapes(names: list[str], found: State, own: State) -> list[str]:
     return [f"{name} is {list(found[name].shape)}, expected {list(own[name].shape)}" for name in names]
 
 
-def _read(path: Path, key: str) -> _Content:
+def _read(path: str | Path, key: str) -> _Content:
     """The named tensors of the file."""
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        found: Any = torch_file.read(expanded(path))
     except OSError as error:
         raise Refused([Problem(key, f"{path} cannot be read: {error.strerror or error}")]) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        message = f"{path} is not a weights file of torch.save; save the network's state_dict()"
+    except torch_file.UnreadableFile as error:
+        message = f"{path} is not a weights file of torch.save: {error}; save the network's state_dict()"
         raise Refused([Problem(key, message)]) from error
     from_run = isinstance(found, dict) and isinstance(found.get("learner"), dict)
     if from_run:

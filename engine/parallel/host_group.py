@@ -68,6 +68,8 @@ class HostGroup:
         try:
             self._store, self.links = _join(place, link_timeout_s, time.monotonic() + join_timeout_s)
             self._gloo = self._connect(place, join_timeout_s)
+            # A host that left now would break the connections that another one still makes.
+            self._wait(self._gloo.allreduce([torch.zeros(1)]))
         finally:
             on_wait(None)
 

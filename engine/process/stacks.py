@@ -19,6 +19,7 @@ from types import FrameType, TracebackType
 
 from tputui.telemetry import requests
 from tputui.telemetry.events import CodeFrame, StacksTaken, ThreadStack
+from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import write_atomically
 from tputui.telemetry.stack_frames import FRAMES_MAX, THREADS_MAX, owner_of
@@ -62,7 +63,7 @@ class StackReporter:
     def _write(self, name: str, text: str) -> str | None:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            write_atomically(self._folder / name, text.encode("utf-8", "replace"))
+            write_atomically(self._folder / name, masked_text(text).encode("utf-8", "replace"))
         except OSError:
             return None
         return f"{FOLDER}/{name}"

@@ -90,7 +90,7 @@ class ImageLabels(Labelled):
         self._scaled = scaling.of(options)
         net, head = _net(options, len(self._names))
         if options.weights:
-            weights.load(net, Path(options.weights).expanduser(), head)
+            weights.load(net, options.weights, head)
         return self._finished(net)
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

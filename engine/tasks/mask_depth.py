@@ -111,7 +111,7 @@ class MaskDepth(Task):
         self._options, self._data = options, data
         net = UNet(options.encoder, options.width)
         if options.weights:
-            weights.load(net, Path(options.weights).expanduser(), "mask")
+            weights.load(net, options.weights, "mask")
         return net
 
     def augment(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

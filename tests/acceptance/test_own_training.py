@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.helpers import tputui
-from tests.cli.test_own_script import only_run, run, script, shown
+from tests.cli.helpers import only_run, run, script, shown, tputui
 from tests.supervise.harness import wait_for
 from tputui.session import session as sessions
 from tputui.telemetry import events as ev

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tputui.telemetry import rundir
 
 DEADLINE_S = 240.0
 
@@ -40,3 +43,27 @@ def one_sentence(result: CommandResult) -> str:
     assert len(lines) == 1, result.err
     assert "Traceback" not in result.err
     return lines[0]
+
+
+def run(folder: Path, *words: str, **env: str) -> CommandResult:
+    """Runs `tputui run WORDS` in a folder with a directory of runs of its own."""
+    return tputui("--runs-dir", folder / "runs", "run", *words, cwd=folder, deadline_s=DEADLINE_S, **env)
+
+
+def only_run(folder: Path) -> Path:
+    """The only run in the folder."""
+    (found,) = rundir.listing(folder / "runs")
+    return found
+
+
+def shown(run_dir: Path) -> dict[str, Any]:
+    """The object that `tputui show --json` prints."""
+    result = tputui("show", run_dir, "--json")
+    found: dict[str, Any] = json.loads(result.out)
+    return found
+
+
+def script(folder: Path, text: str, name: str = "train.py") -> str:
+    """Writes a script; returns its name."""
+    (folder / name).write_text(text)
+    return name

@@ -135,6 +135,19 @@ targets = ["env:ALERT_URL"]
     assert SECRET not in result.out + result.err
 
 
+def test_an_alert_on_a_metric_that_the_run_does_not_have_is_a_warning(tmp_path: Path) -> None:
+    rows = "".join(f"{step},{1 / step},{'0.5' if step == 9 else ''}\\n" for step in range(1, 10))
+    code = f"open('metrics.csv', 'w').write('step,loss,val_acc\\n{rows}')"
+    alerts = ("--alert", "los > 3", "--alert", "valid.acc < 0", "--alert", "valid.bleu > 3 or failed")
+    result = run(tmp_path, *alerts, "--", sys.executable, "-c", code)
+    assert result.code == 0, result.err
+    warnings = [event.text for event in events_in(tmp_path / "runs" / "a", "supervisor-0", ev.WarningRaised)]
+    assert sorted(warning.replace(" yet", "").partition("; there are ")[0] for warning in warnings) == [
+        "alert los > 3: no metric los (did you mean loss?)",
+        "alert valid.bleu > 3 or failed: no metric valid.bleu",
+    ]
+
+
 def test_failing_target_is_reported_after_the_failure_of_the_command(tmp_path: Path) -> None:
     server = Hook(refusals=9, code=308)
     try:
@@ -145,7 +158,7 @@ def test_failing_target_is_reported_after_the_failure_of_the_command(tmp_path: P
     finally:
         server.close()
     assert result.code == 3
-    assert "warning: alert: a failed: the command ended by exit code 9" in result.out
+    assert "warning: alert: a failed: the command exited with code 9" in result.out
     assert (
         "alert not delivered to webhook: failed: the server answered 308, a redirect, which is not followed"
         in result.out
@@ -187,7 +200,7 @@ def test_apprise_delivers_without_its_address_in_a_message(hook: Hook) -> None:
 def test_alert_rings_the_terminals_that_show_the_run(tmp_path: Path) -> None:
     base = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(tmp_path)]
     started = [*base, "run", "--alert", "done", "--name"]
-    text = b"done: the command ended with exit code 0 (step 0)"
+    text = b"done: the command exited with code 0 (step 0)"
     until = 'until [ -e "$0" ]; do sleep 0.05; done'
     lines = Terminal([*started, "a", "--no-ui", "--", "sh", "-c", until, str(tmp_path / "end-a")])
     lines.until(lambda shown: b"run a" in shown)

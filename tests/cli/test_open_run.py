@@ -1,14 +1,19 @@
-"""Output in the shell after the screen was left."""
+"""Output in the shell after the screen was left, and runs whose directory is renamed while they are shown."""
 
 from __future__ import annotations
 
+import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.cli.helpers import DEADLINE_S, tputui
 from tests.recorded import Growing, write_run
+from tests.supervise.harness import text_of, wait_for
 from tests.ui import made
 from tputui.cli.open_run import parting
 from tputui.session.session import load
@@ -57,3 +62,45 @@ def test_running_run_prints_progress_and_how_to_attach(tmp_path: Path) -> None:
     assert state.startswith("digits-1 is running: epoch ")
     assert best.startswith("best validation loss ")
     assert then.startswith("digits-1 is still running; `tputui attach ")
+
+
+RENAMES = """
+import os, threading
+from pathlib import Path
+run_dir = Path(os.environ["TPUTUI_RUN_DIR"])
+print("step 1 loss 1.0", flush=True)
+while b"step 1" not in (run_dir / "supervisor-0.jsonl").read_bytes():
+    threading.Event().wait(0.02)
+old = run_dir if RENAMED == "run" else run_dir.parent
+old.rename(old.with_name("moved"))
+print("step 2 loss 0.5", flush=True)
+try:
+    while not Path("go").exists():
+        threading.Event().wait(0.02)
+except KeyboardInterrupt:
+    print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize("renamed", ["run", "parent"])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_run_whose_directory_is_renamed_ends_as_it_should(tmp_path: Path, renamed: str, is_stopped: bool) -> None:
+    (tmp_path / "train.py").write_text(RENAMES.replace("RENAMED", repr(renamed)))
+    words = ["-m", "tputui", "--runs-dir", "runs", "run", "--no-ui", "--name", "mine", "--", sys.executable, "train.py"]
+    moved = tmp_path / ("runs/moved" if renamed == "run" else "moved/mine")
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-P", *words], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as viewer:
+        wait_for(lambda: "step 2" in text_of(moved / "worker-0.log"), "the second step")
+        if is_stopped:
+            viewer.terminate()
+        else:
+            (tmp_path / "go").touch()
+        try:
+            out, err = viewer.communicate(timeout=DEADLINE_S)
+        finally:
+            (tmp_path / "go").touch()
+    assert viewer.returncode == (4 if is_stopped else 0), out + err
+    assert "step 2" in out
+    assert "is gone" not in out + err
+    assert ("saved" in out) == is_stopped
+    assert json.loads(tputui("show", moved, "--json").out)["state"] == ("stopped" if is_stopped else "done")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -11,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.cli.helpers import CommandResult, one_sentence, tputui
+from tests.diagnosis import runs
 from tests.diagnosis.runs import (
     change,
-    compiled,
     counters,
     epoch_ended,
     fell_back,
     plan,
+    recompiled,
     reports,
     snapshot_of,
     synced,
@@ -30,7 +33,7 @@ from tests.observers.observed import PROGRAMS, faults_of, installed
 from tputui import config
 from tputui.cli.main import main
 from tputui.cli.rehearsal_run import shortened, virtual_cores
-from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed
+from tputui.diagnosis.rehearsal import PredictedMemory, ProgramShapes, Rehearsal, Shapes, fits, rehearsed
 from tputui.logs import xla_programs
 from tputui.telemetry import events as ev
 from tputui.text import rehearsal_lines
@@ -47,7 +50,7 @@ process_sink.open_journal()
 frame = ev.CodeFrame(file=__file__, line=7, function="train", owner="user")
 compiled = ev.CompileObserved(
     t=time.time(), runtime="torch_xla", program="step", cause="sync", warm_up=sys.argv[1] == "healthy", seconds=0.01,
-    step=9, user_frame=frame, changed_inputs=None)
+    step=9, user_frame=frame, changed_inputs=None, count=4)
 process_sink.emit(compiled)
 if sys.argv[1] == "fails":
     raise ValueError("no such column")
@@ -121,9 +124,34 @@ def text_of(report: Rehearsal) -> str:
     return "\n".join(rehearsal_lines.lines(report))
 
 
+def test_steps_that_cannot_be_counted_are_named() -> None:
+    silent = snapshot_of({"observer-0": [runs.compiled(1, warm_up=True, runtime="jax")]})
+    memory = PredictedMemory(core_bytes=None, source="-")
+    report = rehearsed(silent, memory, is_cut=False)
+    assert (report.steps, report.findings) == (0, [])
+    assert "number of steps: no step could be counted" in text_of(report)
+    assert "no step could be counted" not in text_of(report_of())
+
+
+def test_steps_beyond_those_that_were_asked_for_are_explained() -> None:
+    report = report_of()
+    assert rehearsal_lines.steps(report, report.steps) == f"{report.steps} steps"
+    assert rehearsal_lines.steps(report, report.steps - 1) == f"{report.steps} steps"
+    beyond = rehearsal_lines.steps(report, 30)
+    assert (report.steps >= 60, beyond.startswith(f"{report.steps} steps (30 asked for; ")) == (True, True)
+
+
+def test_programs_that_are_not_shown_are_counted() -> None:
+    programs = [ProgramShapes(program="fn", inputs=[f"f32[{size}]"], operations=3) for size in range(1, 7)]
+    text = text_of(structs.replace(report_of(), shapes=Shapes(programs=programs)))
+    assert "f32[4]" in text
+    assert "f32[5]" not in text
+    assert re.search(r"^ +2 programs more$", text, re.M)
+
+
 def test_every_finding_has_its_line_and_no_cost_of_the_cpu() -> None:
-    late = compiled(30, changed_inputs=change("f32[8]", "f32[7]"))
-    report = report_of(late, synced(100, 1e-6, 100), fell_back(100, 1e-6, 100), epoch_ended(1, trace=1.0))
+    late = recompiled(30, changed_inputs=change("f32[8]", "f32[7]"))
+    report = report_of(*late, synced(100, 1e-6, 100), fell_back(100, 1e-6, 100), epoch_ended(1, trace=1.0))
     assert {(one.rule, one.where) for one in report.findings} == {
         ("recompile", "train.py:41"),
         ("sync", "train.py:57"),
@@ -207,6 +235,16 @@ def test_a_program_in_which_nothing_is_observed_has_no_answer(tmp_path: Path) ->
     assert made["problem"] == "the program ended before torch_xla, JAX or torch.compile compiled anything in it"
 
 
+def test_a_framework_that_is_not_supported_has_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "from tputui.observers.sinks import could_not_attach, process_sink\n"
+        "process_sink.open_journal()\n"
+        "could_not_attach('jax', 'jax', 'compilations', reason='it has no monitoring')\n"
+    )
+    result = rehearse(tmp_path, "--json", "--", sys.executable, "train.py")
+    assert (result.code, json.loads(result.out)["problem"]) == (3, "jax is not supported: it has no monitoring")
+
+
 def test_the_run_is_kept_on_request(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(OBSERVED)
     result = rehearse(tmp_path, "--runs-dir=runs", "--json", "--", sys.executable, "train.py", "faulty")
@@ -253,7 +291,7 @@ XLA_PROGRAMS = {
 @pytest.mark.parametrize(
     ("name", "code", "found"),
     [
-        ("faulty.py", 1, [("recompile", "faulty.py:15"), ("sync", "faulty.py:16")]),
+        ("faulty.py", 1, [("sync", "faulty.py:16")]),
         ("healthy.py", 0, []),
         ("failing.py", 3, []),
     ],
@@ -265,9 +303,11 @@ def test_torch_xla_programs(name: str, code: int, found: list[tuple[str, str]], 
     made: dict[str, Any] = json.loads(result.out)
     assert result.code == code, result.out
     assert [(one["rule"], one["where"]) for one in made["findings"]] == found
+    late = [one["where"] for one in made["hints"] if one["rule"] == "recompile"]
+    assert late == (["faulty.py:15"] if code == 1 else []), "the smaller batch compiles once"
     assert made["runtimes"] == ["torch_xla"]
     if code == 3:
-        assert made["problem"].startswith("the program failed: the command ended by exit code 1: RuntimeError")
+        assert made["problem"].startswith("the program failed: the command exited with code 1: RuntimeError")
         assert made["failure"]["message"] == "the disk is gone"
         return
     assert made["stopped"]
@@ -289,7 +329,8 @@ def test_a_launched_program_is_rehearsed_on_one_core(tmp_path: Path) -> None:
     result = rehearse(tmp_path, "--", sys.executable, "train.py")
     assert result.code == 0, result.out
     assert "starting again on one core" in result.err
-    assert "on 1 virtual CPU core (because of torch_xla.launch)" in result.out
+    for printed in (result.out, result.err):
+        assert "on 1 virtual CPU core (because of torch_xla.launch)" in printed
 
 
 @pytest.mark.slow
@@ -330,3 +371,16 @@ def test_torch_compile_programs(name: str, tmp_path: Path) -> None:
     expected = faults_of(file)
     assert {(one["rule"], one["line"]) for one in made["findings"]} == expected, result.out
     assert result.code == (1 if expected else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_a_read_on_rank_0_is_found_among_eight_threads(tmp_path: Path) -> None:
+    needs("torch_xla")
+    program = PROGRAMS.parent / "observers" / "launched.py"
+    result = rehearse(tmp_path, "--json", "--steps", "30", "--", sys.executable, str(program), "reads", "100000")
+    made = json.loads(result.out)
+    assert (result.code, made["cores"], made["stopped"]) == (1, 8, True)
+    [finding] = made["findings"]
+    assert (finding["rule"], finding["text"]) == ("sync", "`.item()` waits for the device in every step on rank 0")
+    assert "loss.item()" in program.read_text().splitlines()[finding["line"] - 1]

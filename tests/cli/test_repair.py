@@ -233,7 +233,7 @@ def test_a_full_disk_leaves_nothing_of_the_copy(recorded_run: Path, monkeypatch:
 
 
 def test_running_run_is_not_repaired(bench: Bench, capsys: Capture) -> None:
-    watched = bench.supervise("reporter.flush()\n(run_dir / 'ready').touch()\nEvent().wait(60)")
+    watched = bench.supervise("reporter.flush()\n(run_dir / 'ready').touch()\nEvent().wait()")
     wait_for((watched.run_dir / "ready").exists, "the worker")
     assert main(["repair", str(watched.run_dir)]) == 2
     assert "still running" in capsys.readouterr().err

@@ -16,7 +16,7 @@ import pytest
 from tests import recorded
 from tests.another_user import needs_root, shut_run
 from tputui.cli.main import main
-from tputui.cli.runs import age
+from tputui.formatting import short_age
 from tputui.telemetry import run_labels, rundir
 
 
@@ -111,7 +111,7 @@ def test_damaged_run_is_listed_with_escaped_name(tmp_path: Path, capsys: pytest.
     ("seconds", "words"), [(-3, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (86_400 * 12, "12d")]
 )
 def test_age_uses_its_largest_unit(seconds: float, words: str) -> None:
-    assert age(seconds) == words
+    assert short_age(seconds) == words
 
 
 @pytest.fixture

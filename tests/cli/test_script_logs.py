@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, one_sentence, tputui
-from tests.cli.test_own_script import only_run
+from tests.cli.helpers import DEADLINE_S, one_sentence, only_run, tputui
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.session import session as sessions
 from tputui.session.session import Session
@@ -31,6 +31,54 @@ with open("metrics.csv", "w", newline="") as file:
         time.sleep(0.05)
 open("predictions.csv", "w").write("id,label\\n1,3\\n2,4\\n")
 """
+
+ELSEWHERE = """
+import os, sys, tempfile, time
+if sys.argv[1] == "observed":
+    from tputui.observers import autoload
+    autoload.torch_imported()  # as `import torch` calls it
+    folder = tempfile.mkdtemp()
+else:
+    folder = sys.argv[1].partition("=")[2] + "/version_0"
+    os.makedirs(folder)
+for step in range(1, 21):
+    with open(os.path.join(folder, "metrics.csv"), "a") as file:
+        file.write("" if step > 1 else "step,loss\\n")
+        file.write(f"{step},{1 / step}\\n")
+    time.sleep(float(sys.argv[2]))
+"""
+"""Opens and closes its log for every row, so that it is hardly ever seen open."""
+
+RENAMED = """
+import os, sys
+folder = sys.argv[1].partition("=")[2]
+open("part", "w").write("step,loss\\n1,0.5\\n")
+os.rename("part", folder + "/a.csv")
+"""
+
+RENAMED_EVENTS = """
+import os, socket, sys, tempfile, time
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+folder = tempfile.mkdtemp()
+writer = EventFileWriter(folder)
+for step in range(1, 5):
+    value = Summary.Value(tag="loss", simple_value=1 / step)
+    writer.add_event(Event(step=step, wall_time=time.time(), summary=Summary(value=[value])))
+writer.close()
+(name,) = os.listdir(folder)
+path = os.path.join(folder, name)
+content = open(path, "rb").read()
+os.remove(path)
+os.makedirs("runs-of-tensorboard")
+for pid in (os.getpid(), int(sys.argv[1])):
+    path = f"runs-of-tensorboard/events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{pid}.0"
+    open("part", "wb").write(content)
+    os.rename("part", path)
+"""
+"""Writes an event file and moves it to where it is found, so that it is never seen open, under two names."""
 
 OTHER = """
 import sys, threading, time
@@ -83,10 +131,10 @@ with open("train.jsonl", "w") as file:
 """
 
 
-def run_script(folder: Path, text: str, *words: str) -> Snapshot:
+def run_script(folder: Path, text: str, *words: str, arguments: Sequence[str | Path] = ()) -> Snapshot:
     (folder / "train.py").write_text(text)
     result = tputui(
-        "--runs-dir", folder / "runs", "run", "--no-ui", *words, "--", sys.executable, "train.py",
+        "--runs-dir", folder / "runs", "run", "--no-ui", *words, "--", sys.executable, "train.py", *arguments,
         cwd=folder, deadline_s=DEADLINE_S,
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -106,6 +154,53 @@ def test_csv_is_found_and_becomes_curves(tmp_path: Path) -> None:
         (1, 20, {"acc": 0.5}),
         (2, 40, {"acc": 1.0}),
     ]
+    assert not snapshot.warnings
+
+
+@pytest.mark.parametrize("pause_s", ["0", "0.1"])
+@pytest.mark.parametrize("place", ["observed", "named"])
+def test_a_log_elsewhere_that_is_not_seen_open_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, pause_s: str
+) -> None:
+    folder, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    if place == "observed":
+        monkeypatch.setenv("TMPDIR", str(elsewhere))
+    how = place if place == "observed" else f"--out={elsewhere}"
+    snapshot = run_script(folder, ELSEWHERE, arguments=[how, pause_s])
+    (loss,) = snapshot.logged
+    (log,) = elsewhere.glob("*/metrics.csv")
+    assert (loss.name, loss.source, loss.num_values) == ("loss", str(log), 20)
+    assert [point.mean for point in loss.points] == [1 / step for step in range(1, 21)]
+    assert not snapshot.warnings
+
+
+def test_a_log_that_another_process_may_have_written_is_not_read(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    words = [sys.executable, "-c", "input()", f"--dir={elsewhere}"]
+    other = subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE)
+    try:
+        snapshot = run_script(folder, RENAMED, arguments=[f"--out={elsewhere}"])
+    finally:
+        other.communicate(b"\n")
+    assert not snapshot.logged
+    (warning,) = snapshot.warnings
+    assert f"{elsewhere}/a.csv is not read: the command line of process {other.pid} names the same dir" in warning
+
+
+def test_event_files_that_name_their_process_belong_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    other = subprocess.Popen([sys.executable, "-c", "input()"], cwd=folder, stdin=subprocess.PIPE)
+    try:
+        snapshot = run_script(folder, RENAMED_EVENTS, arguments=[str(other.pid)])
+    finally:
+        other.communicate(b"\n")
+    (loss,) = snapshot.logged
+    assert (loss.name, loss.source, loss.num_values) == ("loss", "runs-of-tensorboard", 4)
     assert not snapshot.warnings
 
 
@@ -208,6 +303,10 @@ if "RANK" not in os.environ:
     sys.exit(max(rank.wait() for rank in ranks))
 rank = int(os.environ["RANK"])
 prefix = f"rank {rank}: " if sys.argv[1:] else ""
+# One that begins seconds later is none of the cores.
+open(f"ready-{rank}", "w").close()
+while sum(name.startswith("ready-") for name in os.listdir()) < 3:
+    time.sleep(0.01)
 time.sleep(0.4 * rank)
 for step in range(1, 31):
     # In one write: a line that another rank interrupts is none.

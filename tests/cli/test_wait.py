@@ -49,6 +49,20 @@ def test_condition_that_can_no_longer_hold_exits_6(tmp_path: Path, capsys: pytes
     assert (answer["state"], answer["until"], answer["holds"]) == ("done", "failed", False)
 
 
+def test_metrics_that_the_run_never_had_are_named_at_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    assert main(["wait", str(run_dir), "--until", "valid.los < 3"]) == 6
+    out = capsys.readouterr().out
+    assert out.startswith(
+        f"{run_dir.name} done, step 66: not valid.los < 3 (no metric valid.los (did you mean valid.loss?)"
+    )
+    assert "there are train.loss, valid.loss" in out
+    assert main(["wait", str(run_dir), "--until", "valid.los < 3 or done", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["missing"].startswith("no metric valid.los (did")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -26,7 +26,7 @@ from tputui.compare.verdict import (
     student,
     warmup,
 )
-from tputui.config_diff import ABSENT, diff, flatten
+from tputui.config_diff import ABSENT, diff, texts
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
@@ -334,7 +334,7 @@ CONFIGS = st.recursive(
 def test_every_key_differs_or_is_counted(configs: list[dict[str, object]], data: st.DataObject) -> None:
     base = data.draw(st.integers(0, len(configs) - 1))
     found = diff(configs, base)
-    flat = [flatten(config) for config in configs]
+    flat = [texts(config) for config in configs]
     assert len(found.rows) + found.num_equal == len({key for one in flat for key in one})
     for row in found.rows:
         assert len(set(row.values)) > 1

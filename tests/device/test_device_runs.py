@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cli.helpers import tputui
 from tests.hermetic import REPOSITORY
+from tests.ports import reserved_port
 from tests.supervise.harness import events_in, wait_for
 from tputui.telemetry import events as ev
 
@@ -22,12 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs a supervis
 @pytest.fixture(scope="module")
 def ports() -> list[int]:
     """Two free ports, and a third at which nothing answers."""
-    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
-        found = []
-        for each in (one, two, three):
-            each.bind(("localhost", 0))
-            found.append(each.getsockname()[1])
-    return found
+    return [reserved_port() for _ in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +81,11 @@ def test_memory_and_duty_cycle_of_every_core_are_shown(run_dir: Path, ports: lis
 
 
 def test_stacks_include_what_the_cores_execute(run_dir: Path, ports: list[int]) -> None:
-    printed = tputui("stacks", run_dir)
+    printed = tputui("stacks", run_dir, "--wait", "120")
     assert "at all-reduce.17, launch 812, pc 0x1a40, program cafecafe, 2 programs queued" in printed.out
     assert "%all-reduce.17 = f32[8]{0} all-reduce" in printed.out
     assert f"not known: no TPU runtime answers on port {ports[2]}" in printed.out
-    view = json.loads(tputui("stacks", run_dir, "--json").out)
+    view = json.loads(tputui("stacks", run_dir, "--json", "--wait", "120").out)
     assert [(core["core"], core["launch_id"], core["queued_programs"]) for core in view["cores"]] == [
         (0, 812, 2),
         (1, 812, 2),

@@ -12,6 +12,7 @@ from tpu_info import metrics as peer
 
 from tests.device import tpu_runtime
 from tests.device.tpu_runtime import BANDWIDTH, DUTY, GIB, IDLE, QUEUE, TOTAL, USED, TpuRuntime, core_state, gauges
+from tests.ports import reserved_port
 from tests.supervise.harness import wait_for
 from tputui.device.sampler import DeviceSampler, metric_ports, start_sampler
 from tputui.device.service import RuntimeService, ServiceError
@@ -47,13 +48,6 @@ def memory_of(sampler: DeviceSampler) -> ev.MemorySampled:
     return wait_for(
         lambda: next((one for one in sampler.poll() if isinstance(one, ev.MemorySampled)), None), "a sample of memory"
     )
-
-
-def dead_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_values_equal_those_that_tpu_info_reads_from_the_same_server(sampling: Sampling) -> None:
@@ -101,7 +95,7 @@ def test_changing_values_are_read_again(sampling: Sampling) -> None:
 
 def test_processes_with_a_port_each_are_one_host(sampling: Sampling) -> None:
     """One is dead and one hangs; the others are read nevertheless."""
-    dead = dead_port()
+    dead = reserved_port()
     with (
         TpuRuntime(tpu_runtime.typical([0])) as first,
         TpuRuntime(tpu_runtime.typical([2], duty=4.0)) as second,
@@ -189,7 +183,7 @@ def test_values_that_are_no_finite_numbers_or_of_impossible_devices_are_left_out
 
 
 def test_a_port_that_does_not_answer_is_reported_once_and_read_when_it_does(sampling: Sampling) -> None:
-    port = dead_port()
+    port = reserved_port()
     sampler = sampling(port)
     first = next_of(sampler)
     assert (first.cores, first.reason) == (None, f"no TPU runtime answers on port {port}")

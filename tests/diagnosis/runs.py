@@ -19,9 +19,9 @@ STEP_S = 0.1
 WALL_S = 20.0
 
 
-def topology(device: str = "CPU") -> ev.TopologyDeclared:
+def topology(device: str = "CPU", strategy: str = "spmd") -> ev.TopologyDeclared:
     return ev.TopologyDeclared(
-        t=T0, strategy="spmd", device=device, num_cores=8, num_hosts=1, host_index=0, cores=list(range(8))
+        t=T0, strategy=strategy, device=device, num_cores=8, num_hosts=1, host_index=0, cores=list(range(8))
     )
 
 
@@ -54,6 +54,11 @@ def compiled(step: int, seconds: float | None = 0.5, **fields: Any) -> ev.Compil
         "seconds": seconds, "step": step, "user_frame": frame(), "changed_inputs": None,
     }  # fmt: skip
     return ev.CompileObserved(**{**given, **fields})
+
+
+def recompiled(step: int, seconds: float = 0.5, **fields: Any) -> list[ev.CompileObserved]:
+    """A program that compiles again and again from a step on: four times, for the same inputs if they are given."""
+    return [compiled(step + 10 * number, seconds / 4, **fields) for number in range(4)]
 
 
 def change(before: str, now: str, name: str = "x") -> list[ev.ChangedInput]:

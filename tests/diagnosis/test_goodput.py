@@ -10,13 +10,16 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.recorded import T0, manifest, opened, write_journal
 from tputui.diagnosis.goodput import PARTS, RunTime, goodput
 from tputui.session import session
 from tputui.session.family import family_goodput
+from tputui.state.time_spent import TimeOfSave, TimeView
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
+from tputui.text import goodput_lines
 
 STEPS_PER_EPOCH = 200
 REPORT_STEPS = 10
@@ -157,7 +160,6 @@ def test_parts_of_killed_and_resumed_runs_match_the_schedule(tmp_path: Path, see
         step = schedule._saved.step if schedule._saved else 0
     run_dir = schedule.run("last", killed_at_step=None, total_steps=3_000)
     found = family_goodput(run_dir, session.load(run_dir))
-    assert found is not None
     wall_s = schedule.t - T0
     assert found.wall_s == pytest.approx(wall_s, rel=1e-9)
     assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s, rel=1e-12)
@@ -165,6 +167,49 @@ def test_parts_of_killed_and_resumed_runs_match_the_schedule(tmp_path: Path, see
         part: pytest.approx(schedule.truth[part], abs=wall_s / 1_000) for part in PARTS
     }
     assert found.lost_steps == schedule.lost_steps
+
+
+def _trained(name: str, began: float, ended: bool, condition: str, resumed: str | None = None) -> RunTime:
+    """A run of 100 s that spent all of its time on steps."""
+    time = TimeView(
+        began=began, first_step=1, until=began + 100, sections_s={"execute": 100.0}, newest_s={}, newest_wall_s=0.0,
+        newest_steps=0, newest_execute_s=None,
+        saves={"last.pt": TimeOfSave(t=began + 100, step=10, sections_s={"execute": 100.0})},
+    )  # fmt: skip
+    on_purpose = condition in ("done", "stopped")
+    return RunTime(name, began, began + 100, time, 10, ended, condition == "done", resumed, ended_on_purpose=on_purpose)
+
+
+@pytest.mark.parametrize(
+    ("condition", "downtime_s"), [("done", 0.0), ("stopped", 0.0), ("failed", 5_000.0), ("lost", 5_000.0)]
+)
+def test_only_time_without_a_run_that_was_wanted_is_downtime(condition: str, downtime_s: float) -> None:
+    first = _trained("a", T0, ended=True, condition=condition)
+    second = _trained("b", T0 + 5_100, ended=True, condition="done", resumed="/runs/a/checkpoints/last.pt")
+    found = goodput([first, second._replace(time=second.time and replace(second.time, first_step=11))])
+    assert found.parts_s["downtime"] == pytest.approx(downtime_s)
+    assert found.wall_s == pytest.approx(200 + downtime_s)
+    assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s)
+    assert found.share == pytest.approx(200 / found.wall_s)
+
+
+@pytest.mark.parametrize("engine", [False, True])
+def test_a_command_without_known_steps_has_no_goodput(tmp_path: Path, engine: bool) -> None:
+    config = {"task": "digits", "data": {}} if engine else {"script": {"command": ["python", "train.py"]}}
+    run_dir = rundir.create(tmp_path, replace(_manifest("script", T0, None), config=config))
+    ended = ev.RunEnded(t=T0 + 15, outcome="failed" if engine else "done", exit_code=0, reason="")
+    write_journal(run_dir / "supervisor-0.jsonl", [opened(T0, "supervisor"), ended])
+    found = family_goodput(run_dir, session.load(run_dir))
+    assert found.wall_s == pytest.approx(15)
+    if engine:
+        assert found.share == 0.0
+        assert found.parts_s["init"] == pytest.approx(15)
+        return
+    assert (found.share, found.parts_s, found.reason) == (None, {}, "the command reported no steps")
+    assert goodput_lines.line(found) == "not available: the command reported no steps"
+    text = "\n".join(goodput_lines.blocks(found, 3.6))
+    assert "%" not in text
+    assert "cost 0.01 at 3.60 an hour" in text
 
 
 def test_runs_whose_clocks_disagree_have_no_negative_part() -> None:
@@ -175,6 +220,7 @@ def test_runs_whose_clocks_disagree_have_no_negative_part() -> None:
         found = goodput(runs)
         assert min(found.parts_s.values()) >= 0
         assert math.fsum(found.parts_s.values()) == pytest.approx(found.wall_s)
+        assert found.share is not None
         assert 0 <= found.share <= 1
 
 
@@ -191,6 +237,5 @@ def test_a_script_that_measures_no_execution_spends_the_rest_of_its_loop_on_step
     ended = ev.RunEnded(t=T0 + 15, outcome="done", exit_code=0, reason="")
     write_journal(run_dir / "supervisor-0.jsonl", [opened(T0, "supervisor"), ended])
     found = family_goodput(run_dir, session.load(run_dir))
-    assert found is not None
     assert found.parts_s["steps"] == pytest.approx(8.0)
     assert found.share == pytest.approx(8.0 / 15)

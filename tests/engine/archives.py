@@ -6,14 +6,17 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from engine.datasets.catalog import DatasetEntry, Manager, Package
+from packages import DataSet, Package
 
+Manager = Literal["pip", "npm", "apt"]
+Prepare = Callable[[Mapping[str, Path], Path], list[str]]
 NAME = "made-up-numbers"
 VERSION = "1.0"
 CONTENT = b"1\n2\n3\n"
@@ -82,6 +85,13 @@ class Registry:
         tar_of({f"{NAME}-{VERSION}/{name}": content for name, content in members.items()}, path)
         return path
 
+    def index(self, archives: Mapping[str, Path]) -> None:
+        """Writes a package index of these archives by name, in the folder `simple`."""
+        for name, archive in archives.items():
+            folder = self.folder / "simple" / name
+            folder.mkdir(parents=True)
+            (folder / "index.html").write_text(f'<a href="{archive.as_uri()}">{archive.name}</a>')
+
     def npm(self, script: str) -> None:
         """Puts an `npm` script with these lines on the path."""
         path = self.tools / "npm"
@@ -106,10 +116,10 @@ def tar_of(members: Mapping[str, bytes], path: Path, links: Mapping[str, str] | 
 def package(manager: Manager, archive: Path | None = None, *, optional: bool = False) -> Package:
     """Pins an archive by its digest; without one, by a digest of no file."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest() if archive is not None else "0" * 64
-    return Package(manager, NAME, VERSION, digest, 1_000, ("*",), optional)
+    separator = {"pip": "==", "npm": "@", "apt": "="}[manager]
+    return Package(manager, f"{NAME}{separator}{VERSION}", digest, 1_000, optional=optional)
 
 
-def made_up(*packages: Package, prepare: str = "prepare", restrictions: str = "For counting only.") -> DatasetEntry:
+def made_up(*packages: Package, prepare: Prepare = prepare, restrictions: str = "For counting only.") -> DataSet:
     """A data set of fake packages."""
-    where = f"{__name__}:{prepare}"
-    return DatasetEntry("numbers", "numbers to count", 3, "numbers.csv", "CC0-1.0", restrictions, packages, where)
+    return DataSet("numbers", "numbers to count", 3, "numbers.csv", "CC0-1.0", restrictions, packages, prepare)

@@ -22,10 +22,10 @@ from engine.process import hardware
 from engine.process.requests import Progress, RequestQueue
 from engine.xla import backend
 from tests import recorded
-from tests.engine.hostcheck import free_port
 from tests.engine.processes import NUM_CORES
 from tests.engine.test_strategies import BEND
 from tests.engine.workers import Run
+from tests.ports import reserved_port
 from tputui import config
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -81,7 +81,7 @@ def devices_of_a_second_host() -> list[int]:
 
 def main() -> None:
     """Trains under both."""
-    place = HostPlace(master_addr="127.0.0.1", master_port=free_port())
+    place = HostPlace(master_addr="127.0.0.1", master_port=reserved_port())
     with tempfile.TemporaryDirectory() as folder:
         found: dict[str, Any] = {"spmd": trained("spmd", Spmd(NUM_CORES), Path(folder))}
         hosts = HostGroup(place)

@@ -23,6 +23,7 @@ from engine.errors import Refused
 from engine.process import hardware
 from engine.task import Plan
 from tests import forked
+from tests.engine import no_checkpoints
 from tests.engine.workers import DIGITS
 from tputui import config
 from tputui.telemetry import events as ev
@@ -394,12 +395,19 @@ def test_reading_options_may_change_on_resume(tmp_path: Path) -> None:
     assert [problem.key for problem in refused.value.problems] == ["data.valid_fraction"]
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])
-def test_non_checkpoint_file_is_rejected_in_one_sentence(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("kind", no_checkpoints.FILES)
+def test_non_checkpoint_file_is_rejected_in_one_sentence(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.pt"
-    path.write_bytes(content)
-    with pytest.raises(Refused, match="cannot be read as a checkpoint"):
+    path.write_bytes(no_checkpoints.FILES[kind])
+    with pytest.raises(Refused) as refused:
         checkpoint_store.load(path, planned())
+    (problem,) = refused.value.problems
+    assert problem.message.startswith(f"{path}: ")
+    assert "weights_only" not in problem.message
+    assert "\n" not in problem.message
+
+
+def test_missing_checkpoint_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no such checkpoint"):
         checkpoint_store.load(tmp_path / "none.pt", planned())
 

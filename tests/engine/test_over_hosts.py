@@ -19,11 +19,12 @@ from engine.errors import Refused
 from engine.process import hardware
 from tests import forked
 from tests.engine.bend import DIES_SAVING, NUM_VALID, SAVES_AFTER, STOP_AT, STOP_RUN
-from tests.engine.hostcheck import NUM_HOSTS, RANKS_EACH, free_port
+from tests.engine.hostcheck import NUM_HOSTS, RANKS_EACH
 from tests.engine.processes import on_cores
 from tests.engine.spoilt import late
 from tests.engine.test_strategies import BEND, STEPS, TOLERANCE, rank_events
 from tests.engine.workers import DIGITS, Run, make
+from tests.ports import reserved_port
 from tputui import config
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
@@ -67,7 +68,7 @@ class Hosts:
         of_first: dict[str, str] | None = None,
     ) -> None:
         """Starts the workers with the variables that torchrun sets; `environ` is for the last one."""
-        port = free_port()
+        port = reserved_port()
         for run in self.runs:
             contract = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             contract |= {"RANK": str(run.host), "TORCHELASTIC_RESTART_COUNT": str(generation)}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine import no_checkpoints
 from tests.engine.predicting import predicted, refused, saved
 from tests.engine.workers import LINE
 
@@ -173,6 +174,19 @@ cores = 1
     assert "row 3: the features hold NaN" in refused(run_dir, source=tmp_path / "x.npy")
 
 
+def test_no_text_of_predictions_as_csv_is_a_formula(tmp_path: Path) -> None:
+    import numpy as np
+
+    from engine.commands.prediction_writers import open_table
+
+    files = np.array(["=cmd()", "-a.png", "b.png", "-0.5"])
+    with open_table(str(tmp_path / "a.csv"), "csv") as table:
+        table.add(np.arange(4), {"file": files, "score": np.array([-1.5, -0.5, 1.0, -np.inf])})
+    assert (tmp_path / "a.csv").read_text() == (
+        "example,file,score\n0,'=cmd(),-1.5\n1,'-a.png,-0.5\n2,b.png,1.0\n3,-0.5,-inf\n"
+    )
+
+
 def test_unusable_weights_state_reason(tmp_path: Path) -> None:
     run_dir = saved(tmp_path, "model.channels=4")
     (tmp_path / "noise.pt").write_bytes(b"noise")
@@ -182,6 +196,27 @@ def test_unusable_weights_state_reason(tmp_path: Path) -> None:
     assert "neither a checkpoint nor a state dict" in refused(run_dir, split="valid", weights=tmp_path / "other.pt")
     assert "size mismatch for features.0.weight" in refused(run_dir, split="valid", weights=wider)
     assert "no such file" in refused(run_dir, split="valid", weights=tmp_path / "gone.pt")
+
+
+def test_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    run_dir = saved(tmp_path, "model.channels=4")
+    for kind, content in no_checkpoints.FILES.items():
+        path = tmp_path / f"{kind}.pt"
+        path.write_bytes(content)
+        sentence = refused(run_dir, split="valid", weights=path)
+        assert sentence.startswith(f"weights: {path}: ")
+        assert "\n" not in sentence
+        assert "weights_only" not in sentence
+
+
+def test_class_in_a_weights_file_is_named(tmp_path: Path) -> None:
+    run_dir = saved(tmp_path, "model.channels=4")
+    path = tmp_path / "model.pt"
+    path.write_bytes(no_checkpoints.FILES["saved-class"])
+    assert refused(run_dir, split="valid", weights=path) == (
+        f"weights: {path}: cannot be read as weights: it contains tests.engine.no_checkpoints.Greeting, "
+        "and only tensors and plain values are loaded from a file"
+    )
 
 
 def test_bare_state_dict_has_no_configuration(tmp_path: Path) -> None:

@@ -118,6 +118,13 @@ def test_pictures_with_colliding_names_get_separate_files(tmp_path: Path) -> Non
     assert len({picture.path for picture in kept}) == len(list(tmp_path.glob("pictures/epoch-0003/*.png"))) == 8
 
 
+def test_secrets_in_names_of_pictures_are_not_in_their_paths(tmp_path: Path) -> None:
+    key = f"hf_{'a1' * 12}"
+    (kept,) = RunArtifacts(tmp_path).pictures(3, [Picture("input", key, np.full((1, 1, 3), 50))])
+    assert key not in kept.path
+    assert (tmp_path / kept.path).is_file()
+
+
 def test_epoch_losses_are_saved_as_arrays(run: Run) -> None:
     epochs = run.all(ev.EpochEnded)
     assert np.load(run.dir / "trn_losses.npy").tolist() == [epoch.train["loss"].avg for epoch in epochs]

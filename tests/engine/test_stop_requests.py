@@ -124,9 +124,9 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
     assert run.last()["step"] == stops[-1].step
     saves = [saved for saved in events_in(run.dir, "worker-0", ev.CheckpointSaved) if saved.reason == "stop"]
     assert len(saves) == 1
-    phases = {event.phase for event in events_in(run.dir, "worker-0", ev.RequestSeen)}
     if name in SEEN_IN:
-        assert phases <= SEEN_IN[name]
+        # That of the supervisor may follow during the save.
+        assert events_in(run.dir, "worker-0", ev.RequestSeen)[0].phase in SEEN_IN[name]
 
 
 @pytest.mark.parametrize("name", ["stalled-data", pytest.param("stalled-evaluate", marks=pytest.mark.slow)])

@@ -6,6 +6,9 @@ import csv
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
 from array import array
 from pathlib import Path
 from typing import Any
@@ -184,6 +187,96 @@ def test_existing_folder_is_not_overwritten_and_an_error_leaves_nothing(run_dir:
         assert sentence in one_sentence(answer)
     assert os.listdir(tmp_path / "work") == ["taken"]
     assert os.listdir(tmp_path / "work" / "taken") == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("to", "sentence"),
+    [
+        ("json", "unknown form json; did you mean jsonl?"),
+        ("cvs", "unknown form cvs; did you mean csv?"),
+        ("CSV", "unknown form CSV; did you mean csv?"),
+        ("xml", "unknown form xml; did you mean html?"),
+        ("tb", "unknown form tb; did you mean tensorboard?"),
+        ("weights", "unknown form weights; --to is csv, jsonl, parquet, tensorboard, html or a file of weights (.pt, "),
+        ("", "the form is empty; --to is csv, "),
+        (" ", "the form is empty; --to is csv, "),
+        ("data.csv", "--to data.csv: the name of a file of weights ends in .pt, .pth, .bin, .safetensors; for the rec"),
+        ("folder/csv", "--to folder/csv: the name of a file of weights ends in "),
+        ("page.html", "write --to html --out PATH"),
+        (".pt", "--to .pt: the name of a file of weights ends in "),
+    ],
+)
+def test_word_that_is_no_form_is_no_file_of_weights(
+    run_dir: Path, tmp_path: Path, to: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_dir / "checkpoints").mkdir(exist_ok=True)
+    (run_dir / "checkpoints" / "last.pt").write_bytes(b"weights")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["export", str(run_dir), "--to", to]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+cmd", "-2+3", "\t=1+1", "\r=1+1", "-", "'=1", "\uff1d1+1"]
+NO_FORMULAS = ["loss", "a=b", "'quoted", "1-2", "-0.5", "+1e5", "-inf", " =1"]
+
+
+def test_no_text_of_a_csv_export_is_a_formula(run_dir: Path, tmp_path: Path) -> None:
+    names = [*FORMULAS, *NO_FORMULAS]
+    reading = recorded.reading([-0.5])
+    meters = ev.MetersReported(
+        t=recorded.T0, epoch=1, step=7, split="train", reduced="", meters=dict.fromkeys(names, reading)
+    )
+    recorded.write_journal(run_dir / "rank-1.jsonl", [meters])
+    folder = export(run_dir, "csv", tmp_path / "out")
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = [row for row in csv.reader(file) if row[2] == "7" and row[-1] == "report"]
+    found = [row[0] for row in rows if row[0].removeprefix("'") in names or row[0] in names]
+    assert found == [*(f"'{name}" for name in FORMULAS), *NO_FORMULAS]
+    assert {row[4] for row in rows if row[0] == "'@SUM(1)"} == {"-0.5"}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "tensorboard"])
+@pytest.mark.parametrize("first", [ev.INT_MAX - 1, ev.INT_MAX, -ev.INT_MAX])
+def test_steps_beyond_64_bits_are_left_out_of_every_form(
+    run_dir: Path, tmp_path: Path, form: str, first: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = ev.StepsRecorded(
+        t=recorded.T0, first=first, n=3, cores=1, mean=0.1, min=0.1, max=0.1, metric="far",
+        block=float_blocks.pack(array("f", [0.1, 0.2, 0.3]).tobytes()),
+    )  # fmt: skip
+    recorded.write_journal(run_dir / "rank-1.jsonl", [far])
+    export(run_dir, form, tmp_path / "out")
+    is_left_out = "1 event cannot be decoded and left out; the first: rank-1: event " in capsys.readouterr().err
+    assert is_left_out == (first > 0)
+
+
+KILLED_WHILE_WRITING = """
+import resource, signal, sys
+from tputui.cli.main import main
+# The kernel kills the process at the first byte beyond the limit, as abruptly as SIGKILL.
+# Without -B, Python would write cached bytecode that is cut off there.
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "tensorboard", "html"])
+def test_export_that_is_killed_leaves_nothing_under_its_name(run_dir: Path, tmp_path: Path, form: str) -> None:
+    out = tmp_path / "out" / f"my-{form}"
+    out.parent.mkdir()
+    words = ["export", str(run_dir), "--to", form, "--out", str(out)]
+    killed = subprocess.run(
+        [sys.executable, "-P", "-B", "-c", KILLED_WHILE_WRITING, *words], capture_output=True, timeout=240, check=False
+    )
+    assert killed.returncode == -signal.SIGXFSZ, killed.stderr
+    assert not os.path.lexists(out)
+    assert main(words) == 0
+    assert out.exists()
 
 
 def test_damaged_values_are_counted_and_the_rest_is_exported(

@@ -13,7 +13,7 @@ from tests.faulty_programs import __name__ as package
 from tests.hermetic import SETTINGS
 from tests.observers.observed import installed
 from tputui.diagnosis.diagnose import diagnose
-from tputui.diagnosis.verdict import Verdict, found
+from tputui.diagnosis.verdict import Verdict, VerdictStatus, found
 from tputui.session import session
 
 FOLDER = Path(__file__).parent
@@ -23,14 +23,15 @@ SHARED = frozenset({"small.py"})
 WITHOUT_LINE = frozenset({"extra_execution", "input", "tracing"})
 """Rules that know no line, because the runtime only counts; any verdict of theirs is about the marked one."""
 RUN_S = 900.0
-_MARK = re.compile(r"# fault: (\w+)")
+_MARK = re.compile(r"# (fault|hint): (\w+)")
 
 
 class Fault(NamedTuple):
-    """A fault of a program."""
+    """A fault of a program, or what is worth a hint, such as a single compilation after warm-up."""
 
     rule: str
     line: int
+    status: VerdictStatus = "found"
 
 
 class Result(NamedTuple):
@@ -41,7 +42,7 @@ class Result(NamedTuple):
     faults: frozenset[Fault]
     """The marked ones."""
     verdicts: tuple[Verdict, ...]
-    """Those with status `found`."""
+    """Those that were found, and hints."""
 
     @property
     def found(self) -> frozenset[Fault]:
@@ -50,15 +51,16 @@ class Result(NamedTuple):
 
     @property
     def others(self) -> tuple[Verdict, ...]:
-        """Verdicts on anything but the marked faults."""
+        """Verdicts that were found on anything but the marked faults."""
         expected = [self.verdict_on(fault) for fault in self.faults]
-        return tuple(one for one in self.verdicts if one not in expected)
+        return tuple(one for one in found(self.verdicts) if one not in expected)
 
     def verdict_on(self, fault: Fault) -> Verdict | None:
         """The verdict on a marked fault; None if there is none."""
         line = None if fault.rule in WITHOUT_LINE else fault.line
         file = None if fault.rule in WITHOUT_LINE else str(self.program)
-        return next((one for one in self.verdicts if (one.rule, one.file, one.line) == (fault.rule, file, line)), None)
+        wanted = (fault.rule, file, line, fault.status)
+        return next((one for one in self.verdicts if (one.rule, one.file, one.line, one.status) == wanted), None)
 
 
 def run_directory(folder: Path, file: Path) -> Path:
@@ -75,7 +77,9 @@ def programs(names: Sequence[str] = ()) -> list[Path]:
 def faults_of(file: Path) -> frozenset[Fault]:
     """The faults that are marked in a program; none in a healthy one."""
     lines = enumerate(file.read_text().splitlines(), start=1)
-    return frozenset(Fault(mark.group(1), number) for number, line in lines if (mark := _MARK.search(line)))
+    statuses: dict[str, VerdictStatus] = {"fault": "found", "hint": "hint"}
+    marks = [(mark, number) for number, line in lines if (mark := _MARK.search(line))]
+    return frozenset(Fault(mark.group(2), number, statuses[mark.group(1)]) for mark, number in marks)
 
 
 def run(files: Sequence[Path], folder: Path) -> Iterator[Result]:
@@ -86,8 +90,9 @@ def run(files: Sequence[Path], folder: Path) -> Iterator[Result]:
     assert done.returncode == 0, done.stderr
     for file in files:
         run_dir = run_directory(folder, file)
-        verdicts = found(diagnose(session.load(run_dir))) if list(run_dir.glob("*.jsonl")) else ()
-        yield Result(file, int((run_dir / "exit.txt").read_text()), faults_of(file), verdicts)
+        verdicts = diagnose(session.load(run_dir)) if list(run_dir.glob("*.jsonl")) else ()
+        answers = tuple(one for one in verdicts if one.status in ("found", "hint"))
+        yield Result(file, int((run_dir / "exit.txt").read_text()), faults_of(file), answers)
 
 
 def recall(results: Sequence[Result]) -> float:
@@ -96,5 +101,5 @@ def recall(results: Sequence[Result]) -> float:
 
 
 def alarms(results: Sequence[Result]) -> list[Result]:
-    """Healthy programs with a verdict."""
-    return [one for one in results if not one.faults and one.verdicts]
+    """Programs without a fault, with a verdict that was found."""
+    return [one for one in results if all(fault.status == "hint" for fault in one.faults) and found(one.verdicts)]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests import forked
+from tests.ports import reserved_port
 from tputui.config import parse, to_builtins
 from tputui.telemetry import events as ev
 from tputui.telemetry import launch_messages as messages
@@ -88,12 +89,6 @@ class Host:
             time.sleep(0.02)
 
 
-def free_port() -> int:
-    """A port that no process uses."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def is_listening(port: int) -> bool:
     """Whether a process of this machine accepts connections there."""
     try:
@@ -142,7 +137,7 @@ def hosts(
 ) -> Iterator[list[Host]]:
     """Launchers of a run with separate directories. `per_host` changes the configuration of one of them; `prefixes` run
     them elsewhere, at `address`."""
-    endpoint = f"{address}:{free_port()}"
+    endpoint = f"{address}:{reserved_port()}"
     common = [f"launch.nnodes={num_hosts}", f"launch.rdzv_endpoint={endpoint}", *changes]
     started: list[Host] = []
     with contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import forked
@@ -92,6 +93,15 @@ def test_a_stop_on_sigterm_is_no_failure_that_restarts_the_hosts(tmp_path: Path)
             assert host.of_kind(HostFailed) == []
 
 
+def test_no_other_process_gets_the_port_of_training_before_that_listens(tmp_path: Path) -> None:
+    with hosts(tmp_path, EXTERNAL, actions={"0.0": "load", "1.0": "load"}) as pod:
+        pod[0].until(lambda host: host.events(ev.WorkerStarted))
+        (started,) = pod[0].events(ev.WorkerStarted)
+        port = int(psutil.Process(started.pid).environ()["MASTER_PORT"])
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind(("127.0.0.1", port))
+
+
 STOPPED = "stopped on request before training began, at host {}"
 
 
@@ -169,10 +179,10 @@ def test_host_0_serves_more_hosts_than_its_soft_limit_of_open_files_allows(tmp_p
 
 
 def test_a_host_that_is_missing_is_named(tmp_path: Path) -> None:
-    with hosts(tmp_path, "launch.join_timeout_s=6", num_hosts=4, indices=[0, 1, 3]) as pod:
+    with hosts(tmp_path, "launch.join_timeout_s=20", num_hosts=4, indices=[0, 1, 3]) as pod:
         assert [host.wait() for host in pod] == [7, 7, 7]
         for host in pod:
-            assert reason_of(host).startswith("3 of 4 hosts joined; missing: host 2; gave up after 6 s")
+            assert reason_of(host).startswith("3 of 4 hosts joined; missing: host 2; gave up after 20 s")
 
 
 def test_another_program_at_the_endpoint_is_reported_in_one_sentence(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.launch.hosts import free_port, is_listening, pids_alive
+from tests.launch.hosts import is_listening, pids_alive
+from tests.ports import reserved_port
 from tests.system_clock import SystemClock
 from tputui.session import session
 from tputui.telemetry import events as ev
@@ -42,7 +43,7 @@ class PodRun:
         """`environs`: variables that the command of each host has besides."""
         self._outputs = [folder / f"out-{index}" for index in range(2)]
         self.dirs = [folder / ("runs" if shared else f"runs-{index}") / "pod" for index in range(2)]
-        self.port = free_port()
+        self.port = reserved_port()
         endpoint = f"127.0.0.1:{self.port}"
         words = ["run", str(sample), "--no-ui", "--name", "pod", "--rdzv-endpoint", endpoint]
         for change in (*SMALL, *changes):
@@ -155,9 +156,9 @@ def outer_torchrun(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two agents of torchrun, each of which runs `tputui run` as one of two hosts, in `folder/runs`."""
     config = folder / "outer.toml"
     config.write_text(SAMPLE.read_text().replace('engine = "torchrun"', 'engine = "external"'))
-    words = [*TORCHRUN.split(), "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    words = [*TORCHRUN.split(), "--rdzv-endpoint", f"127.0.0.1:{reserved_port()}"]
     words += ["-m", "tputui", "run", str(config), "--no-ui", "--runs-dir", str(folder / "runs")]
-    words += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    words += ["--rdzv-endpoint", f"127.0.0.1:{reserved_port()}"]
     for change in (*SMALL, "epochs=6"):
         words += ["--set", change]
     agents: list[subprocess.Popen[bytes]] = []

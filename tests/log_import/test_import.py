@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.logs.test_tfevents import EVENTS, HEAD
 from tests.supervise.harness import wait_for
 from tputui.cli.main import main
 from tputui.log_import import place
@@ -136,6 +137,43 @@ def test_csv_values_have_every_digit_of_the_text(tmp_path: Path) -> None:
         assert found == [(row["step"], float(row[name]), float(row["timestamp"])) for row in text]
 
 
+def test_losses_beyond_float32_and_wrapped_steps_are_shown_and_exported_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "a.csv"
+    log.write_text("step,loss\n2147483646,1e308\n2147483647,-1e308\n-2147483648,3.5e38\n-2147483647,1e300\n")
+    assert main(["show", str(log)]) == 0
+    page = capsys.readouterr().out
+    assert (
+        "train loss   1e+300  mean of 1 core in step -2147483647  highest 1e+308 on core 0 in step 2147483646" in page
+    )
+    assert "core 0" in page
+    assert "loss 1e+300  step -2147483647" in page
+    assert "non-finite" not in page
+    assert main(["export", str(log), "--to", "csv", "--out", str(tmp_path / "out")]) == 0
+    for name in ("metrics.csv", "steps.csv"):
+        with (tmp_path / "out" / name).open() as file:
+            assert [float(row["value"]) for row in csv.DictReader(file)] == [1e308, -1e308, 3.5e38, 1e300]
+    capsys.readouterr()
+    log.write_text("step,loss\n1,0.5\n2,inf\n")
+    assert main(["show", str(log)]) == 0
+    assert "train loss   inf  mean of 1 core in step 2" in capsys.readouterr().out
+
+
+def test_unknown_times_of_epochs_are_a_dash_and_a_log_without_values_has_no_goodput(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{epoch},0.5,{30 - epoch}\n" for epoch in range(30))
+    (tmp_path / "a.csv").write_text(f"epoch,loss,val_loss\n{rows}")
+    (tmp_path / "b.csv").write_text("epoch,loss,val_loss\n")
+    assert main(["show", str(tmp_path / "a.csv")]) == 0
+    page = capsys.readouterr().out
+    assert "epoch 30 best        -        -" in page
+    assert "NaN" not in page
+    assert main(["show", str(tmp_path / "b.csv")]) == 0
+    assert "goodput" not in capsys.readouterr().out
+
+
 def test_grown_log_is_read_on_and_a_replaced_one_anew(tmp_path: Path) -> None:
     log = tmp_path / "metrics.csv"
     write_csv(log, range(1, 101))
@@ -229,6 +267,49 @@ def test_damage_is_reported_and_the_rest_is_read(
     assert 190 <= num_values <= 198
 
 
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.h", "a.jsonl"])
+def test_bytes_that_arrive_late_are_read_while_a_log_is_followed_and_when_it_is_opened_again(
+    tmp_path: Path, name: str
+) -> None:
+    opened_again, followed = tmp_path / "again" / name, tmp_path / "followed" / name
+    rows = [json.dumps({"step": step, "loss": step / 3, "timestamp": START + step}) + "\n" for step in range(1, 40)]
+    content = HEAD + b"".join(EVENTS) if "tfevents" in name else "".join(rows).encode()
+    late = content[:500] + bytes(600) + content[1100:]
+    for path in (opened_again, followed):
+        path.parent.mkdir()
+        path.write_bytes(late)
+    before = session.load(read_whole(opened_again))
+    assert 0 < before.logged[0].num_values < 39
+    assert any("damaged" in text or "zero bytes in a line" in text for text in before.warnings)
+    times = opened_again.stat()
+    opened_again.write_bytes(content)
+    os.utime(opened_again, ns=(times.st_atime_ns, times.st_mtime_ns))
+    whole = session.load(read_whole(opened_again))
+    assert whole.logged[0].num_values == 39
+    assert not whole.warnings
+    with OpenedLog(followed, follow=True) as opened:
+        follower = Session.live(opened.run_dir)
+        num_before = before.logged[0].num_values
+        seen_within(follower, lambda snapshot: snapshot.logged and snapshot.logged[0].num_values == num_before)
+        with followed.open("r+b") as file:
+            file.write(content)
+        seen_within(follower, lambda snapshot: snapshot.logged[0].num_values == 39)
+    seen_within(follower, lambda snapshot: snapshot.condition == "done")
+    series = follower.snapshot().logged[0]
+    assert (series.num_values, series.step, series.value) == (39, 39, whole.logged[0].value)
+    assert follower.snapshot().steps == 39
+    follower.close()
+
+
+def test_equal_damage_is_one_warning_with_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "a.jsonl"
+    log.write_text('{"step": 1, "loss": 0.5}\n' + "not an object\n" * 75 + '{"step": 2, "loss": 0.25}\n')
+    assert main(["show", str(log)]) == 0
+    page = capsys.readouterr().out
+    assert page.count("not a JSON object") == 1
+    assert f"{log}:2: not a JSON object (74 more like this)" in page
+
+
 def test_tags_of_a_stranger_are_inert_and_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "evil\x1b[2J.jsonl"
     rows = [{"step": 1, "\x1b[31mloss\x07": 0.5}, {"step": 2, **{f"tag{number}": 1.0 for number in range(6_000)}}]
@@ -242,6 +323,71 @@ def test_tags_of_a_stranger_are_inert_and_bounded(tmp_path: Path, capsys: pytest
     assert run_dir.name.isprintable()
     assert run_dir.stat().st_mode & 0o777 == 0o700
     assert read_whole(log) == run_dir
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_cache_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    write_csv(tmp_path / "log.csv", range(5))
+    base = tmp_path / "home" / "cache"
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "tputui", "show", str(tmp_path / "log.csv")],
+        env={**os.environ, "XDG_CACHE_HOME": str(base)}, umask=umask, capture_output=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    folders = [base.parent, base, base / "tputui", base / "tputui" / "imports"]
+    assert [oct(folder.stat().st_mode & 0o777) for folder in folders] == ["0o700"] * 4
+
+
+def test_cache_that_others_can_change_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log.csv"
+    write_csv(log, range(5))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "tputui" / "imports"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    folder.parent.chmod(0o775)
+    assert place.imported(log, os.environ) is None
+    assert main(["show", str(log)]) == 0
+    assert [oct(each.stat().st_mode & 0o777) for each in (folder.parent, folder)] == ["0o755", "0o755"]
+    assert place.imported(log, os.environ) is not None
+    folder.chmod(0o757)
+    assert place.imported(log, os.environ) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_cache_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.csv"
+    write_csv(log, range(5))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "tputui").mkdir(mode=0o755)
+    os.chown(tmp_path / "tputui", 12_345, 12_345)
+    assert main(["show", str(log)]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == (
+        f"tputui: {log}: cannot be imported: other users can change the cache {tmp_path / 'tputui'}; "
+        "set XDG_CACHE_HOME to a folder of yours"
+    )
+
+
+@pytest.mark.parametrize(
+    ("home", "why"),
+    [
+        ("relative", "you have no home directory for the cache"),
+        ("/proc", "the cache /proc/.cache/tputui/imports cannot be created (No such file or directory)"),
+    ],
+)
+def test_missing_cache_is_explained(tmp_path: Path, home: str, why: str) -> None:
+    write_csv(tmp_path / "log.csv", range(5))
+    env = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | {"HOME": home}
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "tputui", "show", str(tmp_path / "log.csv")],
+        env=env, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    sentence = f"{why}; set XDG_CACHE_HOME to a folder of yours"
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr == f"tputui: {tmp_path / 'log.csv'}: cannot be imported: {sentence}\n"
 
 
 def test_two_logs_are_compared(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,7 +411,7 @@ def test_unknown_formats_are_one_sentence(
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     write_csv(tmp_path / "m.csv", range(1, 3))
-    with pytest.raises(UnknownLog, match="cannot be imported: Not a directory"):
+    with pytest.raises(UnknownLog, match=r"cannot be created \(Not a directory\)"):
         OpenedLog(tmp_path / "m.csv")
 
 
@@ -343,7 +489,7 @@ def test_ctrl_c_leaves_a_followed_log_and_no_process_behind(tmp_path: Path, cach
         (importer,) = psutil.Process(viewer.pid).children()
         viewer.send_signal(signal.SIGINT)
         _, err = viewer.communicate(timeout=WITHIN_S)
-    assert viewer.returncode == 0
+    assert viewer.returncode == 0, err
     assert err.splitlines()[-1] == "tputui: left; the log can be opened again"
     assert not importer.is_running()
     # The importer was not killed: it has written its end.

@@ -135,6 +135,91 @@ def test_usual_lines_are_read(line: str, expected: Found) -> None:
     assert repr(parsed(line)) == repr(expected)
 
 
+PRINTED_NUMBERS = (
+    "0.25", "tensor(0.2500)", "tensor(0.2500, device='cuda:1')",
+    "tensor([0.2500], device='xla:0', grad_fn=<MeanBackward0>)",
+    "tensor([[0.25]], dtype=torch.float64)", "tensor(0.25, requires_grad=True)", "np.float64(0.25)",
+    "numpy.float32(0.25)", "array(0.25)", "array([0.25], dtype=float32)", "Array(0.25, dtype=float32, weak_type=True)",
+    "DeviceArray(0.25, dtype=float32)", "jnp.array(0.25, dtype=bfloat16)", "array(np.float32(0.25), dtype=object)",
+    "Parameter(tensor(0.25, requires_grad=True))", "Decimal('0.25')",
+    "DTensor(local_tensor=0.25, device_mesh=DeviceMesh('cuda', [0, 1]), placements=(Replicate(),))",
+    "Tensor(shape=[1], dtype=float32, place=Place(gpu:0), stop_gradient=True, [0.25])",
+    "<tf.Tensor: shape=(), dtype=float32, numpy=0.25>", "<Variable path=v, shape=(), dtype=float32, value=0.25>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", PRINTED_NUMBERS)
+def test_printed_tensors_and_arrays_are_their_number(number: str) -> None:
+    assert parsed(f"step 3 loss {number}") == [("loss", 3, 0.25, None)]
+    pair = [("loss", 3, 0.25, None), ("acc", 3, 0.25, None)]
+    assert parsed(f"step: 3, loss: {number}, acc={number}") == pair
+    assert parsed(f"{{'step': 3, 'loss': {number}, 'acc': {number}}}") == pair
+    bar = f"Epoch 1: 100%|███| 3/3 [00:01<00:00, 3.00it/s, loss={number}]"
+    assert parsed(bar) == [("loss", 3, 0.25, 1.0)]
+
+
+def test_printed_parameters_continue_on_the_next_line() -> None:
+    text = "step 3 loss Parameter containing:\ntensor(0.5, requires_grad=True)\nstep 4 loss 0.25\n"
+    text += "{'step': 5, 'loss': Parameter containing:\ntensor([0.125], device='xla:0', requires_grad=True)}"
+    assert parsed(text) == [("loss", 3, 0.5, None), ("loss", 4, 0.25, None), ("loss", 5, 0.125, None)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 3 logits tensor([0.1, 0.2], device='cuda:0')",
+        "step 3 logits: tensor([[0.1, 0.2],",
+        "        [0.3, 0.4]], device='xla:0', dtype=torch.float16)",
+        "step 3 on cuda:1 with cpu:0",
+        "step 3 loss tensor(..., device='meta', size=())",
+        "step 3 devices 0,1",
+        "CUDA_VISIBLE_DEVICES=0,1 step 3",
+    ],
+)
+def test_devices_and_tensors_of_many_numbers_are_no_metrics(line: str) -> None:
+    assert parsed(line) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("step 10 loss 0,532", [("loss", 10, 0.532, None)]),
+        ("step 10 loss -0,5 lr 1,0e-3", [("loss", 10, -0.5, None), ("lr", 10, 1e-3, None)]),
+        ("step 10 loss 1.234,5", [("loss", 10, 1234.5, None)]),
+        ("step 10 loss 1,234", [("loss", 10, 1234.0, None)]),
+        ("step 10 loss 1,234 acc 0,91", [("loss", 10, 1.234, None), ("acc", 10, 0.91, None)]),
+        ("step 10 tps 4,000 loss 0.5", [("tps", 10, 4000.0, None), ("loss", 10, 0.5, None)]),
+        (
+            "step 10 tps 4,000 loss 0,5 acc 0.9",
+            [("tps", 10, 4e3, None), ("loss", 10, 0.5, None), ("acc", 10, 0.9, None)],
+        ),
+        ("step 10,000 loss 0,5", [("loss", 10_000, 0.5, None)]),
+        ("step: 1_000/2_000 loss 0.5", [("loss", 1_000, 0.5, None)]),
+        ("step 12k loss 0.5", [("loss", 12_000, 0.5, None)]),
+        ("iter 1.5M loss 0.5", [("loss", 1_500_000, 0.5, None)]),
+        ("Epoch 1 [ 10,000/50,000] loss: 0.5", [("loss", 10_000, 0.5, 1.0)]),
+        ("{'loss': 0,532, 'lr': '0,25', 'epoch': 1}", [("loss", None, 0.532, 1.0), ("lr", None, 0.25, 1.0)]),
+        ("[1,3]<stdout>: step 10 loss 0,5", [("loss/rank3", 10, 0.5, None)]),
+        ("step 10 loss=0.5 lr: [0.001]", [("loss", 10, 0.5, None), ("lr", 10, 0.001, None)]),
+    ],
+)
+def test_commas_separate_decimals_or_thousands(line: str, expected: Found) -> None:
+    assert parsed(line) == expected
+
+
+def test_a_decimal_comma_decides_for_the_lines_below_it() -> None:
+    text = "step 1 loss 1,234\nstep 2 loss 0,9\nstep 3 loss 1,234\nstep 4 loss 1,234 lr 0.5"
+    assert [value for tag, _, value, _ in parsed(text) if tag == "loss"] == [1234.0, 0.9, 1.234, 1234.0]
+
+
+def test_values_of_a_pattern_may_be_printed_tensors() -> None:
+    parser = ConsoleParser(r"L=(?P<loss>\S+) T=tensor\((?P<score>[\d.]+)\)")
+    assert parsed("L=tensor(0.5) T=tensor(0.25)\nL=0,532 T=tensor(0.75)", parser) == [
+        ("loss", None, 0.5, None), ("score", None, 0.25, None),
+        ("loss", None, 0.532, None), ("score", None, 0.75, None),
+    ]  # fmt: skip
+
+
 HUGGING_FACE = (
     "\r  0%|          | 0/16 [00:00<?, ?it/s]\r                  \r"
     "{'loss': '1.344', 'learning_rate': '4.063e-05', 'epoch': '0.5'}\n"
@@ -313,8 +398,12 @@ def test_patterns_are_checked_before_the_start(pattern: str, reason: str | None)
 
 
 @pytest.mark.parametrize(
-    "part", ["a", "1", "1,000,", "loss: ", "a=1 ", "epoch 1/", "{'a': 1, ", "1/2 - a: 1", "%|", "train ", "\x1b[", "-"]
-)
+    "part",
+    [
+        "a", "1", "1,000,", "loss: ", "a=1 ", "epoch 1/", "{'a': 1, ", "1/2 - a: 1", "%|", "train ", "\x1b[", "-",
+        "tensor(", "tensor(1),", "a.", "a_tensor", "loss 0,5 ", "step 1,000", "<tf.Tensor: ", "loss: [1.0] ",
+    ],
+)  # fmt: skip
 def test_hostile_lines_take_linear_time(part: str) -> None:
     for start in ("", "step 1 ", "1/8 ", "{'loss': 1, ", " 50%|##| 1/2 [00:01<00:02, 3it/s, "):
         line = (start + part * LINE_CHARS_MAX)[:LINE_CHARS_MAX]

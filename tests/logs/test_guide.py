@@ -10,7 +10,8 @@ import pytest
 
 from tputui import config
 from tputui.logs.console import ConsoleParser
-from tputui.logs.tags import LOSS_NAMES, TagMeaning, TagRule, meaning_of
+from tputui.logs.tags import TagMeaning, TagRule, meaning_of
+from tputui.telemetry.metric_names import LOSS_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "metrics-from-logs.md").read_text()
 ROWS = re.findall(r"^\| `([^`]+)` \| (\S+) \| (train|valid) \| (\d*) ?\|$", PAGE, re.MULTILINE)

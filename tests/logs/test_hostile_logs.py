@@ -18,8 +18,9 @@ SAMPLES = (
     HEAD + b"".join(EVENTS[:9]),
     CONTENT[:4_000],
     b"step,loss,time\n1,0.5,x\n2,,1e400\n",
-    b'{"step": 1, "loss": 1e999, "n": 123456789012345678901234567890}\n{"log_history": [{"loss": {}}, 3, "x"]}\n',
-    b'{"log_history": [{"loss": 1, "step": "x"}, [[[[{"a": 1}]]]]], "max_steps": null}',
+    b'{"step": 1, "a\\ud800": {"loss\\uDFFF": 1}, "loss": 1e999, "n": 123456789012345678901234567890}\n'
+    b'{"log_history": [{"loss": {}}, 3, "x"]}\n',
+    b'{"log_history": [{"loss\\ud800": 1, "step": "x"}, [[[[{"a": 1}]]]]], "max_steps": null}',
 )
 
 
@@ -28,13 +29,17 @@ def mutated(sample: bytes, rng: random.Random) -> bytes:
     content = bytearray(sample)
     for _ in range(rng.randint(0, 8)):
         place = rng.randrange(len(content) + 1)
-        change = rng.randrange(4)
+        change = rng.randrange(5)
         if change == 0 and place < len(content):
             content[place] = rng.randrange(256)
         elif change == 1:
             del content[place : place + rng.randint(1, 9)]
         elif change == 2:
             content[place:place] = content[: rng.randint(1, 99)]
+        elif change == 3:
+            # Numbers that never end, or a block that was not written.
+            size = rng.randint(1, 20)
+            content[place : place + size] = rng.choice((b"\xff", b"\0", b"\x80")) * size
         else:
             content[place:place] = bytes(rng.choice((0, 34, 44, 91, 123, 255)) for _ in range(rng.randint(1, 30)))
     return bytes(content)
@@ -54,6 +59,7 @@ def test_any_content_is_refused_or_read(tmp_path: Path, name: str) -> None:
             if not (values := reader.read()):
                 break
             assert all(type(value) is LoggedValue and type(value.value) is float for value in values)
+            assert all(value.tag.encode() for value in values), "the name of a metric can be written as UTF-8"
         assert reader.read() == []
         assert all(str(path) in sentence or "more unreadable" in sentence for sentence in reader.damage)
         assert isinstance(reader.config, dict)

@@ -75,6 +75,9 @@ def test_damaged_file_is_reported_and_the_others_are_read(tmp_path: Path) -> Non
     found = all_values(reader)
     assert LoggedValue("loss", 1, None, 0.5) in found
     assert reader.damage[0].startswith(f"{tmp_path / 'a.parquet'}: not readable as parquet: ")
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert all_values(reader) == [LoggedValue("loss", 1, None, 0.5)]
+    assert not any("a.parquet" in sentence for sentence in reader.damage)
 
 
 def test_missing_polars_is_named_with_the_command_that_installs_it(

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tputui.logs.formats import open_log
-from tputui.logs.growing import LINE_BYTES_MAX
+from tputui.logs.lines import LINE_BYTES_MAX
 from tputui.logs.values import LoggedValue, LogReader, UnknownLog
+from tputui.ui.base.export import Figures, as_csv
 
 LIGHTNING_ROWS = "epoch,step,train_loss,val_loss\r\n0,9,0.5,\r\n0,9,,0.25\r\n1,19,nan,\r\n"
 
@@ -48,6 +49,18 @@ def test_sparse_columns_of_lightning_become_one_value_per_cell(tmp_path: Path) -
         ],
     )
     assert reader.damage == []
+
+
+def test_names_that_were_written_as_no_formulas_are_read_back(tmp_path: Path) -> None:
+    table = Figures(("step", "=loss", "-2+x", "'=a", "'b", "acc"), [(1, 1.0, 2.0, 3.0, 4.0, -5.0)])
+    reader = open_log(written(tmp_path / "panel.csv", as_csv(table)))
+    assert [(value.tag, value.value) for value in all_values(reader)] == [
+        ("=loss", 1.0),
+        ("-2+x", 2.0),
+        ("'=a", 3.0),
+        ("'b", 4.0),
+        ("acc", -5.0),
+    ]
 
 
 def test_rewritten_csv_with_a_new_column_returns_only_new_rows(tmp_path: Path) -> None:
@@ -102,6 +115,111 @@ def test_row_with_another_number_of_cells_is_reported_with_its_line(tmp_path: Pa
     assert reader.damage == [f"{path}:3: 1 cells in a table of 2 columns"]
 
 
+LOSSES = [(1, 0.5), (2, 1.25)]
+
+
+def test_blank_lines_with_a_carriage_return_are_skipped(tmp_path: Path) -> None:
+    reader = open_log(written(tmp_path / "m.csv", "step,loss\r\n1,0.5\r\n\r\n2,0.25\r\n"))
+    assert [(one.step, one.value) for one in all_values(reader)] == [(1, 0.5), (2, 0.25)]
+    assert reader.damage == []
+
+
+def test_quoted_cells_may_contain_delimiters_and_quotes(tmp_path: Path) -> None:
+    text = '"note","step","loss"\n"a, b","1","0.5"\n"c ""d""","2","0.25"\n"note","step","acc"\n"e","3","0.75"\n'
+    reader = open_log(written(tmp_path / "m.csv", text))
+    found = [(one.tag, one.step, one.value) for one in all_values(reader)]
+    assert found == [("loss", 1, 0.5), ("loss", 2, 0.25), ("acc", 3, 0.75)]
+    assert reader.damage == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step,loss\n1,0.5\n2,1.25\n",
+        "step;loss\n1;0,5\n2;1,25\n",
+        "step;loss;\n1;0.5;\n2;1.25;\n",
+        'step,loss\n1,"0,5"\n2,"1,25"\n',
+        "step\tloss\n1\t0,5\n2\t1,25\n",
+        "step loss\n1 0.5\n2 1.25\n",
+        "  step    loss\n     1     0.5\n     2    1.25\n",
+        "# step loss\n1.0 0.5\n2.0 1.25\n",
+        "#step,loss\n1,0.5\n2,1.25\n",
+        '#{"t_start": 1.5, "env": "pong"}\nstep,loss\n1,0.5\n2,1.25\n',
+        "# written by a tool\n# in two lines\n\nstep,loss\n1,0.5\n# a remark\n2,1.25\n",
+        "sep=;\nstep;loss\n1;0,5\n2;1,25\n",
+        "Training of a network\nstep,loss\n1,0.5\n2,1.25\n",
+        "step,loss\n1,0.5\nstep,loss\n2,1.25\n",
+        "step,loss\n1,0.5\nstep,note,loss\n2,restarted,1.25\n",
+        '#{"env": 1}\nstep,loss\n1,0.5\n#{"env": 2}\nstep,loss\n2,1.25\n',
+        "step,loss\n1,0.5,\n2,1.25,\n",
+        "step,loss\n1,np.float64(0.5)\n2,tensor(1.2500)\n",
+        "step,loss\n1,tensor(0.5, device='xla:0')\n2,\"tensor(1.25, device='xla:0')\"\n",
+        "step;loss\n1;[0.5]\n2;array([1.25], dtype=float32)\n",
+        "step loss\n1 tensor(0.5, device='cuda:0')\n2 tensor(1.25, device='cuda:0')\n",
+    ],
+)
+def test_dialects_of_tables_are_read(tmp_path: Path, text: str) -> None:
+    reader = open_log(written(tmp_path / "a.csv", text))
+    assert [(value.step, value.value) for value in all_values(reader) if value.tag == "loss"] == LOSSES
+    assert (reader.damage, reader.incomplete) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("step;loss\n1;1,234\n", [(1, 1.234)]),
+        ("step\tloss\n1\t1,234\n", [(1, 1234.0)]),
+        ("step\tloss\n1\t1,234\n2\t0,5\n", [(1, 1.234), (2, 0.5)]),
+        ("step;loss\n1,000;0.5\n", [(1000, 0.5)]),
+        ("step;loss\n1,000;0,5\n", [(1000, 0.5)]),
+        ('step,loss\n"1,000","12,345.5"\n', [(1000, 12345.5)]),
+    ],
+)
+def test_numbers_of_a_table_show_what_its_commas_separate(
+    tmp_path: Path, text: str, expected: list[tuple[int, float]]
+) -> None:
+    reader = open_log(written(tmp_path / "a.csv", text))
+    assert [(value.step, value.value) for value in all_values(reader)] == expected
+
+
+def test_table_without_numbers_says_which_columns_are_text(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "phase,loss,score\nwarm-up,low,\nmain,high,\n")
+    reader = open_log(path)
+    assert all_values(reader) == []
+    sentence = (
+        f"{path}: 0 of 3 columns are numbers, and no metric is among them: phase is 'warm-up' in line 2, "
+        "loss is 'low' in line 2"
+    )
+    assert (reader.damage, reader.incomplete) == ([], sentence)
+    path = written(tmp_path / "b.csv", "step,loss\n" + "".join(f"{step},low\n" for step in range(100)))
+    reader = open_log(path)
+    assert all_values(reader) == []
+    assert reader.damage == [
+        f"{path}: 1 of 2 columns are numbers, and no metric is among them: loss is 'low' in line 2"
+    ]
+
+
+def test_header_that_is_joined_with_the_first_row_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", '#{"env": "pong"}\nr,l,t-21.0,792,63.4\n-20.0,819,96.5\n')
+    with pytest.raises(UnknownLog, match="not a header with column names"):
+        open_log(path)
+
+
+def test_printed_tensors_in_json_strings_are_numbers(tmp_path: Path) -> None:
+    text = json.dumps({"step": 1, "loss": "tensor(0.5, device='cuda:0')", "acc": "np.float64(0.25)", "name": "a(1)"})
+    reader = open_log(written(tmp_path / "a.jsonl", text + "\n"))
+    assert [(value.tag, value.value) for value in all_values(reader)] == [("loss", 0.5), ("acc", 0.25)]
+
+
+def test_steps_beyond_float64_are_exact(tmp_path: Path) -> None:
+    steps = [2**53 + 1, 2**53 + 3, 2**63 - 1, -(2**63) + 1]
+    csv = written(tmp_path / "a.csv", "step,loss\n" + "".join(f"{step},0.5\n" for step in steps))
+    objects = "".join(f'{{"step": {step}, "loss": 0.5}}\n{{"step": "{step}", "loss": 0.5}}\n' for step in steps)
+    assert [found.step for found in all_values(open_log(csv))] == steps
+    assert [found.step for found in all_values(open_log(written(tmp_path / "a.jsonl", objects)))][::2] == steps
+    assert [found.step for found in all_values(open_log(tmp_path / "a.jsonl"))][1::2] == steps
+
+
 def test_nested_json_and_lists_are_joined_with_slashes(tmp_path: Path) -> None:
     row = {"global_step": 3, "train": {"loss": 0.5, "deep": {"acc": 1}}, "cores": [1.5, 2.5], "ok": True, "s": "x"}
     reader = open_log(written(tmp_path / "a.jsonl", json.dumps(row) + "\n"))
@@ -129,7 +247,7 @@ def test_line_that_is_no_object_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", '{"loss": 1}\n[1]\nprose\n' + "[" * 100_000 + '\n{"loss": 2}\n')
     reader = open_log(path)
     assert [value.value for value in all_values(reader)] == [1.0, 2.0]
-    assert reader.damage == [f"{path}:{line}: not a JSON object" for line in (2, 3, 4)]
+    assert reader.damage == [f"{path}:2: not a JSON object (2 more like this)"]
 
 
 def test_endless_line_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
@@ -247,4 +365,7 @@ def test_folders_of_trainers_open_at_their_newest_log(tmp_path: Path) -> None:
 def test_format_is_found_by_content_whatever_the_name(tmp_path: Path) -> None:
     assert open_log(written(tmp_path / "log.txt", '{"loss": 1}\n')).form == "JSON lines file"
     assert open_log(written(tmp_path / "log2.txt", "step\tloss\n1\t2\n")).form == "CSV file"
+    assert open_log(written(tmp_path / "log3.txt", "# by a tool\nstep loss\n1 0.5\n")).form == "CSV file"
+    with pytest.raises(UnknownLog, match="unknown format"):
+        open_log(written(tmp_path / "log4.txt", "Some prose\nand more\n"))
     assert open_log(written(tmp_path / "state.json", trainer_state(1))).form == "Hugging Face trainer state"

@@ -50,6 +50,14 @@ with SummaryWriter("runs/a") as writer:
     writer.add_scalar("kept", 0.5, 1)
     writer.add_text("args", "width: 8")
     writer.add_hparams({"lr": 0.1, "net": "resnet", "fused": True}, {"best": 0.75, "kept": 1.0}, run_name="trial")
+for purge_step in [None, 6, 4]:
+    with SummaryWriter("restarted", purge_step=purge_step, filename_suffix=f".{purge_step}") as writer:
+        for step in range(purge_step or 0, 9):
+            writer.add_scalar("loss", step + (purge_step or 0) / 16, step)
+            writer.add_scalar("acc", step / 9, step)
+(whole := __import__("pathlib").Path("joined")).mkdir()
+(whole / "events.out.tfevents.1.host").write_bytes(
+    b"".join(path.read_bytes() for path in sorted(__import__("pathlib").Path("restarted").iterdir())))
 with SummaryWriter("sweep") as writer:
     for trial in range(3):
         writer.add_hparams({"lr": 0.1 * trial}, {"best": trial}, run_name=f"trial{trial}")
@@ -73,7 +81,8 @@ for step in range(3):
     logger.log_metrics({"loss": torch.tensor(1 / (step + 3))}, step)
 logger.log_metrics({"valid_loss": 0.1}, 3)
 logger.save()
-folders = ["torch", "tensors", "runs/a", "runs/a/both_train", "runs/a/both_valid", "runs/a/trial"]
+folders = ["torch", "tensors", "restarted", "joined"]
+folders += ["runs/a", "runs/a/both_train", "runs/a/both_valid", "runs/a/trial"]
 print(json.dumps({folder: values(folder) for folder in folders}))
 """
 
@@ -93,12 +102,28 @@ def exact(values: list[LoggedValue]) -> list[list[Any]]:
     return sorted([value.tag, value.step, (value.t or 0.0).hex(), value.value.hex()] for value in values)
 
 
-@pytest.mark.parametrize("name", ["torch", "tensors", "runs/a/trial"])
+@pytest.mark.parametrize("name", ["torch", "tensors", "runs/a/trial", "restarted", "joined"])
 def test_values_equal_those_of_tensorboard_bit_for_bit(written: tuple[Path, dict[str, Any]], name: str) -> None:
     folder, expected = written
     reader = open_log(folder / name)
     assert exact(all_values(reader)) == expected[name]
     assert reader.damage == []
+
+
+def test_restart_of_a_writer_that_is_seen_late_is_reported(
+    written: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    first, *others = sorted((written[0] / "restarted").iterdir())
+    (tmp_path / first.name).write_bytes(first.read_bytes())
+    reader = open_log(tmp_path)
+    assert len(all_values(reader)) == 18
+    assert reader.damage == []
+    for other in others:
+        (tmp_path / other.name).write_bytes(other.read_bytes())
+    assert {value.step for value in all_values(reader)} == {4, 5, 6, 7, 8}
+    assert [sentence.partition(": ")[2][:39] for sentence in reader.damage] == [
+        "the writer started again at step 4; what"[:39]
+    ]
 
 
 def test_folders_of_a_logdir_prefix_their_tags(written: tuple[Path, dict[str, Any]]) -> None:
@@ -212,7 +237,7 @@ def test_reading_continues_after_a_damaged_length(tmp_path: Path) -> None:
 
 def test_damage_up_to_the_end_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1.host"
-    path.write_bytes(HEAD + EVENTS[0] + bytes(3 * growing.CHUNK_BYTES))
+    path.write_bytes(HEAD + EVENTS[0] + b"\xff" * (3 * growing.CHUNK_BYTES))
     reader = open_log(path)
     assert [value.step for value in all_values(reader)] == [1]
     assert reader.damage == [f"{path}: damaged from byte {len(HEAD) + len(EVENTS[0])} on"]
@@ -286,6 +311,22 @@ def test_valid_record_that_is_not_an_event_is_reported(tmp_path: Path) -> None:
     reader = open_log(path)
     assert [value.step for value in all_values(reader)] == [1]
     assert len(reader.damage) == 2
+
+
+def test_steps_of_any_size_are_read_and_a_malformed_one_costs_its_record(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    minus_two = b"\xfe" + b"\xff" * 8 + b"\x01"
+    known = EVENTS[0][12:-4]
+    damaged, negative = (record(known[:10] + step + known[11:]) for step in (b"\xff" * 12, minus_two))
+    damaged_file = tmp_path / "a" / "events.out.tfevents.1.host"
+    damaged_file.write_bytes(HEAD + EVENTS[0] + damaged + negative + negative + EVENTS[1])
+    (tmp_path / "b" / "events.out.tfevents.1.host").write_bytes(HEAD + EVENTS[2])
+    reader = open_log(tmp_path)
+    steps = [(value.tag, value.step) for value in all_values(reader)]
+    assert steps == [("a/loss", 1), ("a/loss", -2), ("a/loss", -2), ("a/loss", 2), ("b/loss", 3)]
+    offset = len(HEAD) + len(EVENTS[0])
+    assert reader.damage == [f"{damaged_file}: the record at byte {offset} is not an event: a number is too long"]
 
 
 def test_checksum_library_is_compiled() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import recorded
 from tests.observers.observed import PROGRAMS, faults_of
 from tputui.logs.torch_trace import TorchTraceReader
 from tputui.supervise import torch_traces
@@ -107,27 +108,35 @@ def test_torch_writes_traces_only_for_torch_tpu(tmp_path: Path, monkeypatch: pyt
     assert torch_traces.variables({"TORCH_TRACE": "/mine"}, tmp_path) == {}
 
 
-def test_compilations_of_a_trace_count_unless_the_process_is_observed(tmp_path: Path) -> None:
+def test_compilations_of_a_trace_count_unless_observed(tmp_path: Path) -> None:
     traces, run_dir, taken = tmp_path / "traces", tmp_path / "run", list[ev.Event]()
     traces.mkdir()
     run_dir.mkdir()
     environ = {**os.environ, "TORCH_TRACE": str(traces)}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environ) as command:
-        both = [torch_traces.TorchTraces(run_dir, command.pid, tmp_path, taken.append) for _ in range(2)]
+        readers = [torch_traces.TorchTraces(run_dir, command.pid, tmp_path, taken.append) for _ in range(3)]
         while not Path(f"/proc/{command.pid}/environ").read_bytes():
             pass
-        for one in both:
+        for one in readers:
             one.read(final=False)
         assert command.stdin is not None
         command.stdin.close()
     batch = {"torch_tpu_batch": {"op_name": "aten::add", "cache_hit": False}}
     _trace(traces / "dedicated_log_torch_trace_rank_0_x.log", _metrics("0/0"), batch)
-    both[0].read(final=True)
+    readers[0].read(final=True)
     assert [getattr(event, "runtime", "") for event in taken] == ["torch_compile", "torch_tpu"]
     taken.clear()
     (run_dir / "observer-0.jsonl").touch()
-    both[1].read(final=True)
+    readers[1].read(final=True)
     assert [getattr(event, "runtime", "") for event in taken] == ["torch_tpu"]
+    taken.clear()
+    (run_dir / "observer-0.jsonl").unlink()
+    failed = ev.ObservationFailed(
+        t=1.0, runtime="torch_compile", package="torch", version="3.0", missing=["compilations"], reason="it has moved"
+    )
+    recorded.write_journal(run_dir / "observer-0.jsonl", [recorded.opened(1.0, "observer"), failed])
+    readers[2].read(final=True)
+    assert [getattr(event, "runtime", "") for event in taken] == ["torch_compile", "torch_tpu"], "it could not attach"
 
 
 @pytest.mark.slow

@@ -166,6 +166,18 @@ def test_epochs_counted_from_zero_and_fractions_become_epochs_from_one() -> None
         assert (ended.epoch, ended.step, ended.scores, ended.best) == (1, last, {"loss": 0.9}, True)
 
 
+def test_evaluation_before_training_is_no_epoch() -> None:
+    values = [value("eval_loss", 0, 2.0, 0)]
+    for epoch in range(1, 31):
+        values += [value("loss", 10 * epoch, 1.0, epoch), value("eval_loss", 10 * epoch, 1 / epoch, epoch)]
+    ended = [event for event in events_of(values) if isinstance(event, ev.EpochEnded)]
+    assert [event.epoch for event in ended] == list(range(1, 31))
+    assert ended[0].scores == {"loss": 1.0}
+    both = [value("val_loss", 0, 0.9, 0), value("loss", 0, 1.0, 0), value("val_loss", 1, 0.8, 1)]
+    (first, second) = [event for event in events_of(both) if isinstance(event, ev.EpochEnded)]
+    assert (first.epoch, first.scores, second.epoch, second.scores) == (1, {"loss": 0.9}, 2, {"loss": 0.8})
+
+
 def test_step_time_comes_from_wall_times() -> None:
     gathered = ValueEvents()
     for step in range(1, 5):
@@ -185,6 +197,17 @@ def test_console_adds_only_metrics_that_no_file_has() -> None:
     ]
 
 
+def test_printed_number_with_the_name_of_a_secret_is_no_metric() -> None:
+    printed = [
+        value("loss", 1, 0.5),
+        value("db_password", 1, 73510284.0),
+        value("key", 1, 2.0),
+        value("tokens", 1, 64.0),
+    ]
+    found = logged(events_of(printed, CONSOLE))
+    assert sorted(event.name for event in found) == ["key", "loss", "tokens"]
+
+
 def test_file_that_appears_after_the_console_takes_over_without_repeating_steps() -> None:
     gathered = ValueEvents()
     gathered.take(CONSOLE, [value("loss", 1, 0.5), value("loss", 2, 0.25)], T0)
@@ -194,6 +217,40 @@ def test_file_that_appears_after_the_console_takes_over_without_repeating_steps(
     second = gathered.events(T0)
     assert [step for step, _ in (*rows(first), *rows(second))] == [1, 2, 3]
     assert [(event.source, event.n) for event in logged(second)] == [("a.csv", 3)]
+
+
+def test_losses_are_read_however_many_metrics_come_first_and_the_others_are_counted() -> None:
+    names = [f"layer{number}/grad_norm" for number in range(5_000)]
+    later = ["loss", "valid_loss", "valid/acc", "loss/core0", "loss/core1", "actor/loss"]
+    events = events_of([value(name, 1, 0.5) for name in [*names, *later, *names]])
+    known = {event.tag for event in logged(events)}
+    assert {"valid_loss", "valid/acc", "actor/loss"} <= known
+    assert rows(events) == [(1, [0.5, 0.5])]
+    (warning,) = [event.text for event in events if isinstance(event, ev.WarningRaised)]
+    assert warning == "a.csv: too many metrics; 904 are left out: layer4096/grad_norm and others"
+    mine = events_of([value(name, 1, 0.5) for name in [*names, "objective"]], rule=TagRule(loss="objective"))
+    assert rows(mine) == [(1, [0.5])]
+
+
+def test_loss_beyond_float32_stays_finite_and_exact() -> None:
+    losses = [0.5, 1e308, -1e308, 3.5e38, 0.25]
+    events = events_of([value("loss", step, loss) for step, loss in enumerate(losses, 1)])
+    steps = [event for event in events if isinstance(event, ev.StepsRecorded)]
+    assert [(event.first, event.n, event.mean, event.min, event.max, event.bad) for event in steps] == [
+        (step, 1, loss, loss, loss, 0) for step, loss in enumerate(losses, 1)
+    ]
+    assert not any(isinstance(event, ev.WarningRaised) for event in events)
+    events = events_of([value(f"loss/core{core}", 1, loss) for core, loss in enumerate(losses)])
+    (step,) = [event for event in events if isinstance(event, ev.StepsRecorded)]
+    assert (step.min, step.max, step.bad) == (-1e308, 1e308, 0)
+    assert all(map(math.isfinite, rows(events)[0][1]))
+    (warning,) = [event.text for event in events if isinstance(event, ev.WarningRaised)]
+    assert "a loss of a core is beyond float32" in warning
+
+
+def test_loss_has_every_step_of_a_log_also_negative_ones() -> None:
+    steps = [2**31 - 2, 2**31 - 1, -(2**31), 1 - 2**31]
+    assert rows(events_of([value("loss", step, 0.5) for step in steps])) == [(step, [0.5]) for step in steps]
 
 
 def test_user_names_the_loss() -> None:

@@ -50,7 +50,9 @@ def observed_in(run_dir: Path) -> list[ev.Event]:
 def faults_of(file: Path) -> set[tuple[str, int]]:
     """The faults of a program by the comments in it: names of rules with lines."""
     lines = enumerate(file.read_text().splitlines(), start=1)
-    return {(found.group(1), number) for number, line in lines if (found := re.search(r"# fault: (\w+)", line))}
+    return {
+        (found.group(1), number) for number, line in lines if (found := re.search(r"# (?:fault|hint): (\w+)", line))
+    }
 
 
 def findings_in(file: Path, events: list[ev.Event]) -> set[tuple[str, int]]:
@@ -70,7 +72,7 @@ def _rule_of(event: ev.Event) -> str:
             return "recompile"
         case ev.SyncObserved():
             return "sync"
-        case ev.GraphBroken():
+        case ev.GraphBroken(in_library=False):
             return "graph_break"
         case ev.CompileLimitReached():
             return "compile_limit"

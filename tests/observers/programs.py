@@ -4,10 +4,14 @@ that has imported torch_xla: `python -m tests.observers.programs FOLDER` writes 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import io
+import json
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import torch
 import torch_xla
 from torch import nn
 
+import tputui
 from tputui.observers import autoload
 
 AT_ONCE = 2
@@ -126,9 +131,98 @@ def faulty_fallbacks() -> None:
 def faulty_constant() -> None:
     net = Net()
     for step, x in enumerate(net.batches([16] * 12)):
-        x = torch.roll(x, step % 8, 1)  # fault: constant of aten::roll
+        x = torch.roll(x, step % 8, 1)  # fault: constant of roll
         net.update(net.model(x).square().mean())
         torch_xla.sync()
+
+
+def _train_on_changed(change: Callable[[torch.Tensor, int], Any]) -> None:
+    net = Net()
+    for step, x in enumerate(net.batches([16] * 12)):
+        net.update(net.model(change(x, step)).square().mean())
+        torch_xla.sync()
+
+
+def faulty_power() -> None:
+    def change(x: torch.Tensor, step: int) -> Any:
+        return x.abs() ** (1.5 + step / 8)  # fault: constant of pow
+
+    _train_on_changed(change)
+
+
+def faulty_layer_norm() -> None:
+    def change(x: torch.Tensor, step: int) -> Any:
+        return nn.functional.layer_norm(x, (8,), eps=0.5 + step)  # fault: constant of layer_norm
+
+    _train_on_changed(change)
+
+
+def faulty_threshold() -> None:
+    def change(x: torch.Tensor, step: int) -> Any:
+        return nn.Threshold(step / 8, 0.0)(x)  # fault: constant of threshold
+
+    _train_on_changed(change)
+
+
+def faulty_slice() -> None:
+    def change(x: torch.Tensor, step: int) -> Any:
+        kept = x[:, step % 4 : step % 4 + 4]  # fault: xla::select
+        return kept.repeat(1, 2)
+
+    _train_on_changed(change)
+
+
+def faulty_mask() -> None:
+    def kept(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        is_known = x[:, 0] > 0
+        outputs = net.model(x)[is_known]  # fault: nonzero
+        wanted = x[is_known]
+        return outputs, wanted
+
+    net = Net()
+    for x in net.batches([64] * 24):
+        outputs, wanted = kept(x)
+        net.update((outputs - wanted[:, :4]).square().mean())
+        torch_xla.sync()
+
+
+def faulty_mask_that_is_read() -> None:
+    net, least = Net(), 9.0
+    for x in net.batches([64] * 24):
+        flat = torch.masked_select(net.model(x), x[:, :4] > 0)  # fault: masked_select
+        loss = flat.square().mean()
+        least = min(least, loss.item())
+        net.update(loss)
+        torch_xla.sync()
+
+
+def faulty_lengths_with_a_mask() -> None:
+    """Its batches have other shapes too, so that the mask is not the cause."""
+    net = Net()
+    for x in net.batches([64 - step for step in range(16)]):
+        outputs = net.model(x)
+        net.update(outputs.square().mean() + outputs[outputs > 0].mean())
+        torch_xla.sync()  # fault: x
+
+
+class Synced(torch.Tensor):
+    """`torch.neg` of it syncs, within the call."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, *call: Any) -> Any:
+        if func is torch.neg:
+            torch_xla.sync()
+        base: Any = super()
+        return base.__torch_function__(func, *call)
+
+
+def faulty_sync_within_a_call() -> None:
+    net = Net()
+    for step, x in enumerate(net.batches([16] * 12)):
+        x = torch.roll(x, step % 8, 1)  # fault: constant of roll
+        net.update(net.model(x).square().mean())
+        torch_xla.sync()
+        torch.neg(x.as_subclass(Synced))
 
 
 def faulty_no_sync() -> None:
@@ -138,6 +232,27 @@ def faulty_no_sync() -> None:
         loss = net.model(x).mean()
         net.update(loss)
         total += loss.item()  # fault: .item()
+
+
+def _time_steps(*, is_cut: bool) -> None:
+    net = Net()
+    cell = nn.RNNCell(8, 8).to(net.device)
+    for x in net.batches([16] * 30):
+        state = torch.zeros(16, 8, device=net.device)
+        for _ in range(4):
+            state = cell(x, state)
+            if is_cut:
+                torch_xla.sync()
+        net.update(net.model(state).square().mean())
+        torch_xla.sync()
+
+
+def faulty_time_steps() -> None:
+    _time_steps(is_cut=True)
+
+
+def healthy_time_steps() -> None:
+    _time_steps(is_cut=False)
 
 
 def _plain() -> None:
@@ -190,6 +305,63 @@ def healthy_all() -> None:
         loop()
 
 
+def _train_on(net: Net, sizes: list[int]) -> None:
+    for x in net.batches(sizes):
+        loss = net.model(x).square().mean()
+        net.update(loss)
+        torch_xla.sync()
+        loss.item()
+
+
+def _write_metrics() -> None:
+    """What torch_xla itself counted in this process, in a file of the run directory."""
+    metrics: Any = importlib.import_module("torch_xla.debug.metrics")
+    (compiles, *_), (executes, *_) = metrics.metric_data("CompileTime"), metrics.metric_data("ExecuteTime")
+    to, of = metrics.metric_data("TransferToDeviceTime")[0], metrics.metric_data("TransferFromDeviceTime")[0]
+    reads = metrics.counter_value("aten::_local_scalar_dense")
+    counted = {"compiles": compiles, "executes": executes, "to": to, "from": of, "reads": reads}
+    rank = os.environ.get("RANK", "0")
+    Path(os.environ["TPUTUI_RUN_DIR"], f"metrics-{rank}.json").write_text(json.dumps(counted))
+
+
+LENGTHS = [16] * 8 + [15, 14, 13, 12] + [16] * 8
+"""Sizes of batches of which four compile after warm-up."""
+
+
+def counted_plain() -> None:
+    _train_on(Net(), LENGTHS)
+    _write_metrics()
+
+
+def counted_reported() -> None:
+    """Trains before it joins its run, and after it has left it."""
+    net = Net()
+    for is_reported, sizes in ((False, [16] * 6), (True, LENGTHS), (False, [11, 10])):
+        with tputui.start() if is_reported else contextlib.nullcontext() as run:
+            for size in sizes:
+                _train_on(net, [size])
+                if run is not None:
+                    run.step()
+    _write_metrics()
+
+
+def counted_of_two_ranks() -> None:
+    counted_reported()
+    if os.environ["RANK"] == "0":
+        assert os.wait()[1] == 0
+
+
+def counted_without_a_device() -> None:
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tputui.start() as run:
+        until = time.monotonic() + 1.5  # counters are written once a second
+        while time.monotonic() < until:
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+            run.step()
+
+
 def _in_copy(name: str, folder: Path) -> int:
     """Runs a loop in a copy of this process; returns its process id."""
     folder.mkdir()
@@ -199,6 +371,9 @@ def _in_copy(name: str, folder: Path) -> int:
         code = 1
         try:
             os.environ["TPUTUI_RUN_DIR"] = str(folder)
+            if name.endswith("of_two_ranks"):
+                # Before anything is observed, as a launcher starts them.
+                os.environ.update(WORLD_SIZE="2", RANK="0" if os.fork() else "1")
             autoload.torch_imported()
             globals()[name]()
             overrides: Any = torch.overrides

@@ -114,7 +114,7 @@ def test_a_script_is_observed_without_a_change_to_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     path = os.pathsep.join([str(installed(tmp_path / "site")), str(ROOT)])
     words = ("--runs-dir", "runs", "run", "--no-ui", "--", sys.executable, "train.py")
-    done = tputui(*words, cwd=tmp_path, deadline_s=120, PJRT_DEVICE="CPU", PYTHONPATH=path)
+    done = tputui(*words, cwd=tmp_path, PJRT_DEVICE="CPU", PYTHONPATH=path)
     assert done.code == 0, done.err
     [run_dir] = rundir.listing(tmp_path / "runs")
     events = read_events(run_dir / "observer-0.jsonl")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +16,41 @@ import pytest
 
 from tests import forked
 from tests.observers import __name__ as package
+from tests.observers.observed import environment
 from tests.test_reporter_api import of_type, read_events
-from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.diagnose import diagnose, diagnose_rehearsal
+from tputui.diagnosis.rehearsal import steps_of
 from tputui.diagnosis.verdict import Verdict, found
+from tputui.session import session
 from tputui.state.reducer import RunState
+from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
+from tputui.text import show_page
+from tputui.text.show_page import to_show
+from tputui.ui.base import status_text
 
 PROGRAMS = Path(__file__).with_name("programs.py")
+LAUNCHED = Path(__file__).with_name("launched.py")
 STEPS = 20
 
 pytestmark = pytest.mark.xla
 
 
-FEW = ("faulty_reads", "faulty_ragged", "faulty_reads_compiled_early", "faulty_reads_compiled_late")
+FEW = (
+    "faulty_reads",
+    "faulty_ragged",
+    "faulty_reads_compiled_early",
+    "faulty_reads_compiled_late",
+    "faulty_mask",
+    "faulty_power",
+    "faulty_sync_within_a_call",
+    "faulty_time_steps",
+    "healthy_time_steps",
+)
 """Programs of the default suite; the others take as long again each."""
+COUNTED = {"counted_plain": 4, "counted_reported": 6, "counted_of_two_ranks": 12}
+"""Programs that count, with the number of their compilations after warm-up, over all ranks."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +71,16 @@ def observe(folder: Path, *programs: str) -> dict[str, list[ev.Event]]:
     env = {"PJRT_DEVICE": "CPU", "PYTHONPATH": os.fspath(PROGRAMS.parents[2]), "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = forked.run(f"{package}.programs", str(folder), *programs, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
-    return {path.name: read_events(path / "observer-0.jsonl") for path in sorted(folder.iterdir())}
+    journals = {path.name: path / "observer-0.jsonl" for path in sorted(folder.iterdir())}
+    return {name: read_events(journal) for name, journal in journals.items() if journal.exists()}
+
+
+@pytest.fixture(scope="module")
+def counted_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs whose programs write what torch_xla itself counted in them."""
+    folder = tmp_path_factory.mktemp("counted")
+    observe(folder, *COUNTED, "counted_without_a_device")
+    return folder
 
 
 def faults(program: str) -> dict[str, int]:
@@ -99,6 +133,13 @@ def test_a_function_compiled_while_reads_are_observed_is_one_graph(journals: dic
     assert f":{marked}" in (early.line_reason or "")
 
 
+def test_a_sync_within_the_forward_pass_is_an_extra_execution(journals: dict[str, list[ev.Event]]) -> None:
+    [verdict] = found(diagnosed(journals["faulty_time_steps"]))
+    assert verdict.rule == "extra_execution"
+    assert verdict.text.startswith("a step runs 5 programs in place of 1")
+    assert found(diagnosed(journals["healthy_time_steps"])) == ()
+
+
 @pytest.mark.slow
 def test_reads_before_the_sync_compile_in_warm_up_only(all_journals: dict[str, list[ev.Event]]) -> None:
     events = all_journals["faulty_reads_before_sync"]
@@ -127,6 +168,58 @@ def test_a_ragged_batch_is_explained_when_it_first_compiles(journals: dict[str, 
     assert late.seconds is not None
     assert late.seconds > 0
     assert of_type(events, ev.ObservationEnded) == [], "nothing is left to be explained"
+
+
+def test_a_number_passed_to_an_operator_of_torch_has_its_line(journals: dict[str, list[ev.Event]]) -> None:
+    [verdict] = [one for one in found(diagnosed(journals["faulty_power"])) if one.rule == "recompile"]
+    assert (verdict.line, verdict.function) == (faults("faulty_power")["constant of pow"], "change")
+    assert re.search(r"constant of pow [\d.]+ -> [\d.]+$", verdict.text), verdict.text
+
+
+def test_a_boolean_mask_is_one_verdict_at_its_line(journals: dict[str, list[ev.Event]]) -> None:
+    events = journals["faulty_mask"]
+    [verdict] = found(diagnosed(events))
+    assert (verdict.rule, verdict.line, verdict.function) == ("recompile", faults("faulty_mask")["nonzero"], "kept")
+    assert "the result of nonzero " in verdict.text
+    assert "torch.where(mask, x, 0)" in verdict.fix
+    assert any("nonzero runs on the host CPU" in one for one in verdict.evidence)
+    compiling_s = sum(one.seconds or 0.0 for one in recompiles(events))
+    assert (verdict.lost_s or 0.0) >= compiling_s > 0, "the fallback counts as well"
+
+
+@pytest.mark.slow
+def test_what_a_read_compiles_after_a_mask_is_the_same_fault(all_journals: dict[str, list[ev.Event]]) -> None:
+    verdicts = found(diagnosed(all_journals["faulty_mask_that_is_read"]))
+    [recompile] = [one for one in verdicts if one.rule == "recompile"]
+    assert recompile.line == faults("faulty_mask_that_is_read")["masked_select"]
+    assert {one.rule for one in verdicts} <= {"recompile", "sync"}
+
+
+@pytest.mark.slow
+def test_a_mask_on_batches_of_other_shapes_is_not_their_cause(all_journals: dict[str, list[ev.Event]]) -> None:
+    late = recompiles(all_journals["faulty_lengths_with_a_mask"])
+    explained = {change.name for one in late if one.cause == "sync" for change in one.changed_inputs or []}
+    assert "x" in explained
+    assert not [name for name in explained if name.startswith(ev.RESULT_OF)]
+
+
+def test_a_sync_within_a_call_of_torch_ends_as_without_observation(journals: dict[str, list[ev.Event]]) -> None:
+    events = journals["faulty_sync_within_a_call"]
+    assert of_type(events, ev.WarningRaised) == []
+    assert "constant of roll" in {change.name for one in recompiles(events) for change in one.changed_inputs or []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["faulty_power", "faulty_layer_norm", "faulty_threshold", "faulty_slice"])
+def test_numbers_that_libraries_pass_on_are_found_in_the_graph(
+    all_journals: dict[str, list[ev.Event]], program: str
+) -> None:
+    late = recompiles(all_journals[program])
+    [(name, number)] = faults(program).items()
+    explained = [one for one in late if one.changed_inputs]
+    assert explained
+    assert {change.name for one in explained for change in one.changed_inputs or []} == {name}
+    assert {line(one) for one in explained} == {number}
 
 
 @pytest.mark.slow
@@ -168,7 +261,6 @@ def test_healthy_programs_give_no_alarm(all_journals: dict[str, list[ev.Event]])
 @pytest.mark.parametrize(
     ("program", "rule"),
     [
-        ("faulty_ragged", "recompile"),
         ("faulty_constant", "recompile"),
         ("faulty_no_sync", "recompile"),
         ("faulty_reads", "sync"),
@@ -179,7 +271,15 @@ def test_healthy_programs_give_no_alarm(all_journals: dict[str, list[ev.Event]])
 def test_verdicts_name_the_marked_lines(all_journals: dict[str, list[ev.Event]], program: str, rule: str) -> None:
     verdicts = found(diagnosed(all_journals[program]))
     assert {one.line for one in verdicts if one.rule == rule} == set(faults(program).values())
-    assert all(one.file == str(PROGRAMS) and (one.lost_s or 0.0) > 0 and one.fix for one in verdicts)
+    assert all(one.file == str(PROGRAMS) and one.fix for one in verdicts)
+    # How long a read waits is not lost where host and device share the CPU.
+    assert all((one.lost_s or 0.0) > 0 for one in verdicts if one.rule != "sync")
+
+
+@pytest.mark.slow
+def test_a_batch_of_another_size_is_a_hint_at_its_line(all_journals: dict[str, list[ev.Event]]) -> None:
+    [late] = [one for one in diagnosed(all_journals["faulty_ragged"]) if one.rule == "recompile"]
+    assert (late.status, [late.line]) == ("hint", list(faults("faulty_ragged").values()))
 
 
 @pytest.mark.slow
@@ -199,3 +299,81 @@ def test_programs_are_described_once(journals: dict[str, list[ev.Event]]) -> Non
     assert program.inputs == [ev.TensorSpec(dtype="f32", shape=[16, 8])]
     assert [(one.m, one.k, one.n, one.count) for one in program.matmuls] == [(16, 8, 4, 1), (8, 16, 4, 1)]
     assert program.num_operations > 10
+
+
+@pytest.mark.parametrize(("program", "recompiles"), COUNTED.items())
+def test_counters_are_those_of_torch_xla_in_every_view(counted_runs: Path, program: str, recompiles: int) -> None:
+    run_dir = counted_runs / program
+    counted = Counter[str]()
+    for file in run_dir.glob("metrics-*.json"):
+        counted.update(json.loads(file.read_text()))
+    snapshot = session.load(run_dir)
+    verdicts = diagnose(snapshot)
+    shown = to_show(snapshot)["xla"]
+    assert (shown["compiles"], shown["executes"]) == (counted["compiles"], counted["executes"])
+    assert (shown["transfers_to_device"], shown["transfers_from_device"]) == (counted["to"], counted["from"])
+    assert (shown["scalar_reads"], shown["recompiles"]) == (counted["reads"], recompiles)
+    assert snapshot.xla_history[-1].compiles == counted["compiles"]
+    [line] = [line for line in show_page.show_text(snapshot).splitlines() if line.startswith("xla ")]
+    assert f"{counted['compiles']} compiles in" in line
+    assert f"{counted['executes']} executions" in line
+    assert f"recompiles {recompiles} after warm-up" in line
+    assert [alarm.key for alarm in status_text.alarms(snapshot) if "recompile" in alarm.key] == [
+        f"recompiles {recompiles}"
+    ]
+    again = [int(found[1]) for one in verdicts if (found := re.search(r"compiles again (\d+) times", one.text))]
+    assert sum(again) == recompiles
+
+
+def test_a_program_that_only_imports_torch_xla_has_no_counters(counted_runs: Path) -> None:
+    snapshot = session.load(counted_runs / "counted_without_a_device")
+    assert snapshot.steps > 0
+    assert snapshot.xla is None
+    assert "xla" not in {line.split(" ")[0] for line in show_page.show_text(snapshot).splitlines()}
+
+
+def launched(folder: Path, kind: str, steps: int, **variables: str) -> Snapshot:
+    """A program that `torch_xla.launch` runs in four threads, as it is observed."""
+    if find_spec("torch_xla") is None:
+        pytest.skip("needs torch_xla")
+    environ = environment(folder, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="4", TF_CPP_MIN_LOG_LEVEL="2", **variables)
+    command = [sys.executable, str(LAUNCHED), kind, str(steps)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return session.load(folder / "run")
+
+
+def line_of(mark: str) -> int:
+    return 1 + next(place for place, text in enumerate(LAUNCHED.read_text().splitlines()) if f"# fault: {mark}" in text)
+
+
+def test_a_read_in_one_of_several_threads_is_found_with_its_rank(tmp_path: Path) -> None:
+    snapshot = launched(tmp_path, "reads", 32, TPUTUI_OBSERVE="all")
+    [verdict] = found(diagnose_rehearsal(snapshot))
+    assert (verdict.rule, verdict.line, Path(verdict.file or "").name) == ("sync", line_of("reads"), LAUNCHED.name)
+    assert verdict.text == "`.item()` waits for the device in every step on rank 0"
+    assert 25 <= steps_of(snapshot) <= 32, "steps of a rank"
+    xla = snapshot.xla
+    assert xla is not None
+    # Each of the four cores compiles its first two steps, and the slower ones later than the others.
+    assert (xla.compiles, xla.recompiles, xla.executes) == (8, 0, 4 * 32)
+    assert xla.steps is not None
+    assert xla.steps.steps <= 32
+    assert xla.steps.executes == xla.steps.expected_executes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["healthy", "logs"])
+def test_healthy_threads_have_no_verdict(tmp_path: Path, kind: str) -> None:
+    snapshot = launched(tmp_path, kind, 120)
+    assert found(diagnose(snapshot)) == ()
+    assert snapshot.xla is not None
+    assert (snapshot.xla.compiles, snapshot.xla.recompiles) == (8, 0)
+
+
+@pytest.mark.slow
+def test_recompiles_of_several_threads_have_their_line(tmp_path: Path) -> None:
+    snapshot = launched(tmp_path, "ragged", 40)
+    verdicts = [one for one in found(diagnose(snapshot)) if one.rule == "recompile"]
+    assert {one.line for one in verdicts} == {line_of("ragged")}
+    assert any("input x f32[" in one.text for one in verdicts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,9 @@ from tests.test_reporter_api import of_type, read_events
 from tputui.observers import xla_graph
 from tputui.observers.compile_reports import FIRST_EMITTED, CompileReports
 from tputui.observers.sinks import RANKS, ObserverJournal
+from tputui.observers.xla_calls import Calls
 from tputui.observers.xla_runtime import XlaRuntime
+from tputui.observers.xla_scopes import Call
 from tputui.observers.xla_trouble import AGAIN_AFTER_S, READS, RECOMPILES, Trouble
 from tputui.telemetry import events as ev
 
@@ -47,6 +50,48 @@ def test_a_constant_has_its_operation_and_line() -> None:
     found = xla_graph.difference(program(16, 1), program(16, 2), {})
     assert found.inputs == [ev.ChangedInput(name="constant of aten::roll", before="1", now="2")]
     assert found.frame == ev.CodeFrame(file=FILE, line=9, function="", owner="user")
+
+
+def power(exponent: float) -> str:
+    """The text of a program with `x ** exponent` in the user's line 4, and a number of the backward pass before it."""
+
+    def metadata(kind: str) -> str:
+        name = f"my_block.1/tputui_5.3/{kind}"
+        source = 'source_file="/lib/python3.11/site-packages/torch/_tensor.py" source_line=45'
+        return f'metadata={{op_type="{kind}" op_name="{name}" {source}}}'
+
+    return f"""HloModule IrToHlo.9
+
+ENTRY %IrToHlo.9 (p0.1: f32[8]) -> (f32[8]) {{
+  %constant.7 = f32[] constant({exponent - 1}), metadata={{op_type="prim__Constant" op_name="prim__Constant"}}
+  %p0.1 = f32[8]{{0}} parameter(0)
+  %constant.2 = f32[] constant({exponent}), {metadata("prim__Constant")}
+  %broadcast.3 = f32[8]{{0}} broadcast(f32[] %constant.2), dimensions={{}}, {metadata("aten__pow")}
+  %power.4 = f32[8]{{0}} power(f32[8]{{0}} %p0.1, f32[8]{{0}} %broadcast.3), {metadata("aten__pow")}
+}}
+"""
+
+
+def test_a_number_that_a_library_passes_on_has_the_line_and_name_of_its_call() -> None:
+    called = Call("layer", ev.CodeFrame(file=FILE, line=4, function="block", owner="user"), is_direct=True)
+    before, now = (
+        xla_graph.parse(power(exponent), lambda scopes: called if "tputui_5" in scopes else None)
+        for exponent in (1.5, 2.5)
+    )
+    assert before is not None
+    assert now is not None
+    found = xla_graph.difference(before, now, {})
+    assert found.inputs[0] == ev.ChangedInput(name="constant of layer", before="1.5", now="2.5")
+    assert found.frame == called.frame
+
+
+def test_a_number_without_a_call_is_named_after_the_operation_that_takes_it() -> None:
+    before, now = xla_graph.parse(power(1.5)), xla_graph.parse(power(2.5))
+    assert before is not None
+    assert now is not None
+    found = xla_graph.difference(before, now, {})
+    assert ev.ChangedInput(name="constant of aten::pow", before="1.5", now="2.5") in found.inputs
+    assert found.frame is None, "it is in a library"
 
 
 def test_a_program_lists_its_inputs_and_multiplications() -> None:
@@ -110,6 +155,27 @@ def test_counters_that_are_reset_are_no_trouble() -> None:
     trouble.check(10)
     assert trouble.take() is None
     assert trouble.reads == 1
+
+
+def test_a_counter_rises_by_the_last_call_to_end() -> None:
+    calls = Calls()
+    calls.num_threads = calls.num_hooked = 2
+    calls.begin("slow", Counter())
+    calls.begin("quick", Counter())
+    fallen = Counter({"aten::histc": 1})
+    assert calls.end("quick", fallen, "") == {}, "the other one may have caused it"
+    calls.begin("quick", fallen)
+    assert calls.end("slow", fallen, "") == {"aten::histc": 1}
+    assert calls.end("quick", fallen + fallen, "") == {"aten::histc": 1}, "its own, after the start"
+
+
+def test_a_read_is_certain_of_itself_and_others_need_all_threads_observed() -> None:
+    calls = Calls()
+    calls.num_threads, calls.num_hooked = 2, 1
+    for caller in ("item", "backward"):
+        calls.begin(caller, Counter())
+    assert calls.end("backward", Counter(reads=1), "") == {}
+    assert calls.end("item", Counter(reads=2), "reads") == {"reads": 1}
 
 
 COMPILED = ev.CompileObserved(

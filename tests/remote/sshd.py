@@ -17,6 +17,8 @@ from threading import Event
 import psutil
 import pytest
 
+from tests.ports import reserved_port
+
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 MISSING = (
     None if SSHD and shutil.which("ssh") and shutil.which("ssh-keygen") else "OpenSSH (sshd, ssh) is not installed"
@@ -40,10 +42,7 @@ class Sshd:
             _make_key(folder / name)
         shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
         (folder / "authorized_keys").chmod(0o600)
-        with socket.socket() as first, socket.socket() as second:
-            for free in (first, second):
-                free.bind(("127.0.0.1", 0))
-            self.port, self.second_port = first.getsockname()[1], second.getsockname()[1]
+        self.port, self.second_port = reserved_port(), reserved_port()
         key = (folder / "host_key.pub").read_text()
         ports = (self.port, self.second_port)
         (folder / "known_hosts").write_text("".join(f"[127.0.0.1]:{port} {key}" for port in ports))

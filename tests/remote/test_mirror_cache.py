@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,7 @@ def test_the_mirroring_process_caches_states_and_takes_none_of_the_host(
         f'TPUTUI_RUNS={tmp_path}/runs exec sh -c "$command"\n'
     )
     ssh.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{Path(shutil.which('tputui') or '').parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with OpenedMirror(parse_address("ssh://vm/long-1")) as mirror:
         mirror.wait()

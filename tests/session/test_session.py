@@ -227,6 +227,30 @@ def test_vanished_directory_is_reported(recorded_run: Path) -> None:
     session.close()
 
 
+@pytest.mark.parametrize("renamed", ["run", "parent"])
+def test_renamed_directory_is_followed(recorded_run: Path, renamed: str) -> None:
+    whole = recorded_run.parent / "moving" / recorded_run.name
+    whole.parent.mkdir()
+    recorded_run.rename(whole)
+    journal = whole / "worker-0.jsonl"
+    content = journal.read_bytes()
+    journal.write_bytes(content[: len(content) // 2])
+    session = Session.live(whole)
+    before = read_all(session)
+    old = whole if renamed == "run" else whole.parent
+    old.rename(old.with_name("moved"))
+    moved = whole.with_name("moved") if renamed == "run" else whole.parent.with_name("moved") / whole.name
+    (moved / "worker-0.jsonl").write_bytes(content)
+    requests.submit(moved, "stop", by="test", now=1.0)
+    after = read_all(session)
+    assert before.steps < after.steps == 66
+    assert [request.by for request in after.requests][-1] == "test"
+    assert (after.dir, after.troubles, session.run_dir) == (str(moved), [], moved)
+    shutil.rmtree(moved)
+    assert any("is gone" in text for text in session.snapshot().troubles)
+    session.close()
+
+
 def test_missing_directory_is_reported(tmp_path: Path) -> None:
     snapshot = load(tmp_path / "nowhere")
     assert snapshot.condition == "lost"

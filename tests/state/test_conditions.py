@@ -52,6 +52,34 @@ def test_values_are_those_of_the_metric_curves() -> None:
     assert conditions.value("step", run) == run.steps
 
 
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("valid.accuracy > 0.5 or step > 3 or elapsed > 1s or failed", ""),
+        ("los > 3", "no metric los yet (did you mean loss?); there are "),
+        ("valid.acuracy > 3", "no metric valid.acuracy yet (did you mean valid.accuracy?); there are "),
+        ("bleu > 3 and not chrf < 1", "no metric bleu yet, no metric chrf yet; there are "),
+        ("valid.throughput > 3", "no value of valid.throughput yet; there are "),
+        ("train.auc > 3", "no value of train.auc yet; there are "),
+    ],
+)
+def test_metrics_that_a_run_does_not_have_are_named(text: str, phrase: str) -> None:
+    run = measured.running()
+    found = conditions.missing_metrics(parse(text), run)
+    assert found.startswith(phrase)
+    assert bool(found) == bool(phrase)
+    ended = conditions.missing_metrics(parse(text), made.changed(run, condition="done"))
+    assert ended == found.replace(" yet", "")
+
+
+def test_a_metric_that_may_come_with_the_first_epoch_is_not_named() -> None:
+    first = made.changed(measured.running(), epochs=[], started=0.0, now=30.0)
+    assert conditions.missing_metrics(parse("valid.bleu > 3"), first) == ""
+    assert conditions.missing_metrics(parse("los > 3"), first).startswith("no metric los yet (did you mean loss?)")
+    later = made.changed(first, now=120.0)
+    assert conditions.missing_metrics(parse("valid.bleu > 3"), later).startswith("no metric valid.bleu yet; there are")
+
+
 def test_nan_and_missing_values_fulfil_no_comparison() -> None:
     run = measured.running()
     last = run.epochs[-1]

@@ -9,6 +9,7 @@ import random
 import msgspec
 import pytest
 
+from tests.diagnosis.runs import compiled
 from tests.recorded import STEP_S, T0, opened, reading, supervisor_events, worker_events
 from tests.state.test_snapshot_builder import around, of, run_until, seen
 from tputui.state.chart_data import ThroughputView
@@ -179,7 +180,7 @@ def test_xla_counters_over_time_are_summed_over_the_processes() -> None:
     journals: dict[str, list[ev.Event]] = {
         "worker-0": [opened(T0, "worker"), counters(1, 2, 0), report(2, 10, 0.01), counters(2, 2, 10)],
         "worker-1": [
-            opened(T0, "worker"),
+            opened(T0, "worker", 1),
             counters(1.5, 2, 0),
             counters(3, 3, 10),
             msgspec.structs.replace(counters(4, 3, 10), execute_s=math.nan),
@@ -191,6 +192,40 @@ def test_xla_counters_over_time_are_summed_over_the_processes() -> None:
     ]  # fmt: skip
     assert points[-1].compile_s == pytest.approx(7.5)
     assert points[-1].execute_s == pytest.approx(2.0)
+
+
+def compiled_in(view: Snapshot) -> tuple[int, int, int]:
+    """Programs compiled, by the counters, by their newest point and by the events about them."""
+    assert view.xla is not None
+    late = sum(group.total for group in view.evidence.compiles)
+    return view.xla.compiles, view.xla_history[-1].compiles, late
+
+
+def test_a_process_with_two_journals_is_counted_once() -> None:
+    journals: dict[str, list[ev.Event]] = {
+        "worker-0": [opened(T0 + 2, "worker"), compiled(8), report(3, 10, 0.01), counters(3, 5, 20)],
+        "observer-0": [opened(T0, "observer"), compiled(1), counters(1, 2, 5), compiled(30), counters(9, 7, 60)],
+        "observer-1": [opened(T0, "observer", pid=7), compiled(8), counters(4, 3, 30)],
+    }
+    for names in itertools.permutations(journals):
+        view = seen({name: journals[name] for name in names}, around(T0 + 9))
+        assert compiled_in(view) == (10, 10, 4)
+        assert view.xla_history[-1].step == 10
+        assert [group.count for group in view.evidence.compiles] == [3]
+
+
+def test_observed_processes_from_before_a_restart_are_not_counted() -> None:
+    again = msgspec.structs.replace(opened(T0 + 20, "worker", pid=8), generation=1)
+    journals: dict[str, list[ev.Event]] = {
+        "worker-0": [opened(T0 + 2, "worker", pid=7), counters(3, 5, 20), again, counters(23, 2, 6)],
+        "observer-0": [opened(T0, "observer", pid=7), counters(1, 2, 5)],
+        "observer-1": [opened(T0, "observer", pid=9), counters(10, 4, 5)],
+        "observer-10000": [opened(T0 + 19, "observer", pid=8), counters(20, 1, 1), counters(25, 3, 9)],
+        "observer-10001": [opened(T0 + 19, "observer", pid=10), counters(25, 4, 4)],
+    }
+    for names in itertools.permutations(journals):
+        view = seen({name: journals[name] for name in names}, around(T0 + 25))
+        assert compiled_in(view) == (7, 7, 0)
 
 
 def test_xla_counters_of_a_long_run_lose_no_compile() -> None:

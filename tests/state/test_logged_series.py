@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 from tests.recorded import T0, opened
 from tputui.cache import state_codec
 from tputui.state.chart_data import LoggedView
-from tputui.state.logged_series import NAMES_MAX
+from tputui.state.logged_series import NAMES_MAX, SPLITS
 from tputui.state.metric_series import MetricSource, metric_series
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.state.state_struct import POINTS_MAX
+from tputui.supervise.alerts import newest_metrics
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import CONSOLE, LoggedColumns, values_logged
+from tputui.text.prometheus import METRICS_MAX, exposition
+from tputui.text.show_stream import LOGGED_MAX, stream_object
 
 
 def logged(
@@ -89,7 +92,44 @@ def test_metrics_come_in_the_order_in_which_they_were_logged_first() -> None:
 def test_too_many_metrics_are_left_out_with_one_warning() -> None:
     snapshot = reduced([logged([1.0], step, f"m{number}") for step in (1, 2) for number in range(NAMES_MAX + 9)])
     assert len(snapshot.logged) == NAMES_MAX
-    assert snapshot.warnings == [f"the script logs more than {NAMES_MAX} metrics; the first ones are shown"]
+    (warning,) = snapshot.warnings
+    assert f"more than {NAMES_MAX} metrics" in warning
+
+
+def test_losses_and_validation_values_are_kept_however_many_metrics_come_first() -> None:
+    first = [logged([1.0], 1, f"layer{number}/grad_norm") for number in range(NAMES_MAX + 9)]
+    later = [
+        logged([0.5], 1, "loss"),
+        logged([0.25], 1, "loss", split="valid"),
+        logged([0.75], 1, "acc", split="valid"),
+    ]
+    found = {(view.name, view.split): view.value for view in reduced([*first, *later]).logged}
+    assert len(found) == NAMES_MAX + 3
+    assert (found["loss", "train"], found["loss", "valid"], found["acc", "valid"]) == (0.5, 0.25, 0.75)
+    text = exposition(reduced([*first, *later]))
+    assert 'metric="loss",split="valid"' in text.replace(", ", ",")
+    metrics = newest_metrics(reduced([*first, *later]))
+    assert (metrics["train.loss"], metrics["valid.loss"], metrics["valid.acc"]) == (0.5, 0.25, 0.75)
+
+
+def test_views_of_at_most_256_metrics_say_how_many_more_there_are() -> None:
+    first = [logged([1.0], 1, "loss"), logged([0.25], 1, "loss", split="valid")]
+    names = [f"layer{number}/grad_norm" for number in range(NAMES_MAX - 1)]
+    # Each name counts once for Prometheus, and once per split in `show --follow`.
+    few = reduced([*first, *(logged([1.0], 1, name) for name in names[: LOGGED_MAX - 2])])
+    assert "tputui_metrics_omitted" not in exposition(few)
+    assert (len(stream_object(few, is_first=True)["logged"]), few.warnings) == (LOGGED_MAX, [])
+    assert stream_object(few, is_first=True)["warnings"] == []
+
+    many = reduced([*first, *(logged([1.0], 1, name, split=split) for name in names for split in SPLITS)])
+    shown = stream_object(many, is_first=True)
+    kept = {(one["name"], one["split"]) for one in shown["logged"]}
+    assert (len(kept), {("loss", "train"), ("loss", "valid")} <= kept) == (LOGGED_MAX, True)
+    assert shown["warnings"][-1] == f"{len(many.logged) - LOGGED_MAX} logged metrics more are left out of this line"
+
+    more = reduced([*(logged([1.0], 1, f"loss/{number}") for number in range(METRICS_MAX + 5)), *first])
+    (line,) = [row for row in exposition(more).splitlines() if row.startswith("tputui_metrics_omitted{")]
+    assert float(line.split()[-1]) == len(more.logged) - 1 - METRICS_MAX
 
 
 def test_unreadable_values_count_by_their_summary_and_are_reported_as_damage() -> None:

@@ -50,7 +50,7 @@ def test_programs_that_are_compiled_later_are_recompiles() -> None:
     again = msgspec.structs.replace(last, t=T0 + 11, compiles=6, compile_s=5.0, recompiles=2)
     same = msgspec.structs.replace(again, t=T0 + 12)
     snapshot = seen({"worker-0": [*worker_events()[:-1], again, same]}, around(T0 + 13))
-    text = "recompile: 2 programs compiled after warm-up in 1.5 s"
+    text = "2 programs compiled after warm-up in 1.5 s"
     assert marks_of(snapshot, "recompile") == [(11.0, 66, text)]
     assert len(marks_of(snapshot, "compile")) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import tputui
+from tests.cli.helpers import one_sentence, tputui
 from tests.supervise.harness import DEADLINE_S, events_in, is_running, wait_for
 from tputui.telemetry import events as ev
-from tputui.telemetry.disk_space import free_bytes
+from tputui.telemetry.disk_space import free_bytes, free_inodes
 
 SCRIPT = """
 import os, sys, time
@@ -51,14 +52,22 @@ for step in range(1, 46):
 """Its arguments are a file that fills the disk, and one by which the test has it emptied."""
 
 
+WAITS_FOR_WARNING = """
+import os, time
+journal = os.path.join(os.environ["TPUTUI_RUN_DIR"], "supervisor-0.jsonl")
+until = time.monotonic() + 120
+while b"WarningRaised" not in open(journal, "rb").read() and time.monotonic() < until:
+    time.sleep(0.02)
+"""
+
+
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """An empty file system of 4 MB."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """An empty file system of 4 MB, or with the options of the parameter."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, check=False
-    )
+    options = getattr(request, "param", "size=4m")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip("only root can mount a small disk")
     yield folder
@@ -120,3 +129,34 @@ while b"WarningRaised" not in open(journal, "rb").read():
     assert tputui("--runs-dir", small_disk, "run", "--no-ui", "--name", "low", *words, cwd=tmp_path).code == 0
     (warning,) = events_in(small_disk / "low", "supervisor-1", ev.WarningRaised)
     assert warning.text.startswith(f"the disk of {small_disk / 'low'} on host 1 has only ")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("small_disk", ["size=512m,nr_inodes=60"], indirect=True)
+def test_missing_inodes_are_named_in_warnings_and_refusals(small_disk: Path, tmp_path: Path) -> None:
+    words: list[str | Path] = [
+        "--runs-dir",
+        small_disk,
+        "run",
+        "--no-ui",
+        "--name",
+        "a",
+        "--",
+        sys.executable,
+        "-c",
+        WAITS_FOR_WARNING,
+    ]
+    assert tputui(*words, cwd=tmp_path).code == 0
+    (warning,) = [event.text for event in events_in(small_disk / "a", "supervisor-0", ev.WarningRaised)]
+    assert re.match(f"the disk of {small_disk / 'a'} has only [0-9]+ free inodes; once there is none, ", warning)
+
+    free = free_inodes(small_disk)
+    assert free is not None
+    for number in range(free):
+        (small_disk / f"file-{number}").touch()
+    words[words.index("a")] = "b"
+    export: list[str | Path] = ["export", small_disk / "a", "--to", "html", "--out", small_disk / "a.html"]
+    for command in (words, export):
+        refused = tputui(*command, cwd=tmp_path)
+        assert refused.code == 2
+        assert "No space left on device: the disk has no free inodes; delete files there" in one_sentence(refused)

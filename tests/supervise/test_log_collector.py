@@ -217,3 +217,16 @@ def test_a_log_that_is_empty_for_long_after_it_was_opened_is_read(
     reporter.close()
     (logged,) = events_in(run_dir, "logs-0", ev.ValuesLogged)
     assert (logged.name, logged.last_step) == ("loss", 2)
+
+
+def test_damaged_records_cost_themselves_and_are_one_warning(tmp_path: Path) -> None:
+    rows = "".join(f"{step},{step / 3}\n" if step % 2 else f"{step}\n" for step in range(1, 101))
+    (tmp_path / "a.csv").write_text("step,loss\n" + rows)
+    (tmp_path / "b.csv").write_text("step,acc\n1,0.5\n" + "\0" * 4_096)
+    events = collected(tmp_path)
+    assert sum(event.n for event in events if isinstance(event, ev.ValuesLogged)) == 51
+    warnings = sorted(event.text for event in events if isinstance(event, ev.WarningRaised))
+    assert warnings == [
+        f"{tmp_path}/a.csv:3: 1 cells in a table of 2 columns (49 more like this)",
+        f"{tmp_path}/b.csv: the last 4,096 bytes are zeros, as if they were not written yet, and were not read",
+    ]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tputui.exit_codes import ExitCode
+from tputui.supervise import log_tail
 from tputui.supervise.escalation import Escalation, Timing
 from tputui.supervise.host_metrics import HostSampler
-from tputui.supervise.log_tail import LINE_CHARS_MAX, LINES_MAX, READ_BYTES, LogTail
+from tputui.supervise.log_tail import LAST_LINES, LINE_CHARS_MAX, LINES_MAX, READ_BYTES, UPDATES_MAX, LogTail
 from tputui.supervise.outcome import RunEnding, WorkerEnd, run_ending
 from tputui.telemetry import events as ev
 
@@ -141,14 +142,43 @@ def test_a_flood_of_lines_is_cut_and_counted(tmp_path: Path) -> None:
     tail.close()
 
 
+def test_a_private_key_is_masked_before_lines_are_cut(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+    body = [f"MIIEvQIBADANBgkq{number:02d}" for number in range(LAST_LINES)]
+    begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+
+    path.write_text("\n".join(["line"] * LINES_MAX + [begin, *body[:3]]) + "\n")
+    tail.read()
+    with path.open("a") as file:
+        file.write("\n".join([*body[3:], "failed: 3"]) + "\n")
+    assert tail.read() == [*["[redacted]"] * (LAST_LINES - 3), "failed: 3"]
+    assert log_tail.read_last(path).lines == [*["[redacted]"] * (LAST_LINES - 1), "failed: 3"]
+    path.write_text("\n".join([*body, end]) + "\n")
+    assert log_tail.read_last(path).lines == ["[redacted]"] * LAST_LINES
+    tail.close()
+
+
 def test_flood_of_bytes_is_skipped_and_counted(tmp_path: Path) -> None:
     path, tail = _log(tmp_path)
 
-    path.write_bytes(b"x" * READ_BYTES + b"\nlast\n")
+    path.write_bytes(b"step 1 loss 0.9\n" + b"x" * 2 * READ_BYTES + b"\nlast\n")
 
     lines = tail.read()
-    assert lines[0] == "... 6 bytes omitted; see worker-0.log"
-    assert lines[-1] == "last"
+    assert (lines[0], lines[-1]) == ("step 1 loss 0.9", "last"), "the first part is kept, too"
+    assert "... 22 bytes omitted; see worker-0.log" in lines
+    assert (tail.updates[0], tail.updates[-1], tail.is_cut) == ("step 1 loss 0.9", "last", True)
+    assert (tail.read(), tail.updates, tail.is_cut) == ([], [], False)
+    tail.close()
+
+
+def test_of_a_flood_of_lines_the_first_and_the_last_are_left_for_the_parser(tmp_path: Path) -> None:
+    path, tail = _log(tmp_path)
+
+    path.write_bytes(b"".join(b"step %d\n" % step for step in range(UPDATES_MAX + 1)))
+
+    tail.read()
+    assert (tail.updates[0], tail.updates[-1]) == ("step 0", f"step {UPDATES_MAX}")
+    assert (len(tail.updates), tail.is_cut) == (UPDATES_MAX, True)
     tail.close()
 
 

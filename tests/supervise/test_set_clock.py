@@ -59,7 +59,8 @@ def test_run_goes_on_without_a_jump(bench: Bench, tmp_path: Path) -> None:
     events = list(session.read_events(run.run_dir))
     for writer in ("supervisor-0", "worker-0"):
         times = [event.event.t for event in events if event.writer == writer]
-        assert all(-0.5 < after - before < 10 for before, after in itertools.pairwise(times))
+        # The smallest jump would be 300 s; threads of a busy machine are seconds late.
+        assert all(abs(after - before) < 60 for before, after in itertools.pairwise(times))
         assert 0 <= time.time() - times[-1] < 60
 
 

@@ -32,6 +32,7 @@ ANSWERS = """
     def reads_a_batch():
         Event().wait(600)
     threading.Thread(target=reads_a_batch, name="tputui-train", daemon=True).start()
+    threading.Thread(target=reads_a_batch, name="password=hunter2", daemon=True).start()
     reporter_of_stacks = StackReporter(run_dir, reporter)
     while True:
         reporter_of_stacks.poll()
@@ -57,7 +58,7 @@ def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
 def test_process_reports_stacks_and_continues(bench: Bench) -> None:
     watched = bench.supervise(ANSWERS, env={"PYTHONPATH": str(HERE)})
     pid = watched.worker_pid()
-    done = stacks(watched)
+    done = stacks(watched, "--wait", "120")
     assert done.returncode == ExitCode.DONE, done.stderr
     assert f"worker-0 (pid {pid}): executing" in done.stdout
     assert "in your code: " in done.stdout
@@ -68,6 +69,7 @@ def test_process_reports_stacks_and_continues(bench: Bench) -> None:
     (process,) = view.processes
     assert process.path is not None
     assert "reads_a_batch" in (watched.run_dir / process.path).read_text()
+    assert [path for path in watched.run_dir.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()] == []
     assert not process.by_signal
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
 from tests import recorded
 from tests.hermetic import REPOSITORY
+from tests.ports import reserved_port
 from tests.supervise.harness import Bench, Watched, wait_for
 from tputui.supervise.escalation import STALL_STACKS_MAX, StallStacks
 from tputui.telemetry import events as ev
@@ -72,9 +72,7 @@ def test_continue_policy_does_nothing(bench: Bench) -> None:
 
 
 def test_stalled_cores_are_read_without_a_viewer(bench: Bench) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = reserved_port()
     config: dict[str, Any] = {**recorded.CONFIG, "stall": {"after_s": 1.0, "after_steps": 20.0, "policy": "notify"}}
     environ = {"TPU_RUNTIME_METRICS_PORTS": str(port), "PJRT_DEVICE": "TPU"}
     watched = bench.supervise(SERVED.format(repository=str(REPOSITORY), port=port) + STUCK, config={"config": config},

@@ -44,7 +44,7 @@ def test_silently_killed_worker_has_a_failure_reason(bench: Bench) -> None:
     ended = watched.ended()
 
     assert (ended.outcome, ended.exit_code) == ("failed", 3)
-    assert "exit code 1" in ended.reason
+    assert "exited with code 1" in ended.reason
     assert "no such file: images" in ended.reason
 
 
@@ -72,7 +72,7 @@ def test_exit_code_of_user_code_is_a_training_failure(bench: Bench, code: int) -
     ended = watched.ended()
 
     assert (ended.outcome, ended.exit_code) == ("failed", 3)
-    assert f"ended with exit code {code} without an end event" in ended.reason
+    assert f"exited with code {code} without an end event" in ended.reason
 
 
 def test_reported_exception_is_the_reason(bench: Bench) -> None:

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import recorded
+from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import NumberedEvent, encode
 from tputui.telemetry.continued import continue_journal
 from tputui.telemetry.journal import Damage, JournalWriter, Tail
+from tputui.telemetry.merge import Merge
 
 EVENTS: list[ev.Event] = [ev.LogWritten(t=float(number), line=f"line {number}") for number in range(6)]
 LINES = [encode(event, seq) for seq, event in enumerate(EVENTS)]
@@ -66,9 +68,7 @@ def test_every_byte_prefix_reads_as_a_prefix_of_the_events(
     whole_lines = WHOLE[:cut].count(b"\n")
     assert [numbered.event for numbered in events] == EVENTS[:whole_lines]
     at_a_line_end = cut == sum(map(len, LINES[:whole_lines]))
-    assert [region.reason for region in damage] == (
-        ["the file is empty"] if cut == 0 else [] if at_a_line_end else ["the last line is truncated"]
-    )
+    assert [region.reason for region in damage] == ([] if at_a_line_end else ["the last line is truncated"])
 
 
 def test_partial_line_of_a_live_writer_is_pending(tmp_path: Path) -> None:
@@ -209,3 +209,41 @@ def test_sealed_journal_is_not_continued(tmp_path: Path) -> None:
     sealed.touch()
     with pytest.raises(FileExistsError, match="its run has ended"):
         continue_journal(tmp_path / "worker-0.jsonl")
+
+
+@pytest.mark.parametrize("zeros", [1, 100, 1 << 21])
+def test_zeros_at_the_end_are_read_once_they_are_written(tmp_path: Path, zeros: int) -> None:
+    path = journal(tmp_path, LINES[0] + LINES[1][:20] + bytes(zeros))
+    tail = Tail(path)
+    events = tail.read()
+    assert [numbered.event for numbered in events] == EVENTS[:1]
+    assert tail.position.offset == tail.position.size
+    assert tail.regions(final=False) == []
+    assert [region.reason for region in tail.regions(final=True)][-1] == "zeros instead of events"
+    path.write_bytes(WHOLE + bytes(zeros))
+    assert tail.has_more
+    events += tail.read()
+    assert [numbered.event for numbered in events] == EVENTS
+    assert tail.regions(final=False) == []
+    tail.close()
+
+
+def test_damage_that_was_repaired_is_read_when_a_run_is_followed(tmp_path: Path) -> None:
+    start, end = len(LINES[0]) + 10, sum(map(len, LINES[:3])) + 5
+    run_dir = rundir.create(tmp_path, recorded.manifest())
+    path = run_dir / "worker-0.jsonl"
+    path.write_bytes(WHOLE[:start] + bytes(end - start) + WHOLE[end:])
+    merge = Merge(run_dir)
+    events, _ = merge.poll()
+    assert [event.event for event in events] == [EVENTS[0], *EVENTS[4:]]
+    assert merge.damage(final=False)
+    path.write_bytes(WHOLE)
+
+    def is_read_again() -> bool:
+        events[:] = merge.poll()[0]
+        return bool(merge.take_restarted())
+
+    wait_for(is_read_again, "the events that were damaged")
+    assert [event.event for event in events] == EVENTS
+    assert merge.damage(final=False) == []
+    merge.close()

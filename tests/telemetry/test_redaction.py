@@ -87,11 +87,12 @@ def test_command_line_in_a_config_is_redacted() -> None:
 
 def test_command_line_is_redacted_in_every_form() -> None:
     words = ["tputui", "run", "x.toml", "--set", "data.password=abc", "--api-key", "zzz", "--token", DRAWN]
-    words += ["PASSWORD=abc", "https://u:p@h/x", "--set", "optim.lr=0.1", "--name", "token"]
+    words += ["PASSWORD=abc", "https://u:p@h/x", "--set", "optim.lr=0.1", "--name", "token", "login", DRAWN]
     masked = redaction.masked_argv(words)
     assert masked == [
         *("tputui", "run", "x.toml", "--set", f"data.password={MASK}", "--api-key", MASK, "--token", MASK),
         *(f"PASSWORD={MASK}", f"https://{MASK}@h/x", "--set", "optim.lr=0.1", "--name", "token"),
+        *("login", MASK),
     ]
 
 
@@ -102,6 +103,8 @@ def test_command_line_is_redacted_in_every_form() -> None:
         ("password: hunter2", f"password: {MASK}"),
         ("API_KEY='hunter2' python", f"API_KEY='{MASK}' python"),
         ("Authorization: Bearer abcdefghijklmnopqrst", f"Authorization: {MASK} {MASK}"),
+        ("Authorization: Bearer short1", f"Authorization: {MASK} {MASK}"),
+        ("authorization=Token abc def", f"authorization={MASK} {MASK} def"),
         ("GET https://h/p?access_token=hunter2&x=1", f"GET https://h/p?access_token={MASK}&x=1"),
         ("postgres://u:hunter2@h:5/d", f"postgres://{MASK}@h:5/d"),
         ("KeyError: 'password'", "KeyError: 'password'"),
@@ -127,6 +130,149 @@ def test_command_line_is_redacted_in_every_form() -> None:
 )
 def test_secrets_in_text_are_redacted(text: str, shown: str) -> None:
     assert redaction.masked_text(text) == shown
+
+
+KEY = [
+    "-----BEGIN PRIVATE KEY-----",
+    "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj",
+    "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3SC6dVMvDuictGeurT8jNbvJZHtCSuYEvu",
+    "NMoSfm76oqFvAp8Gy0iz5sxjZmSnXyCdPEovGhLa0VzMaQ8s",
+    "CLOyS56YyCFGeJZa",
+    "-----END PRIVATE KEY-----",
+]
+
+
+def leaks(text: str) -> list[str]:
+    """The lines of the key that are in a text."""
+    return [line for line in KEY[1:-1] if line in text]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        KEY,
+        [f"key: {KEY[0]}", *KEY[1:]],
+        [f"    {line}" for line in KEY],
+        [f"-{line}" for line in KEY],
+        [f"+{line}" for line in KEY],
+        [f"2026-01-02 03:04:{index:02d} INFO {line}" for index, line in enumerate(KEY)],
+        [f'    "{line}\\n"' for line in KEY],
+        [f'{{"message": "{line}"}}' for line in KEY],
+        [repr("\n".join(KEY))],
+        [repr(KEY)],
+        [KEY[0], "Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,00", "", *KEY[1:]],
+        [line.replace("PRIVATE KEY", "OPENSSH PRIVATE KEY") for line in KEY],
+        ["-----BEGIN PGP PRIVATE KEY BLOCK-----", "", *KEY[1:-1], "=aB3d", "-----END PGP PRIVATE KEY BLOCK-----"],
+        [f"{line}\r" for line in KEY],
+        KEY[2:],
+        KEY[:-2],
+        [f"ValueError: {KEY[0]}", *KEY[1:-1]],
+        [f"[rank0]:ValueError: {KEY[0]}", *[f"[rank0]:{line}" for line in KEY[1:]]],
+    ],
+    ids=str,
+)
+def test_no_line_of_a_private_key_gets_through(lines: list[str]) -> None:
+    whole = ["epoch 1 loss 0.5", *lines, "epoch 2 loss 0.4"]
+    text = redaction.masked_text("\n".join(whole))
+    assert (leaks(text), len(text.split("\n"))) == ([], len(whole))
+    assert (text.split("\n")[0], text.split("\n")[-1]) == (whole[0], whole[-1])
+    assert redaction.masked_text(text) == text
+    assert redaction.masked_lines(whole) == text.split("\n")
+
+
+def test_keys_of_ranks_that_print_at_once_are_masked_and_nothing_else() -> None:
+    keys = redaction.KeyMasker()
+    steps = [f"[rank{rank}]: step {index} loss=0.{index}" for index in range(len(KEY) + 2) for rank in (0, 1)]
+    found = []
+    for index, step in enumerate(steps):
+        rank, late = index % 2, index % 2
+        of_key = index // 2 - late
+        found += keys.masked([step])
+        if 0 <= of_key < len(KEY):
+            found += keys.masked([f"[rank{rank}]: {KEY[of_key]}"])
+    assert leaks("\n".join(found)) == []
+    assert [line for line in found if MASK not in line] == steps
+    assert keys.masked(["[rank1]: done", "done"]) == ["[rank1]: done", "done"]
+
+
+def test_blank_lines_and_short_words_of_other_ranks_are_unchanged_within_a_key() -> None:
+    lines = ["[rank0]:", "[rank0]: ", "[rank0]:    ^^^^", "[rank1]: done", "[0]:", "Failures:"]
+    keys = redaction.KeyMasker()
+    keys.masked([f"[rank0]:{KEY[0]}"])
+    assert keys.masked(lines) == lines
+    assert keys.masked([f"[rank0]:{KEY[1]}"]) == [f"[rank0]:{MASK}"]
+
+
+def test_a_private_key_without_an_end_masks_only_the_next_lines() -> None:
+    keys = redaction.KeyMasker()
+    assert keys.masked([*KEY[:-1], "step 3: loss=0.5"]) == [*[MASK] * 5, "step 3: loss=0.5"]
+    keys.masked(["step"] * redaction.KEY_LINES_MAX)
+    assert keys.masked(["done", *KEY[1:2]]) == ["done", *KEY[1:2]]
+
+
+@pytest.mark.parametrize("line", ["no -----BEGIN CERTIFICATE----- here", "a PRIVATE KEY is missing", "-----", "====="])
+def test_other_lines_about_keys_are_unchanged(line: str) -> None:
+    assert redaction.masked_lines([line, "done"]) == [line, "done"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["hf_oauth_", "api_org_", "gsk_", "xai-", "pplx-", "r8_", "nvapi-", "wandb_v1_", "gldt-", "glcbt-", "hvs.",
+     "dckr_pat_", "GOCSPX-", f"SG.{DRAWN}.", "https://hooks.slack.com/services/T0/B0/", "AGE-SECRET-KEY-1",
+     "https://discord.com/api/webhooks/1/", "https://api.telegram.org/bot123:"],
+)  # fmt: skip
+def test_tokens_of_services_are_known_by_their_form(start: str) -> None:
+    rest = (DRAWN * 3).upper()
+    shown = redaction.masked_text(f"401 for {start}{rest}: denied")
+    assert rest not in shown
+    assert (shown.startswith("401 for "), shown.endswith(" denied")) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"WANDB_API_KEY\t{DRAWN}", f"WANDB_API_KEY\t{MASK}"),
+        (f"export HF_HUB_TOKEN             {DRAWN} ok", f"export HF_HUB_TOKEN             {MASK} ok"),
+        (f"\u2502 WANDB_API_KEY \u2502 {DRAWN} \u2502", f"\u2502 WANDB_API_KEY \u2502 {MASK} \u2502"),
+        (f"[('api_key', '{DRAWN}'), ('lr', 1)]", f"[('api_key', '{MASK}'), ('lr', 1)]"),
+        (f"the password is {DRAWN}", f"the password is {MASK}"),
+        (f"machine api.wandb.ai login user password {DRAWN}", f"machine api.wandb.ai login user password {MASK}"),
+        (f"wandb login {DRAWN}", f"wandb login {MASK}"),
+        ("passwords: ['hunter2', 'b c'], x=['a']", f"passwords: ['{MASK}', '{MASK}'], x=['a']"),
+        ("password=['hunter2 and cut", f"password=['{MASK}"),
+        (f"tokens.auth_token_2={DRAWN}", f"tokens.auth_token_2={MASK}"),
+        ("api_key_2=hunter2", f"api_key_2={MASK}"),
+        ("password\uff1ahunter2", f"password\uff1a{MASK}"),
+        ("Set-Cookie: sessionid=hunter2; Path=/", f"Set-Cookie: {MASK}"),
+        ("the password is required for convolutional_layers", None),
+        ("Missing key layer1_conv2_bn3_weight_q4, auth: {'x': 1}, KeyError: 'secret' in {'a': 'b'}", None),
+        ("cookies=5 cookie_cutter: 3 login page_of_the_web_site ('password', 'name')", None),
+    ],
+)
+def test_secrets_beside_their_names_and_in_lists_are_redacted(text: str, shown: str | None) -> None:
+    found = redaction.masked_text(text)
+    assert found == (text if shown is None else shown)
+    assert redaction.masked_text(found) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("+ python train.py --api-key plain12 --lr 1", f"+ python train.py --api-key {MASK} --lr 1"),
+        ("run --password=hunter --x=1", f"run --password={MASK} --x=1"),
+        ("run --db.password 'hunter2'", f"run --db.password '{MASK}'"),
+        ("usage: train.py [--password PASSWORD] [--api-key API_KEY]", None),
+        ("--password is required; --api-key <key>, --secret $SECRET --password -v", None),
+        ("--pad-token <pad> --token type --key label_2", None),
+    ],
+)
+def test_options_of_printed_commands_are_redacted(text: str, shown: str | None) -> None:
+    assert redaction.masked_text(text) == (text if shown is None else shown)
+
+
+def test_command_of_a_shell_is_redacted() -> None:
+    words = ["sh", "-c", "PASSWORD=abc python train.py --api-key correcthorse --lr 1"]
+    assert redaction.masked_argv(words) == ["sh", "-c", f"PASSWORD={MASK} python train.py --api-key {MASK} --lr 1"]
 
 
 # Lines printed by training, torch and other libraries, with words that also occur in names of secrets.
@@ -182,6 +328,7 @@ def test_no_form_of_secret_gets_through(
 
 
 PIECES = ["password", "token", "api_key", "=", ":", " ", "'", '"', "\\", "\x1b[1m", "https://", "@", "u:p", "bearer ",
+          "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "MIIEvQIBADANBgkq", "--", "[rank0]: ",
           MASK, "hunter2", "a8f7e6d5c4b3a2918", "{", "}", ",", "\n", "basic ", "?sig=", "&"]  # fmt: skip
 
 
@@ -205,6 +352,11 @@ def test_redaction_is_idempotent(text: str) -> None:
         "://a.",
         "key a=b ",
         "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "x -----BEGIN PRIVATE KEY-----\nMIIEvQIB\n-----END PRIVATE KEY-----\n",
+        "-----END PRIVATE KEY-----\nMII\n",
+        "\\n\\",
+        "--password ",
         "eyJa",
         "eyJaaaaaaaa.",
         "token_",
@@ -215,6 +367,13 @@ def test_redaction_is_idempotent(text: str) -> None:
         '\\"',
         "\x1b[1m",
         "auth: ",
+        "token:",
+        "token:[",
+        "token:['",
+        "password:[",
+        "api_key a8f7e6d5c4b3a2918 ",
+        "api_key | ",
+        "login ",
     ],
 )
 def test_redaction_time_is_bounded(piece: str) -> None:

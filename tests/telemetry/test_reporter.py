@@ -20,6 +20,7 @@ from tests.supervise.harness import DEADLINE_S, wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.continued import StillWritten
+from tputui.telemetry.float_blocks import FLOAT32_MAX
 from tputui.telemetry.journal import Tail
 from tputui.telemetry.reporter import Reporter
 
@@ -79,7 +80,7 @@ def test_step_jump_begins_a_new_event(tmp_path: Path) -> None:
         (array("f", [1.0, 2.0]), [1.0, 2.0]),
         (array("d", [1.0, 2.0]), [1.0, 2.0]),
         ([1, True], [1.0, 1.0]),
-        ([1e300, -1e300], [math.inf, -math.inf]),
+        ([1e300, -1e300], [FLOAT32_MAX, -FLOAT32_MAX]),
         ([1.0], [1.0, math.nan]),
         ([1.0, 2.0, 3.0], [1.0, 2.0]),
         (["a", 2.0], [math.nan, 2.0]),
@@ -91,6 +92,18 @@ def test_values_of_every_form_are_accepted(tmp_path: Path, values: Any, kept: li
     reporter.step_log(cores=2).log(1, values)
     reporter.close()
     assert repr(steps(tmp_path)[1]) == repr(kept)
+
+
+def test_finite_values_beyond_float32_are_not_infinite(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, "worker")
+    log = reporter.step_log(cores=1)
+    for step, value in enumerate([0.5, 1e300, -1e300, 0.25], 1):
+        log.log(step, [value])
+    reporter.close()
+    found = [event for event in journal_events(tmp_path) if isinstance(event, ev.StepsRecorded)]
+    assert [(event.first, event.mean, event.bad) for event in found] == [
+        (1, 0.5, 0), (2, 1e300, 0), (3, -1e300, 0), (4, 0.25, 0)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", [None, "text", array("f", [1.0, 2.0, 3.0])])

@@ -81,6 +81,16 @@ def test_secret_in_a_note_is_masked(tmp_path: Path) -> None:
     assert b"hunter2" not in (run_dir / LABELS).read_bytes()
 
 
+def test_a_tag_that_is_a_secret_is_refused(tmp_path: Path) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    tags = ("lr:0.1", "hf_AbCdEfGhIjKlMnOpQrSt")
+    with pytest.raises(ValueError, match="tag 2 looks like a secret"):
+        run_labels.parse_tags(" ".join(tags))
+    with pytest.raises(ValueError, match="tag 2 looks like a secret"):
+        run_labels.change(run_dir, tags=tags)
+    assert not (run_dir / LABELS).exists()
+
+
 @pytest.mark.parametrize(
     ("text", "tags"),
     [("", ()), (" a, b  a ", ("a", "b")), ("lr:0.1 v2/x", ("lr:0.1", "v2/x")), ("\u0434\u0430", ("\u0434\u0430",))],

@@ -54,7 +54,7 @@ async def has_settled(min_sleep: float = 0.0, max_sleep: float = 0.0) -> None:
 _WAITING = (threading.__file__, "/queue.py", "/selectors.py", "/concurrent/futures/thread.py")
 """Files in which a thread waits for work, for another thread or for a time."""
 _BUSY_MAX_S = 2.0
-"""Longest wait for the threads of an app."""
+"""Processor time that the threads of an app may take. Not wall time, of which other processes take their part."""
 
 
 async def is_idle(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
@@ -62,13 +62,13 @@ async def is_idle(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
 
     Textual's own wait ends when the process gets no processor time, as on a busy machine.
     """
-    deadline, before = time.monotonic() + _BUSY_MAX_S, dict[int, int]()
+    deadline, before = time.process_time() + _BUSY_MAX_S, dict[int, int]()
     while True:
         await has_settled()
         await wait_for_idle(min_sleep, max_sleep)
         busy = _busy_threads()
         is_held = busy == before and not any(map(_is_runnable, busy))
-        if not busy or is_held or time.monotonic() > deadline:
+        if not busy or is_held or time.process_time() > deadline:
             break
         before = busy
     await has_settled()

@@ -8,9 +8,11 @@ from tests.ui import diagnosed, made, pods
 from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
 from tests.ui.monitored import app_of
 from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.goodput import goodput_of
 from tputui.diagnosis.recent import RecentVerdicts
-from tputui.diagnosis.verdict import Verdict
+from tputui.diagnosis.verdict import Verdict, found
 from tputui.state.snapshot import Snapshot
+from tputui.text import goodput_lines, verdict_lines
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import palette
 from tputui.ui.monitor.body import Body
@@ -18,7 +20,7 @@ from tputui.ui.monitor.diagnosis import DiagnosisPanel
 from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.screen import MonitorScreen
 
-SLOW = "slow: recompile at train.py:41, 8.3 s lost (14 %); W: why"
+SLOW = "slow: recompile at train.py:41, 8.3 s lost (14 % of the wall time); W: why"
 
 
 def drawn(snapshot: Snapshot, width: int = 118, height: int = 20) -> list[str]:
@@ -60,19 +62,31 @@ def test_a_slow_host_costs_a_share_of_each_step() -> None:
     assert slow.split("host 3")[0].split() == ["\u25b2", "slow", "host", "11", "%", "of", "a", "step"]
 
 
-def test_a_healthy_run_says_so_and_a_short_one_how_many_steps_are_missing() -> None:
-    assert drawn(made.running()) == [" nothing slows this run down"]
+def test_without_findings_it_claims_no_more_than_doctor() -> None:
+    run = made.changed(made.running(), time_spent=diagnosed.time_spent())
+    panel = DiagnosisPanel()
+    panel.set_class(True, "-maximised")
+    drawing = panel.draw(DiagnosisPanel.pick(run), 200, 40)
+    first, *rows = ["".join(span.text for span in line) for line in (*drawing.head, *drawing.rows)]
+    assert first == " no findings"
+    of_doctor = [*goodput_lines.blocks(goodput_of(run), None), *verdict_lines.blocks(diagnose(run))]
+    assert {"".join(row.split()) for row in of_doctor} <= {"".join(row.split()) for row in rows}
+    assert any(row.split()[:2] == ["nothing", "found"] and "recompile, sync, fallback" in row for row in rows)
+    assert any("slow host" in row and "not available: the run has one host" in row for row in rows)
+
+
+def test_a_short_run_says_how_many_steps_are_missing() -> None:
     first, *rest = drawn(diagnosed.early())
-    assert first == " not enough data yet: 12 of 20 steps"
-    assert rest[0].split()[:2] == ["input-bound", "not"]
+    assert first == " no findings yet: 12 of 20 steps"
+    assert any(row.split()[:2] == ["input-bound", "not"] for row in rest)
     ended = made.changed(diagnosed.early(), condition="stopped", ended=made.NOW)
-    assert drawn(ended)[0] == " not enough data: the run ended after 12 of the 20 steps that a diagnosis needs"
+    assert drawn(ended)[0] == " no findings: the run ended after 12 of the 20 steps that a diagnosis needs"
 
 
 def test_a_run_that_records_little_is_not_called_healthy() -> None:
     silent = made.changed(made.running(), xla=None, epochs=[])
     first, *rest = drawn(silent)
-    assert first == " nothing slows this run down, as far as it is recorded"
+    assert first == " no findings"
     assert any(row.split()[:3] == ["recompile", "not", "available:"] for row in rest)
 
 
@@ -143,7 +157,7 @@ def test_the_panel_appears_at_120x36_once_something_is_found_and_goes_when_it_no
         await until(pilot, lambda: panel.display)
         assert pilot.app.screen.query_one(Body).selected == "cores"
         source.served = made.running()
-        await until(pilot, lambda: "nothing slows this run down" in text(pilot.app.screen))
+        await until(pilot, lambda: "no findings" in text(pilot.app.screen))
         assert panel.display, "panels do not move to and fro"
         source.served = made.changed(made.running(), now=made.NOW + 11)
         await until(pilot, lambda: not panel.display)
@@ -221,7 +235,7 @@ def test_verdicts_are_found_once_a_second_and_at_once_with_new_evidence() -> Non
     assert recent.of(made.changed(run, now=run.now + 0.4, steps=run.steps + 9)) is first
     assert recent.of(made.changed(run, now=run.now + 1.1)) is not first
     healthy = made.running()
-    assert recent.of(made.changed(healthy, now=run.now + 1.1)) == ()
+    assert found(recent.of(made.changed(healthy, now=run.now + 1.1))) == ()
     ended = made.changed(run, condition="done", ended=run.now)
     assert recent.of(ended) == diagnose(ended)
     of_part = recent.of(made.changed(ended, is_behind=True))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests import recorded
 from tests.ui import extremes
@@ -15,6 +18,9 @@ from tputui.cli.main import main
 from tputui.state.meter_limits import METERS_MAX
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
+from tputui.ui.charts.curves import dot_of
+from tputui.ui.charts.scale import dot_row, fitted, scale_for, ticks
+from tputui.ui.render.braille import DOTS_Y
 
 EVERY = 31
 """Of the absurd runs one in so many is drawn in the quick tests, those that broke a view in the past besides."""
@@ -73,8 +79,59 @@ def test_moment_page_prints_for_any_order_of_steps(tmp_path: Path, capsys: pytes
     assert "step 1 " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "reports",
+    [
+        [(-1e308, -1e308, -1e308), (1e308, 1e308, 1e308)],
+        [(sys.float_info.max, sys.float_info.max, sys.float_info.max), (1.0, 1.0, 1.0)],
+        [(1e308, 0.0, 1e-300), (1e308, 0.0, 1e-300)],
+        [(math.nan, 0.0, 1.0), (0.5, 0.5, 0.5)],
+    ],
+    ids=["far-apart", "greatest", "mean-outside", "mean-nan"],
+)
+def test_report_prints_whatever_the_losses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reports: list[tuple[float, float, float]]
+) -> None:
+    run_dir = recorded.write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    steps: list[ev.Event] = [
+        msgspec.structs.replace(
+            recorded.steps_recorded(recorded.T0 + step, step, [[0.5]]), mean=mean, min=least, max=greatest
+        )
+        for step, (mean, least, greatest) in enumerate(reports * 3, 1)
+    ]
+    recorded.write_journal(run_dir / "worker-0.jsonl", [recorded.opened(recorded.T0, "worker", 0), *steps])
+    assert main(["replay", str(run_dir), "--at", "step:5", "--once"]) == 0
+    assert "step 1 " in capsys.readouterr().out
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4),
+    st.booleans(),
+    st.integers(1, 40),
+)
+@example([-1e308, 1e308], False, 12)
+@example([sys.float_info.max], False, 12)
+@example([sys.float_info.max], True, 12)
+@example([5e-324, sys.float_info.max], True, 12)
+@example([5e-324, 1e-300], True, 40)
+@example([2.225073858507e-311], False, 1)
+def test_every_finite_value_has_a_place_on_its_axis(values: list[float], log: bool, rows: int) -> None:
+    found = scale_for(values, log)
+    if found is None:
+        return
+    scale, dots = fitted(found, rows), rows * DOTS_Y
+    row_of = dot_of(scale, dots)
+    for value in values:
+        if value > 0 or not log:
+            assert 0 <= dot_row(value, scale, dots) < dots
+            assert 0 <= row_of(value) < dots
+    assert len(ticks(scale, 5)) <= 5
+
+
 def test_thousands_of_meters_are_drawn_partly_and_counted() -> None:
-    many = {f"meter {number}": recorded.reading([0.5]) for number in range(20_000)}
+    many = {f"meter {number}": recorded.reading([0.5]) for number in range(19_999)}
+    many["loss"] = recorded.reading([0.5])
     journals = extremes.whole_run()
     journals["worker-0"] = [
         msgspec.structs.replace(event, meters=many)
@@ -86,8 +143,9 @@ def test_thousands_of_meters_are_drawn_partly_and_counted() -> None:
     ]
     snapshot = build_snapshot(extremes.reduced(journals), ViewerContext(now=recorded.T0, run="a", dir="/a"))
     assert len(snapshot.meters) <= 2 * METERS_MAX
+    assert all("loss" in epoch.train and "loss" in epoch.valid for epoch in snapshot.epochs)
     assert all(len(epoch.valid) + len(epoch.scores) <= 2 * METERS_MAX for epoch in snapshot.epochs)
-    assert f"20,000 meters are reported at once; the first {METERS_MAX} are shown" in snapshot.warnings
+    assert f"20,000 meters are reported at once; {METERS_MAX} are shown, losses first" in snapshot.warnings
     extremes.draw(snapshot)
 
 

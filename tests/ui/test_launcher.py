@@ -367,6 +367,12 @@ def test_an_earlier_run_is_started_again_or_resumed(place: Path) -> None:
     assert service.launches[0].tables["model"] == {"channels": 32, "dropout": 0.1}
 
 
+def test_data_in_an_unknown_home_directory_is_not_found(tmp_path: Path) -> None:
+    tables = {"task": "tabular", "data": {"source": "~nobody-here/a.csv"}}
+    choice = configs.ConfigChoice("file", tmp_path / "home.toml", tables, "")
+    assert configs.readiness(choice, {}, tmp_path).label == "data not found"
+
+
 def test_configurations_show_whether_their_data_is_present(place: Path) -> None:
     samples = place / "sample_configs"
     (samples / "depth.toml").write_text('task = "mask_depth"\n[data]\nsource = "set:rgbd/frames.csv"\n')
@@ -491,10 +497,10 @@ env = { LR = "0.1" }
         await pick(pilot)
         assert shows(pilot, "My own script.")
         await pilot.press("enter")
-        await until(pilot, lambda: shows(pilot, "[script]", "Ready", "SIGINT, then SIGTERM after 1 min", "sets LR"))
+        await until(pilot, lambda: shows(pilot, "[script]", "Ready", "SIGTERM or SIGINT, then SIGTERM", "sets LR"))
         await write(pilot, "script.stop_signal", "SIGHUP")
         await pilot.press("enter")
-        await until(pilot, lambda: shows(pilot, "SIGHUP is not one of SIGINT, SIGTERM"))
+        await until(pilot, lambda: shows(pilot, "SIGHUP is not one of SIGINT, SIGTERM, auto"))
         await pilot.press("backspace")
         await write(pilot, "script.command", '["no-such-program"]')
         await pilot.press("enter")

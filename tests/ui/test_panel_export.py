@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -54,6 +57,11 @@ def test_every_panel_exports_parseable_values(name: str) -> None:
         assert tuple(rows[0]) == table.head
         assert len(rows) == len(table.rows) + 1
         assert {len(row) for row in rows} == {len(table.head)}
+
+
+def test_no_name_of_an_exported_panel_is_a_formula() -> None:
+    table = export.Figures(("step", "=1+1"), [(1, "@SUM(1)"), (2, "-0.5"), (-3, "+a"), (4, None)])
+    assert export.as_csv(table) == "step,'=1+1\n1,'@SUM(1)\n2,-0.5\n-3,'+a\n4,\n"
 
 
 def test_exported_values_are_not_rounded() -> None:
@@ -223,3 +231,20 @@ def test_export_can_be_cancelled(tmp_path: Path) -> None:
 )
 def test_file_names_are_harmless(run: str, panel: str, name: str) -> None:
     assert export.file_name(run, panel, "csv", made.NOW) == name
+
+
+def test_export_of_a_panel_that_fails_leaves_nothing_under_its_name(tmp_path: Path) -> None:
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from tputui.ui.base.export import write_new
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+write_new(Path(sys.argv[1]), "screen.svg", "<svg>" * 1_000)
+"""
+    words = [sys.executable, "-P", "-B", "-c", code, str(tmp_path)]
+    killed = subprocess.run(words, capture_output=True, timeout=240, check=False)
+    assert killed.returncode == -signal.SIGXFSZ, killed.stderr
+    assert not (tmp_path / "screen.svg").exists()
+    assert export.write_new(tmp_path, "screen.svg", "whole").name == "screen.svg"

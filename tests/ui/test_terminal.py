@@ -7,6 +7,7 @@ import math
 import os
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -17,9 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from textual import events
 
 from tests import recorded
 from tputui.ui.app import HANGUP_EXIT_CODE, is_gone
+from tputui.ui.terminal.input_driver import PASTE_S
+from tputui.ui.terminal.key_parser import KeyParser
 
 VIEWER = """
 import signal, sys
@@ -122,6 +128,81 @@ def test_a_closed_window_ends_the_viewer(run_dir: Path, hangup: str) -> None:
     terminal = viewer(run_dir, hangup)
     terminal.close()
     assert terminal.program.wait(DEADLINE_S) == (-signal.SIGHUP if hangup == "default" else HANGUP_EXIT_CODE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "words", [["attach", "RUN"], ["compare", "RUN", "COPY"], []], ids=lambda words: " ".join(words)
+)
+def test_a_signal_restores_the_terminal(run_dir: Path, words: list[str], number: signal.Signals) -> None:
+    program = (
+        "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); from tputui.cli.main import main; main()"
+    )
+    places = {"RUN": str(run_dir), "COPY": str(shutil.copytree(run_dir, run_dir.with_name("digits-2")))}
+    command = ["--runs-dir", str(run_dir.parent), *(places.get(word, word) for word in words)]
+    terminal = Terminal([sys.executable, "-c", program, *command])
+    before = termios.tcgetattr(terminal.master)
+    terminal.until(lambda shown: b"\x1b[?1049h" in shown and b"digits" in shown)
+    assert termios.tcgetattr(terminal.master) != before
+    terminal.program.send_signal(number)
+    restored = (b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?2004l", b"\x1b[?25h")
+    terminal.until(lambda shown: all(sequence in shown for sequence in restored))
+    assert terminal.program.wait(DEADLINE_S) == -number
+    assert termios.tcgetattr(terminal.master) == before
+    terminal.close()
+
+
+STRANGE = (
+    *(b"\x1b[1114112u", b"\x1b[99999999999999u", b"\x1b[55296u", b"\x1b[97;5;55296u", b"\x1b[1;2:9999999999u"),
+    *(b"\x1b[48;0;0;0;0t", b"\x1b[<0;5;5M", b"\x1b[48;99999;99999;9;9t", b"\x1b[<0;999999999999;9999999999M", b"\x1b["),
+    *(
+        b"\x1b[999999999;99999999R",
+        b"\xff\xfe\xed\xa0\x80\xf4\x90\x80\x80",
+        b"\x9b1114112u",
+        b"\x1b]0;x\x07",
+        b"\x1bP1\x1b\\",
+    ),
+    *(
+        b"\x1b[" + b"9" * 50 + b"u",
+        b"\x00\x80\x1b\x1b\x1b",
+        b"/\x1b[55296u\x1b[56320u\xed\xb0\x80",
+        b"\x1b[200~pasted\x1b[",
+    ),
+)
+"""Sequences that no terminal sends: characters, sizes and places that do not exist, and a paste without an end."""
+
+
+@pytest.mark.parametrize("command", [["replay", "RUN", "--at", "end"], []], ids=["run", "list"])
+def test_no_input_ends_a_viewer(run_dir: Path, command: list[str]) -> None:
+    words = ["--runs-dir", str(run_dir.parent), *(str(run_dir) if word == "RUN" else word for word in command)]
+    terminal = Terminal([sys.executable, "-P", "-m", "tputui", *words])
+    terminal.until(lambda shown: b"\x1b[?1049h" in shown and b"digits" in shown)
+    terminal.type(b"".join(STRANGE))
+    terminal.until_asleep()
+    assert terminal.program.poll() is None, terminal.shown[-2000:]
+    deadline = time.monotonic() + DEADLINE_S
+    while b"\x1b[?1049l" not in terminal.shown and time.monotonic() < deadline:
+        terminal.type(b"\x11")  # ctrl+q, which is text of the paste until that is given up
+        while select.select([terminal.master], [], [], 2 * PASTE_S)[0] and b"\x1b[?1049l" not in terminal.shown:
+            terminal.shown += os.read(terminal.master, 65536)
+    assert terminal.program.wait(DEADLINE_S) == 0
+    assert b"Traceback" not in terminal.shown
+    terminal.close()
+
+
+SEQUENCE = st.from_regex(r"\x1b[\[O\]P]?[<?]?[0-9;:-]{0,25}[a-zA-Z~$]?")
+
+
+@given(st.lists(SEQUENCE | st.text(max_size=6) | st.sampled_from([each.decode("latin-1") for each in STRANGE])))
+@example(["\x1b[48;0;0;0;0t", "\x1b[<0;5;5M"])
+def test_keys_are_read_after_any_input(parts: list[str]) -> None:
+    parser = KeyParser()
+    read = [message for part in parts for message in parser.feed(part)] if all(parts) else []
+    assert all(min(message.size) > 0 for message in read if isinstance(message, events.Resize))
+    # What the driver does after silence.
+    list(parser.feed("\x1b\\"))
+    list(parser.end_paste())
+    assert [message.key for message in parser.feed("q") if isinstance(message, events.Key)] == ["q"]
 
 
 def test_no_color_is_respected(run_dir: Path) -> None:

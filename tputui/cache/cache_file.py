@@ -25,13 +25,14 @@ import msgspec
 from tputui import __version__
 from tputui.cache import state_codec
 from tputui.state.process_state import ProcessState
+from tputui.telemetry import atomic_write
 from tputui.telemetry.events import INT_MAX, Event
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
 from tputui.telemetry.safe_open import open_plain
 
-FORMAT = 10
+FORMAT = 13
 """Version of the file format. Files of another version of tputui are refused as well."""
 SUFFIX = ".place"
 FILE_BYTES_MAX = 4 << 20
@@ -224,17 +225,8 @@ def _write(path: Path, head: Head, content: bytes) -> int:
     if len(whole) > FILE_BYTES_MAX or len(whole) - len(content) > HEAD_BYTES_MAX:
         raise state_codec.NotCacheable(f"it would take {len(whole)} bytes")
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
     # Not synced: losing a cache file in a power cut costs only time, and waiting for the disk would block the caller.
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(whole)
-        temporary.rename(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    atomic_write.write(path, lambda file: file.write(whole), sync=False)
     return len(whole)
 
 

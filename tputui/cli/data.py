@@ -1,7 +1,4 @@
-"""`tputui data`: lists and downloads data sets.
-
-The engine, which runs in its own process, defines and prepares the data sets.
-"""
+"""`tputui data`: lists and downloads data sets, by the scripts of `sample_configs/data`, in a process of their own."""
 
 from __future__ import annotations
 
@@ -9,10 +6,12 @@ import argparse
 import os
 import subprocess
 import sys
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+import tputui
 from tputui import formatting as fmt
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -31,17 +30,13 @@ EXIT_CODES = exit_codes(
 )
 
 
-T = TypeVar("T")
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """Why the engine failed."""
-
-    failure: str
+_ROOT = Path(tputui.__file__).resolve().parent
+_SCRIPTS = Path("sample_configs", "data")
+"""Beside this package in a checkout, inside of it where it is installed."""
 
 
 class Set(msgspec.Struct, frozen=True):
-    """A data set, as the engine describes it."""
+    """A data set, as its script describes it."""
 
     name: str
     what: str
@@ -79,22 +74,24 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    return _list(args.json) if args.action == "list" else _fetch(args.name, args.to, args.json)
+    if args.action == "fetch":
+        return _fetch(args.name, args.to, args.json)
+    sets = list_sets()
+    if args.json:
+        say_json(sets, indent=2)
+    else:
+        say("\n".join(table(sets)))
+    return ExitCode.DONE
 
 
 def list_sets() -> list[Set]:
-    """The data sets of the catalog. Raises `CommandError`."""
-    return _decoded(_engine(["list"]), list[Set])
-
-
-def _list(as_json: bool) -> ExitCode:
-    sets = list_sets()
-    if as_json:
-        say_json(sets, indent=2)
-    else:
-        for line in table(sets):
-            say(line)
-    return ExitCode.DONE
+    """The data sets, in the order of the table. Raises `CommandError`."""
+    with _scripts("--list") as process:
+        printed, errors = process.communicate()
+    if process.returncode != ExitCode.DONE:
+        reason = (errors.splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise CommandError(_exit_code(process), f"the data sets cannot be listed: {fmt.inert(reason)}")
+    return msgspec.json.decode(printed, type=list[Set])
 
 
 def table(sets: list[Set]) -> list[str]:
@@ -129,47 +126,37 @@ def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
 
 
 def _fetch(name: str, to: str | None, as_json: bool) -> ExitCode:
-    words = ["fetch", *(["--to", to] if to is not None else []), "--", name]
-    answer = _engine(words)
-    if as_json:
-        say_json(_decoded(answer, dict[str, object]), indent=2)
-    else:
-        say(_decoded(answer, Set).path or "")
-    return ExitCode.DONE
+    """Fetches a set; the script prints what it does, and why it failed, to stderr."""
+    with _scripts(*([f"--to={to}"] if to is not None else []), "--json", "--", name) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stderr:
+            narrate(fmt.inert(line.rstrip("\n")))
+        printed = process.stdout.read()
+    if process.returncode == ExitCode.DONE:
+        answer = msgspec.json.decode(printed)
+        say_json(answer, indent=2) if as_json else say(answer["path"])
+    return _exit_code(process)
 
 
-def _engine(words: list[str]) -> bytes:
-    """Runs an engine command, passing its messages to stderr; returns its answer. Raises `CommandError`."""
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "engine.datasets", *words],
+def _scripts(*words: str) -> subprocess.Popen[str]:
+    folder = next((base / _SCRIPTS for base in (_ROOT.parent, _ROOT) if (base / _SCRIPTS).is_dir()), _ROOT / _SCRIPTS)
+    return subprocess.Popen(
+        [sys.executable, "-P", str(folder), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=spawn.environment(os.environ),
         text=True,
         errors="replace",
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stderr:
-            narrate(fmt.inert(line.rstrip("\n")))
-        answer = process.stdout.read().encode()
-    if process.returncode == ExitCode.DONE:
-        return answer
-    code = ExitCode(process.returncode) if process.returncode in set(ExitCode) else ExitCode.BROKEN
-    try:
-        failure = msgspec.json.decode(answer, type=Failure).failure
-    except msgspec.MsgspecError:
-        failure = f"the engine ended with exit code {process.returncode} before it answered"
-    raise CommandError(code, fmt.inert(failure))
+    )
 
 
-def _decoded(answer: bytes, kind: type[T]) -> T:
-    """Decodes the answer of the engine. Raises `CommandError`."""
-    try:
-        return msgspec.json.decode(answer, type=kind)
-    except msgspec.MsgspecError as error:
-        raise CommandError(ExitCode.BROKEN, f"the engine's answer cannot be read: {error}") from None
+def _exit_code(process: subprocess.Popen[str]) -> ExitCode:
+    """The exit code of the scripts, which ended. Raises `CommandError` if it is not one of ours."""
+    if process.returncode not in set(ExitCode):
+        raise CommandError(ExitCode.BROKEN, f"the script ended with exit code {process.returncode}")
+    return ExitCode(process.returncode)
 
 
 COMMANDS = {"data": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

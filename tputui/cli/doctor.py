@@ -125,9 +125,10 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
         say(inert(f"{snapshot.run}: {number} in {wall}{steps}"))
         for line in verdict_lines.blocks(verdicts, args.run):
             say(inert(line))
-        if goodput is not None:
-            for line in goodput_lines.blocks(goodput, args.price):
-                say(inert(line))
+        if checked := verdict_lines.checked(verdicts):
+            say(f"{'nothing found':<{verdict_lines.INDENT}}{checked}")
+        for line in goodput_lines.blocks(goodput, args.price):
+            say(inert(line))
     return ExitCode.DAMAGED if findings else ExitCode.DONE
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +15,13 @@ from tputui import formatting as fmt
 from tputui.cli import predict
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
-from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes, nearest
 from tputui.exit_codes import ExitCode
 from tputui.exports import tables, tensorboard
 from tputui.exports.rows import RunRows
+from tputui.formatting import inert
 from tputui.session import session
-from tputui.telemetry import rundir
+from tputui.telemetry import atomic_write, disk_space, rundir
 
 DESCRIPTION = """Writes the recorded data of a run for other programs: with --to csv, jsonl or parquet a folder of
 tables (every step of every core, every metric, epochs, events), with --to tensorboard a folder for TensorBoard. The
@@ -39,6 +38,8 @@ EXIT_CODES = exit_codes(
     ENVIRONMENT="a package is missing: torch or numpy for weights, polars for Parquet",
 )
 FORMS = ("csv", "jsonl", "parquet", "tensorboard", "html")
+OTHER_FORM_NAMES = {"json": "jsonl", "ndjson": "jsonl", "tb": "tensorboard", "tfevents": "tensorboard", "pq": "parquet"}
+"""Names that other tools use for our forms, if the spelling does not suggest it."""
 MANIFEST = "run.json"
 
 
@@ -48,8 +49,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option(
         "--to",
         metavar="FORM|FILE",
-        help=f"{', '.join(FORMS)}: the recorded data; otherwise the file of the weights (default "
-        f"{predict.EXPORT_NAME} in the run directory)",
+        help=f"{', '.join(FORMS)}: the recorded data; otherwise the file of the weights, such as model.pt or "
+        f"model.safetensors (default {predict.EXPORT_NAME} in the run directory)",
     )
     parser.add_option(
         "--out", metavar="PATH", help="folder (with html: file) for the recorded data; must not exist, or be empty"
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.to not in FORMS:
         if args.out is not None:
             raise CommandError(ExitCode.USAGE, f"--out needs --to {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+        if args.to is not None:
+            _check_weights_name(args.to)
         return predict.export_weights(args)
     if args.weights is not None:
         raise CommandError(ExitCode.USAGE, f"--weights is not available with --to {args.to}")
@@ -79,7 +82,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     except tables.MissingPackage as error:
         raise CommandError(ExitCode.ENVIRONMENT, str(error)) from None
     except OSError as error:
-        words = f"{fmt.inert(str(target))}: cannot be written: {error.strerror or error}"
+        words = f"{fmt.inert(str(target))}: cannot be written: {disk_space.reason(error, target.absolute().parent)}"
         raise CommandError(ExitCode.USAGE, words) from None
     if rows.unreadable is not None:
         number, why = rows.unreadable
@@ -92,23 +95,38 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
+def _check_weights_name(to: str) -> None:
+    """Raises `CommandError` if `to`, which is no form, is not the name of a file of weights either."""
+    suffix = Path(to).suffix
+    if suffix in predict.WEIGHTS_SUFFIXES:
+        return
+    is_word = not {".", "/"} & set(to)
+    word = (to if is_word else suffix[1:]).strip().lower()
+    near = OTHER_FORM_NAMES.get(word) or nearest(word, FORMS)
+    forms, suffixes = ", ".join(FORMS), ", ".join(predict.WEIGHTS_SUFFIXES)
+    if not is_word:
+        hint = f"for the recorded data write --to {near} --out PATH" if near else f"--to {forms} is the recorded data"
+        words = f"--to {inert(to)}: the name of a file of weights ends in {suffixes}; {hint}"
+    elif near:
+        words = f"unknown form {inert(to)}; did you mean {near}?"
+    else:
+        what = f"unknown form {inert(to)}" if word else "the form is empty"
+        words = f"{what}; --to is {forms} or a file of weights ({suffixes})"
+    raise CommandError(ExitCode.USAGE, words)
+
+
 def _write_page(run_dir: Path, target: Path, *, as_json: bool) -> ExitCode:
     """Writes the run as one HTML file, whole or not at all."""
     from tputui.report.page import page
 
     content = page(session.load(run_dir), __version__).encode("utf-8", "replace")
     try:
-        with target.open("xb") as file:
-            try:
-                file.write(content)
-            except OSError:
-                target.unlink(missing_ok=True)
-                raise
+        atomic_write.write(target, lambda file: file.write(content), replace=False, only_owner=False)
     except FileExistsError:
         words = f"{fmt.inert(str(target))} already exists; choose another --out"
         raise CommandError(ExitCode.USAGE, words) from None
     except OSError as error:
-        words = f"{fmt.inert(str(target))}: cannot be written: {error.strerror or error}"
+        words = f"{fmt.inert(str(target))}: cannot be written: {disk_space.reason(error, target.absolute().parent)}"
         raise CommandError(ExitCode.USAGE, words) from None
     if as_json:
         say_json({"path": str(target.absolute()), "bytes": len(content)})
@@ -129,18 +147,18 @@ def _new_folder(target: Path) -> Iterator[Path]:
     """A folder that becomes `target` when everything was written; removed after an error. Raises `OSError`."""
     if target.is_dir() and not any(target.iterdir()):
         target.rmdir()
+    taken = f"{fmt.inert(str(target))} already exists; choose another --out"
     if os.path.lexists(target):
-        words = f"{fmt.inert(str(target))} already exists; choose another --out"
-        raise CommandError(ExitCode.USAGE, words)
+        raise CommandError(ExitCode.USAGE, taken)
     if not target.absolute().parent.is_dir():
         raise CommandError(ExitCode.USAGE, f"{fmt.inert(str(target.parent))}: no such directory")
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
     try:
-        yield staging
-        staging.chmod(0o700)
-        staging.rename(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        with atomic_write.becoming(target.absolute(), replace=False) as staging:
+            staging.mkdir()
+            staging.chmod(0o700)
+            yield staging
+    except FileExistsError:
+        raise CommandError(ExitCode.USAGE, taken) from None
 
 
 COMMANDS = {"export": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

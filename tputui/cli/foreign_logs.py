@@ -40,7 +40,7 @@ class RunOrLog:
             self.run_dir = find_run(name, parent)
             return
         path = Path(name)
-        if _is_run(name, parent) or not os.path.lexists(path):
+        if _is_run(name, parent) or not name.strip() or not os.path.lexists(path):
             self.run_dir = find_run(name, parent)
             if follow:
                 words = "only logs of other programs need it; a run is always followed"

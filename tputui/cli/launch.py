@@ -25,9 +25,10 @@ from tputui.cli import hosts
 from tputui.cli.console import CommandError
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
+from tputui.session.run_directory import RunDirectory
 from tputui.supervise import spawn
 from tputui.supervise.command import UserCommand
-from tputui.telemetry import code_record, provenance, redaction, rundir
+from tputui.telemetry import code_record, disk_space, provenance, redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 
 AnswerT = TypeVar("AnswerT")
@@ -194,7 +195,8 @@ def create_directory(
     except UnicodeEncodeError:
         raise CommandError(ExitCode.USAGE, _not_utf8(manifest)) from None
     except OSError as error:
-        words = f"{error.filename or parent}: cannot create a run here: {error.strerror}; choose another --runs-dir"
+        why = disk_space.reason(error, parent)
+        words = f"{error.filename or parent}: cannot create a run here: {why}; choose another --runs-dir"
         raise CommandError(ExitCode.USAGE, words) from None
     # A full disk is reported by the start of the supervisor.
     with contextlib.suppress(OSError):
@@ -234,16 +236,17 @@ def start_supervisor(
     Raises `CommandError`. A run that could not be started, for example on a full disk, leaves no directory behind, but
     that of a run on several hosts (`host_index`) may be theirs too.
     """
-    index = host_index or 0
+    index, directory = host_index or 0, RunDirectory(run_dir)
     try:
         process = spawn.start_supervisor(run_dir, command, index)
     except OSError as error:
+        words = f"{inert(run_dir.name)} could not be started: {disk_space.reason(error, run_dir)}"
         _remove(run_dir, host_index)
-        words = f"{inert(run_dir.name)} could not be started: {error.strerror or error}"
         raise CommandError(ExitCode.FAILED, words) from None
     deadline = time.monotonic() + SUPERVISOR_START_S
     pause = Event()
-    while not _has_started(run_dir, index):
+    # The command may rename the directory as soon as it runs.
+    while not _has_started(directory.files, index):
         if process.poll() is not None:
             problem = f"its supervisor ended with exit code {process.returncode}"
         elif time.monotonic() > deadline:
@@ -251,11 +254,12 @@ def start_supervisor(
         else:
             pause.wait(_POLL_S)
             continue
-        if not _has_started(run_dir, index):
-            words = f"{inert(run_dir.name)} did not start: {problem}: {_log_end(run_dir, index)}"
+        if not _has_started(directory.files, index):
+            words = f"{inert(run_dir.name)} did not start: {problem}: {_log_end(directory.files, index)}"
             if process.poll() is not None:
                 _remove(run_dir, host_index)
             raise CommandError(ExitCode.FAILED, words)
+    directory.close()
     return process
 
 

@@ -11,6 +11,7 @@ import importlib
 import sys
 import textwrap
 import traceback
+from collections import namedtuple
 
 from tputui import __version__
 from tputui.cli.console import (
@@ -119,6 +120,10 @@ def main(argv: list[str] | None = None) -> int:
         return ExitCode.USAGE
     except Exception:
         return _report_crash()
+    finally:
+        # Python makes named tuples by running a text. A Ctrl-C in such a text would end Python by SIGINT, although it
+        # was caught, unless another text runs to its end.
+        namedtuple("Unused", ())
 
 
 def _report_crash() -> ExitCode:

@@ -25,6 +25,7 @@ from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
+from tputui.session.run_directory import RunDirectory
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import AlertRaised, RequestKind
@@ -120,8 +121,9 @@ def watch(
         if error.errno not in DISK_TROUBLE:
             raise
         narrate(f"the output cannot be written: {error.strerror}; waiting for the end of the run without printing")
-        return wait_for_end(run_dir)
+        return wait_for_end(source.run_dir)
     finally:
+        run_dir = source.run_dir  # It may have been renamed.
         source.close()
     if snapshot.condition in ENDED:
         return snapshot
@@ -140,6 +142,7 @@ def _watch_on_screen(
     source = session.Session.live(run_dir)
     with contextlib.nullcontext() if interrupts is None else interrupts.leaving(leaving.request):
         left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args), leaving=leaving)
+    run_dir = source.run_dir  # It may have been renamed.
     snapshot = left.snapshot or session.load(run_dir)
     if interrupts is not None and interrupts.terminated and snapshot.condition not in ENDED:
         narrate("SIGTERM: requested save and stop; waiting for the end of the run")
@@ -234,12 +237,17 @@ class Interrupts:
     _KINDS: tuple[RequestKind, ...] = ("stop", "stop_now")
 
     def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
+        self._directory = RunDirectory(run_dir)
         self._num_requested = 0
         self.terminated = False
         """Whether SIGTERM came."""
         self._leave_screen: Callable[[], None] | None = None
         """Leaves the live screen; None while there is none."""
+
+    @property
+    def run_dir(self) -> Path:
+        """The directory of the run, also after it was renamed or moved."""
+        return self._directory.path
 
     @property
     def requested(self) -> bool:
@@ -260,7 +268,7 @@ class Interrupts:
         kind = self._KINDS[self._num_requested]
         self._num_requested += 1
         try:
-            requests.submit(self._run_dir, kind, by=by, now=time.time())
+            requests.submit(self._directory.files, kind, by=by, now=time.time())
         except OSError as error:
             self._narrate(f"the request to stop could not be written: {error}")
             return

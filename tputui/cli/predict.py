@@ -43,6 +43,8 @@ SPLITS = ("train", "valid", "test")
 BATCH = 64
 FORMS = {".npz": "npz", ".jsonl": "jsonl"}
 EXPORT_NAME = "weights.pt"
+WEIGHTS_SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+"""Ends of the names of files of weights that `tputui export` writes."""
 
 BEST, LAST = "best", "last"
 NEEDED = ("torch", "numpy")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, open_run
+from tputui.diagnosis.facts import Facts
 from tputui.diagnosis.rehearsal import runtimes_of, steps_of
 from tputui.formatting import inert
 from tputui.logs import xla_programs
@@ -220,19 +221,13 @@ def _are_steps_counted(snapshot: Snapshot) -> bool:
     return "torch_xla" in runtimes_of(snapshot) or "torch_compile" in windows
 
 
-def has_lost_threads(snapshot: Snapshot, cores: int) -> bool:
-    """Whether a program was aborted by the runtime because threads of `torch_xla.launch` did not meet."""
-    failure = snapshot.failure
-    if cores == 1 or failure is None or not failure.error.endswith(("BrokenProcessPool", "SIGABRT")):
-        return False
-    return "torch_xla" in "\n".join([failure.traceback, failure.stack, *failure.log])
-
-
 def _problem(snapshot: Snapshot, setup: Setup, is_stopped: bool) -> str | None:
     """Why nothing can be concluded from a run; None if it can."""
     if snapshot.condition in ("failed", "lost"):
         return f"the program failed: {snapshot.condition_reason}"
     if not runtimes_of(snapshot):
+        if unsupported := Facts.of(snapshot).unsupported("compilations"):
+            return unsupported
         reason = unobserved_reason(setup.command.environ) if setup.command is not None else None
         did = "was stopped" if is_stopped else "ended"
         return reason or f"the program {did} before torch_xla, JAX or torch.compile compiled anything in it"

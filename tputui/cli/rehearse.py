@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shlex
 import shutil
 import sys
 import tempfile
@@ -27,7 +26,6 @@ from tputui.cli.rehearsal_run import (
     CORES,
     Rehearsed,
     Setup,
-    has_lost_threads,
     run_to_end,
     shortened,
     sizes_file,
@@ -39,8 +37,8 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.logs import xla_programs
 from tputui.observers.sinks import DISABLED_VARIABLES, OBSERVE_VARIABLE, is_disabled
+from tputui.state.root_cause import has_lost_threads
 from tputui.state.snapshot import Snapshot
-from tputui.telemetry import redaction
 from tputui.telemetry.codec import spell_non_finite
 from tputui.text import rehearsal_lines, verdict_lines
 
@@ -87,10 +85,10 @@ def run(args: argparse.Namespace) -> ExitCode:
     began = time.monotonic()
     with _folder(args) as parent:
         setup, run_dir, done = _run(args, parent, args.cores)
-        if setup.command is not None and args.cores is None and has_lost_threads(done.snapshot, setup.cores):
+        failure, may_change = done.snapshot.failure, setup.command is not None and args.cores is None
+        if may_change and setup.cores > 1 and failure is not None and has_lost_threads(failure):
             narrate(ONE_CORE)
-            setup, run_dir, done = _run(args, parent, 1)
-            setup = setup._replace(cores_from="because of torch_xla.launch")
+            setup, run_dir, done = _run(args, parent, 1, because="because of torch_xla.launch")
         memory = _memory(done.snapshot, setup.sizes)
         report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped)
         code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if report.findings else ExitCode.DONE
@@ -99,12 +97,13 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.json:
         say_json(spell_non_finite(_as_json(setup, done, report, code, kept, seconds)), indent=2)
     else:
-        _print(setup, done, report, kept, seconds)
+        _print(setup, done, report, kept, seconds, args.steps)
     return code
 
 
-def _run(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple[Setup, Path, Rehearsed]:
+def _run(args: argparse.Namespace, parent: Path, cores: int | None, because: str = "") -> tuple[Setup, Path, Rehearsed]:
     setup, run_dir = _created(args, parent, cores)
+    setup = setup._replace(cores_from=because or setup.cores_from)
     narrate(f"rehearsing {setup.program} on {_cores(setup)}: {fmt.counted(args.steps, 'step')}")
     return setup, run_dir, run_to_end(setup, run_dir, args.steps, args.timeout)
 
@@ -167,15 +166,14 @@ def _created(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple
 def _script_run(
     loaded: config.ScriptRun, source: str, parent: Path, cores: int | None, argv: list[str]
 ) -> tuple[Setup, Path]:
-    loaded = config.ScriptRun(script=replace(loaded.script, stop_grace_s=STOP_GRACE_S))
+    loaded = config.ScriptRun(script=replace(loaded.script, stop_grace_s=STOP_GRACE_S, exit_grace_s=STOP_GRACE_S))
     command = script.prepared(loaded, source)
     environ, used, chosen = virtual_cores(command.environ, cores)
     command = command._replace(environ=environ)
-    path = shlex.join(loaded.script.command)
-    run_dir = script.create_run(parent, loaded, command, config_path=path, name=None, argv=argv)
+    program = script.shown_command(loaded)
+    run_dir = script.create_run(parent, loaded, command, config_path=program, name=None, argv=argv)
     sizes = sizes_file(environ, run_dir)
     command = command._replace(environ=environ | xla_programs.variables(sizes))
-    program = shlex.join(redaction.masked_argv(loaded.script.command))
     return Setup(inert(program), used, f"by {chosen}" if chosen else "", command, sizes), run_dir
 
 
@@ -220,12 +218,12 @@ def _versions(setup: Setup, report: Rehearsal) -> dict[str, str]:
     return {name: version for name in wanted if (version := installed(name)) is not None}
 
 
-def _print(setup: Setup, done: Rehearsed, report: Rehearsal, kept: Path | None, seconds: float) -> None:
+def _print(setup: Setup, done: Rehearsed, report: Rehearsal, kept: Path | None, seconds: float, asked: int) -> None:
     if done.problem is not None:
         _print_problem(setup, done, report)
     else:
         number = fmt.counted(len(report.findings), "finding") if report.findings else "no findings"
-        steps = fmt.counted(report.steps, "step") if report.steps else "steps that cannot be counted"
+        steps = rehearsal_lines.steps(report, asked)
         versions = "".join(f", {name} {version}" for name, version in _versions(setup, report).items())
         say(f"{setup.program}: {number} in {steps} on {_cores(setup)}{versions}, {fmt.duration(seconds)}")
         for line in rehearsal_lines.lines(report):

@@ -21,8 +21,8 @@ from tputui.session.session import Session
 from tputui.state import process_stacks
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.state.stacks_view import StacksView
+from tputui.telemetry import disk_space, requests
 from tputui.telemetry import events as ev
-from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.merge import JournalEvent
 
@@ -128,7 +128,7 @@ def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) 
     try:
         return requests.submit(run_dir, kind, by=by, now=time.time(), steps=steps)
     except OSError as error:
-        words = f"{_name(run_dir)}: the request could not be written: {error.strerror or error}"
+        words = f"{_name(run_dir)}: the request could not be written: {disk_space.reason(error, run_dir)}"
         raise CommandError(ExitCode.USAGE, words) from None
 
 
@@ -221,6 +221,8 @@ def _receipt(event: ev.Event, request_id: str) -> str | None:
             words += f", {event.bytes} bytes"
         if event.seconds is not None:
             words += f", {event.seconds:.3f} s"
+        if event.lack is not None:
+            words += f"; {fmt.inert(event.lack)}"
         return words
     return None
 

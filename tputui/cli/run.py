@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -198,12 +197,11 @@ def _create_script_run(
     command = script.prepared(loaded, source)
     if place is not None:
         command = script.at_host(command, place)
-    path = args.config or shlex.join(loaded.script.command)
     run_dir = script.create_run(
         parent,
         loaded,
         command,
-        config_path=path,
+        config_path=args.config or script.shown_command(loaded),
         name=place.run if place else args.name,
         argv=argv,
         host_index=place.host_index if place else None,
@@ -263,7 +261,8 @@ def _show(
     interrupts: open_run.Interrupts,
 ) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")
-    snapshot = open_run.watch(run_dir, args, interrupts=interrupts)
+    # The command may have renamed it already.
+    snapshot = open_run.watch(interrupts.run_dir, args, interrupts=interrupts)
     code = open_run.exit_code_of(snapshot)
     if snapshot.exit_code is not None:
         launch.wait_settled(supervisor, hosts.SETTLED_S if place else launch.SUPERVISOR_EXIT_S)

@@ -214,7 +214,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         epoch,
         _or_dash(row.get("step"), "d"),
         "-" if row.get("loss") is None else fmt.number(row["loss"]),
-        age(time.time() - row["created"]),
+        fmt.short_age(time.time() - row["created"]),
         _or_dash(row.get("num_cores"), "d"),
         fmt.inert(str(row.get("config") or row.get("why") or "-")),
         fmt.inert(
@@ -231,14 +231,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
-
-
-def age(seconds: float) -> str:
-    """A duration in its largest unit: `42s`, `7m`, `3h`, `12d`."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{max(0, int(seconds))}s"
 
 
 COMMANDS = {"runs": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,11 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
     if problem is not None:
         raise CommandError(ExitCode.USAGE, f"{inert(source)}: {inert(program)}: {problem}")
     return UserCommand(script.command, env, str(cwd.resolve()))
+
+
+def shown_command(run: config.ScriptRun) -> str:
+    """The command as a line of a shell, with its secrets masked."""
+    return shlex.join(redaction.masked_argv(run.script.command))
 
 
 def at_host(command: UserCommand, place: HostPlace) -> UserCommand:

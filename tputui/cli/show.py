@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         words = words_of_mirror(args, run_dir)
         where = f"{inert(words)}; mirrored in {snapshot.dir}" if words is not None else None
         page = show_page.show_text(snapshot, num_epochs=args.epochs, where=where).rstrip("\n")
-        kept = [f"{'goodput':<12} {goodput_lines.line(goodput)}"] if goodput is not None else []
+        kept = [f"{'goodput':<12} {goodput_lines.line(goodput)}"] if goodput.wall_s > 0 else []
         parts = [kept, _label_lines(labels, problem)]
         say("\n\n".join([page, *("\n".join(part) for part in parts if part)]))
     return ExitCode.DONE

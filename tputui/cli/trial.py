@@ -35,7 +35,7 @@ from tputui.cli.trial_run import (
 )
 from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
 from tputui.compare.verdict import LEVEL, Ratio
-from tputui.config_diff import flatten
+from tputui.config_diff import texts
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import Verdict, assigned_key
 from tputui.environment import device_in_use, environment_problem, find_devices
@@ -238,7 +238,7 @@ def _refuse(trial: Trial, keys: list[str]) -> bool:
 
     Returns whether training uses TPU chips.
     """
-    before, now = flatten(config.to_builtins(trial.base)), flatten(config.to_builtins(trial.changed))
+    before, now = texts(config.to_builtins(trial.base)), texts(config.to_builtins(trial.changed))
     facts = [_checked(trial, loaded, changes) for loaded, changes in ((trial.base, []), (trial.changed, trial.changes))]
     for key in keys:
         if before.get(key) == now.get(key):

@@ -62,6 +62,7 @@ def _waited(session: Session, until: Condition | None, timeout_s: float | None) 
     """The last snapshot, and whether the condition holds or, without one, the run has ended."""
     deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
     pause = Pause()
+    is_warned = until is None
     while True:
         # Checked before the read, so that events from just before the end are read too.
         settled = session.settled
@@ -72,6 +73,9 @@ def _waited(session: Session, until: Condition | None, timeout_s: float | None) 
                 return snapshot, True
             if (settled and not events) or time.monotonic() >= deadline:
                 return snapshot, False
+            if until is not None and not is_warned and (missing := conditions.missing_metrics(until, snapshot)):
+                is_warned = True
+                narrate(inert(f"{missing}; waiting for {until.text}"))
             pause.wait(min(POLL_S, max(deadline - time.monotonic(), 0.0)))
 
 
@@ -79,6 +83,7 @@ def _report(args: argparse.Namespace, snapshot: Snapshot, holds: bool) -> ExitCo
     """Prints the result and returns the exit code."""
     until: Condition | None = args.until
     ended = snapshot.condition in ENDED
+    missing = conditions.missing_metrics(until, snapshot) if until is not None else ""
     if args.json:
         say_json(
             {
@@ -88,13 +93,14 @@ def _report(args: argparse.Namespace, snapshot: Snapshot, holds: bool) -> ExitCo
                 "step": snapshot.steps,
                 "until": until.text if until is not None else None,
                 "holds": holds,
+                "missing": missing,
             }
         )
     else:
         place = f"{snapshot.condition}, step {fmt.count(snapshot.steps)}"
         what = "" if until is None else f": {until.text}" if holds else f": not {until.text}"
         late = "" if holds or ended else f" after {fmt.duration(args.timeout)}"
-        say(inert(f"{snapshot.run} {place}{late}{what}"))
+        say(inert(f"{snapshot.run} {place}{late}{what}{f' ({missing})' if missing else ''}"))
     if not holds:
         return ExitCode.UNANSWERED
     return open_run.exit_code_of(snapshot) if until is None else ExitCode.DONE

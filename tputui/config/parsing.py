@@ -134,6 +134,8 @@ def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequenc
         refuse("script.command", "the name of the program is missing")
     if not (math.isfinite(script.stop_grace_s) and script.stop_grace_s > 0):
         refuse("script.stop_grace_s", f"{script.stop_grace_s:g} must be positive")
+    if not (math.isfinite(script.exit_grace_s) and script.exit_grace_s >= 0):
+        refuse("script.exit_grace_s", f"{script.exit_grace_s:g} must not be negative")
     for name, value in script.env.items():
         if not name or "=" in name or "\0" in name + value:
             refuse("script.env", f"{name!r} cannot be set as an environment variable")

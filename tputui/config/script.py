@@ -14,20 +14,23 @@ from tputui.config.tables import AlertsConfig, DiagnosisConfig, LaunchConfig, Ta
 SCRIPT = "script"
 """Name of the table."""
 STOP_GRACE_S = 60.0
-LAUNCHERS = frozenset(
+EXIT_GRACE_S = 60.0
+STARTING_MODULES = frozenset(
     {
         "accelerate.commands.launch",
         "accelerate.commands.accelerate_cli",
-        "cProfile",
-        "coverage",
-        "debugpy",
-        "pdb",
+        "deepspeed.launcher.launch",
+        "deepspeed.launcher.runner",
         "torch.distributed.launch",
         "torch.distributed.run",
         "torch_xla.distributed.xla_dist",
     }
 )
-"""Modules that run a script named later on their command line."""
+"""Modules that start processes which run a script named later on their command line."""
+LAUNCHERS = STARTING_MODULES | {"cProfile", "coverage", "debugpy", "pdb"}
+"""Modules that run a script named later on their command line, also in their own process."""
+LAUNCHER_PROGRAMS = frozenset({"torchrun", "accelerate", "composer", "deepspeed", "fabric", "horovodrun", "lightning"})
+"""Python programs that start processes which run a script named later on their command line."""
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
 
@@ -59,11 +62,14 @@ class ScriptConfig(Table, frozen=True, kw_only=True):
     """Environment variables that are set for the command, in addition to those of `tputui run`."""
     cwd: str | None = None
     """Working directory of the command; default the one in which `tputui run` is started."""
-    stop_signal: Literal["SIGINT", "SIGTERM"] = "SIGINT"
-    """Signal that a request to stop sends to the process group of the command. `SIGINT` is what Ctrl-C sends in a
-    terminal."""
+    stop_signal: Literal["auto", "SIGINT", "SIGTERM"] = "auto"
+    """Signal that a request to stop sends to the processes of the command that train. `auto` sends SIGTERM to those
+    that handle it, as scripts do that save when a cluster ends them, and SIGINT, as Ctrl-C does, to the others."""
     stop_grace_s: float = STOP_GRACE_S
-    """Seconds from a request to stop until SIGTERM, for a command that is still running."""
+    """Seconds from a request to stop until SIGTERM to all its processes, for a command that is still running."""
+    exit_grace_s: float = EXIT_GRACE_S
+    """Seconds in which the processes that the command has left in its process group may finish after its end; then they
+    are ended. They have none if the command failed."""
     logs: list[str] = msgspec.field(default_factory=list)
     """Log files to read besides those that are found: paths in which `*` and `**` match any name and any directories,
     relative to the command's working directory."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import le
 
 from tputui import formatting as fmt
-from tputui.diagnosis.facts import STEPS_MIN, Facts, speedup_of
+from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.replacements import advice_on_number
 from tputui.diagnosis.verdict import Verdict
-from tputui.state.evidence_groups import CompileGroup
+from tputui.state.evidence_groups import REDEFINED, TOO_MANY, BreakGroup, CompileGroup, Line
+from tputui.state.recompiles import SIZE, SIZES_MAX, SPEC, is_size, late_compiles, num_recompiles
 from tputui.telemetry.events import ChangedInput, ProgramObserved
 
-STORM_MIN = 4
-"""Compilations of one program from which they are called a storm, unless they come once or twice per epoch. Fewer can
-be a few lengths of texts, which compile once each."""
-COUNTED_SHARE_MIN = 0.01
-"""Share of the wall time from which a single compilation without a line is a finding."""
+STORM_MIN = SIZES_MAX + 1
+"""Compilations of one program from which they are called a storm, unless they come once or twice per epoch."""
 PER_EPOCH_MAX = 2
 """Compilations per epoch that the end of an epoch explains: its last batch, and the evaluation."""
 GROWING_MIN = 3
@@ -26,14 +26,26 @@ TINY_OPERATIONS = 20
 SGD has about 40."""
 TINY_EXECUTES = 3
 """Programs per step that are worth joining, if most of them are tiny."""
-_SPEC = re.compile(r"([a-z]+[0-9a-z]*)\[([0-9,]*)\]")
-_SIZE = re.compile(r"size [0-9]+ in dimension ([0-9]+)")
-"""How `torch.compile` reports a shape that changed."""
+OTHERS_NAMED = 3
+"""Other programs of a line that are named."""
 _BATCHES = "use batches of one size: drop_last=True in training, padding and a mask in evaluation"
 _LENGTHS = "pad to a few fixed lengths (buckets), so that each shape compiles once"
+_KEEPS = "nothing, if there are no further sizes: each compiles once. To compile before training, run each size once"
+_KEEPS_VALUES = "nothing, if there are no further values: each compiles once; else "
+_ONE_DEFINITION = "define the compiled function once, outside of the loop or method that calls it"
+_ONE_TYPE = "use one dtype from the start: jnp.float32({name}) in place of a number of Python"
+_FULL_SIZE = (
+    "pad it to a few fixed sizes (buckets), or allocate it once in its full size with a mask: each size is a program"
+)
+_ONE_LENGTH = "pass lists of one length: pad them, or stack their items into one array, with a mask"
+_NO_TEXT = "pass no text that changes: the program is compiled for each one"
 _BREAK = "remove the graph break: the rest of the function is compiled for each number that it passes on"
-_NO_VARIABLE = re.compile(r"an? |constant of |aten::|xla::|operations$|the function")
+_QUOTES = "'", '"'
+"""Begin a text of Python."""
+_NO_VARIABLE = re.compile(r"an? |constant of |aten::|xla::|operations$|the ")
 """Names of changes that are not those of a variable."""
+_INTENDED = "torch._dynamo.graph_break()"
+"""In the reason of a graph break that the code asks for."""
 _PASSED_ON = "___stack"
 """How `torch.compile` names what one part of a function passes to the next."""
 _CAUSES = {
@@ -46,53 +58,63 @@ _CAUSES = {
 
 
 def recompiles(facts: Facts) -> Iterator[Verdict]:
-    """Compilations after warm-up, by line."""
-    late = [group for group in facts.evidence.compiles if not group.warm_up and group.count > group.num_cached]
-    if not late:
+    """Compilations after warm-up, by line: findings for programs that compile again and again, hints for those that
+    compile once for each of a few inputs."""
+    late = late_compiles(facts.evidence.compiles)
+    if not late.recompiles and not late.first:
         yield from _counted_only(facts)
         return
-    for group in _attributed(late):
-        lost_s = _seconds(group)
-        program = _name(group.program, "the program")
-        times = "once" if group.count == 1 else f"{fmt.count(group.count)} times"
+    for group, *others in late.recompiles:
+        lost_s = _seconds([group, *others])
         kind = _kind(group)
-        change = f": {_change(group.changes[0])}" if group.changes else ""
         yield facts.verdict(
             "recompile",
-            f"{program} compiles again {times} after warm-up{kind and f', {kind}'}{change}",
+            f"{_program(group)} compiles again {_times(group)} after warm-up{kind and f', {kind}'}{_newest(group)}",
             line=group.line,
             lost_s=lost_s,
-            evidence=list(_evidence(group)),
+            evidence=[*_evidence(group), *_others(others)],
             fix=_fix(facts, group),
-            speedup=speedup_of(lost_s, facts.training_s(lost_s)) if lost_s is not None else None,
+            **facts.gain(lost_s, facts.training_s(lost_s or 0.0)),
+        )
+    for group, *others in late.first:
+        each = "for the first time with these inputs" if group.num_states < 2 else "once for each of its new inputs"
+        yield facts.verdict(
+            "recompile",
+            f"{_program(group)} compiles {_times(group)} after warm-up, {each}{_newest(group)}",
+            line=group.line,
+            status="hint",
+            evidence=[*_evidence(group), *_others(others)],
+            fix=_hint_fix(facts, group),
         )
 
 
-def _attributed(groups: Sequence[CompileGroup]) -> list[CompileGroup]:
-    """The groups; those from before their cause was found are joined to the one whose cause was, if there is just one.
-
-    The line of a read, and the input that changed, are found once something has compiled again.
-    """
-    made = list(groups)
-    for explains in (_has_line, _has_changes):
-        for group in [one for one in made if not explains(one)]:
-            found = [one for one in made if explains(one) and _may_explain(one, group)]
-            if len(found) == 1:
-                made = [group.join(one) if one is found[0] else one for one in made if one is not group]
-    return made
+def _hint_fix(facts: Facts, group: CompileGroup) -> str:
+    if not group.changes:
+        return "nothing, unless it compiles again"
+    if all(map(is_size, group.changes)):
+        return _KEEPS
+    return f"{_KEEPS_VALUES if all(map(_is_value, group.changes)) else ''}{_fix(facts, group)}"
 
 
-def _has_line(group: CompileGroup) -> bool:
-    return bool(group.line.file)
+def _is_value(change: ChangedInput) -> bool:
+    """Whether a value that is part of the program is another one, such as a flag that is a static argument."""
+    is_spec = SPEC.fullmatch(change.before) or SPEC.fullmatch(change.now) or "weak_type" in change.now
+    return bool(change.before and change.now and not is_spec and change.name != REDEFINED)
 
 
-def _has_changes(group: CompileGroup) -> bool:
-    return bool(group.changes)
+def _program(group: CompileGroup) -> str:
+    """The program in words. torch_xla has no names for programs, so that a script's is named after what syncs."""
+    name = _name(group.program, "")
+    is_function = group.runtime == "torch_xla" and group.program == group.line.function
+    return f"the program of {name}" if name and is_function else name or "the program"
 
 
-def _may_explain(later: CompileGroup, group: CompileGroup) -> bool:
-    same = (later.runtime, later.program, later.cause) == (group.runtime, group.program, group.cause)
-    return same and group.last_step <= later.first_step
+def _times(group: CompileGroup) -> str:
+    return "once" if group.total == 1 else f"{fmt.count(group.total)} times"
+
+
+def _newest(group: CompileGroup) -> str:
+    return f": {_change(group.changes[0])}" if group.changes else ""
 
 
 def _name(program: str, otherwise: str) -> str:
@@ -103,30 +125,28 @@ def _name(program: str, otherwise: str) -> str:
 def _counted_only(facts: Facts) -> Iterator[Verdict]:
     """The verdict of a run whose counters show compilations, but that has no event about them."""
     xla, evidence = facts.snapshot.xla, facts.evidence
-    count = max(evidence.late_compiles, xla.recompiles if xla is not None else 0)
+    count = num_recompiles(max(evidence.late_compiles, xla.late_compiles if xla is not None else 0), [])
     if count == 0:
-        if xla is None and not facts.is_observed:
+        if xla is None and not facts.is_observed and not facts.unsupported("compilations"):
             text = "this run records no compilations"
             yield Verdict(rule="recompile", status="not available", text=text)
         return
     lost_s = evidence.late_compile_s or None
-    if count == 1 and (lost_s or 0.0) < COUNTED_SHARE_MIN * facts.wall_s:
-        return
-    times = "once" if count == 1 else f"{fmt.count(count)} times"
     yield facts.verdict(
         "recompile",
-        f"the runtime compiles again {times} after warm-up",
+        f"the runtime compiles again {fmt.count(count)} times after warm-up",
         lost_s=lost_s,
         line_reason="only the runtime's counters were recorded",
         evidence=[f"recompiles {fmt.count(count)} by the runtime's counters"],
         fix="keep the shapes and types of all inputs constant: drop or pad the last batch, pad texts to fixed lengths",
-        speedup=speedup_of(lost_s, facts.training_s(lost_s)) if lost_s is not None else None,
+        **facts.gain(lost_s, facts.training_s(lost_s or 0.0)),
     )
 
 
-def _seconds(group: CompileGroup) -> float | None:
-    """Time inside the compiler; those without a time are assumed to take as long as the others."""
-    return group.seconds * group.count / group.num_timed if group.num_timed else None
+def _seconds(groups: Sequence[CompileGroup]) -> float | None:
+    """Time inside the compiler; compilations without a time are assumed to take as long as others of their group."""
+    timed = [group.seconds * group.count / group.num_timed for group in groups if group.num_timed]
+    return sum(timed) if timed else None
 
 
 def _kind(group: CompileGroup) -> str:
@@ -152,6 +172,8 @@ def _evidence(group: CompileGroup) -> Iterator[str]:
         each = fmt.duration(group.seconds / group.num_timed)
         rest = f" ({group.num_timed} of {group.count} timed)" if group.num_timed < group.count else ""
         yield f"{each} in the compiler each{rest}"
+    if group.total > group.count:
+        yield f"{fmt.count(group.count)} of them in the process that lost most"
     if group.num_cached:
         yield f"{group.num_cached} of them came from the compile cache"
     yield from (_change(change) for change in (group.changes or [])[1:])
@@ -159,6 +181,15 @@ def _evidence(group: CompileGroup) -> Iterator[str]:
         yield "the inputs were not compared"
     elif not group.changes:
         yield "no input differs in type or shape"
+
+
+def _others(groups: Sequence[CompileGroup]) -> Iterator[str]:
+    """The other programs with the cause of a verdict, whose time is in its cost."""
+    if groups:
+        names = [_name(group.program, "a program") for group in groups[:OTHERS_NAMED]]
+        names += [f"{len(groups) - OTHERS_NAMED} more"] if len(groups) > OTHERS_NAMED else []
+        count = fmt.counted(sum(group.count for group in groups), "compilation")
+        yield f"with {count} of {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))} at the same line"
 
 
 def _change(change: ChangedInput) -> str:
@@ -181,6 +212,13 @@ def lacks_sync(facts: Facts, group: CompileGroup) -> bool:
     return causes == {("torch_xla", "value_read")} or _grows(facts.evidence.programs)
 
 
+def _mode_advice(change: ChangedInput) -> str | None:
+    # Imported here, because commands such as `show` import the rules and must start fast.
+    from tputui.logs.torch_guards import mode_advice
+
+    return mode_advice(change)
+
+
 def _fix(facts: Facts, group: CompileGroup) -> str:
     """The advice for the newest changed input, or for the cause."""
     if lacks_sync(facts, group):
@@ -192,19 +230,50 @@ def _fix(facts: Facts, group: CompileGroup) -> str:
         return "keep the shapes and types of all inputs constant, and pass changing numbers as tensors"
     if change.name.startswith(_PASSED_ON):
         return _BREAK
+    if group.runtime == "torch_compile" and (advice := _mode_advice(change)) is not None:
+        return advice
+    if change.name == REDEFINED:
+        return _ONE_DEFINITION
+    if "weak_type" in change.before + change.now:
+        return _ONE_TYPE.format(name=change.name)
+    if not all(one.before for one in group.changes or ()) and not all(one.now for one in group.changes or ()):
+        # Their number goes up and down, which a state that is created late does not.
+        return _ONE_LENGTH
     if not change.before or not change.now:
         return "give the step the same inputs every time: create optimizer state and optional inputs before warm-up"
-    if size := _SIZE.fullmatch(change.now):
+    if _is_growing(group.changes or []):
+        return _FULL_SIZE
+    if size := SIZE.fullmatch(change.now):
         return _BATCHES if int(size[1]) == 0 else _LENGTHS
-    before, now = _SPEC.fullmatch(change.before), _SPEC.fullmatch(change.now)
+    if change.name.startswith("len(") or " of length " in change.now:
+        return _ONE_LENGTH
+    if change.before.startswith(_QUOTES) or change.now.startswith(_QUOTES):
+        return _NO_TEXT
+    before, now = SPEC.fullmatch(change.before), SPEC.fullmatch(change.now)
     if before is None or now is None:
-        return "pass the changing number as a tensor on the device: as a constant it is part of the program"
+        if group.runtime == "jax":
+            return "pass the changing value as an array: as a static argument it is part of the program"
+        return advice_on_number(change.name)
     if before[1] != now[1]:
         return f"use one type for {change.name or 'the input'}: cast it before the step"
     old, new = before[2].split(","), now[2].split(",")
     if len(old) == len(new) and old[1:] == new[1:]:
         return _BATCHES
     return _LENGTHS
+
+
+def _is_growing(changes: Sequence[ChangedInput]) -> bool:
+    """Whether the newest changes, newest first, are those of one input in a row, larger each time, as of a cache."""
+    same = [change for change in changes if change.name == changes[0].name]
+    in_a_row = all(newer.before == older.now for newer, older in pairwise(same))
+    sizes = [(_numbers(change.before), _numbers(change.now)) for change in same if is_size(change)]
+    larger = all(len(old) == len(new) and all(map(le, old, new)) and old != new for old, new in sizes)
+    return len(sizes) == len(same) >= GROWING_MIN and in_a_row and larger
+
+
+def _numbers(shape: str) -> list[int]:
+    """The numbers of a shape: the sizes, after the dtype, or the size and its dimension."""
+    return [int(number) for number in re.findall(r"[0-9]+", shape.partition("[")[2] or shape)]
 
 
 def _grows(programs: Sequence[ProgramObserved]) -> bool:
@@ -215,28 +284,49 @@ def _grows(programs: Sequence[ProgramObserved]) -> bool:
 
 def graph_breaks(facts: Facts) -> Iterator[Verdict]:
     """Lines at which `torch.compile` makes several programs of a function, or gives up."""
+    broken: dict[Line, list[BreakGroup]] = {}
     for group in facts.evidence.breaks:
-        function = _name(group.program, "a function")
-        if group.reason:
-            yield facts.verdict(
-                "graph_break",
-                f"{function} is compiled in parts, because of this line",
-                line=group.line,
-                evidence=[group.reason, f"in {fmt.counted(group.count, 'compilation')}"],
-                fix="move it out of the compiled function, or keep the value on the device: torch.where, not if",
-            )
-            continue
-        is_passed_on = any(change.name.startswith(_PASSED_ON) for change in group.changes or [])
-        most = f" {fmt.counted(group.limit, 'program')}" if group.limit is not None else " the maximum of programs"
-        yield facts.verdict(
-            "compile_limit",
-            f"{function} runs as Python for new inputs: it was compiled to{most} already",
-            line=group.line,
-            evidence=[_change(change) for change in group.changes or []] or ["the inputs were not compared"],
-            fix=_BREAK
-            if is_passed_on
-            else "keep the shapes and types of its inputs constant, and pass changing numbers as tensors",
-        )
+        if not group.reason:
+            yield _limit(facts, group)
+        elif (
+            group.line.file or group.line.reason == TOO_MANY
+        ):  # else it is in a library, and no call of the user led there
+            broken.setdefault(group.line, []).append(group)
+    for line, groups in broken.items():
+        yield _broken(facts, line, groups)
+
+
+def _broken(facts: Facts, line: Line, groups: Sequence[BreakGroup]) -> Verdict:
+    """The verdict on a line, at which several functions may break, such as the parts of one."""
+    functions = list(dict.fromkeys(_name(group.program, "a function") for group in groups))
+    others = f" and {fmt.counted(len(functions) - 1, 'other function')}" if len(functions) > 1 else ""
+    head = f"{functions[0]}{others} {'are' if others else 'is'} compiled in parts"
+    reasons = list(dict.fromkeys(group.reason for group in groups))
+    evidence = [*reasons, f"in {fmt.counted(sum(group.count for group in groups), 'compilation')}"]
+    if all(group.in_library for group in groups):
+        text = f"{head}, because of library code that this line calls"
+        fix = "nothing if the library intends it, else call it outside of the compiled function"
+        return facts.verdict("graph_break", text, line=line, evidence=evidence, fix=fix, status="hint")
+    if all(_INTENDED in reason for reason in reasons):
+        text, fix = f"{head}, because this line asks for it", "remove the call if nothing needs it"
+        return facts.verdict("graph_break", text, line=line, evidence=evidence, fix=fix, status="hint")
+    text = f"{head}, because of this line"
+    fix = "move it out of the compiled function, or keep the value on the device: torch.where, not if"
+    return facts.verdict("graph_break", text, line=line, evidence=evidence, fix=fix)
+
+
+def _limit(facts: Facts, group: BreakGroup) -> Verdict:
+    is_passed_on = any(change.name.startswith(_PASSED_ON) for change in group.changes or [])
+    most = f" {fmt.counted(group.limit, 'program')}" if group.limit is not None else " the maximum of programs"
+    return facts.verdict(
+        "compile_limit",
+        f"{_name(group.program, 'a function')} runs as Python for new inputs: it was compiled to{most} already",
+        line=group.line,
+        evidence=[_change(change) for change in group.changes or []] or ["the inputs were not compared"],
+        fix=_BREAK
+        if is_passed_on
+        else "keep the shapes and types of its inputs constant, and pass changing numbers as tensors",
+    )
 
 
 def extra_executions(facts: Facts) -> Iterator[Verdict]:

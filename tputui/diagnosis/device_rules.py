@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tputui import formatting as fmt
-from tputui.diagnosis.facts import STEPS_MIN, Facts, speedup_of
+from tputui.diagnosis.facts import STEPS_MIN, Facts
 from tputui.diagnosis.verdict import RuleName, Verdict
 from tputui.telemetry.events import CoreSample
 
@@ -64,7 +64,7 @@ def with_idle_time(facts: Facts, verdicts: Sequence[Verdict]) -> Iterator[Verdic
         evidence=[f"{fmt.counted(idle.num_samples, 'sample')} of the duty cycle during training"],
         fix="give each program more work, with a larger batch per core or several steps per program; profile some "
         "steps to see what the host does between two programs",
-        speedup=speedup_of(lost_s, facts.steady_s) if lost_s is not None else None,
+        **facts.gain(lost_s, facts.steady_s),
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules, shape_rules
+from tputui.diagnosis.coverage import unchecked
 from tputui.diagnosis.facts import Facts
-from tputui.diagnosis.verdict import Verdict, in_order
+from tputui.diagnosis.one_cause import with_one_verdict_per_cause
+from tputui.diagnosis.verdict import RuleName, Verdict, in_order
 from tputui.state.snapshot import Snapshot
+from tputui.telemetry.events import Observation
 
 Rule = Callable[[Facts], Iterable[Verdict]]
 
@@ -37,6 +40,14 @@ VERDICTS_MAX = 40
 """The worst ones; more lines than that are rather one problem with many lines."""
 
 
+NEEDED: Mapping[Observation, RuleName] = {
+    "compilations": "recompile",
+    "graph breaks": "graph_break",
+    "compile limits": "compile_limit",
+    "reads": "sync",
+    "fallbacks": "fallback",
+}
+"""The rule that judges by what an observer records."""
 TIMED: tuple[Rule, ...] = (
     memory_rules.memory_trend,
     input_rules.input_bound,
@@ -49,8 +60,8 @@ TIMED: tuple[Rule, ...] = (
 def diagnose(snapshot: Snapshot) -> tuple[Verdict, ...]:
     """The verdicts on a run, worst first. A healthy run has none with status `found`."""
     facts = Facts.of(snapshot)
-    verdicts = [*_all(facts, RULES)]
-    return in_order(device_rules.with_idle_time(facts, verdicts))[:VERDICTS_MAX]
+    verdicts = in_order(device_rules.with_idle_time(facts, _all(facts, RULES)))[:VERDICTS_MAX]
+    return in_order((*verdicts, *unchecked(facts, verdicts)))
 
 
 def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:
@@ -58,11 +69,18 @@ def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:
     facts = Facts.of(snapshot, is_rehearsal=True)
     rules = (rule for rule in RULES if rule not in TIMED)
     return tuple(
-        replace(verdict, lost_s=None, share=None, speedup=None, overlap=None)
+        replace(verdict, lost_s=None, share=None, speedup=None, speedup_of=None, overlap=None)
         for verdict in in_order(_all(facts, rules))[:VERDICTS_MAX]
     )
 
 
-def _all(facts: Facts, rules: Iterable[Rule]) -> Iterator[Verdict]:
-    for rule in rules:
-        yield from rule(facts)
+def unsupported(facts: Facts) -> Iterator[Verdict]:
+    """The rules that lack what an observer would have recorded, had it known the version of its framework."""
+    for what, rule in NEEDED.items():
+        if text := facts.unsupported(what):
+            yield Verdict(rule=rule, status="not available", text=text)
+
+
+def _all(facts: Facts, rules: Iterable[Rule]) -> list[Verdict]:
+    verdicts = [verdict for rule in rules for verdict in rule(facts)]
+    return [*with_one_verdict_per_cause(facts, verdicts), *unsupported(facts)]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tputui.diagnosis.verdict import RuleName, Verdict, VerdictStatus
+from tputui.diagnosis.verdict import GainBase, RuleName, Verdict, VerdictStatus
 from tputui.state.evidence import EvidenceView
 from tputui.state.evidence_groups import Line
 from tputui.state.snapshot import ENDED, Snapshot
+from tputui.telemetry.events import Observation
 
 STEPS_MIN = 20
 """Steps that a rule about the pace needs: the first ones contain one-time work."""
+UNKNOWN = "unknown"
+"""Strategy and device of a run of which only the log is known."""
 TRAINING_SECTIONS = ("data", "trace", "execute", "wait", "other")
 """Sections of an epoch that a training step consists of in the steady state."""
 
@@ -26,9 +30,10 @@ class Facts(NamedTuple):
     steps: int
     """Steps of this run, without those before a resume."""
     step_s: float | None
-    """Median wall time of a step; None before the first report."""
+    """Median wall time of a step; None before the first report, and if only lines of a log are known, each of which may
+    cover many steps."""
     steady_s: float | None
-    """Wall time of all steps at the reported pace, without compiling; None before the first report."""
+    """Wall time of all steps at the reported pace, without compiling; None without a step time."""
     is_on_tpu: bool
     is_rehearsal: bool = False
     """Whether the run is a rehearsal on CPU cores: what matters is how often something happens, not its time."""
@@ -42,9 +47,11 @@ class Facts(NamedTuple):
         wall_s = max(0.0, until - snapshot.started) if snapshot.started is not None else 0.0
         before = snapshot.plan.first_step - 1 if snapshot.plan is not None else 0
         steps = max(0, snapshot.steps - max(0, before))
-        step_s = snapshot.throughput.step_p50_s if snapshot.throughput is not None else snapshot.step_s
-        steady_s = min(steps * step_s, wall_s) if step_s is not None else None
         topology = snapshot.topology
+        step_s = snapshot.throughput.step_p50_s if snapshot.throughput is not None else snapshot.step_s
+        if topology is not None and topology.strategy == UNKNOWN:
+            step_s = None
+        steady_s = min(steps * step_s, wall_s) if step_s is not None else None
         is_on_tpu = topology is not None and topology.device.upper().startswith("TPU")
         return cls(snapshot, snapshot.evidence, wall_s, steps, step_s, steady_s, is_on_tpu, is_rehearsal)
 
@@ -53,12 +60,21 @@ class Facts(NamedTuple):
         """Whether an observer watched a process of the run: it then reports reads and fallbacks if there are any."""
         return bool(self.evidence.compiles or self.evidence.programs or self.evidence.windows)
 
+    def unsupported(self, what: Observation) -> str | None:
+        """Why the run does not record something that an observer would have seen; None if all could attach."""
+        found = [one for one in self.evidence.unsupported if what in one.missing]
+        return (
+            "; ".join(f"{f'{one.package} {one.version}'.strip()} is not supported: {one.reason}" for one in found)
+            or None
+        )
+
     @property
     def is_on_cpu(self) -> bool:
         """Whether the devices are known to be cores of the host's CPU, which compute what the host does not."""
         topology = self.snapshot.topology
-        known = [topology.device] if topology is not None else [window.device for window in self.evidence.windows]
-        return "CPU" in {device.upper() for device in known}
+        if topology is not None and topology.device != UNKNOWN:
+            return topology.device.upper() == "CPU"
+        return "CPU" in {window.device.upper() for window in self.evidence.windows}
 
     @property
     def is_early(self) -> bool:
@@ -69,11 +85,20 @@ class Facts(NamedTuple):
         """Seconds of training at the steady pace with `extra_s` besides; the wall time if there is no pace."""
         return self.wall_s if self.steady_s is None else min(self.wall_s, self.steady_s + extra_s)
 
+    def gain(self, lost_s: float | None, of_s: float | None = None) -> dict[str, Any]:
+        """The fields of a verdict about the pace without `lost_s`; `of_s`: time of the steps that contains them.
+
+        Without a known time of steps, they are a part of the wall time, as the share of the verdict is.
+        """
+        of: GainBase = "wall time" if self.steady_s is None else "time of steps"
+        if of == "wall time" or of_s is None:
+            of_s = self.wall_s
+        speedup = speedup_of(lost_s, of_s) if lost_s is not None else None
+        return {"speedup": speedup, "speedup_of": of if speedup is not None else None}
+
     def change(self, key: str, value: object) -> str | None:
         """A change of the configuration as `tputui try` takes it; None unless the engine trains the run by it."""
-        config = self.snapshot.config
-        has_config = isinstance(config.get("task"), str) and isinstance(config.get("data"), dict)
-        return f"{key}={value}" if has_config else None
+        return f"{key}={value}" if is_trained_by_engine(self.snapshot.config) else None
 
     def verdict(
         self, rule: RuleName, text: str, *, line: Line | None = None, lost_s: float | None = None, **fields: Any
@@ -101,6 +126,11 @@ class Facts(NamedTuple):
     def too_early(self, rule: RuleName) -> Verdict:
         """The answer of a rule about the pace before there are enough steps."""
         return Verdict(rule=rule, status="not enough data yet", text=f"{self.steps} of the {STEPS_MIN} steps it needs")
+
+
+def is_trained_by_engine(config: Mapping[str, Any]) -> bool:
+    """Whether a recorded configuration is one of the engine, not that of a command or a script."""
+    return isinstance(config.get("task"), str) and isinstance(config.get("data"), dict)
 
 
 def speedup_of(lost_s: float, of_s: float | None) -> float | None:

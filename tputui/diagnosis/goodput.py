@@ -1,7 +1,8 @@
 """Goodput: how much of the wall time of a run, with the runs that it continues, went into training that was kept. Pure.
 
 Runs of one family follow each other: each resumes from a checkpoint of the one before. Work after that checkpoint is
-lost, and the time between two runs is downtime. The parts partition the wall time: their sum is the wall time.
+lost, and the time from a run that failed or was lost to the next one is downtime. Time after a run that was done, or
+stopped on request, does not count: nobody wanted to train. The parts partition the wall time: their sum is it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from tputui.diagnosis.facts import Facts, is_trained_by_engine
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.state.time_spent import TimeOfSave, TimeView, partition
 
@@ -28,7 +30,7 @@ PARTS: Mapping[Part, str] = {
     "checkpoint": "saving checkpoints",
     "lost": "work after the checkpoint from which training resumed",
     "stall": "no progress",
-    "downtime": "between two runs, and restarts of the training processes",
+    "downtime": "after a failure until the next run, and restarts of the training processes",
     "other": "everything else",
 }
 """What the time went into, by part."""
@@ -67,6 +69,8 @@ class RunTime(NamedTuple):
     """Whether it ended with its state saved or done, so that nothing is lost unless a later run resumes earlier."""
     resumed_from: str | None = None
     """Path of the checkpoint of the run before that it resumed."""
+    ended_on_purpose: bool = False
+    """Whether it was done, or stopped on request, so that no run was missing afterwards."""
     restarts: int = 0
     """How often its training processes were restarted."""
     lost_steps: int = 0
@@ -79,22 +83,51 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[str]
     """Names of the runs, oldest first."""
     wall_s: float
-    """From the first event of the first run to the end of the last one, or to the present."""
+    """From the first event of the first run to the end of the last one, or to the present. The time from a run that was
+    done, or stopped on request, to the next one does not count."""
     parts_s: dict[str, float]
-    """Seconds by part; their sum is `wall_s`."""
-    share: float
-    """Share of the wall time that went into steps that were kept, and evaluation."""
+    """Seconds by part; their sum is `wall_s`. Empty if they are not known."""
+    share: float | None
+    """Share of the wall time that went into steps that were kept, and evaluation; null if it is not known."""
+    reason: str | None = None
+    """Why it is not known; null if it is."""
     lost_steps: int
     """Steps that were reported, and lost."""
     restarts: int
     """Number of times that training was resumed, by a new run or by new processes of the same run."""
 
 
+def unknown_reason(snapshot: Snapshot) -> str | None:
+    """Why the parts of a run's time are not known; None if they are."""
+    if snapshot.time_spent is not None:
+        return None
+    if snapshot.epoch or snapshot.steps:
+        return "the run does not report what its time goes into"
+    if snapshot.condition not in ENDED:
+        return "training has not begun"
+    # A run of the engine that trained nothing spent all of its time on its start; a script may have trained unseen.
+    return None if is_trained_by_engine(snapshot.config) else "the command reported no steps"
+
+
+def unknown_goodput(snapshot: Snapshot, reason: str) -> Goodput:
+    """The goodput of a run of which only the wall time is known."""
+    runs, wall_s = [snapshot.run], Facts.of(snapshot).wall_s
+    return Goodput(runs=runs, wall_s=wall_s, parts_s={}, share=None, reason=reason, lost_steps=0, restarts=0)
+
+
+def goodput_of(snapshot: Snapshot) -> Goodput:
+    """The goodput of a run by itself; without parts and with a reason if they are not known."""
+    own = run_time(snapshot)
+    if own is None:
+        return unknown_goodput(snapshot, unknown_reason(snapshot) or "the run has no events")
+    return goodput([own])
+
+
 def run_time(snapshot: Snapshot) -> RunTime | None:
-    """The times of a run; None if it trained and did not report the sections of its time."""
+    """The times of a run; None if they are not known."""
     time, began = snapshot.time_spent, snapshot.started
     is_over = snapshot.condition in ENDED
-    if began is None or (time is None and (snapshot.epoch or snapshot.steps or not is_over)):
+    if began is None or unknown_reason(snapshot) is not None:
         return None
     until = snapshot.now if not is_over else snapshot.ended or snapshot.newest_fact or began
     return RunTime(
@@ -106,6 +139,7 @@ def run_time(snapshot: Snapshot) -> RunTime | None:
         is_over=is_over,
         kept_whole=snapshot.condition == "done",
         resumed_from=snapshot.details.resumed_from,
+        ended_on_purpose=snapshot.condition in ("done", "stopped"),
         restarts=sum(1 for generation in snapshot.generations if generation.number),
         lost_steps=sum(generation.lost_steps for generation in snapshot.generations),
     )
@@ -119,7 +153,7 @@ def goodput(runs: Sequence[RunTime]) -> Goodput:
     if not runs:
         raise ValueError("goodput needs a run")
     parts = dict.fromkeys(PARTS, 0.0)
-    lost_steps = sum(run.lost_steps for run in runs)
+    lost_steps, unwanted_s = sum(run.lost_steps for run in runs), 0.0
     kept_of = _kept_of(runs)
     for run, later in zip(runs, [*runs[1:], None], strict=True):
         # A run that ended after the next one had begun counts up to that moment.
@@ -129,9 +163,11 @@ def goodput(runs: Sequence[RunTime]) -> Goodput:
             parts[part] += seconds
         if kept is not None and run.time is not None:
             lost_steps += max(0, run.steps - max(kept.step, run.time.first_step - 1))
-        if later is not None:
+        if later is not None and run.ended_on_purpose:
+            unwanted_s += max(0.0, later.began - end)
+        elif later is not None:
             parts["downtime"] += max(0.0, later.began - end)
-    wall_s = max(0.0, runs[-1].until - runs[0].began)
+    wall_s = max(0.0, runs[-1].until - runs[0].began - unwanted_s)
     # Rounding, and runs whose clocks disagree.
     parts["other"] += wall_s - math.fsum(parts.values())
     if min(parts.values()) < 0:

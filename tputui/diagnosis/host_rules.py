@@ -21,6 +21,9 @@ SYNC_SHARE_MIN = 0.01
 """... but all lines together at least this share of the time of all steps; ..."""
 SYNC_SHARE = 0.05
 """... and a rarer read from this share on: XProf's advice names debug printing from 5 % of a step."""
+HINTED_STEPS_MIN = 50
+"""Steps in most of which a line must read on a CPU for a hint, though it costs little there: a small program may have
+ended before the host reads, which it has not on a TPU. An evaluation has fewer batches."""
 READS_A_STEP_MIN = 0.5
 """Scalars read per step from which the counters alone are a finding."""
 FALLBACK_SHARE = 0.01
@@ -28,6 +31,10 @@ FALLBACK_SHARE = 0.01
 FALLBACKS_MIN = 3
 FALLBACK_EVERY_STEPS = 100
 """... or if it came at least `FALLBACKS_MIN` times, and once in so many steps."""
+CALLBACKS = frozenset({"io_callback", "pure_callback", "jax.debug.callback", "jax.debug.print"})
+"""Operations that are no reads, but calls of the user's functions by a program of JAX."""
+ON_CPU = "no gain is predicted: the device is a CPU, which shares its cores with the host, so only a TPU shows it"
+"""Why a verdict whose fix lets host and device overlap has no cost on a CPU."""
 NOT_FALLBACKS = frozenset({"_local_scalar_dense"})
 """Operators that torch_xla counts as fallbacks although they only read a scalar."""
 
@@ -59,6 +66,7 @@ def slow_host(facts: Facts) -> Iterator[Verdict]:
         evidence=[f"it {does} {measured}", f"{fmt.counted(slow.waiting, 'host')} wait for it in each step"],
         fix=fixes[slow.part],
         speedup=speedup_of(slow.seconds, step_s),
+        speedup_of="time of steps",
     )
 
 
@@ -66,7 +74,10 @@ def syncs(facts: Facts) -> Iterator[Verdict]:
     """Lines that read values from the device, by seconds lost."""
     # Where a sync is missing, its fix is that of the recompiles: without the read, the graph would only grow faster.
     lacking = [(one.line.file, one.line.line) for one in facts.evidence.compiles if lacks_sync(facts, one)]
-    groups = [one for one in facts.evidence.syncs if (one.line.file, one.line.line) not in lacking]
+    callbacks = [one for one in facts.evidence.syncs if one.operation in CALLBACKS]
+    yield from filter(None, (_callback(facts, group) for group in callbacks))
+    reads = [one for one in facts.evidence.syncs if one not in callbacks]
+    groups = [one for one in reads if (one.line.file, one.line.line) not in lacking]
     if not groups and lacking:
         return
     steps = _window_steps(facts, groups)
@@ -91,9 +102,28 @@ def syncs(facts: Facts) -> Iterator[Verdict]:
     all_lost_s = max(0.0, lost_a_step * run_steps * scale - one_a_report)
     for group in groups:
         part = group.each_s * group.count / (waited_a_step * steps) if waited_a_step > 0 else 1 / len(groups)
-        verdict = _sync(facts, group, steps, all_lost_s * part, all_lost_s, run_steps * step_s)
+        own = _window_steps(facts, [group]) if group.observed_steps else steps
+        verdict = _sync(facts, group, own, all_lost_s * part, all_lost_s, run_steps * step_s)
         if verdict is not None:
             yield verdict
+
+
+def _callback(facts: Facts, group: SyncGroup) -> Verdict | None:
+    """The verdict on a Python function that a program of JAX calls on the host."""
+    share = group.waited_s / facts.wall_s if facts.wall_s > 0 else 0.0
+    if share < SYNC_SHARE:
+        return None
+    return facts.verdict(
+        "sync",
+        f"`{group.operation}` calls Python on the host from a compiled program",
+        line=group.line,
+        lost_s=group.waited_s,
+        evidence=[
+            f"{fmt.counted(group.count, 'call')}, {fmt.duration(group.waited_s / group.count)} in each",
+            "the device waits meanwhile if the callback is ordered or its result is used",
+        ],
+        fix="call it less often (jax.lax.cond on the step), or return the values and process them after the program",
+    )
 
 
 def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s: float, of_s: float) -> Verdict | None:
@@ -101,54 +131,66 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s:
     share, all_share = (lost_s / of_s, all_lost_s / of_s) if of_s > 0 else (0.0, 0.0)
     per_step = group.count / steps
     # Of several reads in a step only the first one waits; without it, the next one would.
-    is_frequent = per_step * SYNC_EVERY_STEPS >= 1
+    is_frequent, is_hint = per_step * SYNC_EVERY_STEPS >= 1, False
     if facts.is_rehearsal:
         # Every step is in a window: a checkpoint that reads all weights does so in one window of many.
         if not is_frequent or group.steps * 2 <= steps:
             return None
     elif not (is_frequent and all_share >= SYNC_SHARE_MIN) and share < SYNC_SHARE:
-        return None
+        if not (facts.is_on_cpu and is_frequent and group.steps >= HINTED_STEPS_MIN):
+            return None
+        is_hint = True
     often = f"{per_step:.3g} times per step" if per_step >= 1 else f"every {1 / per_step:.3g} steps"
     often = "in every step" if abs(per_step - 1) < 0.05 else often
     evidence = [
         f"{fmt.count(group.count)} reads in {fmt.count(steps)} observed steps, "
         f"{fmt.duration(group.each_s)} waited in each",
     ]
-    if not facts.is_rehearsal:
+    if facts.is_on_cpu and not facts.is_rehearsal:
+        evidence.append(ON_CPU)
+    elif not facts.is_rehearsal:
         evidence.append(
             "the loss is the host time that the waiting keeps from overlapping with the device, "
             "without one read per report"
-            + (
-                "; on virtual cores, which share the CPU with the host, little of it can overlap"
-                if facts.is_on_cpu
-                else ""
-            )
         )
     if group.compiled:
         evidence.append(f"{fmt.count(group.compiled)} of them made the runtime run a part of the step by itself")
     same = any(one.line == group.line and not one.warm_up for one in facts.evidence.compiles)
     return facts.verdict(
         "sync",
-        f"{_code(group.operation)} waits for the device {often}",
+        f"{_code(group.operation)} waits for the device {often}{_on_ranks(facts, group)}",
         line=group.line,
-        lost_s=lost_s,
+        status="hint" if is_hint else "found",
+        lost_s=None if facts.is_on_cpu else lost_s,
         evidence=evidence,
         fix="keep the values on the device and read them once per report, after the next step was dispatched",
-        speedup=None if facts.is_on_cpu else speedup_of(lost_s, of_s),
+        **({} if facts.is_on_cpu else facts.gain(lost_s, of_s)),
         overlap="the recompiles at the same line" if same else None,
     )
+
+
+def _on_ranks(facts: Facts, group: SyncGroup) -> str:
+    """` on rank 0`, if not all ranks that were observed read there."""
+    observed = {rank for window in facts.evidence.windows for rank in window.ranks}
+    if len(group.ranks) >= len(observed):
+        return ""
+    if len(group.ranks) == 1:
+        return f" on rank {group.ranks[0]}"
+    return f" on {len(group.ranks)} of {len(observed)} ranks"
 
 
 def _reads_counted_only(facts: Facts, groups: list[SyncGroup]) -> Iterator[Verdict]:
     """The verdict of a run whose counters show reads, but whose events know neither their lines nor their cost."""
     xla = facts.snapshot.xla
     if xla is None or xla.steps is None:
-        if not facts.is_observed:
+        if not facts.is_observed and not facts.unsupported("reads"):
             text = "this run does not record which values were read"
             yield Verdict(rule="sync", status="not available", text=text)
         return
     reads = xla.reads_a_step
-    if reads is None or reads < READS_A_STEP_MIN:
+    # The windows saw all ranks, so no line of one was missed.
+    num_ranks = max([1, *(len(window.ranks) for window in facts.evidence.windows)])
+    if reads is None or reads / num_ranks < READS_A_STEP_MIN:
         return
     if facts.is_early and xla.steps.steps < STEPS_MIN:
         yield facts.too_early("sync")
@@ -164,7 +206,9 @@ def _reads_counted_only(facts: Facts, groups: list[SyncGroup]) -> Iterator[Verdi
 
 
 def _window_steps(facts: Facts, groups: list[SyncGroup] | list[FallbackGroup]) -> int:
-    """Steps that were observed: those of all windows, or as many as a line was seen in."""
+    """Steps that were observed: those of all windows, or as many as a line was seen in; of ranks, of their own."""
+    if any(group.observed_steps for group in groups):
+        return max(max(group.observed_steps, group.steps) for group in groups)
     runtimes = {group.runtime for group in groups}
     windows = sum(window.steps for window in facts.evidence.windows if window.runtime in runtimes)
     return max([windows, *(group.steps for group in groups)])
@@ -180,7 +224,11 @@ def _steady_step_s(facts: Facts) -> float:
     ]
     if steady:
         return max(steady)
-    return facts.step_s if facts.step_s is not None else _window_step_s(facts.evidence.syncs)
+    return (
+        facts.step_s
+        if facts.step_s is not None
+        else _window_step_s([one for one in facts.evidence.syncs if one.operation not in CALLBACKS])
+    )
 
 
 def _window_step_s(groups: list[SyncGroup]) -> float:
@@ -191,15 +239,21 @@ def _steps_of_run(facts: Facts, groups: list[SyncGroup], steps: int) -> float:
     """Steps of the run, at least those that were observed: steps read from a script's output may be far fewer. A script
     that reports none has as many as its transfers allow, by those in the windows."""
     xla, step_s = facts.snapshot.xla, _steady_step_s(facts)
-    if facts.steps >= steps or xla is None or step_s <= 0:
-        return max(facts.steps, steps)
-    reads = max(0, xla.transfers_from_device - xla.engine_reads) * steps / sum(group.count for group in groups)
+    reported = facts.steps if facts.step_s is not None else 0
+    if reported >= steps or xla is None or step_s <= 0:
+        return max(reported, steps)
+    reads = max(0, xla.transfers_from_device - xla.engine_reads) * steps / _reads_of_all_ranks(groups)
     return max(float(steps), min(reads, facts.wall_s / step_s))
+
+
+def _reads_of_all_ranks(groups: list[SyncGroup]) -> int:
+    """Reads in the windows, as the counters of a process count them: of all ranks, of which one is judged."""
+    return sum(group.count * max(1, len(group.ranks)) for group in groups)
 
 
 def _scale(facts: Facts, groups: list[SyncGroup], steps: int) -> float:
     """Reads per step over the whole run by the counters, divided by those in the windows; 1 without counters."""
-    xla, in_windows = facts.snapshot.xla, sum(group.count for group in groups) / steps
+    xla, in_windows = facts.snapshot.xla, _reads_of_all_ranks(groups) / steps
     reads = xla.reads_a_step if xla is not None else None
     if reads is None or xla is None or xla.scalar_reads == 0 or in_windows == 0:
         return 1.0
@@ -215,8 +269,9 @@ def fallbacks(facts: Facts) -> Iterator[Verdict]:
     """Operations that ran on the host CPU, by seconds lost."""
     xla = facts.snapshot.xla
     if xla is None and not facts.is_observed:
-        text = "this run does not record which operations ran on the host CPU"
-        yield Verdict(rule="fallback", status="not available", text=text)
+        if not facts.unsupported("fallbacks"):
+            text = "this run does not record which operations ran on the host CPU"
+            yield Verdict(rule="fallback", status="not available", text=text)
         return
     totals = {_bare(name): count for name, count in xla.fallbacks.items()} if xla is not None else {}
     groups = [group for group in facts.evidence.fallbacks if _bare(group.operator) not in NOT_FALLBACKS]
@@ -226,7 +281,8 @@ def fallbacks(facts: Facts) -> Iterator[Verdict]:
         same = [one for one in groups if _bare(one.operator) == _bare(group.operator)]
         in_windows = sum(one.count for one in same)
         rate = group.count / steps if steps else 0.0
-        total = max(totals.get(_bare(group.operator), 0) * group.count / in_windows, rate * facts.steps, group.count)
+        of_all = totals.get(_bare(group.operator), 0) / max(1, len(group.ranks))
+        total = max(of_all * group.count / in_windows, rate * facts.steps, group.count)
         lost_s = None
         if group.seconds is not None and group.each_s is not None:
             lost_s = group.seconds + group.each_s * max(0.0, total - group.count)
@@ -253,6 +309,8 @@ def _fallback(facts: Facts, group: FallbackGroup, total: int, lost_s: float | No
         evidence.append(f"{fmt.count(group.transfers)} transfers between device and host")
     if group.seconds is not None:
         evidence.append(f"{fmt.duration(group.seconds / group.count)} each there, including the transfers")
+    if facts.is_on_cpu and not facts.is_rehearsal:
+        evidence.append(ON_CPU)
     yield facts.verdict(
         "fallback",
         f"{_bare(group.operator) or 'an operation'} runs on the host CPU (about {fmt.count(total)} times)",
@@ -260,7 +318,7 @@ def _fallback(facts: Facts, group: FallbackGroup, total: int, lost_s: float | No
         lost_s=lost_s,
         evidence=evidence,
         fix=replacement(_bare(group.operator)),
-        speedup=speedup_of(lost_s, facts.steady_s) if lost_s is not None else None,
+        **({} if facts.is_on_cpu else facts.gain(lost_s, facts.steady_s)),
     )
 
 

@@ -68,6 +68,7 @@ def input_bound(facts: Facts) -> Iterator[Verdict]:
         evidence=[f"{fmt.duration(waiting.seconds)} of waiting {waiting.of}", *evidence],
         fix=_STAGE_FIXES.get(stage, "load with more threads or processes, and further ahead of the step"),
         speedup=speedup,
+        speedup_of="time of steps",
         change=_change(facts, stage, speedup or 1.0),
     )
 
@@ -109,7 +110,7 @@ def _slowest_stage(facts: Facts) -> tuple[str, list[str]]:
 
 def tracing_bound(facts: Facts) -> Iterator[Verdict]:
     """Steps that consist of tracing: the device waits for the host."""
-    tracing = _share_of(facts, "trace")
+    tracing = tracing_share(facts)
     if tracing is None or tracing.share < TRACING_SHARE:
         return
     parts: dict[str, float] = {}
@@ -128,6 +129,11 @@ def tracing_bound(facts: Facts) -> Iterator[Verdict]:
         fix="trace less Python per step: torch_xla.compile or torch.compile for the step, scan over equal layers, "
         "a larger batch",
     )
+
+
+def tracing_share(facts: Facts) -> TimeShare | None:
+    """The share of tracing in the training steps; None if it is not recorded."""
+    return _share_of(facts, "trace")
 
 
 def _share_of(facts: Facts, section: str) -> TimeShare | None:
@@ -171,5 +177,5 @@ def padding(facts: Facts) -> Iterator[Verdict]:
             f"{fmt.count(plan.global_batch)}, {fmt.duration(evaluating_s)} of evaluation"
         ],
         fix="evaluate with a smaller batch, or less often",
-        speedup=speedup_of(lost_s, facts.training_s(evaluating_s)),
+        **facts.gain(lost_s, facts.training_s(evaluating_s)),
     )

@@ -110,6 +110,11 @@ LATER_CODE = NotJudged(
     why="the program was stopped after its steps; what follows, such as an evaluation, needs more: --steps K",
 )
 
+UNCOUNTED = NotJudged(
+    what="number of steps",
+    why="no step could be counted, so the report may cover few of them; call run.step() of tputui.start() in each",
+)
+
 
 def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> Rehearsal:
     """The report of a run that has ended. `is_cut`: it was stopped before its end, wherever it was."""
@@ -129,6 +134,7 @@ def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> R
         tracing=_tracing(facts),
         memory=memory,
         not_judged=[LATER_CODE] * is_cut
+        + [UNCOUNTED] * (not steps_of(snapshot))
         + unanswered
         + [NotJudged(what=what, why=why) for what, why in ONLY_ON_TPU.items()],
     )

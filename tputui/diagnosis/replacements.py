@@ -1,8 +1,11 @@
-"""Operations without an implementation on the device, and code that computes the same on it."""
+"""Code that computes the same on the device: for operations without an implementation there, and for numbers."""
 
 from __future__ import annotations
 
-_MASK = "multiply by the mask, or torch.where, so that the shape stays the same"
+_MASK = (
+    "multiply by the mask, torch.where(mask, x, 0) with three arguments, or torch.topk of a fixed number, so that the "
+    "shape stays the same"
+)
 _COUNTS = "one_hot(x, n).sum(0) with a fixed number of classes, or scatter_add into zeros(n)"
 _SORTED = "torch.sort and an index computed from the length"
 _BAG = "torch.nn.Embedding and a mean or sum over the words"
@@ -40,6 +43,24 @@ _REPLACEMENTS = {
     "_linalg_svd": "compute it on the host outside of the step, or use torch.linalg.qr",
     "linalg_lstsq": "solve the normal equations with torch.linalg.cholesky",
 }
+
+
+_AS_TENSOR = "pass the changing number as a tensor on the device"
+_PLACES = "use x.index_select(dim, places) with the places as a tensor on the device"
+_NUMBERS = {
+    "pow": "make the exponent a tensor on the device",
+    "layer_norm": "keep eps the same",
+    "threshold": "use torch.where(x > level, x, value) with tensors on the device",
+    "roll": f"{_PLACES}: (torch.arange(n) - shift) % n",
+    "select": f"{_PLACES}: torch.arange(start, stop)",
+}
+"""What to do if a number changes, by the operator or the function of torch that takes it."""
+
+
+def advice_on_number(change: str) -> str:
+    """What to do if a number of Python changes, by the name of the change: `constant of pow`, or `xla::select`."""
+    operator = change.rpartition("::")[2].removeprefix("constant of ")
+    return f"{_NUMBERS.get(operator, _AS_TENSOR)}; as a constant it is part of the program"
 
 
 def replacement(operator: str) -> str:

@@ -32,6 +32,9 @@ VerdictStatus = Literal["found", "hint", "not enough data yet", "not available"]
 """`found`: costs time, or ended the run. `hint`: worth a try, but its cost cannot be measured here. `not enough data
 yet`: the run is too short so far. `not available`: the run does not record the evidence; the text is the reason."""
 
+GainBase = Literal["time of steps", "wall time"]
+"""What a predicted factor refers to."""
+
 Strict = Literal["recompile", "fallback", "sync"]
 """Rules that `tputui run --strict` accepts."""
 
@@ -67,12 +70,21 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The fix as a change of the run's configuration, such as `data.workers=2`, which `tputui try` measures; null if it
     is none."""
     speedup: float | None = None
-    """Predicted factor on the pace of training, from its steps at their steady pace and what is lost besides, if it is
-    fixed; null if that cannot be predicted."""
+    """Predicted factor on the pace of training if it is fixed; null if that cannot be predicted."""
+    speedup_of: GainBase | None = None
+    """What the factor refers to: the time of the steps at their steady pace with what is lost besides, or the wall time
+    if the run reports no steps; null without a factor."""
     overlap: str | None = None
     """Which other verdict counts the same seconds; null if none does."""
+    joined: list[RuleName] = []
+    """Other rules with a verdict on the same cause, which is a part of this one."""
     fatal: bool = False
     """Whether it ended the run, or will end it."""
+
+    @property
+    def rules(self) -> tuple[RuleName, ...]:
+        """The rules that it answers: its own, and those of the verdicts that are a part of it."""
+        return (self.rule, *self.joined)
 
 
 def found(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:

@@ -7,7 +7,7 @@ trained again, is left out as in every view; the table of events has all of them
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +143,9 @@ class RunRows:
         width = event.cores
         cores = self._cores.get(writer, [])
         names = cores if len(cores) == width else range(width)
-        values = float_blocks.unpack(event.block, event.n * width)
+        values: Sequence[float] = float_blocks.unpack(event.block, event.n * width)
+        if step_values.is_exact(event):
+            values = [event.mean]
         for row in range(event.n):
             step = event.first + row
             for column, core in enumerate(names):

@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 
 import msgspec
 
+from tputui import csv_cells
 from tputui.exports.rows import EpochRow, EventRow, MetricRow, Row, StepRow
 from tputui.telemetry.codec import spell_non_finite
 
@@ -76,15 +77,16 @@ def _maker(form: str) -> Callable[[Path, Sequence[str]], TableWriter]:
 
 
 class _Csv:
-    """NaN and infinities as `nan`, `inf` and `-inf`, which readers of CSV know; unknown values are empty."""
+    """NaN and infinities as `nan`, `inf` and `-inf`, which readers of CSV know; unknown values are empty. No text is
+    a formula."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self._file: IO[str] = path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
         self._writer = csv.writer(self._file)
-        self._writer.writerow(columns)
+        self.add(columns)
 
     def add(self, row: Sequence[Any]) -> None:
-        self._writer.writerow(row)
+        self._writer.writerow(csv_cells.cells(row))
 
     def close(self) -> None:
         self._file.close()

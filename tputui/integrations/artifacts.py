@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tputui.telemetry.events import PictureKept
+from tputui.telemetry.redaction import masked_text
 
 FOLDER = "pictures"
 PICTURES_MAX = 64
@@ -99,4 +100,5 @@ def _pixels(image: Any) -> Any:
 
 
 def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40] or "picture"
+    """The name as a part of a file name, with secrets masked."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", masked_text(name))[:40] or "picture"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tputui.integrations.device_values import PENDING_MAX, DeviceValues, host_row
 from tputui.integrations.run import Run
+from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.tags import TagMeaning, TagNames, TagRule
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
@@ -37,6 +38,7 @@ class LoggedMetrics:
         self._source = source
         self._names = TagNames(TagRule())
         self._values: list[tuple[_Logged, float]] = []
+        self._reported = ReportedDamage()
         self._devices = DeviceValues(run.warn)
         self._written_at = -math.inf
 
@@ -72,6 +74,8 @@ class LoggedMetrics:
             columns.setdefault(logged.tag, []).append((logged, value))
         for tag, entries in columns.items():
             self._write_column(tag, entries)
+        for sentence in self._reported.new(filter(None, [self._names.left_out]), final=all_values):
+            self._run.warn(sentence)
 
     def _take(self, logged: _Logged, value: Any) -> None:
         if math.prod(getattr(value, "shape", ())) != 1:
@@ -89,7 +93,6 @@ class LoggedMetrics:
     def _write_column(self, tag: str, entries: list[tuple[_Logged, float]]) -> None:
         meaning = self.meaning_of(tag)
         if meaning is None:
-            self._run.warn(f"{self._source}: too many metrics; {tag[:100]} and others are left out")
             return
         columns = LoggedColumns(
             values=[value for _, value in entries],

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tputui import user_cache
 from tputui.exit_codes import ExitCode
 from tputui.log_import import place
 from tputui.log_import.importer import LogImport, Replaced
@@ -34,9 +35,9 @@ REPLACED = "the log was replaced; opening it again reads the new one"
 def main(words: list[str]) -> ExitCode:
     """Reads one log."""
     log, follows = Path(words[-1]), FOLLOW in words[:-1]
-    run_dir = place.run_dir_of(log, os.environ)
     try:
-        run_dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        run_dir = place.run_dir_of(log, os.environ)
+        user_cache.create(run_dir.parent)
         lock = os.open(place.lock_path(run_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         is_told = False
         while not _locked(lock):

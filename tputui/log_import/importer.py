@@ -25,6 +25,7 @@ from tputui import __version__
 from tputui.log_import import place
 from tputui.log_import.place import FileMark, ImportState
 from tputui.log_import.time_slices import TimeSlices
+from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.formats import open_log
 from tputui.logs.tags import TagRule
 from tputui.logs.tensorboard_dir import LogdirReader
@@ -32,7 +33,7 @@ from tputui.logs.tfevents import NAME_PART
 from tputui.logs.value_events import ValueEvents
 from tputui.logs.values import LoggedValue, LogReader
 from tputui.telemetry import events as ev
-from tputui.telemetry import float_blocks, redaction, rundir
+from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.codec import check_free
 from tputui.telemetry.journal import SUFFIX, JournalWriter
 
@@ -71,7 +72,7 @@ class LogImport:
         """Values by tag that are in the journal and that the reader has not returned yet."""
         self._num_known = 0
         self._counts: Counter[str] = Counter()
-        self._warned: list[str] = []
+        self._reported = ReportedDamage()
         self._created = 0.0
         self._now = 0.0
         self._state_due = 0.0
@@ -103,7 +104,7 @@ class LogImport:
         self._events = ValueEvents(TagRule(None, stored.loss))
         self._known = Counter(stored.counts)
         self._num_known = self._known.total()
-        self._counts, self._warned = Counter(stored.counts), list(stored.warned)
+        self._counts, self._reported = Counter(stored.counts), ReportedDamage(stored.warned)
         self._created, self._now = stored.created, stored.newest_t
         self._write([self._head()])
         self._store(at_end=False, ended=False)
@@ -111,7 +112,7 @@ class LogImport:
     def read(self, is_left: Callable[[], bool]) -> None:
         """Reads to the present end of the log, or until `is_left`. Raises `OSError`, `UnknownLog` and `Replaced`."""
         marks = place.mark_files(self._log)
-        if self.was_read and marks == self._marks:
+        if self.was_read and marks == self._marks and place.are_settled(marks):
             return
         if any(_was_replaced(name, mark, marks.get(name)) for name, mark in self._marks.items()):
             raise Replaced
@@ -129,8 +130,7 @@ class LogImport:
         """Writes the end event. `is_whole`: the log was read to its end. Raises `OSError`."""
         if is_whole:
             self._write(self._events.events(self._now, final=True))
-            for sentence in filter(None, [self._reader.incomplete]):
-                self._warn(sentence)
+            self._warn([*self._reader.damage, *filter(None, [self._reader.incomplete])], final=True)
         self._update_config()
         outcome: ev.Outcome = "done" if is_whole else "stopped"
         reason = reason or (READ_TO_ITS_END if is_whole else INTERRUPTED)
@@ -153,10 +153,15 @@ class LogImport:
         """Whether the log can be continued."""
         return (
             stored.log == str(self._log)
-            and place.change_of(stored.files, self._marks) != "replaced"
+            and self._is_same_so_far(stored)
             and len(stored.counts) <= place.TAGS_MAX
             and rundir.manifest_if_readable(self._run_dir) is not None
         )
+
+    def _is_same_so_far(self, stored: ImportState) -> bool:
+        """Whether what was read of the log is still in it, and nothing else is in place of what was damaged."""
+        change = place.change_of(stored.files, self._marks)
+        return change == "none" or (change == "grown" and not stored.is_damaged)
 
     def _begin_anew(self) -> None:
         values: list[LoggedValue] = []
@@ -191,9 +196,7 @@ class LogImport:
         """Writes the manifest again if the configuration grew, as after a later `wandb.config.update`."""
         if self._config is not None and self._config == _sound_config(self._reader.config):
             return
-        manifest = self._manifest()
-        masked = msgspec.structs.replace(manifest, config=redaction.masked(manifest.config))
-        rundir.write_atomically(self._run_dir / rundir.MANIFEST, rundir.encode_manifest(masked))
+        rundir.write_atomically(self._run_dir / rundir.MANIFEST, rundir.encode_manifest(self._manifest()))
 
     def _read_batch(self, most: int) -> bool:
         """Reads the next values and writes the slices that are complete; returns whether there were any."""
@@ -235,13 +238,11 @@ class LogImport:
             self._events.take(str(self._log), values, self._now)
             found += self._events.events(self._now)
         self._write(found)
-        for sentence in self._reader.damage:
-            self._warn(sentence)
+        self._warn(self._reader.damage)
 
-    def _warn(self, sentence: str) -> None:
-        if sentence not in self._warned:
-            self._warned.append(sentence)
-            self._write([ev.WarningRaised(t=self._now, text=redaction.masked_text(sentence))])
+    def _warn(self, sentences: list[str], *, final: bool = False) -> None:
+        new = self._reported.new(sentences, final=final)
+        self._write([ev.WarningRaised(t=self._now, text=sentence) for sentence in new])
 
     def _write(self, events: list[ev.Event]) -> None:
         assert self._journal is not None
@@ -268,7 +269,8 @@ class LogImport:
             newest_t=self._now,
             at_end=at_end,
             ended=ended,
-            warned=self._warned,
+            warned=self._reported.sentences,
+            is_damaged=bool(self._reader.damage),
         )
         place.write_state(self._run_dir, state)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +22,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tputui import __version__
-from tputui.logs.growing import read_at
+from tputui import __version__, user_cache
+from tputui.logs.growing import SETTLED_S, read_at
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import write_atomically
@@ -32,7 +33,7 @@ STATE_NAME = "import.json"
 STATE_BYTES_MAX = 64 << 20
 TAGS_MAX = 10_000
 """A log with more tags is read from its beginning every time."""
-FORM = 1
+FORM = 3
 """Version of the stored state; another one is read anew."""
 _NAME_CHARS_MAX = 80
 _DIGEST_CHARS = 12
@@ -49,6 +50,7 @@ class FileMark(msgspec.Struct, frozen=True):
     inode: int
     size: int
     mtime_ns: int
+    ctime_ns: int
     head_bytes: int
     head_crc: int
     """CRC-32 of the first `head_bytes` bytes."""
@@ -80,6 +82,8 @@ class ImportState(msgspec.Struct, kw_only=True):
     """Whether the journal has an end event."""
     warned: list[str] = []
     """Damage that was reported."""
+    is_damaged: bool = False
+    """Whether something in the files could not be read, which may be whole later."""
 
     @property
     def journal_end(self) -> Bookmark:
@@ -88,14 +92,12 @@ class ImportState(msgspec.Struct, kw_only=True):
 
 
 def imports_dir(environ: Mapping[str, str]) -> Path:
-    """The directory of the imported logs, by the XDG base directories."""
-    cache = environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if cache and Path(cache).is_absolute() else Path.home() / ".cache"
-    return base / "tputui" / "imports"
+    """The directory of the imported logs. Raises `OSError` if there is no home directory."""
+    return user_cache.folder_of("imports", environ)
 
 
 def run_dir_of(log: Path, environ: Mapping[str, str]) -> Path:
-    """The run directory of a log."""
+    """The run directory of a log. Raises `OSError` if there is no home directory."""
     resolved = log.resolve()
     digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:_DIGEST_CHARS]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name)[:_NAME_CHARS_MAX].strip("._-") or "log"
@@ -104,7 +106,10 @@ def run_dir_of(log: Path, environ: Mapping[str, str]) -> Path:
 
 def is_import(run_dir: Path, environ: Mapping[str, str]) -> bool:
     """Whether a run directory is that of a log."""
-    return run_dir.absolute().parent == imports_dir(environ)
+    try:
+        return run_dir.absolute().parent == imports_dir(environ)
+    except OSError:
+        return False
 
 
 class Imported(NamedTuple):
@@ -120,9 +125,12 @@ class Imported(NamedTuple):
 
 
 def imported(log: Path, environ: Mapping[str, str]) -> Imported | None:
-    """The run directory of a log; None if the log was not read yet, or by another version."""
-    run_dir = run_dir_of(log, environ)
-    state = read_state(run_dir)
+    """The run directory of a log; None if the log was not read yet, by another version, or where others can write."""
+    try:
+        run_dir = run_dir_of(log, environ)
+    except OSError:
+        return None
+    state = read_state(run_dir) if user_cache.is_private(run_dir.parent) else None
     if state is None or rundir.manifest_if_readable(run_dir) is None:
         return None
     return Imported(run_dir, newest_change(state.files))
@@ -180,10 +188,15 @@ def newest_change(marks: Mapping[str, FileMark]) -> float:
     return max((mark.mtime_ns for mark in marks.values()), default=0) / 1e9
 
 
+def are_settled(marks: Mapping[str, FileMark]) -> bool:
+    """Whether a later change of the files will change their marks; times of files are coarse."""
+    return time.time() - max((mark.ctime_ns for mark in marks.values()), default=0) / 1e9 > SETTLED_S
+
+
 def _mark(path: Path) -> FileMark:
     status = path.stat()
     head = read_at(path, 0, min(_HEAD_BYTES, status.st_size))
-    return FileMark(status.st_ino, status.st_size, status.st_mtime_ns, len(head), zlib.crc32(head))
+    return FileMark(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, len(head), zlib.crc32(head))
 
 
 def _continues(name: str, old: FileMark, new: FileMark) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tputui.logs import console_text as text_of
 from tputui.logs.console_text import END, LINE_CHARS_MAX, NUMBER, Named, number_of
+from tputui.logs.number_forms import PARAMETER, unwrapped, without_comma
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, decimal, form, step_number
 from tputui.logs.tags import meaning_of
 from tputui.logs.values import LoggedValue
@@ -89,6 +90,10 @@ class ConsoleParser:
         """By suffix of the tags."""
         self._step: int | None = None
         self._epoch: float | None = None
+        self._begun = ""
+        """A line that ends before the value of a parameter, which torch prints on the next line."""
+        self._has_decimal_commas = False
+        """Whether a line has shown that a comma is the decimal separator."""
         self.num_labels = 0
         """A bare number in front of a line, as of `srun --label`, is a rank if it is less than this."""
         self.num_ranks = 1
@@ -111,9 +116,15 @@ class ConsoleParser:
     def _parse_segment(self, text: str, t: float) -> list[LoggedValue]:
         if self._pattern is not None:
             return self._of_pattern(self._pattern, text, t)
-        text, suffix = text_of.without_rank(text, self.num_labels)
+        text, self._begun = self._begun + text, ""
+        if text.endswith(PARAMETER) and len(text) <= LINE_CHARS_MAX:
+            self._begun = f"{text} "
+            return []
+        text, suffix = text_of.without_rank(unwrapped(text), self.num_labels)
         if not text or text.isspace():
             return []
+        text, is_shown = text_of.with_decimal_points(text, is_usual=self._has_decimal_commas)
+        self._has_decimal_commas = self._has_decimal_commas or is_shown
         rank = self._ranks.get(suffix)
         if rank is None:
             suffix = suffix if len(self._ranks) < _RANKS_MAX else ""
@@ -331,4 +342,6 @@ def _num_prose_letters(text: str, pairs: list[Named]) -> int:
 
 
 def _number(text: str) -> float | None:
-    return decimal(text.replace(",", "").rstrip("%")) if text else None
+    text = text.rstrip("%")
+    plain = without_comma(text, is_decimal=False) if "," in text else None
+    return decimal(plain or text) if text else None

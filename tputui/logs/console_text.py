@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tputui.logs.rows import form
+from tputui.logs.number_forms import is_decimal_comma, with_point
+from tputui.logs.rows import STEP_NAMES, form
 
 LINE_CHARS_MAX = 4_096
 """Longer lines are not parsed."""
 NAME_CHARS_MAX = 100
 _ESCAPES = re.compile(r"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
 NUMBER = (
-    r"[-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?|\.\d{1,20}(?:e[-+]?\d{1,4})?"
+    r"[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?|\.\d{1,20}(?:e[-+]?\d{1,4})?"
     r"|nan|inf(?:inity)?)"
 )
 END = r"(?![\w:/]|\.\d|-\d|,\d)"
@@ -50,14 +51,20 @@ _EPOCH = re.compile(
     r"(?![\w.:])",
     re.IGNORECASE,
 )
+_GROUPED = r"[1-9]\d{0,2}(?:[,_]\d{3}){1,5}"
+_COUNT = rf"{_GROUPED}|\d{{1,18}}"
+_SHORT = r"\d{1,6}(?:\.\d{1,3})?(?:k|(?-i:M))(?!\w)"
+"""`12k`, `1.5M`."""
 _STEP = re.compile(
     r"(?<![\w./-])(?:global[ _-]?step|train[ _-]?step|step|iteration|iter|it|batch|update|num_updates)"
-    r"\s{0,2}[:=#]?\s{0,8}[\[(]?\s{0,6}(\d{1,18})(?:\s?(?:/|of)\s?(\d{1,18}))?(?![\w.]|,\d)",
+    rf"\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})(?:\s?(?:/|of)\s?({_SHORT}|{_COUNT}))?(?![\w.]|,\d)",
     re.IGNORECASE,
 )
 _EPOCH_AND_STEP = re.compile(r"\s{0,4}\[\s{0,8}(\d{1,9}),\s{1,8}(\d{1,18})\]\s{1,4}(?=\w{0,20}loss)", re.IGNORECASE)
 """As in PyTorch's tutorials: `[2,  2000] loss: 1.234`."""
-_POSITION = re.compile(r"[\[(]\s{0,8}(\d{1,18})\s?/\s?(\d{1,18})\s{0,2}(?:\(\s?\d{1,3}(?:\.\d{1,3})?%\s?\))?\s?[\])]")
+_POSITION = re.compile(
+    rf"[\[(]\s{{0,8}}({_COUNT})\s?/\s?({_COUNT})\s{{0,2}}(?:\(\s?\d{{1,3}}(?:\.\d{{1,3}})?%\s?\))?\s?[\])]"
+)
 _RANK_WORD = r"(?:(?:global|local)[ _]?)?(?:rank|default|trainer|worker|replica|core|device|gpu|cuda|tpu)"
 _RANK_BRACKETED = re.compile(rf"[\[(<]{_RANK_WORD}[ _:#=]{{0,2}}(\d{{1,5}})[\])>]:?\s?", re.IGNORECASE)
 """torchrun's `[default0]:`, torch's `[rank0]: `, accelerate's `[RANK 0] ` behind a log header, `[GPU0] `."""
@@ -78,6 +85,18 @@ _NOT_METRICS = {
     "num_updates", "http", "https", "localhost", "job", "num_epochs", "max_steps", "total_steps", "max_epochs",
 }  # fmt: skip
 """Names in the form of `rows.form` whose numbers are not metrics."""
+_POSITION_NAMES = {*STEP_NAMES, "it", "batch", "steps", "epoch", "epochs"}
+"""Names of whole numbers, in which a comma can only separate thousands."""
+_DEVICES = {"xla", "cuda", "cpu", "tpu", "mps", "gpu", "npu", "hpu", "xpu", "hip", "meta"}
+"""Names that are followed by the number of a device: `cuda:0`."""
+_COMMA_NUMBER = re.compile(
+    r"(?<![\w./@-])([a-z_][\w./@-]{0,63})(['\"]?\s{0,4}[=:]?\s{0,8}['\"]?)"
+    r"([-+]?\d{1,20}(?:\.\d{3}){0,6},\d{1,20}(?:e[-+]?\d{1,4})?)(?![\w/]|[,.]\d)",
+    re.IGNORECASE,
+)
+"""A name, and a number with one comma."""
+_HAS_COMMA = re.compile(r"\d,\d")
+_NAMED_POINT = re.compile(r"\w['\"]?[=: ]\s?['\"]?[-+]?\d{1,20}\.\d{1,20}(?![\w.])")
 _FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)
 
 
@@ -120,6 +139,35 @@ def number_of(text: str) -> float:
     return float(text.replace(",", ""))
 
 
+def with_decimal_points(text: str, *, is_usual: bool) -> tuple[str, bool]:
+    """A line with points for decimal commas, and whether it shows that commas are decimal separators.
+
+    `0,532` can only be a decimal number. `1,234` is one if other numbers of the line are, or `is_usual`: those of
+    lines before; else its comma separates thousands, which a number with a point on the same line confirms.
+    """
+    if _HAS_COMMA.search(text) is None:
+        return text, False
+    numbers = [found for found in _COMMA_NUMBER.finditer(text) if form(found[1]) not in _POSITION_NAMES]
+    is_shown = any(is_decimal_comma(found[3]) and is_known(found[1]) for found in numbers)
+    if not (is_shown or is_usual):
+        return text, False
+    parts: list[str] = []
+    reached = 0
+    for found in numbers:
+        is_decimal = is_decimal_comma(found[3]) or _NAMED_POINT.search(text) is None
+        number = with_point(found[3]) if is_decimal else None
+        if number is not None:
+            parts += (text[reached : found.start(3)], number)
+            reached = found.end(3)
+    return "".join((*parts, text[reached:])), is_shown
+
+
+def _count_of(text: str) -> int:
+    """The number of steps that `_SHORT` or `_COUNT` matches."""
+    unit = {"k": 1e3, "m": 1e6}.get(text[-1].lower())
+    return round(float(text[:-1]) * unit) if unit is not None else int(text.replace(",", "").replace("_", ""))
+
+
 def context_of(text: str) -> Context:
     """Step and epoch that are named on a line."""
     both = _EPOCH_AND_STEP.match(text)
@@ -132,8 +180,8 @@ def context_of(text: str) -> Context:
     found = step or position
     if found is None:
         return Context(None, None, float(epoch.group(1)) if epoch else None, end)
-    total = int(found.group(2)) if found.group(2) else None
-    return Context(int(found.group(1)), total, float(epoch.group(1)) if epoch else None, end)
+    total = _count_of(found.group(2)) if found.group(2) else None
+    return Context(_count_of(found.group(1)), total, float(epoch.group(1)) if epoch else None, end)
 
 
 def pairs_of(text: str) -> list[Named]:
@@ -148,6 +196,8 @@ def _named(matches: Iterator[re.Match[str]]) -> Iterator[Named]:
     for match in matches:
         name = match.group(2).lower().replace(" ", "_").rstrip("-./")
         if match.start() < reached or form(name) in _NOT_METRICS or _FILES.fullmatch(name) or name.startswith("__"):
+            continue
+        if name in _DEVICES and match.string[match.end(2) : match.start(3)] == ":":
             continue
         qualifier = (match.group(1) or "").lower()
         if qualifier in _SPLITS:

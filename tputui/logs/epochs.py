@@ -11,8 +11,9 @@ import math
 
 import msgspec
 
-from tputui.logs.tags import LOSS, TagMeaning
+from tputui.logs.tags import TagMeaning
 from tputui.telemetry import events as ev
+from tputui.telemetry.metric_names import LOSS
 
 EPOCH_MAX = 1e9
 
@@ -32,14 +33,24 @@ class EpochTracker:
         self._offset: int | None = None
         self._is_fractional = False
         self._valid: dict[str, float] = {}
+        self._before: dict[str, float] = {}
+        """Validation values of epoch 0 and step 0, until training shows where epochs begin."""
         self._best = math.inf
         self._events: list[ev.Event] = []
 
-    def add(self, meaning: TagMeaning, value: float, step: int, epoch: float, now: float) -> None:
-        """Adds a value in the order of the log; `epoch` as logged. `now` is unix time."""
+    def add(
+        self, meaning: TagMeaning, value: float, step: int, epoch: float, now: float, *, has_step: bool = True
+    ) -> None:
+        """Adds a value in the order of the log; `epoch` as logged, `has_step`: `step` is, too. `now` is unix time."""
         if not 0 <= epoch <= EPOCH_MAX:
             return
+        if epoch == 0 and has_step and step <= 0 and meaning.split == "valid" and self._offset is None:
+            # An evaluation before training does not show that epochs are counted from 0.
+            self._before[meaning.label] = value
+            return
         if epoch != self._newest:
+            if self._offset is None and epoch == 0:
+                self._valid |= self._before
             self._newest = epoch
             self._enter(epoch, step, now)
         if self._number_of(epoch) == self.number:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tputui.logs.csv_log import CsvReader, header_of
+from tputui.logs.csv_log import BLANKS, CsvReader, Header, HeaderSearch
 from tputui.logs.growing import files_under, read_at
 from tputui.logs.jsonl_log import JsonlReader, object_of
 from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
 from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
 from tputui.logs.parquet_log import ParquetReader, parquet_files
+from tputui.logs.rows import decimal
 from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_files
 from tputui.logs.tfevents import NAME_PART
 from tputui.logs.trainer_state import TrainerStateReader
@@ -22,6 +23,7 @@ EXPECTED = (
     "expected TensorBoard event files, a .wandb file, CSV with a header, JSON lines, trainer_state.json or parquet"
 )
 _HEAD_BYTES = 1 << 16
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DIGITS_MAX = 19
 _STATE_NAME = "trainer_state.json"
 _LIGHTNING_NAME = "metrics.csv"
@@ -63,24 +65,42 @@ def _of_file(path: Path) -> LogReader:
 
 
 def _check_header(path: Path, head: bytes) -> None:
-    first, newline, _ = head.partition(b"\n")
-    if newline and header_of(first) is None:
+    search, _ = _search_header(head)
+    if search.is_refused:
         raise UnknownLog(f"{path}: the first line is not a header with column names, which a CSV log needs")
 
 
+def _search_header(head: bytes) -> tuple[HeaderSearch, str | None]:
+    """The search for the header of a table in the complete lines at the beginning of a file, and the first row."""
+    search = HeaderSearch()
+    for line in head.removeprefix(_BYTE_ORDER_MARK).split(b"\n")[:-1]:
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        if search.header is not None or search.take(text):
+            return search, text
+        if search.is_refused:
+            break
+    return search, None
+
+
 def _by_content(path: Path, head: bytes) -> LogReader:
-    first, newline, rest = head.partition(b"\n")
+    first, newline, _ = head.partition(b"\n")
     if b"\0" in head or not newline:
         raise UnknownLog(f"{path}: unknown format; {EXPECTED}")
     if object_of(first) is not None:
         return JsonlReader(path)
     if head.lstrip().startswith(b"{") and b'"log_history"' in head:
         return TrainerStateReader(path)
-    header = header_of(first)
-    second = rest.partition(b"\n")[0].decode("utf-8", "replace")
-    if header is not None and len(header[0]) > 1 and second.count(header[1]) == len(header[0]) - 1:
+    search, row = _search_header(head)
+    if search.header is not None and row is not None and _fits(search.header, row):
         return CsvReader(path)
     raise UnknownLog(f"{path}: unknown format; {EXPECTED}")
+
+
+def _fits(header: Header, row: str) -> bool:
+    """Whether the first row makes it likely that a file is a table. Words between blanks may as well be prose."""
+    if header.delimiter == BLANKS:
+        return all(decimal(cell) is not None for cell in row.split())
+    return len(header.names) > 1 and row.count(header.delimiter) == len(header.names) - 1
 
 
 def _wandb_runs(path: Path) -> list[Path]:

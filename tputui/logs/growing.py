@@ -1,64 +1,249 @@
-"""Reads files that other programs still write: new bytes, complete lines, and notes about damage.
+"""Reads files that other programs still write: new bytes, and what was damaged and is whole now.
 
 Foreign logs are untrusted input: only regular files are opened, reads and lines are bounded, and a file is closed
 between reads, so that a log directory with thousands of files needs no file descriptors.
+
+A file system such as NFS may show the size of a file before all of its bytes, which are zeros until then. So zeros at
+the end of a file are not written yet, and damage inside it is read again once the file has changed.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-from tputui.telemetry.safe_open import open_plain
+from tputui.logs.damage_notes import DamageNotes, Region
+from tputui.telemetry.safe_open import next_data, open_plain
 
 CHUNK_BYTES = 1 << 20
 """Bytes read per call: a few thousand to a few ten thousand values."""
-LINE_BYTES_MAX = 1 << 20
-"""A longer line is skipped, and reported."""
 FILES_MAX = 10_000
 """Files of a log directory that are read, at most; one folder may exceed it."""
 FOLDERS_MAX = 100_000
-NOTES_MAX = 100
-"""Damage beyond this many places is only counted."""
-_HEAD_BYTES_MAX = 1 << 16
+REGIONS_MAX = 1_000
+"""Damaged parts of a file that are read again when it changes; later ones are not."""
+ZEROS_BYTES_MAX = 64 << 20
+"""A longer run of zeros at the end of a file is damage."""
+SETTLED_S = 1.0
+"""A file that changed less than so many seconds ago may change again without another time of change."""
+_LOOK_S, _LOOK_TIMES = 5e-3, 20.0
+"""After damaged parts were read for longer than the first, in CPU seconds, the next time is so many times later."""
 
-
-class DamageNotes:
-    """Sentences about unreadable parts, bounded in number."""
-
-    def __init__(self) -> None:
-        self._sentences: list[str] = []
-        self._num_more = 0
-
-    def add(self, sentence: str) -> None:
-        """Notes one unreadable part."""
-        if len(self._sentences) < NOTES_MAX:
-            self._sentences.append(sentence)
-        else:
-            self._num_more += 1
-
-    @property
-    def sentences(self) -> list[str]:
-        """The sentences so far, the last one with the number of parts that are not named."""
-        return [*self._sentences, f"{self._num_more} more unreadable parts"] if self._num_more else [*self._sentences]
+T = TypeVar("T")
 
 
 class GrowingFile:
-    """A file that is read from its beginning, and later what was appended."""
+    """A file, or a part of it, that is read from its beginning, and later what was appended."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start: int = 0, end: int | None = None) -> None:
+        """`end`: the offset after the part, in bytes."""
         self.path = path
-        self.offset = 0
+        self.start, self.end = start, end
+        self.offset = start
+        self.zeros_from: int | None = None
+        """Offset of the zeros at the end of the file, as far as they were found by the last `read`."""
+        self._shown = (-1, 0)
+        """Start and end of the zeros at the end that were returned last: a complete record may end with zeros."""
+        self._zeros_state: tuple[int, ...] | None = None
+        """State of the file at which there was nothing but zeros to read."""
 
     def read(self, max_bytes: int = CHUNK_BYTES) -> bytes:
         """The next bytes; empty if there are none yet. Raises `OSError`."""
-        if os.stat(self.path).st_size <= self.offset:
+        status = os.stat(self.path)
+        size = status.st_size if self.end is None else min(status.st_size, self.end)
+        if size <= self.offset or (self._zeros_state is not None and self._zeros_state == state_of(status)):
             return b""
-        content = read_at(self.path, self.offset, max_bytes)
+        content = read_at(self.path, self.offset, min(max_bytes, size - self.offset))
+        self.zeros_from = self._zeros_state = None
+        if content.endswith(b"\0") and self.end is None:
+            content = self._new_of(content, size)
+            if not content and is_settled(status):
+                self._zeros_state = state_of(status)
         self.offset += len(content)
         return content
+
+    def keep(self, rest: bytes) -> bytes:
+        """The bytes of a chunk that were not used yet, without zeros at the end of the file; they are read again."""
+        if self.zeros_from is None:
+            return rest
+        num_zeros = min(len(rest), max(0, self.offset - self.zeros_from))
+        self.offset -= num_zeros
+        return rest[: len(rest) - num_zeros]
+
+    def is_unwritten(self, end: int) -> bool:
+        """Whether some bytes before an offset are zeros at the end of the file."""
+        return self.zeros_from is not None and end > self.zeros_from
+
+    @property
+    def is_read(self) -> bool:
+        """Whether everything that was written so far was read."""
+        try:
+            size = os.stat(self.path).st_size
+        except OSError:
+            return True
+        return size <= self.offset or self.zeros_from == self.offset
+
+    @property
+    def unwritten(self) -> str:
+        """A sentence if the file ends with zeros that were not read; empty otherwise."""
+        try:
+            num_zeros = os.stat(self.path).st_size - self.offset
+        except OSError:
+            return ""
+        if self.zeros_from != self.offset or num_zeros <= 0:
+            return ""
+        return (
+            f"{self.path}: the last {num_zeros:,} bytes are zeros, as if they were not written yet, and were not read"
+        )
+
+    def _new_of(self, content: bytes, size: int) -> bytes:
+        """A chunk that ends with zeros; empty if nothing but zeros follows, and as many were returned before."""
+        end, written = self.offset + len(content), content.rstrip(b"\0")
+        if not _is_zero(self.path, end, size):
+            return content
+        self.zeros_from = self.offset + len(written)
+        before, self._shown = self._shown, (self.zeros_from, end)
+        return content if written or self._shown != before else b""
+
+
+def state_of(status: os.stat_result) -> tuple[int, ...]:
+    """What changes when a file is written."""
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+def is_settled(status: os.stat_result) -> bool:
+    """Whether a later change of the file will change its times, which are coarse."""
+    return abs(time.time() - status.st_ctime) > SETTLED_S
+
+
+def _is_zero(path: Path, start: int, end: int) -> bool:
+    """Whether all bytes of a part of a file are zeros; it is not read to its end if it is long."""
+    if end - start > ZEROS_BYTES_MAX:
+        return False
+    while start < end:
+        fd = open_plain(path)
+        try:
+            start = next_data(fd, start)
+            content = os.pread(fd, max(0, min(CHUNK_BYTES, end - start)), start)
+        finally:
+            os.close(fd)
+        if content.strip(b"\0"):
+            return False
+        if not content:
+            break
+        start += len(content)
+    return True
+
+
+class GrowingReader(ABC, Generic[T]):
+    """Base of the readers of files of records, whose damaged parts are read again when the file has changed."""
+
+    def __init__(self, file: GrowingFile, notes: DamageNotes) -> None:
+        self._file = file
+        self._notes = notes
+        self._damaged: list[Region] = []
+        self._due: list[Region] = []
+        """Damaged parts that are to be read again now."""
+        self._part: GrowingReader[T] | None = None
+        """Reads one of them."""
+        self._looked_at: tuple[int, ...] | None = None
+        """State of the file when its damaged parts were read last."""
+        self._has_looked = False
+        """Whether that was since `read_chunk` last returned None."""
+        self._look_began_s = 0.0
+        self._look_due = 0.0
+
+    def read_chunk(self) -> list[T] | None:
+        """What the next chunk contains, or a part that was damaged and is whole now; None if there is nothing new.
+
+        Raises `OSError`.
+        """
+        while True:
+            if self._part is not None:
+                found = self._part.read_chunk()
+                if found is not None:
+                    return found
+                self._end_part(self._part)
+            elif self._due:
+                region = self._due.pop(0)
+                self._notes.forget(region)
+                self._part = self._part_of(GrowingFile(region.path, region.start, region.end))
+            elif chunk := self._file.read(self._chunk_bytes):
+                return self._take(chunk)
+            elif not self._look_again():
+                return None
+
+    @property
+    @abstractmethod
+    def _chunk_bytes(self) -> int:
+        """Bytes of the next read."""
+
+    @property
+    @abstractmethod
+    def _unused_from(self) -> int:
+        """Offset of the first byte that is not part of a record that was read, or of damage that was noted."""
+
+    @property
+    @abstractmethod
+    def _is_lost(self) -> bool:
+        """Whether everything from `_unused_from` on is damaged, as far as it was read."""
+
+    @abstractmethod
+    def _take(self, chunk: bytes) -> list[T]:
+        """Takes the next bytes of the file; returns what is complete."""
+
+    @abstractmethod
+    def _go_to(self, offset: int) -> None:
+        """Forgets what is incomplete, and continues at an offset, in bytes."""
+
+    @abstractmethod
+    def _part_of(self, file: GrowingFile) -> GrowingReader[T]:
+        """A reader of a part of the file."""
+
+    def _note(self, start: int, end: int, sentence: str) -> None:
+        """Notes a damaged part of the file."""
+        if len(self._damaged) >= REGIONS_MAX:
+            self._notes.add(sentence)
+            return
+        region = Region(self._file.path, start, end)
+        self._damaged.append(region)
+        self._notes.add(sentence, region)
+        self._looked_at = None
+
+    def _note_skipped(self, start: int, end: int) -> None:
+        self._note(start, end, f"{self._file.path}: {end - start:,} damaged bytes at byte {start:,} were skipped")
+
+    def _forget_damage(self) -> None:
+        """Forgets the damaged parts of a file that was replaced."""
+        self._damaged, self._due, self._part = [], [], None
+
+    def _end_part(self, part: GrowingReader[T]) -> None:
+        end, self._part = part._file.end or 0, None
+        if part._unused_from < end:
+            part._note_skipped(part._unused_from, end)
+        self._damaged += part._damaged
+
+    def _look_again(self) -> bool:
+        """Begins to read damaged parts again if the file has changed since they were read; False if it has not."""
+        if self._has_looked:
+            cpu_s, self._has_looked = time.thread_time() - self._look_began_s, False
+            self._look_due = time.monotonic() + _LOOK_TIMES * cpu_s if cpu_s > _LOOK_S else 0.0
+            return False
+        if not (self._damaged or self._is_lost) or self._file.end is not None or time.monotonic() < self._look_due:
+            return False
+        status = os.stat(self._file.path)
+        if state_of(status) == self._looked_at:
+            return False
+        self._looked_at = state_of(status) if is_settled(status) else None
+        self._has_looked, self._look_began_s = True, time.thread_time()
+        self._due, self._damaged = self._damaged, []
+        if self._is_lost:
+            self._go_to(self._unused_from)
+        return True
 
 
 def files_under(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[Path]:
@@ -82,127 +267,8 @@ def read_at(path: Path, offset: int, max_bytes: int) -> bytes:
         os.close(fd)
 
 
-def incomplete_record(path: Path, rest: bytes) -> str:
-    """A sentence about the bytes of a record that is not complete; empty if there are none."""
-    return f"{path}: the last record is incomplete ({len(rest):,} bytes) and was not read" if rest else ""
-
-
-class LineReader:
-    """The complete lines of a growing text file.
-
-    Some writers rewrite their file: Lightning's `CSVLogger` when a metric is new, `DataFrame.to_csv` every time. A file
-    that shrank or begins differently is read again; if `continues(old, new)` holds for its first two lines, then lines
-    that were already returned are not returned again. The first line of a rewritten file always is.
-    """
-
-    def __init__(self, path: Path, notes: DamageNotes, continues: Callable[[list[bytes], list[bytes]], bool]) -> None:
-        self.file = GrowingFile(path)
-        self.first_number = 0
-        """Number of the first line that the last `read` returned, from 1."""
-        self.restarted = False
-        """Whether the first line that the last `read` returned is the first line of the file."""
-        self._notes = notes
-        self._continues = continues
-        self._rest = b""
-        self._skipping = False
-        self._first: list[bytes] = []
-        self._num_lines = 0
-        self._num_known = 0
-        """Lines of a rewritten file that were returned before it was rewritten."""
-
-    def read(self) -> list[bytes]:
-        """Complete lines without their ends, as many as one chunk holds. Raises `OSError`."""
-        self.restarted = False
-        if self._first and self._rewritten() and not self._start_again():
-            return []
-        while True:
-            chunk = self.file.read()
-            lines = self._complete(chunk)
-            if lines or not chunk:
-                return lines
-
-    def take_rest(self) -> bytes:
-        """The last line, which has no end yet, if there is one; what completes it later is not returned."""
-        rest, self._rest = self._rest, b""
-        self._skipping = self._skipping or bool(rest)
-        return rest
-
-    @property
-    def incomplete(self) -> str:
-        """A sentence if the last line has no end, so that it was not returned; empty otherwise."""
-        if not self._rest.strip():
-            return ""
-        return f"{self.file.path}: the last line ({len(self._rest):,} bytes) has no newline and was not read"
-
-    @property
-    def rest(self) -> bytes:
-        """The last line, which has no end yet."""
-        return self._rest
-
-    def _rewritten(self) -> bool:
-        if os.stat(self.file.path).st_size < self.file.offset:
-            return True
-        head = self._first[0][:_HEAD_BYTES_MAX]
-        return bool(head) and read_at(self.file.path, 0, len(head)) != head
-
-    def _start_again(self) -> bool:
-        """Returns to the beginning of the file; False while its first lines are not complete."""
-        size = len(self._first)
-        first = read_at(self.file.path, 0, 2 * LINE_BYTES_MAX).split(b"\n")[:-1][:size]
-        if len(first) < size:
-            return False
-        known = max(self._num_lines, self._num_known) if self._continues(self._first, first) else 0
-        self.file.offset = self._num_lines = 0
-        self._num_known = known
-        self._rest, self._skipping, self._first = b"", False, []
-        return True
-
-    def _complete(self, chunk: bytes) -> list[bytes]:
-        lines = (self._rest + chunk).split(b"\n")
-        self._rest = lines.pop()
-        if self._skipping and lines:
-            lines[0], self._skipping = b"", False
-        if len(self._rest) > LINE_BYTES_MAX:
-            if not self._skipping:
-                number = self._num_lines + len(lines) + 1
-                self._notes.add(f"{self.file.path}:{number}: the line exceeds {LINE_BYTES_MAX:,} bytes and was skipped")
-            self._rest, self._skipping = b"", True
-        before, self._num_lines = self._num_lines, self._num_lines + len(lines)
-        if len(self._first) < 2:
-            self._first += lines[: 2 - len(self._first)]
-        self.restarted = before == 0 and bool(lines)
-        self.first_number = before + 1
-        if before >= self._num_known:
-            return lines
-        # Blank lines keep the numbers of the others.
-        known = min(self._num_known - before, len(lines))
-        kept = 1 if before == 0 else 0
-        return lines[:kept] + [b""] * (known - kept) + lines[known:]
-
-
-class LineLog:
-    """Base of the readers of text logs, which consist of lines and have no configuration."""
-
-    def __init__(self, path: Path, continues: Callable[[list[bytes], list[bytes]], bool]) -> None:
-        """`continues` as in `LineReader`."""
-        self._path = path
-        self._notes = DamageNotes()
-        self._lines = LineReader(path, self._notes, continues)
-
-    @property
-    def damage(self) -> list[str]:
-        """Lines that could not be read."""
-        return self._notes.sentences
-
-    @property
-    def incomplete(self) -> str:
-        """A sentence if the last line has no end."""
-        return self._lines.incomplete
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Empty: every line is metrics."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
+def incomplete_record(file: GrowingFile, rest: bytes) -> str:
+    """A sentence about the bytes at the end of a file that are not a complete record; empty if there are none."""
+    if sentence := file.unwritten:
+        return sentence
+    return f"{file.path}: the last record is incomplete ({len(rest):,} bytes) and was not read" if rest else ""

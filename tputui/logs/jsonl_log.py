@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.growing import LineLog
-from tputui.logs.rows import TAG_CHARS_MAX, number, step_number, unix_time_s, values_of
+from tputui.logs.lines import LineLog
+from tputui.logs.rows import TAG_CHARS_MAX, encodable, number, step_number, unix_time_s, values_of
 from tputui.logs.values import LoggedValue
 
 _SPAN_END = "_end"
+_SURROGATE = re.compile(rb"\\u[dD]")
 
 
 def object_of(line: bytes) -> dict[str, Any] | None:
     """The JSON object of a line; None if the line is not one."""
     try:
         row = json.loads(line)
+        row = encodable(row) if _SURROGATE.search(line) else row
     except (ValueError, RecursionError):
         return None
     return row if type(row) is dict else None
@@ -37,18 +40,23 @@ class JsonlReader(LineLog):
 
     def read(self) -> list[LoggedValue]:
         """Values of the next complete lines. Raises `OSError`."""
-        found: list[LoggedValue] = []
-        lines = self._lines.read()
+        while lines := self._lines.read():
+            if found := self._values_of_lines(lines):
+                return found
         # An object is complete with its last brace, also in a file that ends without a newline.
-        if not lines and self._lines.rest.rstrip().endswith(b"}") and (row := object_of(self._lines.rest)) is not None:
+        if self._lines.rest.rstrip().endswith(b"}") and (row := object_of(self._lines.rest)) is not None:
             self._lines.take_rest()
             return _values_of(row)
+        return []
+
+    def _values_of_lines(self, lines: list[bytes]) -> list[LoggedValue]:
+        found: list[LoggedValue] = []
         for line_number, line in enumerate(lines, self._lines.first_number):
             if not line or line.isspace():
                 continue
             row = object_of(line)
             if row is None:
-                self._notes.add(f"{self._path}:{line_number}: not a JSON object")
+                self._lines.note_line(line_number, "not a JSON object")
             else:
                 found += _values_of(row)
         return found

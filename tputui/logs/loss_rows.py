@@ -112,14 +112,23 @@ def steps_recorded(rows: Sequence[Row], now: float) -> Iterator[ev.StepsRecorded
         is_next = place < len(rows) and rows[place].step == rows[place - 1].step + 1
         if is_next and place - start < ROWS_PER_EVENT:
             continue
-        yield _event(rows[start:place], now)
+        yield from _events(rows[start:place], now)
         start = place
 
 
-def _event(rows: Sequence[Row], now: float) -> ev.StepsRecorded:
-    values = array("f", [value for row in rows for value in row.values])
+def _events(rows: Sequence[Row], now: float) -> Iterator[ev.StepsRecorded]:
+    """The rows as one event; as several if a finite value is beyond float32, since one alone stays exact."""
+    exact = [value for row in rows for value in row.values]
+    values = array("f", exact)
     mean, least, greatest, bad = float_blocks.summarise(values)
-    return ev.StepsRecorded(
+    if bad and any(map(float_blocks.is_beyond_float32, exact)):
+        if len(rows) > 1:
+            for row in rows:
+                yield from _events([row], now)
+            return
+        values = float_blocks.float32(exact)
+        mean, least, greatest, bad = float_blocks.summarise(exact)
+    yield ev.StepsRecorded(
         t=now,
         first=rows[0].step,
         n=len(rows),

@@ -6,13 +6,15 @@ Needs `polars`, which is imported when the first parquet file is opened.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tputui.logs.growing import DamageNotes, files_under
+from tputui.logs.damage_notes import DamageNotes, Region
+from tputui.logs.growing import files_under, state_of
 from tputui.logs.rows import TAG_CHARS_MAX, Context, context_of, epoch_number, number, step_number, unix_time_s
 from tputui.logs.values import LoggedValue, UnknownLog
 
@@ -39,6 +41,17 @@ class _Table(NamedTuple):
     """Column with the names of metrics, if there is a row per value; None if there is a column per metric."""
     value_column: str
     num_rows: int
+    first_row: int = 0
+    """The first row that was not read yet."""
+
+
+class _Failed(NamedTuple):
+    """What could not be read of a file, which is read on once the file has changed."""
+
+    state: tuple[int, ...]
+    first_row: int
+    """The first row that was not read."""
+    region: Region
 
 
 class ParquetReader:
@@ -55,9 +68,9 @@ class ParquetReader:
         self._notes = DamageNotes()
         self._config: dict[str, Any] = {}
         self._known: set[Path] = set()
+        self._failed: dict[Path, _Failed] = {}
         self._tables: list[_Table] = []
         self._runs: set[str] = set()
-        self._num_rows_read = 0
         self._add_files()
         self._num_runs = len(self._runs)
 
@@ -82,12 +95,11 @@ class ParquetReader:
             while self._tables:
                 table = self._tables[0]
                 num_rows = max(1, CELLS_PER_READ // len(table.columns))
-                rows = self._rows(table, self._num_rows_read, num_rows)
-                self._num_rows_read += num_rows
-                if self._num_rows_read >= table.num_rows:
-                    self._tables.pop(0)
-                    self._num_rows_read = 0
-                found = [value for row in rows for value in self._values(table, row)]
+                rows = self._rows(table, num_rows)
+                following = table._replace(first_row=table.first_row + num_rows)
+                is_last = rows is None or following.first_row >= table.num_rows
+                self._tables[:1] = [] if is_last else [following]
+                found = [value for row in rows or () for value in self._values(table, row)]
                 if found:
                     return found
             if not self._add_files():
@@ -98,14 +110,19 @@ class ParquetReader:
         self._tables.clear()
 
     def _add_files(self) -> bool:
+        changed = [path for path, failed in self._failed.items() if _state(path) not in ((), failed.state)]
         new = [path for path in parquet_files(self._path) if path not in self._known]
-        for path in new:
+        for path in changed + new:
             self._known.add(path)
+            failed, state = self._failed.pop(path, None), _state(path)
+            if failed is not None:
+                self._notes.forget(failed.region)
+            first_row = failed.first_row if failed is not None else 0
             try:
-                self._tables.append(self._table(path))
+                self._tables.append(self._table(path)._replace(first_row=first_row))
             except self._errors as error:
-                self._note(path, error)
-        return bool(new)
+                self._note(path, error, state, first_row)
+        return bool(changed or new)
 
     def _table(self, path: Path) -> _Table:
         frame = self._polars.scan_parquet(path, glob=False)
@@ -120,18 +137,20 @@ class ParquetReader:
         name_column = next((name for name in _NAME_COLUMNS if name in columns), None) if value_column else None
         return _Table(path, frame, columns, context_of(columns), name_column, value_column, num_rows)
 
-    def _rows(self, table: _Table, start: int, num_rows: int) -> list[dict[str, Any]]:
+    def _rows(self, table: _Table, num_rows: int) -> list[dict[str, Any]] | None:
+        """The next rows of a table; None if they cannot be read."""
+        state = _state(table.path)
         try:
-            rows: list[dict[str, Any]] = table.frame.slice(start, num_rows).collect().to_dicts()
+            rows: list[dict[str, Any]] = table.frame.slice(table.first_row, num_rows).collect().to_dicts()
         except self._errors as error:
-            self._note(table.path, error)
-            self._num_rows_read = table.num_rows
-            return []
+            self._note(table.path, error, state, table.first_row)
+            return None
         return rows
 
-    def _note(self, path: Path, error: BaseException) -> None:
+    def _note(self, path: Path, error: BaseException, state: tuple[int, ...], first_row: int) -> None:
         reason = str(error).partition("\n")[0][:200]
-        self._notes.add(f"{path}: not readable as parquet: {reason}")
+        self._failed[path] = failed = _Failed(state, first_row, Region(path, 0, 0))
+        self._notes.add(f"{path}: not readable as parquet: {reason}", failed.region)
 
     def _values(self, table: _Table, row: dict[str, Any]) -> Iterator[LoggedValue]:
         step_name, epoch_name, time_name = table.context
@@ -168,6 +187,13 @@ def _polars(path: Path) -> Any:
         return importlib.import_module("polars")
     except ImportError:
         raise UnknownLog(f"{path}: reading parquet needs polars; install it with: pip install polars") from None
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        return state_of(os.stat(path))
+    except OSError:
+        return ()
 
 
 def parquet_files(path: Path) -> list[Path]:

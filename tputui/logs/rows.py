@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from tputui.logs.number_forms import printed_number
 from tputui.logs.values import LoggedValue
 
 STEP_NAMES = (
@@ -31,6 +32,10 @@ _SPELLED = {
     "-infinity": -math.inf,
 }  # fmt: skip
 """Non-finite numbers as strings, which writers of strict JSON use."""
+
+
+_PRINTED_CHARS_MAX = 400
+"""Longer text is not a number."""
 
 
 class Context(NamedTuple):
@@ -57,7 +62,7 @@ def form(name: str) -> str:
 
 
 def number(value: Any) -> float | None:
-    """A number as a float, None for anything else; booleans are not numbers, `"NaN"` and `"inf"` are."""
+    """A number as a float, None for anything else; booleans are not numbers, `"NaN"` and `"tensor(0.5)"` are."""
     if type(value) is float:
         return value
     if type(value) is int:
@@ -65,16 +70,26 @@ def number(value: Any) -> float | None:
             return float(value)
         except OverflowError:
             return None
-    return _SPELLED.get(value.lower()) if type(value) is str and len(value) <= len("+infinity") else None
+    if type(value) is not str or len(value) > _PRINTED_CHARS_MAX:
+        return None
+    return _SPELLED[value.lower()] if value.lower() in _SPELLED else printed_number(value)
 
 
 def step_number(value: Any) -> int | None:
     """A step: a whole number in the range of int64, also as `120.0` or `"120"`."""
     if type(value) is str:
-        value = decimal(value)
+        value = _whole(value)
     if type(value) is float:
         value = int(value) if value.is_integer() else None
     return value if type(value) is int and -STEP_MAX <= value <= STEP_MAX else None
+
+
+def _whole(text: str) -> float | None:
+    """A number, exact also beyond 2**53 if it is whole; Python accepts `1_000`, which no log means as a number."""
+    try:
+        return int(text) if "_" not in text else None
+    except ValueError:
+        return decimal(text)
 
 
 def epoch_number(value: Any) -> float | None:
@@ -104,12 +119,22 @@ def _iso_time_s(text: str) -> float | None:
 
 
 def decimal(text: str) -> float | None:
-    """The number that a text is, as CSV cells are; None for any other text."""
+    """The number that a text is, as CSV cells are, also as `tensor(0.5)`; None for any other text."""
     try:
         # Python accepts `1_000`, which no log means as a number.
         return None if "_" in text else float(text)
     except ValueError:
-        return None
+        # A printed number ends with a bracket; text such as `train` is the usual case.
+        return None if text[-1:].isalnum() or len(text) > _PRINTED_CHARS_MAX else printed_number(text)
+
+
+def encodable(names: Any) -> Any:
+    """A JSON value whose keys can be written as UTF-8: half of a surrogate pair, as `\\ud800` is, becomes a `?`."""
+    if type(names) is list:
+        return [encodable(item) for item in names]
+    if type(names) is not dict:
+        return names
+    return {key.encode("utf-8", "replace").decode(): encodable(value) for key, value in names.items()}
 
 
 def flattened(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,17 +19,14 @@ import re
 from typing import NamedTuple
 
 from tputui.telemetry.events import Split
+from tputui.telemetry.metric_names import LOSS, LOSS_NAMES, class_of, in_form
 
 CORE_MAX = 1 << 16
-LOSS = "loss"
-LOSS_NAMES = (
-    "loss", "loss_step", "step_loss", "batch_loss", "loss_batch", "total_loss", "loss_total", "global_avg_loss",
-    "avg_loss", "loss_avg", "mean_loss", "loss_mean", "lm_loss", "nll_loss", "ce_loss", "cross_entropy_loss",
-    "cross_entropy", "loss_epoch", "epoch_loss",
-)  # fmt: skip
-"""Names of the training loss, the preferred one first."""
 NAMES_MAX = 4_096
-"""Tags whose meaning is stored; further ones are left out."""
+"""Tags whose meaning is stored; further ones are left out ..."""
+NAMES_MAX_OF_CLASS = (1 << 16, NAMES_MAX + 1_024, NAMES_MAX)
+"""... except losses and validation values, by the class of `metric_names`."""
+_LEFT_OUT_MAX = 1 << 16
 
 _SPLITS: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "tr"), "train"),
@@ -156,7 +153,7 @@ def loss_rank(meaning: TagMeaning) -> int | None:
     """
     if meaning.split != "train":
         return None
-    name = meaning.name.lower().replace(" ", "_").replace("-", "_").replace(".", "_")
+    name = in_form(meaning.name)
     for base, wanted in ((0, name), (len(LOSS_NAMES), name.rpartition("/")[2])):
         if wanted in LOSS_NAMES:
             return base + LOSS_NAMES.index(wanted)
@@ -171,8 +168,23 @@ class TagNames:
         self._known: dict[tuple[str, str], TagMeaning] = {}
         self._taken: dict[tuple[str, Split], str] = {}
         """The log that has a metric, by label and split."""
-        self.num_left_out = 0
+        self._left_out: dict[tuple[str, str], None] = {}
         """Tags left out because there are too many."""
+
+    @property
+    def num_left_out(self) -> int:
+        """Number of tags left out because there are too many."""
+        return len(self._left_out)
+
+    @property
+    def left_out(self) -> str:
+        """A sentence if tags are left out; empty otherwise."""
+        if not self._left_out:
+            return ""
+        (source, tag), *others = self._left_out
+        named = f"{tag[:100]} and others" if others else tag[:100]
+        which = "1 is" if not others else f"{len(self._left_out):,} are"
+        return f"{source}: too many metrics; {which} left out: {named}"
 
     def meaning_of(self, source: str, tag: str) -> TagMeaning | None:
         """What a tag of a log means. The same metric for the same tag always, and never for another one.
@@ -183,10 +195,13 @@ class TagNames:
         known = self._known.get(key)
         if known is not None:
             return known
-        if len(self._known) >= NAMES_MAX:
-            self.num_left_out += 1
+        if key in self._left_out:
             return None
         meaning = self._rule.meaning_of(tag)
+        if len(self._known) >= NAMES_MAX and len(self._known) >= self._most(tag, meaning):
+            if len(self._left_out) < _LEFT_OUT_MAX:
+                self._left_out[key] = None
+            return None
         if (meaning.label, meaning.split) in self._taken:
             numbered = (f"{tag} ({source}, {number})" for number in itertools.count(2))
             names = itertools.chain((tag, f"{tag} ({source})"), numbered)
@@ -195,6 +210,11 @@ class TagNames:
         self._known[key] = meaning
         self._taken[meaning.label, meaning.split] = source
         return meaning
+
+    def _most(self, tag: str, meaning: TagMeaning) -> int:
+        """Number of tags at which a new one is left out."""
+        is_named = self._rule.loss in (tag, meaning.name)
+        return NAMES_MAX_OF_CLASS[0 if is_named else class_of(meaning.name, meaning.split)]
 
     def is_known(self, tag: str) -> bool:
         """Whether a log has the metric of a tag."""

@@ -6,13 +6,15 @@ They belong to the run: its configuration, and metrics that it has not logged by
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.growing import DamageNotes, files_under
+from tputui.logs.damage_notes import DamageNotes
+from tputui.logs.growing import GrowingFile, files_under
 from tputui.logs.tfevents import NAME_PART, EventFile
 from tputui.logs.values import LoggedValue
 
@@ -34,7 +36,8 @@ class EventFileReader:
 
     def __init__(self, path: Path) -> None:
         self._notes = DamageNotes()
-        self._file = EventFile(path, self._notes)
+        self._file = EventFile(GrowingFile(path), self._notes)
+        self._file.find_starts()
 
     @property
     def damage(self) -> list[str]:
@@ -58,7 +61,7 @@ class EventFileReader:
 
     def read(self) -> list[LoggedValue]:
         """Values of the next records. Raises `OSError`."""
-        while (found := self._file.read()) is not None:
+        while (found := self._file.read_chunk()) is not None:
             if found:
                 return found
         return []
@@ -76,6 +79,15 @@ class _Folder:
         self.files: list[EventFile] = []
         self.newest_t = 0.0
         """Newest time of a value, in unix seconds; 0 before the first."""
+
+    def purge(self) -> None:
+        """Leaves out what was written again into later files, as TensorBoard does."""
+        first = math.inf
+        for file in reversed(self.files):
+            if first < file.purged_from:
+                file.note_start(first)
+            file.purged_from = first
+            first = min([first, *(start.step for start in file.starts)])
 
     @property
     def is_read(self) -> bool:
@@ -96,7 +108,7 @@ class _Folder:
         """The values of one chunk of the first file with new bytes, without prefix; None if no file has any."""
         for file in list(self.files):
             try:
-                found = file.read()
+                found = file.read_chunk()
             except FileNotFoundError:
                 self.files.remove(file)  # `rm` of an old run must not end the others
                 continue
@@ -179,13 +191,19 @@ class LogdirReader:
 
     def _add(self, paths: list[Path]) -> bool:
         new = [path for path in paths if path not in self._known]
+        changed: dict[Path, _Folder] = {}
         for path in new:
             self._known.add(path)
             home = path.parent
             if home not in self._folders:
                 prefix = "" if home == self._unprefixed else home.relative_to(self._root).as_posix()
                 self._folders[home] = _Folder("" if prefix == "." else prefix)
-            self._folders[home].files.append(EventFile(path, self._notes))
+            changed[home] = folder = self._folders[home]
+            folder.files.append(file := EventFile(GrowingFile(path), self._notes))
+            with contextlib.suppress(OSError):
+                file.find_starts()
+        for folder in changed.values():
+            folder.purge()
         return bool(new)
 
     def read(self) -> list[LoggedValue]:

@@ -6,18 +6,18 @@ reading continues at the next header whose own checksum matches. An incomplete l
 
 from __future__ import annotations
 
-import os
+import math
 import re
 import struct
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 
 from tputui.logs import tensors
-from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile, incomplete_record
+from tputui.logs.damage_notes import DamageNotes
+from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record, read_at
 from tputui.logs.rows import TAG_CHARS_MAX
 from tputui.logs.values import LoggedValue
 from tputui.wire import Field, WireError, fields, signed, varint
@@ -33,7 +33,13 @@ _SHAPES_MAX = 65_536
 _LENGTHS_MAX = 4_096
 _UINT32_MASK = 0xFFFFFFFF
 _ZEROS = re.compile(rb"\0{4,}")
-_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
+_WALL_TIME, _STEP, _SUMMARY, _SESSION_LOG = 1, 2, 5, 7
+_STATUS, _START = 1, 1
+_SESSION_START = re.compile(rb"\x3a[\x02-\x7f]\x08\x01", re.DOTALL)
+"""The beginning of a `SessionLog` whose status is START, as part of an event."""
+_STEP_BYTES_MAX = 11
+STARTS_BYTES_MAX = 16 << 20
+"""Bytes of a file that are searched for starts of the writer before it is read."""
 _VALUE = 1
 _TAG, _SIMPLE_VALUE, _TENSOR, _METADATA = 1, 2, 8, 9
 _PLUGIN_DATA = 1
@@ -61,17 +67,24 @@ def masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32_MASK
 
 
-class EventFile:
+class Start(NamedTuple):
+    """A start of the writer: values of its step and later ones that were written before are not valid any more."""
+
+    offset: int
+    """Of its record, in bytes."""
+    step: int
+
+
+class EventFile(GrowingReader[LoggedValue]):
     """Reads one event file."""
 
-    def __init__(self, path: Path, notes: DamageNotes) -> None:
+    def __init__(self, file: GrowingFile, notes: DamageNotes) -> None:
+        super().__init__(file, notes)
         self.config: dict[str, Any] = {}
         """Hyperparameters of the hparams plugin, and texts that are named like a configuration."""
-        self.has_session = False
-        """Whether there are hyperparameters of the hparams plugin."""
-        self._file = GrowingFile(path)
-        self._path = path
-        self._notes = notes
+        self.session: dict[str, Any] = {}
+        """Hyperparameters of the hparams plugin."""
+        self._path = file.path
         self._buffer = b""
         self._lengths: dict[bytes, int] = {}
         """Record lengths by their verified header."""
@@ -81,6 +94,16 @@ class EventFile:
         """Plugin of a tag, which only its first value needs to name."""
         self._lost_from: int | None = None
         """Offset of the damage, while no later record was found."""
+        self.starts: list[Start] = []
+        """Known starts of the writer, in order."""
+        self.purged_from = math.inf
+        """Steps from this one on were written again into a later file, so they are left out."""
+        self._newest_step = -math.inf
+
+    @property
+    def has_session(self) -> bool:
+        """Whether there are hyperparameters of the hparams plugin."""
+        return bool(self.session)
 
     @property
     def lost(self) -> str:
@@ -90,21 +113,46 @@ class EventFile:
     @property
     def incomplete(self) -> str:
         """A sentence if the last record is cut; empty otherwise."""
-        return "" if self._lost_from is not None else incomplete_record(self._path, self._buffer)
+        return "" if self._lost_from is not None else incomplete_record(self._file, self._buffer)
 
     @property
     def is_read(self) -> bool:
         """Whether everything that was written so far was read."""
-        try:
-            return os.stat(self._path).st_size <= self._file.offset
-        except OSError:
-            return True
+        return self._file.is_read
 
-    def read(self) -> list[LoggedValue] | None:
-        """Values of the records in the next chunk, None if there are no new bytes. Raises `OSError`."""
-        chunk = self._file.read(max(CHUNK_BYTES if self._file.offset else FIRST_BYTES, len(self._buffer)))
-        if not chunk:
-            return None
+    def find_starts(self) -> None:
+        """Finds the starts of the writer in what is written so far, or the beginning of it. Raises `OSError`."""
+        content = read_at(self._path, 0, STARTS_BYTES_MAX)
+        self.starts = [
+            start for found in _SESSION_START.finditer(content) if (start := _start_at(content, found.start()))
+        ]
+
+    @property
+    def _chunk_bytes(self) -> int:
+        offset = self._file.offset
+        usual = max(CHUNK_BYTES if offset else FIRST_BYTES, len(self._buffer))
+        # Values before a start are read apart from those after it.
+        return min([usual, *(start.offset - offset for start in self.starts if start.offset > offset)])
+
+    @property
+    def _unused_from(self) -> int:
+        return self._file.offset - len(self._buffer) if self._lost_from is None else self._lost_from
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._lost_from is not None
+
+    def _go_to(self, offset: int) -> None:
+        self._file.offset, self._buffer, self._lost_from = offset, b"", None
+
+    def _part_of(self, file: GrowingFile) -> EventFile:
+        part = EventFile(file, self._notes)
+        part.config, part.session = self.config, self.session
+        part._shapes, part._plugins = self._shapes, self._plugins
+        part.starts, part.purged_from = self.starts, self.purged_from
+        return part
+
+    def _take(self, chunk: bytes) -> list[LoggedValue]:
         found: list[LoggedValue] = []
         buffer = self._buffer + chunk
         position = 0
@@ -116,7 +164,12 @@ class EventFile:
             position = self._read_records(buffer, position, found)
             if self._lost_from is None:
                 break
-        self._buffer = buffer[position:]
+        first = min([self.purged_from, *(start.step for start in self.starts if start.offset >= self._file.offset)])
+        self._buffer = self._file.keep(buffer[position:])
+        if first < math.inf:
+            found = [value for value in found if (value.step or 0) < first]
+        if found:
+            self._newest_step = max(self._newest_step, found[-1].step or 0)
         return found
 
     def _read_records(self, buffer: bytes, position: int, found: list[LoggedValue]) -> int:
@@ -129,7 +182,9 @@ class EventFile:
             if length is None:
                 length = self._length_of(head)
                 if length is None:
-                    self._lost_from = self._offset(buffer, position)
+                    if self._is_unwritten(buffer, position + _HEAD_BYTES):
+                        return position
+                    self._lost_from, self._looked_at = self._offset(buffer, position), None
                     return position + 1
             end = position + _HEAD_BYTES + length
             if end + _CRC_BYTES > size:
@@ -137,7 +192,9 @@ class EventFile:
             data = buffer[position + _HEAD_BYTES : end]
             crc = crc32c(data)
             if (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32_MASK != _uint32_at(buffer, end)[0]:
-                self._note_record(buffer, position, "does not match its checksum")
+                if self._is_unwritten(buffer, end + _CRC_BYTES):
+                    return position
+                self._note_record(buffer, position, length, "does not match its checksum")
             elif length > 15 and data[0] == 0x09 and data[9] == 0x10:
                 # The usual event: a time, a step and a float. All other bytes are the same for every event of a tag.
                 step, after = data[10], 11
@@ -147,7 +204,7 @@ class EventFile:
                     elif data[12] < 0x80:
                         step, after = step & 0x7F | (data[11] & 0x7F) << 7 | data[12] << 14, 13
                     else:
-                        step, after = varint(data, 10)
+                        step, after = _signed_varint(data, 10)
                 tag = shapes.get(data[after:-4])
                 t = _double_at(data, 1)[0]
                 if tag is not None and 0 < t < _LATEST_S:
@@ -171,7 +228,7 @@ class EventFile:
     def _skipped(self, buffer: bytes, position: int, length: int) -> int:
         """Continues after a record that is too long to read."""
         start = self._offset(buffer, position)
-        self._note_record(buffer, position, f"of {length:,} bytes was skipped")
+        self._notes.add(f"{self._path}: the record at byte {start:,} of {length:,} bytes was skipped")
         self._file.offset = start + _HEAD_BYTES + length + _CRC_BYTES
         return len(buffer)
 
@@ -181,17 +238,17 @@ class EventFile:
             if start + _HEAD_BYTES > len(buffer):
                 break
             if self._length_of(buffer[start : start + _HEAD_BYTES]) is not None:
-                first, last = self._lost_from, self._offset(buffer, start)
-                self._notes.add(f"{self._path}: {last - (first or 0):,} damaged bytes at byte {first:,} were skipped")
+                self._note_skipped(self._lost_from or 0, self._offset(buffer, start))
                 self._lost_from = None
                 return start
         return max(position, len(buffer) - _HEAD_BYTES + 1)
 
     def _decode(self, buffer: bytes, position: int, data: bytes, found: list[LoggedValue]) -> None:
         try:
-            found += self._values(data)
+            # All of its values, or none.
+            found += list(self._values(data))
         except WireError as error:
-            self._note_record(buffer, position, f"is not an event: {error}")
+            self._note_record(buffer, position, len(data), f"is not an event: {error}")
 
     def _values(self, data: bytes) -> Iterator[LoggedValue]:
         t: float | None = None
@@ -204,6 +261,8 @@ class EventFile:
                 step = signed(field.integer)
             elif field.number == _SUMMARY:
                 summaries.append(field.content)
+            elif field.number == _SESSION_LOG and _is_start(field.content) and not self._is_known(step):
+                self.note_start(step)
         for summary in summaries:
             for field in fields(summary):
                 if field.number != _VALUE:
@@ -214,6 +273,17 @@ class EventFile:
                     if t is not None and [part.number for part in parts] == [_TAG, _SIMPLE_VALUE]:
                         self._learn_shape(data, summary, field.content, tag)
                     yield LoggedValue(tag, step, t, value)
+
+    def _is_known(self, step: int) -> bool:
+        return any(start.step == step for start in self.starts)
+
+    def note_start(self, step: float) -> None:
+        """Notes that the writer started again at a step, if later ones were read before."""
+        if self._newest_step >= step:
+            self._notes.add(
+                f"{self._path}: the writer started again at step {step:,.0f}; what was logged of later steps before "
+                "that is shown, too, until the log is opened again"
+            )
 
     def _learn_shape(self, data: bytes, summary: bytes, value: bytes, tag: str) -> None:
         """Remembers the bytes around the value of an event that has nothing but a time, a step and this value."""
@@ -252,19 +322,56 @@ class EventFile:
                     self._plugins.setdefault(tag, name)
                 if name == "hparams" and _PLUGIN_CONTENT in parts:
                     found = hyperparameters(parts[_PLUGIN_CONTENT].content)
-                    self.has_session = self.has_session or bool(found)
+                    self.session.update(found)
                     self.config.update(found)
 
     def _add_text(self, name: str, text: str | None) -> None:
         if text is not None and len(text) <= _TEXT_CHARS_MAX and len(self.config) < _TEXTS_MAX:
             self.config[name] = text
 
-    def _note_record(self, buffer: bytes, position: int, problem: str) -> None:
-        self._notes.add(f"{self._path}: the record at byte {self._offset(buffer, position):,} {problem}")
+    def _note_record(self, buffer: bytes, position: int, length: int, problem: str) -> None:
+        start = self._offset(buffer, position)
+        end = start + _HEAD_BYTES + length + _CRC_BYTES
+        self._note(start, end, f"{self._path}: the record at byte {start:,} {problem}")
+
+    def _is_unwritten(self, buffer: bytes, end: int) -> bool:
+        return self._file.is_unwritten(self._offset(buffer, end))
 
     def _offset(self, buffer: bytes, position: int) -> int:
         """The offset in the file of a position in the buffer, whose end is what was read last."""
         return self._file.offset - len(buffer) + position
+
+
+def _signed_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """An int64, and the offset after it; if it is not valid, the end of the data, before which nothing is known."""
+    try:
+        value, after = varint(data, offset)
+    except WireError:
+        return 0, len(data)
+    return signed(value), after
+
+
+def _is_start(session_log: bytes) -> bool:
+    return any(field.number == _STATUS and field.integer == _START for field in fields(session_log))
+
+
+def _start_at(content: bytes, position: int) -> Start | None:
+    """The start of the writer whose session log is at a position; None if there is no valid record around it."""
+    for step_bytes in range(min(_STEP_BYTES_MAX, position) + 1):
+        begin = position - step_bytes - 9
+        head = content[max(0, begin - _HEAD_BYTES) : max(0, begin)]
+        if len(head) < _HEAD_BYTES or masked_crc(head[:8]) != _head_at(head)[1]:
+            continue
+        end = begin + _head_at(head)[0]
+        data = content[begin:end]
+        if content[end : end + _CRC_BYTES] != masked_crc(data).to_bytes(_CRC_BYTES, "little"):
+            continue
+        try:
+            step = next((signed(field.integer) for field in fields(data) if field.number == _STEP), 0)
+        except WireError:
+            continue
+        return Start(begin - _HEAD_BYTES, step)
+    return None
 
 
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:

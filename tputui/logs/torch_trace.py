@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tputui.logs import torch_guards
-from tputui.logs.growing import DamageNotes, LineReader
+from tputui.logs.damage_notes import DamageNotes
+from tputui.logs.growing import GrowingFile
+from tputui.logs.lines import LineReader
 from tputui.telemetry.events import (
     CodeFrame,
     CompileCause,
@@ -42,12 +44,13 @@ class TorchTraceReader:
     """Reads one trace from its beginning, and later what was appended."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = LineReader(path, DamageNotes(), lambda old, new: old == new)
+        self._lines = LineReader(GrowingFile(path), DamageNotes(), lambda old, new: old == new)
         self._strings: dict[int, str] = {}
         self._frames: dict[str, CodeFrame] = {}
         """The innermost known calls of the user, by number of the compiled function."""
         self._names: dict[str, str] = {}
         """Names of the compiled functions, by their numbers."""
+        self._modes = torch_guards.Modes()
         self._seen: set[str] = set()
         """Batches of torch-tpu that were compiled."""
         self._break: tuple[str, CodeFrame | None] | None = None
@@ -139,7 +142,7 @@ class TorchTraceReader:
         changed = torch_guards.parse(reason) if reason else None
         failure, began = str(metrics.get("fail_type") or ""), _number(metrics.get("start_time"))
         t, why = began or time.time(), None if frame is not None else NO_LINE
-        if "LimitExceeded" in failure or "LimitHit" in failure:
+        if torch_guards.is_limit(failure, str(metrics.get("fail_reason") or "")):
             yield CompileLimitReached(
                 t=t,
                 runtime="torch_compile",
@@ -155,7 +158,7 @@ class TorchTraceReader:
             yield self._event(
                 "torch_compile",
                 f"{name} (backward)" if is_backward else name,
-                warm_up=not reason,
+                warm_up=not reason or self._modes.is_first(function, changed or ()),
                 t=t,
                 seconds=duration_us / 1e6 if duration_us is not None else seconds,
                 frame=frame,

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.rows import values_of
+from tputui.logs.rows import encodable, values_of
 from tputui.logs.values import LoggedValue
 from tputui.telemetry.safe_open import read_small
 
@@ -56,7 +56,7 @@ class TrainerStateReader:
         entries = self._entries[self._num_read : self._num_read + ENTRIES_PER_READ]
         self._num_read += len(entries)
         self._last_read = entries[-1] if entries else self._last_read
-        return [value for entry in entries if type(entry) is dict for value in values_of(entry)]
+        return [value for entry in entries if type(entry) is dict for value in values_of(encodable(entry))]
 
     def move_to(self, path: Path) -> None:
         """Goes on with the state in a later checkpoint of the same training, which contains the entries read so far."""

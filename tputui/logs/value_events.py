@@ -11,13 +11,16 @@ import math
 import re
 from collections.abc import Sequence
 
+from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.epochs import EpochTracker
 from tputui.logs.loss_rows import LossRows
 from tputui.logs.rows import STEP_MAX
 from tputui.logs.tags import TagMeaning, TagNames, TagRule, loss_rank
 from tputui.logs.values import LoggedValue
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
 from tputui.telemetry.logged_values import CONSOLE, VALUES_PER_EVENT, LoggedColumns, values_logged
+from tputui.telemetry.redaction import names_secret
 
 PACE_INTERVAL_S = 1.0
 """Shortest time over which the step time is measured."""
@@ -63,10 +66,12 @@ class ValueEvents:
         self._epochs = EpochTracker()
         self._pace = _Pace()
         self._events: list[ev.Event] = []
-        self._warned = False
-        self._warned_of_rows = False
+        self._reported = ReportedDamage()
+        self._num_left_out = 0
+        """Tags that are left out, at the last look."""
+        self._warned_of_rows = self._warned_of_range = False
         self._lr = math.nan
-        self._loss_from_console = -1
+        self._loss_from_console: int | None = None
         """Newest step whose loss was read from the console."""
         self._printed: set[str] = set()
         """Tags on the console whose values have steps."""
@@ -127,7 +132,8 @@ class ValueEvents:
             if step > self.newest_step:
                 self.newest_step = step
             if epoch is not None:
-                self._epochs.add(column.meaning, value, step if has_step else self.newest_step, epoch, now)
+                of_epoch = step if has_step else self.newest_step
+                self._epochs.add(column.meaning, value, of_epoch, epoch, now, has_step=has_step)
             if t is not None and t > self.newest_t:
                 self.newest_t = t
             if len(column.values) == VALUES_PER_EVENT:
@@ -140,11 +146,19 @@ class ValueEvents:
         for column in self._columns.values():
             if column is not None and column.values:
                 self._flush(column, now)
-        self._events += self._rows.events(now, final=final)
+        steps = list(self._rows.events(now, final=final))
+        self._events += steps
+        if not self._warned_of_range and any(map(_is_cut, steps)):
+            self._warned_of_range = True
+            text = (
+                "a loss of a core is beyond float32, in which losses of cores are stored; its largest number is shown"
+            )
+            self._events.append(ev.WarningRaised(t=now, text=text))
         if self._rows.num_left_out and not self._warned_of_rows:
             self._warned_of_rows = True
             text = "some steps of the loss are left out, because not every core logged a value for them"
             self._events.append(ev.WarningRaised(t=now, text=text))
+        self._warn_of_left_out(now, final=final)
         self._events += self._epochs.events(now, self._lr, final=final)
         progress = self._pace.event(now, self._epochs, self._lr)
         if progress is not None:
@@ -152,16 +166,21 @@ class ValueEvents:
         found, self._events = self._events, []
         return found
 
+    def _warn_of_left_out(self, now: float, *, final: bool) -> None:
+        """Warns of tags that are left out, once no further ones appear."""
+        before, self._num_left_out = self._num_left_out, self._files.num_left_out + self._console.num_left_out
+        if self._num_left_out == before or final:
+            sentences = filter(None, [self._files.left_out, self._console.left_out])
+            for text in self._reported.new(sentences, final=final):
+                self._events.append(ev.WarningRaised(t=now, text=text))
+
     def _add_column(self, source: str, tag: str, now: float) -> _Column | None:
+        if source == CONSOLE and names_secret(tag, "0"):
+            return None  # `password: 1234`, which is masked in the printed line too.
         names = self._console if source == CONSOLE else self._files
         meaning = names.meaning_of(source, tag)
         column = _Column(source, tag, meaning) if meaning is not None else None
-        if meaning is None:
-            if not self._warned:
-                self._warned = True
-                self._events.append(
-                    ev.WarningRaised(t=now, text=f"{source}: too many metrics; {tag[:100]} and others are left out")
-                )
+        if column is None:
             return None
         self._columns[source, tag] = column
         if self._loss is not None and column is not None:
@@ -220,11 +239,18 @@ class ValueEvents:
         for value, step in zip(column.values, column.steps, strict=True):
             if column.source == CONSOLE:
                 self._loss_from_console = step
-            elif core is None and step <= self._loss_from_console:
+            elif core is None and self._loss_from_console is not None and step <= self._loss_from_console:
                 continue
             self._rows.add(core or 0, step, value)
         newest_t = column.times[-1]
         self._pace.add(column.steps[-1], newest_t if not math.isnan(newest_t) else now)
+
+
+def _is_cut(event: ev.Event) -> bool:
+    """Whether values of several cores are beyond float32."""
+    if not isinstance(event, ev.StepsRecorded) or event.cores == 1:
+        return False
+    return any(map(float_blocks.is_beyond_float32, (event.min, event.max)))
 
 
 class _Pace:

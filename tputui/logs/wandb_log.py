@@ -12,7 +12,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.growing import CHUNK_BYTES, DamageNotes, GrowingFile, incomplete_record
+from tputui.logs.damage_notes import DamageNotes
+from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record
 from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, decimal, epoch_number, step_number, unix_time_s
 from tputui.logs.values import LoggedValue
 from tputui.wire import Field, WireError, fields, signed
@@ -43,30 +44,36 @@ def is_wandb(head: bytes) -> bool:
     return head.startswith(IDENT + _MAGIC.to_bytes(2, "little"))
 
 
-class WandbReader:
+class WandbReader(GrowingReader[LoggedValue]):
     """Reads one `.wandb` file."""
 
     form = "W&B offline file"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, part: GrowingFile | None = None, notes: DamageNotes | None = None) -> None:
+        """With `part`, only this part of the file is read."""
+        super().__init__(part or GrowingFile(path), notes if notes is not None else DamageNotes())
         self._path = path
-        self._file = GrowingFile(path)
-        self._notes = DamageNotes()
         self._buffer = b""
         self._parts: list[bytes] = []
         """The first parts of a record that continues in the next block."""
         self._parts_bytes = 0
+        self._parts_from = 0
+        """Offset of the record that is read."""
+        self._lost_from: int | None = None
+        """Offset of the first damaged record, until another one begins."""
         self._config: dict[str, Any] = {}
 
     @property
     def damage(self) -> list[str]:
         """Damaged blocks and records, with their offset."""
-        return self._notes.sentences
+        lost = [] if self._lost_from is None else [f"{self._path}: damaged from byte {self._lost_from:,} on"]
+        return [*self._notes.sentences, *lost]
 
     @property
     def incomplete(self) -> str:
         """A sentence if the last record is cut."""
-        return incomplete_record(self._path, self._buffer or b"".join(self._parts))
+        rest = b"" if self._lost_from is not None else self._buffer or b"".join(self._parts)
+        return incomplete_record(self._file, rest)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -75,9 +82,7 @@ class WandbReader:
 
     def read(self) -> list[LoggedValue]:
         """Values of the next records. Raises `OSError`."""
-        while chunk := self._file.read(max(CHUNK_BYTES, len(self._buffer))):
-            self._buffer += chunk
-            found = self._read_blocks()
+        while (found := self.read_chunk()) is not None:
             if found:
                 return found
         return []
@@ -85,7 +90,31 @@ class WandbReader:
     def close(self) -> None:
         """Nothing to close: the file is closed between reads."""
 
-    def _read_blocks(self) -> list[LoggedValue]:
+    @property
+    def _chunk_bytes(self) -> int:
+        return max(CHUNK_BYTES, len(self._buffer))
+
+    @property
+    def _unused_from(self) -> int:
+        if self._lost_from is not None:
+            return self._lost_from
+        return self._parts_from if self._parts else self._file.offset - len(self._buffer)
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._lost_from is not None
+
+    def _go_to(self, offset: int) -> None:
+        self._file.offset, self._buffer, self._lost_from = offset, b"", None
+        self._parts, self._parts_bytes = [], 0
+
+    def _part_of(self, file: GrowingFile) -> WandbReader:
+        part = WandbReader(self._path, file, self._notes)
+        part._config = self._config
+        return part
+
+    def _take(self, chunk: bytes) -> list[LoggedValue]:
+        self._buffer += chunk
         found: list[LoggedValue] = []
         buffer = self._buffer
         start = self._file.offset - len(buffer)
@@ -107,27 +136,32 @@ class WandbReader:
             if fits and end > size:
                 break
             if not fits or zlib.crc32(buffer[position + _TYPE_AT : end]) != crc:
-                lost = end - position if fits and _is_sound(buffer, end) else block_left
-                self._note_lost(start + position, lost)
-                position += lost
+                if self._file.is_unwritten(start + (end if fits else position + _RECORD_HEAD.size)):
+                    break
+                self._begin_lost(start + position)
+                position += end - position if fits and _is_sound(buffer, end) else block_left
                 continue
             self._add_part(kind, buffer[position + _RECORD_HEAD.size : end], start + position, found)
             position = end
-        self._buffer = buffer[position:]
+        self._buffer = self._file.keep(buffer[position:])
         if position > size:
             # The rest of a damaged block is not written yet.
             self._file.offset += position - size
         return found
 
-    def _note_lost(self, offset: int, num_bytes: int) -> None:
+    def _begin_lost(self, offset: int) -> None:
+        if self._lost_from is None:
+            self._lost_from, self._looked_at = self._parts_from if self._parts else offset, None
         self._parts, self._parts_bytes = [], 0
-        self._notes.add(f"{self._path}: up to {num_bytes:,} damaged bytes at byte {offset:,} were skipped")
 
     def _add_part(self, kind: int, part: bytes, offset: int, found: list[LoggedValue]) -> None:
         if kind in (_FULL, _FIRST):
-            self._parts, self._parts_bytes = [], 0
+            self._parts, self._parts_bytes, self._parts_from = [], 0, offset
+            if self._lost_from is not None:
+                self._note_skipped(self._lost_from, offset)
+                self._lost_from = None
         elif not self._parts:
-            return  # The beginning of this record is lost, which was reported.
+            return  # The beginning of this record is lost, which is reported.
         self._parts.append(part)
         self._parts_bytes += len(part)
         if self._parts_bytes > RECORD_BYTES_MAX:
@@ -136,11 +170,15 @@ class WandbReader:
         elif kind in (_FULL, _LAST):
             record, self._parts, self._parts_bytes = b"".join(self._parts), [], 0
             try:
-                self._add_record(record, found)
+                found += self._values(record)
             except WireError as error:
-                self._notes.add(f"{self._path}: the record that ends after byte {offset:,} is not valid: {error}")
+                end = offset + _RECORD_HEAD.size + len(part)
+                sentence = f"{self._path}: the record at byte {self._parts_from:,} is not valid: {error}"
+                self._note(self._parts_from, end, sentence)
 
-    def _add_record(self, record: bytes, found: list[LoggedValue]) -> None:
+    def _values(self, record: bytes) -> list[LoggedValue]:
+        """The metrics in a record. Raises `WireError`."""
+        found: list[LoggedValue] = []
         for field in fields(record):
             if field.number == _HISTORY:
                 found += _history(field.content)
@@ -150,6 +188,7 @@ class WandbReader:
                 for inner in fields(field.content):
                     if inner.number == _RUN_CONFIG:
                         self._add_config(inner.content)
+        return found
 
     def _add_config(self, content: bytes) -> None:
         for field in fields(content):
@@ -177,20 +216,22 @@ def _is_sound(buffer: bytes, position: int) -> bool:
 def _history(content: bytes) -> list[LoggedValue]:
     """The metrics of one `wandb.log`. Raises `WireError`."""
     numbers: dict[str, float] = {}
+    texts: dict[str, str] = {}
     step: int | None = None
     for field in fields(content):
         if field.number == _ITEM:
             key, value = _item(field.content)
             number = decimal(value)
             if number is not None and 0 < len(key) <= TAG_CHARS_MAX:
-                numbers[key] = number
+                numbers[key], texts[key] = number, value
         elif field.number == _STEP:
             step = next((signed(inner.integer) for inner in fields(field.content) if inner.number == 1), 0)
     framework_key = next((key for key in _GLOBAL_STEPS if key in numbers), None)
-    own = step_number(numbers.get("_step"))
+    own = step_number(texts.get("_step"))
     step = own if own is not None else step
     if framework_key is not None:
-        step = step_number(numbers.pop(framework_key))
+        step = step_number(texts[framework_key])
+        del numbers[framework_key]
     t = unix_time_s(numbers.get("_timestamp"))
     epoch_key = next((key for key in EPOCH_NAMES if key in numbers), None)
     epoch = epoch_number(numbers.pop(epoch_key)) if epoch_key is not None else None

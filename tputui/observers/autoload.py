@@ -26,13 +26,22 @@ def torch_imported() -> None:
     if not os.environ.get(RUN_DIR_VARIABLE):
         return
     try:
-        from tputui.observers.sinks import process_sink
-
-        print_whole_lines()
-        if process_sink.open_journal():
+        if _begin():
             observe_torch()
     except (Exception, SystemExit):  # noqa: BLE001, RUF100 - it would make `import torch` fail
         pass
+
+
+def _begin() -> bool:
+    """Prepares a process that tputui launched; returns whether it is observed."""
+    from tputui.observers import opened_logs
+    from tputui.observers.sinks import process_sink
+
+    print_whole_lines()
+    if not process_sink.open_journal():
+        return False
+    opened_logs.start(os.environ[RUN_DIR_VARIABLE])
+    return True
 
 
 def observe_torch() -> None:
@@ -42,7 +51,7 @@ def observe_torch() -> None:
     if is_disabled():
         return
     after_import("torch_xla.torch_xla", _torch_xla_imported)
-    after_import("torch._dynamo.utils", _torch_compile_imported)
+    after_import("torch._dynamo", _torch_compile_imported)
 
 
 def print_whole_lines() -> None:
@@ -56,15 +65,21 @@ def print_whole_lines() -> None:
 
 
 def _torch_xla_imported() -> None:
-    from tputui.observers import xla_script
+    from tputui.observers.sinks import attaching
 
-    xla_script.start()
+    with attaching("torch_xla", "torch_xla", "compilations", "reads", "fallbacks"):
+        from tputui.observers import xla_script
+
+        xla_script.start()
 
 
 def _torch_compile_imported() -> None:
-    from tputui.observers import compile_observer
+    from tputui.observers.sinks import attaching
 
-    compile_observer.start()
+    with attaching("torch_compile", "torch", "compilations", "graph breaks", "compile limits"):
+        from tputui.observers import compile_observer
+
+        compile_observer.start()
 
 
 def jax_started() -> None:
@@ -73,10 +88,7 @@ def jax_started() -> None:
         return
     # JAX would print the exception.
     with contextlib.suppress(Exception, SystemExit):
-        from tputui.observers.sinks import process_sink
-
-        print_whole_lines()
-        if process_sink.open_journal():
+        if _begin():
             observe_jax()
 
 

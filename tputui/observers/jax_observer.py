@@ -1,4 +1,4 @@
-"""Observes JAX in this process: compilations, and reads of values from the device by line of code."""
+"""Observes JAX in this process: compilations, reads of values from the device, and callbacks, by line of code."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import sys
 import threading
 
+from tputui.observers.jax_callbacks import JaxCallbacks
 from tputui.observers.jax_compiles import JaxCompiles
 from tputui.observers.jax_reads import JaxReads
+from tputui.observers.sinks import attaching
 
 _lock = threading.Lock()
 _started: list[object] = []
@@ -19,11 +21,18 @@ def start() -> None:
     with _lock:
         if jax is None or _started:
             return
-        reads = JaxReads(sys.modules["jax._src.array"].ArrayImpl)
-        compiles = JaxCompiles(jax, reads.on_backend)
-        _started.extend((reads, compiles))
-        os.register_at_fork(after_in_child=reads.after_fork)
-        os.register_at_fork(after_in_child=compiles.after_fork)
+        reads: JaxReads | None = None
+        with attaching("jax", "jax", "reads"):
+            reads = JaxReads(sys.modules["jax._src.array"].ArrayImpl)
+            _started.append(reads)
+            os.register_at_fork(after_in_child=reads.after_fork)
+            callbacks = JaxCallbacks(reads.paused)
+            _started.append(callbacks)
+            os.register_at_fork(after_in_child=callbacks.after_fork)
+        with attaching("jax", "jax", "compilations"):
+            compiles = JaxCompiles(jax, reads.on_backend if reads is not None else lambda _: None)
+            _started.append(compiles)
+            os.register_at_fork(after_in_child=compiles.after_fork)
 
 
 def is_started() -> bool:

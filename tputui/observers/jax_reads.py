@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -108,6 +108,13 @@ class _Reads:
         self.count = 0
         self.waited_s = 0.0
         self.steps = 0
+        self.gaps: deque[int] = deque(maxlen=INTERVALS_KEPT)
+        """Steps from one read to the next."""
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether about as many steps lie between all reads, as they do not if an evaluation reads for each batch."""
+        return max(self.gaps, default=0) <= 2 * max(1.0, median(self.gaps or [0]))
 
     def event(self, count: int, waited_s: float, steps: int, window_s: float) -> SyncObserved:
         return SyncObserved(
@@ -153,14 +160,27 @@ class JaxReads:
         self._report_s = REPORT_ALL_S if observes_all() else REPORT_S
         self._hook_value()
         self._hook_item()
+        self._device = ""
+        """The backend, in capitals."""
         self._numpy_until = 0.0
         self._numpy_hooks: list[NumpyHook] = []
         process_sink.before_close(self._end_at_exit)
 
     def on_backend(self, name: str) -> None:
         """Called once JAX computes on a backend."""
+        self._device = name.upper()
         if name == "cpu":
             self._hook_numpy()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Reports no reads of the calling thread meanwhile."""
+        before = getattr(self._inside, "is_reading", False)
+        self._inside.is_reading = True
+        try:
+            yield
+        finally:
+            self._inside.is_reading = before
 
     def _hook_value(self) -> None:
         read = self._array.__dict__["_value"].fget
@@ -263,7 +283,9 @@ class JaxReads:
                 reads = window.reads[key] = _Reads(user, operation or _operation(frame, user))
             reads.count += 1
             reads.waited_s += waited_s
-            reads.steps = max(reads.steps, window.loops.steps(user))
+            steps = max(reads.steps, window.loops.steps(user))
+            reads.gaps.append(steps - reads.steps)
+            reads.steps = steps
             own = window.reads.get(window.key)
             if (own is not None and own.count >= WINDOW_READS) or not window.loops.is_counting:
                 self._end(window)
@@ -292,6 +314,7 @@ class JaxReads:
                 steps=max((reads.steps for reads in window.reads.values()), default=0),
                 window_s=now - window.began,
                 steady_step_s=steady_step_s,
+                device=self._device,
             )
         )
 
@@ -306,8 +329,9 @@ class JaxReads:
 
 
 def _steady_step_s(times: Sequence[float], reads: _Reads | None) -> float | None:
-    """Time of a step, from the times between the reads before a window; None if there were too few."""
-    if reads is None or not reads.steps or len(times) < 3:
+    """Time of a step, from the times between the reads before a window; None if there were too few, or if these say
+    nothing about the steps between reads."""
+    if reads is None or not reads.steps or not reads.is_regular or len(times) < 3:
         return None
     return median(later - before for before, later in pairwise(times)) * reads.count / reads.steps
 

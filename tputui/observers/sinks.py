@@ -11,11 +11,12 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tputui.telemetry.events import Event
+from tputui.telemetry.events import Event, Observation, ObservationFailed, Runtime
 from tputui.telemetry.rank_environment import host_index, rank_info
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
@@ -30,6 +31,10 @@ DISABLED_VARIABLES = ("TPUTUI_DISABLED", "TPUTUI_OBSERVE_OFF")
 
 OBSERVE_VARIABLE = "TPUTUI_OBSERVE"
 """With the value `all`, hooks that find lines of code are armed in all steps after warm-up: in a rehearsal."""
+
+
+REASON_CHARS_MAX = 300
+"""Characters of the reason why an observer could not attach."""
 
 
 class Sink(Protocol):
@@ -161,6 +166,29 @@ class _ProcessSink:
 
 process_sink = _ProcessSink()
 """The sink of this process."""
+
+
+@contextlib.contextmanager
+def attaching(runtime: Runtime, package: str, *missing: Observation) -> Iterator[None]:
+    """Attaches an observer to an imported package. If that raises, reports what is `missing`, and raises nothing."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
+        could_not_attach(runtime, package, *missing, reason=f"{type(error).__name__}: {error}")
+
+
+def could_not_attach(runtime: Runtime, package: str, *missing: Observation, reason: str) -> None:
+    """Reports that an observer does not know the version of its package, so that some things are not recorded."""
+    process_sink.emit(
+        ObservationFailed(
+            t=time.time(),
+            runtime=runtime,
+            package=package,
+            version=str(getattr(sys.modules.get(package), "__version__", "")),
+            missing=list(missing),
+            reason=reason.partition("\n")[0][:REASON_CHARS_MAX],
+        )
+    )
 
 
 def observes_all() -> bool:

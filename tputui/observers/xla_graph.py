@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import NamedTuple
 
+from tputui.observers.xla_scopes import Call
 from tputui.telemetry.events import ChangedInput, CodeFrame, MatmulObserved, TensorSpec
 from tputui.telemetry.stack_frames import owner_of
 
 TEXT_CHARS_MAX = 8 << 20
 """Longer programs are not read."""
 CHANGES_MAX = 16
+AN_INPUT = "an input"
+"""Name of an input that is no variable of the user."""
 LISTED_MAX = 64
 _PARAMETER = re.compile(r"[\w.\-]+: (\w+\[[\d,]*\])")
-_OPERATION = re.compile(r"^\s+(?:ROOT )?%\S+ = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
+_OPERATION = re.compile(r"^\s+(?:ROOT )?(%\S+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
 _NAME = re.compile(r"%[\w.\-]+")
 _LAYOUT = re.compile(r"\{[\d,]*\}")
-_SOURCE = re.compile(r'op_type="([^"]*)".*?source_file="([^"]*)" source_line=(\d+)')
+_ORIGIN = re.compile(r'op_type="([^"]*)"')
+_SCOPES = re.compile(r'op_name="([^"]*)"')
+_SOURCE = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
 _SPEC = re.compile(r"(\w+)\[([\d,]*)\]")
 _DIMS = re.compile(r"(\w+)=\{([\d,]*)\}")
 _CONSTANT = re.compile(r"^([^)]*)\)")
+_PASSING = frozenset({"prim::Constant", "aten::expand", "aten::view", "xla::cast"})
+"""Operations of torch that make the input of another one of a number."""
 
 
 class Operation(NamedTuple):
@@ -37,6 +44,10 @@ class Operation(NamedTuple):
     """The operation of torch that it comes from, as `aten::roll`; empty if not recorded."""
     frame: CodeFrame | None
     """The line that created it; None if not recorded."""
+    function: str = ""
+    """The function of torch that the user called, as `layer_norm`; empty if not recorded."""
+    is_direct: bool = True
+    """Whether `frame` calls torch itself, not by a library."""
 
 
 class Graph(NamedTuple):
@@ -54,38 +65,62 @@ class Difference(NamedTuple):
     frame: CodeFrame | None
 
 
-def parse(text: str) -> Graph | None:
-    """The program in a text; None if it is too long or has no entry."""
+def parse(text: str, call_of: Callable[[str], Call | None] = lambda _: None) -> Graph | None:
+    """The program in a text; None if it is too long or has no entry. `call_of` knows the calls of torch by scope."""
     if len(text) > TEXT_CHARS_MAX or (start := text.find("\nENTRY ")) < 0:
         return None
     head, _, _ = text[start + 1 :].partition("\n")
     parameters = tuple(_PARAMETER.findall(head.partition(") -> ")[0]))
-    operations = tuple(_operations(text))
+    operations = tuple(_operations(text, call_of))
     return Graph(parameters, operations)
 
 
-def _operations(text: str) -> list[Operation]:
-    found = []
+def _operations(text: str, call_of: Callable[[str], Call | None]) -> list[Operation]:
+    found: dict[str, Operation] = {}
+    constants: list[str] = []
+    users: dict[str, str] = {}
+    """The first user of each operation."""
     for line in text.splitlines():
         matched = _OPERATION.match(line)
-        if matched is None or matched.group(2) == "parameter":
+        if matched is None or matched.group(3) == "parameter":
             continue
-        spec, opcode, rest = matched.groups()
+        name, spec, opcode, rest = matched.groups()
         rest, _, metadata = rest.partition(", metadata={")
-        source = _SOURCE.search(metadata)
+        for operand in _NAME.findall(rest):
+            users.setdefault(operand, name)
         if opcode == "constant":
             value = _CONSTANT.match(rest)
             rest = value.group(1) if value else rest
-        found.append(
-            Operation(
-                opcode,
-                _LAYOUT.sub("", spec),
-                _LAYOUT.sub("", _NAME.sub("%", rest)) if opcode != "dot" else rest,
-                source.group(1).replace("__", "::", 1) if source else "",
-                _frame(source.group(2), int(source.group(3)[:9])) if source else None,
-            )
-        )
-    return found
+            constants.append(name)
+        rest = _LAYOUT.sub("", _NAME.sub("%", rest)) if opcode not in ("dot", "constant") else rest
+        found[name] = _with_origin(Operation(opcode, _LAYOUT.sub("", spec), rest, "", None), metadata, call_of)
+    for name in constants:
+        found[name] = found[name]._replace(origin=_origin_of(name, found, users))
+    return list(found.values())
+
+
+def _with_origin(operation: Operation, metadata: str, call_of: Callable[[str], Call | None]) -> Operation:
+    """An operation with what its metadata say about where it comes from."""
+    origin, scopes, source = _ORIGIN.search(metadata), _SCOPES.search(metadata), _SOURCE.search(metadata)
+    operation = operation._replace(
+        origin=origin.group(1).replace("__", "::", 1) if origin else "",
+        frame=_frame(source.group(1), int(source.group(2)[:9])) if source else None,
+    )
+    call = call_of(scopes.group(1)) if scopes else None
+    if call is None:
+        return operation
+    # Within the call, the innermost code is that of a library, or of the hook if the call has no Python code.
+    is_direct = call.is_direct and operation.frame is not None and operation.frame.owner == "tputui"
+    return operation._replace(frame=call.frame, function=call.function, is_direct=is_direct)
+
+
+def _origin_of(constant: str, operations: Mapping[str, Operation], users: Mapping[str, str]) -> str:
+    """The operation of torch that takes a constant: `aten::pow` of the number in `x ** 1.5`."""
+    name, origin = constant, operations[constant].origin
+    while origin in _PASSING and name in users:
+        name = users[name]
+        origin = operations[name].origin
+    return origin if origin and origin not in _PASSING else operations[constant].origin
 
 
 def _frame(file: str, line: int) -> CodeFrame | None:
@@ -103,7 +138,7 @@ def difference(before: Graph, now: Graph, names: Mapping[tuple[str, str], str]) 
         pairs = [*((spec, "") for spec in gone), *(("", spec) for spec in added)]
     if pairs:
         inputs = [
-            ChangedInput(name=names.get(pair, "an input"), before=pair[0], now=pair[1]) for pair in dict.fromkeys(pairs)
+            ChangedInput(name=names.get(pair, AN_INPUT), before=pair[0], now=pair[1]) for pair in dict.fromkeys(pairs)
         ]
         return Difference(inputs[:CHANGES_MAX], None)
     return _of_operations(before, now)
@@ -118,6 +153,8 @@ def _of_operations(before: Graph, now: Graph) -> Difference:
             if (old.opcode, old.spec, old.rest) != (new.opcode, new.spec, new.rest)
         ]
         constants = [(old, new) for old, new in pairs if old.opcode == new.opcode == "constant"]
+        # The backward pass has constants of its own, whose lines are not known.
+        constants.sort(key=lambda pair: _line_of([pair[1]]) is None)
         changed = [_changed(old, new) for old, new in constants or pairs[:1]]
         return Difference(changed[:CHANGES_MAX], _line_of([new for _, new in constants or pairs]))
     place = next(
@@ -130,12 +167,14 @@ def _of_operations(before: Graph, now: Graph) -> Difference:
     )
     old, new = before.operations[max(0, place)], now.operations[max(0, place)]
     count = ChangedInput(name="operations", before=str(len(before.operations)), now=str(len(now.operations)))
-    return Difference([count], _line_of([new, old]))
+    # An operation more may follow from anything before it, so the line of a library's caller says nothing.
+    return Difference([count], _line_of([one for one in (new, old) if one.is_direct]))
 
 
 def _changed(old: Operation, new: Operation) -> ChangedInput:
     if new.opcode == "constant":
-        name = f"constant of {new.origin}" if new.origin else "a constant"
+        origin = new.function or new.origin
+        name = f"constant of {origin}" if origin else "a constant"
         return ChangedInput(name=name, before=old.rest[:80], now=new.rest[:80])
     name = new.origin or new.opcode
     if old.spec != new.spec:
@@ -148,7 +187,7 @@ def _attributes(operation: Operation) -> str:
     return operation.rest.partition("), ")[2] or operation.rest
 
 
-def _line_of(operations: list[Operation]) -> CodeFrame | None:
+def _line_of(operations: Iterable[Operation]) -> CodeFrame | None:
     return next((one.frame for one in operations if one.frame is not None and one.frame.owner == "user"), None)
 
 
@@ -188,6 +227,12 @@ def _matmul(dot: Operation) -> tuple[str, int, int, int, int] | None:
     m = prod(left.shape) // max(1, batch * k)
     n = prod(right.shape) // max(1, batch * k)
     return left.dtype, batch, m, k, n
+
+
+def shape_of(text: str) -> list[int] | None:
+    """The shape in `f32[8,28]`; None for another text."""
+    spec = _spec(text) if _SPEC.fullmatch(text) else None
+    return spec.shape if spec is not None else None
 
 
 def _spec(text: str) -> TensorSpec | None:

@@ -10,21 +10,24 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import islice
 from statistics import median
 from types import FrameType
 from typing import Any
 
+from msgspec.structs import replace
+
 from tputui.observers.compile_reports import INTERVAL_S, CompileReports
 from tputui.observers.sinks import Sink, observes_all
-from tputui.observers.totals import ResettableTotal
 from tputui.observers.user_frames import UserLine, line_of, user_frames
+from tputui.observers.xla_calls import Calls
+from tputui.observers.xla_compiles import Compilations
 from tputui.observers.xla_metrics import MetricTotals
 from tputui.observers.xla_programs import Place, ProgramInspector
 from tputui.observers.xla_runtime import XlaRuntime
 from tputui.observers.xla_steps import StepSyncs
+from tputui.observers.xla_threads import TrainingThreads
 from tputui.observers.xla_trouble import EVERY_STEP, READ_COMPILES, RECOMPILES, Reason, Trouble
 from tputui.observers.xla_window import OTHER_THREAD, STEPS, XlaWindow
 from tputui.telemetry.events import (
@@ -34,6 +37,7 @@ from tputui.telemetry.events import (
     FallbackObserved,
     SyncObserved,
     WarningRaised,
+    XlaMetricsRead,
 )
 
 WARM_UP_RUNS = 2
@@ -49,18 +53,6 @@ FROM_READ = "compiled before the sync, when a value was read; the line is found 
 IN_ENGINE = "compiled after the task's code had returned; the line is found if that happens again"
 NOT_IN_WINDOW = "it did not run in the steps that were observed"
 DYNAMO = "torch.compile is in use; lines cannot be found without making it compile again"
-
-
-class _Thread(threading.local):
-    """What the observer stores for each thread that trains."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.optimizer_steps = 0
-        self.ended = 0.0
-        self.step_s: deque[float] = deque(maxlen=16)
-        """Wall time of the newest steps outside of windows."""
-        self.window: XlaWindow | None = None
 
 
 class XlaObserver:
@@ -82,27 +74,34 @@ class XlaObserver:
         self._reports_totals = reports_totals
         self._late_read_compiles = late_read_compiles
         self._lock = threading.RLock()
-        self._threads = _Thread()
-        self._compiled = ResettableTotal(runtime.compiled())
-        self._compile_s = ResettableTotal(runtime.compile_s())
-        self._graphs = runtime.graphs()
+        self._threads = TrainingThreads(runtime)
+        self._compilations = Compilations(runtime)
+        self._checked_steps = 0
+        """Steps until the newest check for trouble: between two checks, those of the thread that made most."""
         self._compiles = CompileReports(sink.emit)
         self._metrics, self._step_syncs = MetricTotals(runtime), StepSyncs(runtime)
         self._trouble = Trouble(runtime, own_reads)
         self._own_reads = own_reads
         self._observes_all = observes_all()
-        self._runs: dict[object, int] = {}
+        self._runs: dict[Hashable, int] = {}
+        self._described: set[Hashable] = set()
+        """Syncs whose programs were inspected, by any thread."""
         self._programs = ProgramInspector(runtime)
         self._read_line: UserLine | None = None
         """The line whose reads compiled in the newest window; later such compilations count for it."""
-        self._window: XlaWindow | None = None
-        """The window that is open in any thread."""
+        self._windows: list[XlaWindow] = []
+        """The windows that are open, of all threads."""
+        self._calls = Calls()
         self.lines_found = ""
         """What the newest window found, as `.item() at train.py:41`."""
         self._is_used = self._recorded_lines = self._has_failed = False
-        self._window_reads = self._window_own = 0
+        self._window_reads = self._window_own = self._seen_reads = 0
+        self._seen_operators: set[str] = set()
+        """What the windows that were open at the same time as one that still is have seen."""
         self._recompiles = self._num_late_reads = 0
         self._due = time.monotonic() + INTERVAL_S
+        self._reported: XlaMetricsRead | None = None
+        """The newest totals that were emitted, without their time."""
 
     def begin(self, frame: FrameType | None) -> Place | None:
         """A sync of a script begins; `frame` is the call of it."""
@@ -138,17 +137,18 @@ class XlaObserver:
     def discard_compiles(self) -> None:
         """What was compiled since the last sync is no matter of the user."""
         with self._lock:
-            self._new_compiles()
+            self._compilations.claim_all()
 
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Called after every step of an optimizer."""
         try:
-            thread = self._threads
+            thread = self._threads.own
             thread.optimizer_steps += 1
-            with self._lock:
-                self._step_syncs.optimizer_stepped()
             self._programs.follow(optimizer)
-            if thread.optimizer_steps > UNSYNCED_STEPS:
+            with self._lock:
+                self._step_syncs.optimizer_stepped(self._programs.gradients)
+            # A program that trains on the CPU may only have imported torch_xla.
+            if thread.optimizer_steps > UNSYNCED_STEPS and (self._is_used or self._runtime.has_run()):
                 place = Place("", "", UserLine(None, FROM_READ), WARM_UP_RUNS + 1, False)
                 with self._lock:
                     self._take_read_compiles(place)
@@ -159,35 +159,36 @@ class XlaObserver:
     def flush(self) -> None:
         """Emits what waits, and ends the window of the calling thread."""
         with self._lock:
-            if self._threads.window is not None:
-                self._close_window(self._threads.window)
-            elif self._window is not None:
+            if self._threads.own.window is not None:
+                self._close_window(self._threads.own.window)
+            for window in self._windows:
                 # Only the thread that opened it can remove its hook.
-                self._emit_found(self._window)
+                self._emit_found(window)
             if self._is_used:
+                self._take_unclaimed()
                 self._report()
 
     def after_fork(self) -> None:
         """In a forked child, such as a worker of a data loader: removes the hook. Another thread, which does not exist
         here, may have held the lock."""
         self._lock = threading.RLock()
-        window, self._window = self._threads.window, None
-        self._threads.window = None
+        window, self._windows = self._threads.own.window, []
+        self._threads.own.window, self._calls = None, Calls()
         if window is not None:
             window.close()
 
     @property
     def is_looking(self) -> bool:
         """Whether a window is open."""
-        return self._window is not None
+        return bool(self._windows)
 
     @property
     def step(self) -> int:
         """The step that runs, counted from 1."""
-        return (self._sink.step or self._threads.steps) + 1
+        return (self._sink.step or self._threads.own.steps) + 1
 
     def _place_of(self, frame: FrameType | None) -> Place:
-        thread = self._threads
+        thread = self._threads.own
         frames = list(islice(user_frames(frame), CALLS_KEYED))
         # A step that only accumulates gradients differs from one that updates the weights.
         kind = min(thread.optimizer_steps, UNSYNCED_STEPS)
@@ -201,67 +202,130 @@ class XlaObserver:
     def _before(self, place: Place) -> Place:
         with self._lock:
             self._take_read_compiles(place)
-            window = self._threads.window
-            if place.run == WARM_UP_RUNS or (window is not None and not window.is_hooked):
-                place.graph = self._programs.graph_of(place)
+            window = self._threads.own.window
+            is_new = place.run == WARM_UP_RUNS and place.lines not in self._described
+            if is_new and len(self._described) < PROGRAMS_MAX:
+                self._described.add(place.lines)
+        if window is not None:
+            window.end_scope()
+        if is_new or (window is not None and window.compares_graphs):
+            # Waits for the device, which may wait for another thread: without the lock.
+            place.graph = self._programs.graph_of(place)
+        with self._lock:
+            self._threads.begin(place)
         return place
 
     def _after(self, place: Place) -> None:
-        runtime, thread = self._runtime, self._threads
+        thread = self._threads.own
         with self._lock:
-            graphs = runtime.graphs()
-            if graphs == self._graphs:
+            compiled, seconds, warm_up = self._compiled_at(place)
+            has_run = self._threads.has_run(place, has_compiled=compiled > 0)
+            self._threads.end()
+            if not has_run:
                 return
-            self._graphs, self._is_used = graphs, True
+            self._is_used, self._calls.num_threads = True, len(self._threads.training())
             if place.run > 1 or len(self._runs) < PROGRAMS_MAX:
                 self._runs[place.key] = place.run
-            compiled, seconds = self._new_compiles()
             if compiled:
-                line, changed = self._programs.explain(place)
+                place.warm_up = warm_up
+                line, changed = self._programs.explain(
+                    place, thread.window.sized if thread.window is not None else None
+                )
                 self._add(place, "sync", line, changed, count=compiled, seconds=seconds)
-                if not place.warm_up and not changed:
+                if not warm_up and not changed:
                     self._trouble.compiled(RECOMPILES, f"{place.program or 'a sync'} compiled again after warm-up")
             if place.graph is not None:
                 if place.run == WARM_UP_RUNS and self._programs.is_whole(place.graph):
                     self._sink.emit(self._programs.describe(place, place.graph))
                 if thread.window is not None:
                     self._programs.remember(place)
+            if thread.window is not None:
+                thread.window.synced()
             thread.optimizer_steps = 0
-            self._step_syncs.synced(tuple(frame.f_lineno for frame in place.frames))
+            lines = tuple(frame.f_lineno for frame in place.frames)
+            is_grad_enabled = sys.modules["torch"].is_grad_enabled()
+            self._step_syncs.synced(lines, self._programs.gradients, is_grad_enabled=is_grad_enabled)
             if place.ends_step:
                 self._stepped()
 
+    def _compiled_at(self, place: Place) -> tuple[int, float, bool]:
+        """Number and seconds of the compilations of a sync that returned, and whether they belong to warm-up."""
+        if self._threads.is_alone():
+            return *self._compilations.claim_all(), place.warm_up
+        own = self._compilations.claim(self._threads.own.may_have_made)
+        is_warm_up = place.warm_up or all(map(self._threads.is_in_warm_up, own))
+        return len(own), sum(one.seconds for one in own), is_warm_up
+
     def _stepped(self) -> None:
         """A step of the calling thread ended."""
-        thread = self._threads
+        thread = self._threads.own
         thread.steps += 1
+        thread.unchecked_steps += 1
         now = time.perf_counter()
         if thread.window is not None:
             thread.window.steps += 1
             if thread.window.steps >= STEPS or thread.window.is_cut_short:
                 self._close_window(thread.window)
+                if self._observes_all and not self._threads.is_alone():
+                    # Reads of a thread without a window would be taken for those of others.
+                    self._open_due_window()
         else:
             if thread.ended:
                 thread.step_s.append(now - thread.ended)
-            if self._window is None:
-                self._trouble.check(thread.steps)
-                is_due = self._observes_all and thread.steps > WARM_UP_RUNS and not _uses_dynamo()
-                if (reason := self._trouble.take() or (EVERY_STEP if is_due else None)) is not None:
-                    self._open_window(reason)
+            self._open_due_window()
         thread.ended = time.perf_counter()
         if time.monotonic() >= self._due:
             self._report()
 
+    def _open_due_window(self) -> None:
+        """Opens a window in the calling thread if the counters show trouble, or if every step is observed."""
+        thread = self._threads.own
+        if thread.pending is None and not self._windows:
+            self._check_for_trouble()
+            if (found := self._trouble.take()) is not None:
+                # Any of the threads may be the cause.
+                thread.pending = found
+                for one in self._threads.training():
+                    one.pending = found
+        is_due = self._observes_all and thread.steps > WARM_UP_RUNS and not _uses_dynamo()
+        reason, thread.pending = thread.pending or (EVERY_STEP if is_due else None), None
+        if reason is not None:
+            self._open_window(reason)
+
+    def _check_for_trouble(self) -> None:
+        threads = self._threads.training()
+        steps = self._checked_steps + max((one.unchecked_steps for one in threads), default=0)
+        if self._trouble.check(steps):
+            self._checked_steps = steps
+            for one in threads:
+                one.unchecked_steps = 0
+
     def _take_read_compiles(self, place: Place) -> None:
         """Reports what was compiled since the last sync: values were read before this one."""
-        compiled, seconds = self._new_compiles()
-        if not compiled:
-            return
-        warm_up = place.warm_up
+        if self._threads.is_alone():
+            compiled, seconds = self._compilations.claim_all()
+        else:
+            own = self._compilations.claim(self._threads.is_read_of_own)
+            compiled, seconds = len(own), sum(one.seconds for one in own)
+        window = self._threads.own.window
+        if compiled:
+            self._add_reads(compiled, seconds, window, warm_up=place.warm_up)
+        elif window is not None and window.compiled:
+            # Another thread that read nothing has claimed them.
+            (self._read_line, _), window.compiled = window.compiled.popitem(), {}
+
+    def _take_unclaimed(self) -> None:
+        """Reports compilations that were made in none of the threads that train, or by the last read of one."""
+        compiled, seconds = self._compilations.claim_all()
+        if compiled:
+            self._add_reads(compiled, seconds, None, warm_up=self._threads.own.steps <= WARM_UP_RUNS)
+
+    def _add_reads(self, compiled: int, seconds: float, window: XlaWindow | None, *, warm_up: bool) -> None:
         if not warm_up:
             self._num_late_reads += 1
-            warm_up = self._num_late_reads <= self._late_read_compiles
-        each_s, window = seconds / compiled, self._threads.window
+            # Each thread evaluates for the first time.
+            warm_up = self._num_late_reads <= self._late_read_compiles * max(1, len(self._threads.training()))
+        each_s = seconds / compiled
         if window is not None:
             lines, window.compiled = window.compiled, {}
             for line, count in lines.items():
@@ -279,10 +343,6 @@ class XlaObserver:
     def _add_read(self, line: UserLine, warm_up: bool, count: int, seconds: float) -> None:
         if count:
             self._add(Place("", "", line, 0, warm_up), "value_read", line, None, count=count, seconds=seconds)
-
-    def _new_compiles(self) -> tuple[int, float]:
-        compiled = int(self._compiled.read(self._runtime.compiled()))
-        return (compiled, self._compile_s.read(self._runtime.compile_s())) if compiled else (0, 0.0)
 
     def _add(
         self,
@@ -312,31 +372,40 @@ class XlaObserver:
         self._compiles.add(event)
 
     def _open_window(self, reason: Reason) -> None:
-        thread = self._threads
-        if not reason.in_graph and _uses_dynamo():
+        thread = self._threads.own
+        uses_dynamo = _uses_dynamo()
+        if uses_dynamo and not reason.in_graph:
             self._report_unknown(DYNAMO)
             return
         steady_s = median(thread.step_s) if thread.step_s else None
-        self._window_reads, self._window_own = self._runtime.reads(), self._own_reads()
-        window = XlaWindow(self._runtime, reason, steady_s)
-        thread.window = self._window = window
-        if reason.in_graph:
+        if not self._windows:
+            self._window_reads, self._window_own, self._seen_reads = self._runtime.reads(), self._own_reads(), 0
+            self._seen_operators.clear()
+        window = XlaWindow(self._runtime, reason, steady_s, self._calls, thread.rank, self._programs.scopes)
+        if reason.in_graph and not any(one.compares_graphs for one in self._windows):
             self._recorded_lines = self._runtime.record_lines(True)
-        else:
+        thread.window = window
+        self._windows.append(window)
+        if not uses_dynamo:
+            self._calls.num_hooked += 1
             window.open()
 
     def _close_window(self, window: XlaWindow) -> None:
-        self._threads.window = self._window = None
+        self._threads.own.window = None
+        self._windows = [one for one in self._windows if one is not window]
+        self._calls.num_hooked -= window.is_hooked
         if window.is_hooked:
             window.close()
-        else:
+        if window.compares_graphs and not any(one.compares_graphs for one in self._windows):
             self._runtime.record_lines(self._recorded_lines)
             self._programs.forget()
+        self._seen_reads += window.reads
+        self._seen_operators |= window.operators
         if window.is_cut_short and window.steps < STEPS_ENOUGH and window.reason is not EVERY_STEP:
             found = window.lines_found
             self._report_unknown(f"{DYNAMO}; before it compiled: {found}" if found else DYNAMO)
         else:
-            if window.is_hooked:
+            if not window.compares_graphs and not self._windows:
                 self._report_unseen(window)
             self._emit_found(window)
         self._trouble.settle(window.reason, window.operators)
@@ -349,13 +418,15 @@ class XlaObserver:
         self.lines_found = window.lines_found or self.lines_found
 
     def _report_unseen(self, window: XlaWindow) -> None:
-        """Reports what the counters showed but the window did not see."""
+        """Reports what the counters showed but the windows, of which this is the last, did not see."""
         own = max(window.own_reads, self._own_reads() - self._window_own)
-        unseen = self._runtime.reads() - self._window_reads - own - window.reads
-        if unseen / max(1, window.steps) > 0.5 and not window.is_cut_short:
+        unseen = self._runtime.reads() - self._window_reads - own - self._seen_reads
+        # Windows of several threads do not begin at the same time.
+        is_known = self._seen_reads > 0 and not self._threads.is_alone()
+        if unseen / max(1, window.steps) > 0.5 and not window.is_cut_short and not is_known:
             self._emit_sync(unseen, OTHER_THREAD, window.steps, window.seconds)
         for name, count in self._trouble.fallbacks.items():
-            if name not in window.operators:
+            if name not in self._seen_operators:
                 self._emit_fallback(name, count, NOT_IN_WINDOW)
 
     def _report_unknown(self, reason: str) -> None:
@@ -401,7 +472,11 @@ class XlaObserver:
         self._due = time.monotonic() + INTERVAL_S
         self._compiles.flush()
         if self._reports_totals:
-            self._sink.emit(self._metrics.read(self._recompiles, self._step_syncs.read()))
+            read = self._metrics.read(self._recompiles, self._step_syncs.read())
+            # A process that has left its run would repeat the same totals in the journal of its observers.
+            if replace(read, t=0.0) != self._reported:
+                self._reported = replace(read, t=0.0)
+                self._sink.emit(read)
 
     def _failed(self, error: Exception) -> None:
         """Reports an error of the observer, once."""

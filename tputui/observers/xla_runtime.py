@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 SCALAR_READS = "aten::_local_scalar_dense"
 """Counter of `.item()`, `float()` and `if tensor`, which the runtime lists among the fallbacks although it is none."""
 NANOSECONDS = 1e-9
+
+
+class CompileTimes(NamedTuple):
+    """Compilations so far."""
+
+    total: int
+    seconds: float
+    samples: list[tuple[float, float]]
+    """Unix time of the end, and seconds, of the newest ones, oldest first."""
 
 
 class XlaRuntime:
@@ -32,6 +41,11 @@ class XlaRuntime:
         """Programs compiled: rises after each compilation, also of a program that only gathers a sharded tensor."""
         return self.count("CreateCompileHandles")
 
+    def compile_times(self) -> CompileTimes:
+        """All compilations, and the times of the newest ones."""
+        data = self._metric("CompileTime") or (0, 0.0, ())
+        return CompileTimes(int(data[0]), data[1] * NANOSECONDS, [(t, ns * NANOSECONDS) for t, ns in data[2]])
+
     def compile_s(self) -> float:
         """Seconds inside the compiler."""
         return self.metric("CompileTime")[1] * NANOSECONDS
@@ -39,6 +53,10 @@ class XlaRuntime:
     def graphs(self) -> int:
         """Graphs run so far, compiled or found in the cache."""
         return self.count("CachedCompile") + self.count("UncachedCompile")
+
+    def has_run(self) -> bool:
+        """Whether anything was compiled or run on a device."""
+        return bool(self.compiled() or self.graphs())
 
     def reads(self) -> int:
         """Transfers from the device."""
@@ -62,6 +80,27 @@ class XlaRuntime:
         before = bool(self.native._get_ir_debug())
         self.native._set_ir_debug(on)
         return before
+
+    def is_sized_by_values(self, operator: str) -> bool:
+        """Whether the shape of the result of an operator such as `aten::nonzero` depends on values."""
+        torch: Any = sys.modules["torch"]
+        namespace, _, name = operator.partition("::")
+        packet: Any = getattr(getattr(torch.ops, namespace), name.partition(".")[0], None)
+        overloads = packet.overloads() if packet is not None else ()
+        return any(torch.Tag.dynamic_output_shape in getattr(packet, one).tags for one in overloads)
+
+    def open_scope(self, name: str) -> Any:
+        """Marks the operations that the calling thread adds to the graph, if lines are recorded, as long as the result
+        is referenced. A sync in a scope raises an error. Takes 5 us."""
+        return self.native.profiler.scope_pusher(name)
+
+    def rank(self) -> int | None:
+        """Rank of the calling thread among all devices of the program; None if there is one, or no rank is known."""
+        module: Any = sys.modules.get("torch_xla.runtime")
+        try:
+            return int(module.global_ordinal()) if module.world_size() > 1 else None
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            return None
 
     def own_device(self) -> str:
         """Name of the device of the calling thread, such as `xla:0`."""

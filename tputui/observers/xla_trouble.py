@@ -26,8 +26,8 @@ class Reason(NamedTuple):
     why: str
     """One sentence."""
     in_graph: bool
-    """Whether graphs are compared in it; else calls of torch are observed. Not both, because the runtime records the
-    innermost call of Python code as the line of an operation, which would be the hook's."""
+    """Whether graphs are compared in it, with the calls that their operations come from; else calls are timed. Not
+    both, because comparing graphs waits for the device."""
 
 
 EVERY_STEP = Reason("every step is observed", in_graph=False)
@@ -67,11 +67,11 @@ class Trouble:
         """A compilation after warm-up needs an explanation."""
         self._add(kind, why)
 
-    def check(self, step: int) -> None:
-        """Reads the counters, if it is time to; `step` is the number of steps of the thread."""
+    def check(self, step: int) -> bool:
+        """Reads the counters and returns True, if it is time to; `step` is the number of steps so far."""
         now, steps = self._clock(), step - self._checked_step
         if steps < CHECK_STEPS or (step > EARLY_STEPS and now - self._checked < CHECK_INTERVAL_S):
-            return
+            return False
         self.steps, self.seconds = steps, now - self._checked
         self._checked_step, self._checked = step, now
         self.fallbacks = self._new_fallbacks()
@@ -80,6 +80,7 @@ class Trouble:
             self._add(name, f"{name} ran on the host CPU {count / steps:.1f} times a step")
         if reads / steps > READS_PER_STEP:
             self._add(READS, f"{reads / steps:.1f} transfers from the device a step")
+        return True
 
     def take(self) -> Reason | None:
         """Why a window should open now; None if nothing is to be explained."""

@@ -1,4 +1,5 @@
-"""A window of a few steps in which every call of torch is timed: reads of values and fallbacks, by line of the user.
+"""A window of a few steps in which every call of torch is hooked: reads of values and fallbacks are timed by line of
+the user, or the operations that calls add to the graph are marked.
 
 The hook is a mode of `torch.overrides`, which sees the calls of one thread and changes nothing in the traced graph.
 It is put below all other modes of the thread, so that the modes of the program still end in their order. It ends when
@@ -11,12 +12,16 @@ import contextlib
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tputui.observers.user_frames import FRAMES_MAX, NO_USER_FRAME, UserLine, line_of, owner
+from tputui.observers.xla_calls import Calls
+from tputui.observers.xla_compiles import Compilation
 from tputui.observers.xla_runtime import SCALAR_READS, XlaRuntime
+from tputui.observers.xla_scopes import Call, CallScopes
 from tputui.observers.xla_trouble import Reason
 from tputui.telemetry.events import CodeFrame, FallbackObserved, ObservationEnded, SyncObserved
 
@@ -27,6 +32,8 @@ WINDOW_MAX_S = 60.0
 LINES_MAX = 200
 """Lines of the user of which a window reports reads; later ones are counted without their line."""
 LINES_NAMED = 3
+COMPILED_MAX = 32
+"""Newest compilations among which that of a call is sought."""
 TOO_MANY_LINES = f"more than {LINES_MAX} lines read values"
 OTHER_THREAD = "the values were read in another thread, or by code that calls no function of torch"
 _READS = {
@@ -60,16 +67,41 @@ class _Total:
         """Transfers, and the number of calls in which they were counted."""
 
 
+class SizedCall(NamedTuple):
+    """A call of torch on the host whose result has a shape that depends on values, as `nonzero`."""
+
+    operator: str
+    """As `nonzero`."""
+    line: UserLine
+    sizes: frozenset[int]
+    """Sizes in all dimensions of its result, and of later ones of the kind in the step."""
+
+
 class XlaWindow:
     """One window. Belongs to the thread that opened it."""
 
-    def __init__(self, runtime: XlaRuntime, reason: Reason, steady_step_s: float | None) -> None:
+    def __init__(
+        self,
+        runtime: XlaRuntime,
+        reason: Reason,
+        steady_step_s: float | None,
+        calls: Calls,
+        rank: int | None,
+        scopes: CallScopes,
+    ) -> None:
         self.reason = reason
         self.steps = 0
         self.is_cut_short = False
         """Whether torch.compile ended the hook."""
         self.compiled: dict[UserLine, int] = {}
         """Programs compiled by calls on a line since the observer last took them."""
+        self.sized: SizedCall | None = None
+        """The first call since the sync before whose result has a shape that depends on values; None if shapes had
+        changed before it already."""
+        self._sized_at: dict[str, UserLine] = {}
+        """The line of the first call since the sync by operator, of those whose results have such shapes."""
+        self.is_hooked = False
+        """Whether it was opened: not if graphs are compared after torch.compile was used."""
         self.error: Exception | None = None
         """The newest error of the hook itself."""
         self.reads = 0
@@ -77,6 +109,11 @@ class XlaWindow:
         self.own_reads = 0
         """Those by tputui."""
         self._runtime = runtime
+        self._calls = calls
+        self._scopes = scopes
+        self._scope: Any = None
+        """The scope of the call that runs, while graphs are compared."""
+        self._rank = rank
         self._steady_step_s = steady_step_s
         self._began = time.perf_counter()
         self._seconds: float | None = None
@@ -91,6 +128,7 @@ class XlaWindow:
 
     def open(self) -> None:
         """Installs the hook in the calling thread."""
+        self.is_hooked = True
         overrides: Any = sys.modules["torch.overrides"]
         window = self
 
@@ -118,7 +156,7 @@ class XlaWindow:
         if self._mode is not None and self._thread == threading.get_ident():
             try:
                 self._unhook()
-                self.is_cut_short = True
+                self.is_cut_short = not self.compares_graphs
             except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
                 self.error = error
 
@@ -136,6 +174,29 @@ class XlaWindow:
         name = getattr(func, "__name__", "")
         if name == "__get__" or self._mode is None or self.seconds > WINDOW_MAX_S:
             return func(*args, **kwargs)
+        if not self.compares_graphs:
+            return self._timed(name, func, args, kwargs, frame)
+        try:
+            self._begin_scope(name, frame)
+        except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
+            self.error = error
+        try:
+            return self._timed(name, func, args, kwargs, frame)
+        finally:
+            self.end_scope()
+
+    def _begin_scope(self, name: str, frame: FrameType) -> None:
+        line = _line_at(frame)
+        if line is not None and line.frame is not None:
+            self._scope = self._scopes.open(Call(name.strip("_"), line.frame, owner(frame) == "user"))
+
+    def end_scope(self) -> None:
+        """Ends the scope of the call that runs: the runtime refuses to sync in one."""
+        self._scope = None
+
+    def _timed(self, name: str, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        if self._calls.are_shared:
+            return self._call_beside_others(name, func, args, kwargs, frame)
         runtime = self._runtime
         scalars, compiled = runtime.count(SCALAR_READS), runtime.compiled()
         transfers = self._transfers() if name in self._transferring else None
@@ -150,17 +211,75 @@ class XlaWindow:
             newly_compiled = max(0, runtime.compiled() - compiled)
             fallen = self._fallen()
             if reads or newly_compiled or fallen:
+                self._find_sized(result, newly_compiled, fallen, frame)
                 self._record(name, reads, newly_compiled, fallen, seconds, transfers, frame)
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
             self.error = error
         return result
+
+    def _call_beside_others(self, name: str, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """The same while other threads train, whose calls raise the same counters."""
+        is_read = name in _READS and _is_on_xla(args)
+        compiled = self._runtime.compiled()
+        self._calls.begin(self, self._counters())
+        began_t, began = time.time(), time.perf_counter()
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            self._calls.drop(self)
+            raise
+        seconds = time.perf_counter() - began
+        try:
+            fallen = self._calls.end(self, self._counters(), SCALAR_READS if is_read else f"aten::{name}")
+            reads = fallen.pop(SCALAR_READS, 0)
+            if is_read and name in _COPIES and (name != "to" or not _is_on_xla((result,))):
+                reads = 1
+            newly_compiled = self._compiled_between(began_t, time.time()) if self._runtime.compiled() > compiled else 0
+            if reads or newly_compiled or fallen:
+                self._find_sized(result, newly_compiled, fallen, frame)
+                self._record(name, reads, newly_compiled, fallen, seconds, None, frame)
+        except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
+            self.error = error
+        return result
+
+    def _find_sized(self, result: Any, compiled: int, fallen: dict[str, int], frame: FrameType) -> None:
+        """Stores a call if its result has a shape that depends on values."""
+        operators = [one for one in fallen if self._runtime.is_sized_by_values(one)]
+        line = _line_at(frame) if operators else None
+        if line is None or line.frame is None:
+            return
+        is_first = not self._sized_at
+        for operator in operators:
+            self._sized_at.setdefault(operator, line)
+        tensors = result if isinstance(result, (tuple, list)) else (result,)
+        sizes = frozenset(size for one in tensors for size in getattr(one, "shape", ()))
+        if self.sized is not None:
+            self.sized = self.sized._replace(sizes=self.sized.sizes | sizes)
+        elif is_first and not compiled:
+            # Its inputs were computed by a program that is known, so they have the same shapes as before.
+            self.sized = SizedCall(operators[0].rpartition("::")[2].partition(".")[0], line, sizes)
+
+    def synced(self) -> None:
+        """A sync returned: what the step did before it is no cause of what follows."""
+        self.sized = None
+        self._sized_at.clear()
+
+    def _counters(self) -> Counter[str]:
+        return Counter({SCALAR_READS: self._runtime.count(SCALAR_READS), **self._runtime.fallbacks()})
+
+    def _compiled_between(self, began: float, ended: float) -> int:
+        """1 if a program compiled between two unix times."""
+        times = self._runtime.compile_times().samples[-COMPILED_MAX:]
+        return int(any(Compilation(end - seconds, end).is_within(began, ended) for end, seconds in times))
 
     def events(self) -> list[Any]:
         """The events of the window, when it has ended."""
         now, window_s = time.time(), self.seconds
         steps = max(1, self.steps)
         found: list[Any] = []
-        for (operation, line), total in self._reads.items():
+        # Comparing graphs waits for the device, so the times of such a window are not those of the program.
+        reads, fallbacks = ({}, {}) if self.compares_graphs else (self._reads, self._fallbacks)
+        for (operation, line), total in reads.items():
             found.append(
                 SyncObserved(
                     t=now,
@@ -173,9 +292,10 @@ class XlaWindow:
                     compiled=total.compiled,
                     steps=steps,
                     window_s=window_s,
+                    rank=self._rank,
                 )
             )
-        for (operator, line), total in self._fallbacks.items():
+        for (operator, line), total in fallbacks.items():
             found.append(
                 FallbackObserved(
                     t=now,
@@ -188,6 +308,7 @@ class XlaWindow:
                     seconds=total.seconds,
                     steps=steps,
                     window_s=window_s,
+                    rank=self._rank,
                 )
             )
         found.append(
@@ -199,14 +320,15 @@ class XlaWindow:
                 window_s=window_s,
                 steady_step_s=self._steady_step_s,
                 device=self._runtime.device(),
+                rank=self._rank,
             )
         )
         return found
 
     @property
-    def is_hooked(self) -> bool:
-        """Whether calls of torch are observed, in place of graphs."""
-        return not self.reason.in_graph
+    def compares_graphs(self) -> bool:
+        """Whether graphs are compared, in place of timing calls."""
+        return self.reason.in_graph
 
     @property
     def seconds(self) -> float:
@@ -243,7 +365,9 @@ class XlaWindow:
         self.reads += reads
         for operator, count in fallen.items():
             self._transferring.add(name)
-            total = self._total(self._fallbacks, operator, line)
+            # The backward pass of `x[mask]` runs nonzero again.
+            of_forward = self._sized_at.get(operator) if name == "backward" else None
+            total = self._total(self._fallbacks, operator, of_forward or line)
             total.count += count
             total.seconds += seconds / len(fallen)
             total.compiled += compiled
@@ -257,6 +381,7 @@ class XlaWindow:
             total.seconds += seconds
             total.compiled += min(compiled, reads)
         if compiled:
+            line = self.sized.line if self.sized is not None else line
             self.compiled[line] = self.compiled.get(line, 0) + compiled
 
     def _total(self, totals: dict[tuple[str, CodeFrame | None], _Total], operation: str, line: UserLine) -> _Total:

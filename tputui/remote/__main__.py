@@ -47,8 +47,8 @@ async def _mirror(task: Task) -> ExitCode:
 
 
 async def _work(task: Task) -> ExitCode:
-    run_dir = mirror_dir_of(task.address, os.environ, summary=task.summary)
     try:
+        run_dir = mirror_dir_of(task.address, os.environ, summary=task.summary)
         remote_command(os.environ)
         lock = MirrorLock(run_dir)
         is_shown = False

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from tputui import user_cache
 from tputui.remote.address import RunAddress
 from tputui.remote.journal_source import last_event, marks_of
 from tputui.remote.protocol import (
@@ -58,14 +59,12 @@ class MirrorFull(Exception):
 
 
 def mirrors_dir(environ: Mapping[str, str]) -> Path:
-    """The directory of all mirrors, by the XDG base directories."""
-    cache = environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if cache and Path(cache).is_absolute() else Path.home() / ".cache"
-    return base / "tputui" / "mirrors"
+    """The directory of all mirrors. Raises `OSError` if there is no home directory."""
+    return user_cache.folder_of("mirrors", environ)
 
 
 def mirror_dir_of(address: RunAddress, environ: Mapping[str, str], *, summary: bool) -> Path:
-    """The mirror of a run."""
+    """The mirror of a run. Raises `OSError` if there is no home directory."""
     hosts = sorted(map(str, address.hosts))
     key = msgspec.json.encode([hosts, address.runs_dir, address.run, summary])
     digest = hashlib.sha256(key).hexdigest()[:_DIGEST_CHARS]
@@ -75,7 +74,10 @@ def mirror_dir_of(address: RunAddress, environ: Mapping[str, str], *, summary: b
 
 def is_mirror(run_dir: Path, environ: Mapping[str, str]) -> bool:
     """Whether a run directory is a mirror."""
-    return run_dir.absolute().parent == mirrors_dir(environ)
+    try:
+        return run_dir.absolute().parent == mirrors_dir(environ)
+    except OSError:
+        return False
 
 
 class MirrorLock:
@@ -83,7 +85,7 @@ class MirrorLock:
 
     def __init__(self, run_dir: Path) -> None:
         """Raises `OSError`."""
-        run_dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        user_cache.create(run_dir.parent)
         path = run_dir.with_name(f".{run_dir.name}.lock")
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 

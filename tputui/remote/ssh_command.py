@@ -10,9 +10,9 @@ import re
 import subprocess
 from collections.abc import Mapping
 
+from tputui import user_cache
 from tputui.formatting import inert
 from tputui.remote.address import Host
-from tputui.remote.mirror import mirrors_dir
 
 SSH = "ssh"
 CONNECT_TIMEOUT_S = 15
@@ -86,13 +86,17 @@ def _shown_target(host: Host) -> str:
 
 def _sharing(host: Host, environ: Mapping[str, str], *, persist: bool) -> list[str]:
     """Options that share a connection, unless the user's configuration has some of its own."""
-    folder = mirrors_dir(environ).parent / "ssh"
+    try:
+        folder = user_cache.folder_of("ssh", environ)
+    except OSError:
+        return []
     if len(str(folder)) + 1 + _HASH_CHARS > _SOCKET_CHARS_MAX or _FOLDER.fullmatch(str(folder)) is None:
         return []
     try:
         words = [SSH, "-G", *_target(host)]
         found = subprocess.run(words, capture_output=True, text=True, timeout=_QUERY_S, stdin=subprocess.DEVNULL)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Whoever can write there could answer for the host.
+        user_cache.create(folder)
     except (OSError, subprocess.TimeoutExpired):
         return []
     settings = dict(line.partition(" ")[::2] for line in found.stdout.lower().splitlines())

@@ -10,6 +10,7 @@ from tputui.report import charts
 from tputui.state.metric_series import LOSS, MetricSeries, MetricSource, metric_series
 from tputui.state.snapshot import ENDED, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
+from tputui.telemetry.metric_names import class_of, first_of
 
 METRICS_MAX = 12
 _TEXT_MAX = 300
@@ -117,13 +118,12 @@ def _bar(snapshot: Snapshot) -> str:
 
 def _newest(series: Sequence[MetricSeries]) -> str:
     """The newest values of metrics."""
+    points = [(one, split, point) for one in series for split in SPLITS if (point := one.newest(split)) is not None]
+    shown = first_of(points, METRICS_MAX, lambda found: class_of(found[0].name, found[1]))
     found = []
-    for one in series:
-        for split in SPLITS:
-            point = one.newest(split)
-            if point is not None:
-                name = one.name if split == "train" else f"validation {one.name}"
-                unit = f" {one.unit}" if one.unit else ""
-                found.append(f"<li>{_text(name)} <b>{fmt.number(point.value)}{escape(unit)}</b></li>")
-    more = f"<li>{len(found) - METRICS_MAX} more</li>" if len(found) > METRICS_MAX else ""
-    return f'<ul class="tpu-facts">{"".join(found[:METRICS_MAX])}{more}</ul>' if found else ""
+    for one, split, point in shown:
+        name = one.name if split == "train" else f"validation {one.name}"
+        unit = f" {one.unit}" if one.unit else ""
+        found.append(f"<li>{_text(name)} <b>{fmt.number(point.value)}{escape(unit)}</b></li>")
+    more = f"<li>{len(points) - len(shown)} more</li>" if len(points) > len(shown) else ""
+    return f'<ul class="tpu-facts">{"".join(found)}{more}</ul>' if found else ""

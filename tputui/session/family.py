@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tputui.diagnosis.goodput import Goodput, RunTime, goodput, run_time
+from tputui.diagnosis.goodput import Goodput, RunTime, goodput, goodput_of, run_time
 from tputui.session import session
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import rundir
@@ -30,14 +30,14 @@ def family(run_dir: Path) -> list[Path]:
     return sorted(created, key=created.__getitem__)[-RUNS_MAX:]
 
 
-def family_goodput(run_dir: Path, snapshot: Snapshot) -> Goodput | None:
-    """The goodput of a run and its family; None if it does not report the sections of its time.
+def family_goodput(run_dir: Path, snapshot: Snapshot) -> Goodput:
+    """The goodput of a run and its family; without parts and with a reason if they are not known.
 
     `snapshot` is that of the run itself. Reads the journals of the other runs.
     """
     own = run_time(snapshot)
     if own is None:
-        return None
+        return goodput_of(snapshot)
     others: list[RunTime] = []
     for path in family(run_dir):
         found = run_time(session.load(path))

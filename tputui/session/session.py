@@ -19,6 +19,7 @@ from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
 from tputui.session.present import Present
 from tputui.session.remote_link import RemoteLink
+from tputui.session.run_directory import RunDirectory
 from tputui.session.truncation import JournalFile
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
@@ -49,7 +50,7 @@ class Session:
         self, run_dir: Path, clock: Callable[[], float], recorded: list[JournalSpan] | None, speed: float
     ) -> None:
         """Use `live` or `replay`."""
-        self.run_dir = run_dir
+        self._directory = RunDirectory(run_dir)
         self._clock = clock
         self._recorded = recorded is not None
         self._reach = reach_of(recorded) if recorded is not None else None
@@ -58,8 +59,8 @@ class Session:
         self._manifest: rundir.Manifest | None = None
         self._link = RemoteLink(run_dir)
         """The connections to the hosts, if the run is a mirror."""
-        self._cached = CachedStates(on_disk=StateCache(run_dir))
-        self._reader = JournalReader(run_dir, self._cached)
+        self._cached = CachedStates(on_disk=StateCache(self._directory.files))
+        self._reader = JournalReader(self._directory.files, self._cached)
         self._back: JournalReader | None = None
         """Reader of the past moment that is shown; None while the present is shown."""
         self._present = Present(clock)
@@ -89,6 +90,11 @@ class Session:
         return cls(run_dir, clock, spans(run_dir), speed)
 
     @property
+    def run_dir(self) -> Path:
+        """The directory of the run, also after it was renamed or moved."""
+        return self._directory.path
+
+    @property
     def caught_up(self) -> bool:
         """Whether everything written up to the shown moment was read."""
         return self._shown.caught_up
@@ -108,7 +114,7 @@ class Session:
         self._follow(budget_s / 2)
         self._liveness_now()
         if self._back is None:
-            self._back = JournalReader(self.run_dir, self._cached)
+            self._back = JournalReader(self._directory.files, self._cached)
         return self._play(self._back, budget_s / 2)
 
     def fingerprint(self) -> object:
@@ -117,7 +123,7 @@ class Session:
 
         While the past is shown, `poll` does not return the events of the present.
         """
-        files = [_modified(path) for path in (self.run_dir, self.run_dir / rundir.REQUESTS)]
+        files = [_modified(path) for path in (self._directory.files, self._directory.files / rundir.REQUESTS)]
         liveness = None if self._recorded else self._liveness_now()[1]
         full = self._full_disk(liveness) if liveness is not None else None
         return [*files, self._reader.state.newest_t, liveness, full]
@@ -156,7 +162,8 @@ class Session:
         if full is not None and liveness.condition in ("stalled", "lost"):
             liveness = liveness._replace(reason=full)
         lost_link = self._link.trouble(self._clock()) if follows else None
-        gone = None if self.run_dir.is_dir() else f"the run's directory {self.run_dir} is gone"
+        gone = f"the run's directory {self.run_dir} is gone" if self._directory.is_gone else None
+        unread = reader.trouble and reader.trouble.replace(str(self._directory.files), str(self.run_dir))
         context = ViewerContext(
             now=now,
             run=manifest.run if manifest else self.run_dir.absolute().name,
@@ -166,7 +173,7 @@ class Session:
             details=viewer_parts.details(manifest) if manifest else RunDetails(),
             requests=[viewer_parts.request_view(r) for r in self._requests() if follows or r.t <= now],
             damage=[viewer_parts.region(damage) for damage in self._damage(reader, final)],
-            troubles=[text for text in (gone, reader.trouble, full, lost_link) if text],
+            troubles=[text for text in (gone, unread, full, lost_link) if text],
         )
         if not follows:
             return build_snapshot(reader.state, context, liveness, may_defer=may_defer)
@@ -230,6 +237,7 @@ class Session:
         """Closes the journals."""
         self._end_look_back()
         self._reader.close()
+        self._directory.close()
 
     @property
     def _shown(self) -> JournalReader:
@@ -285,13 +293,13 @@ class Session:
         """Damaged and missing data; `final`: nothing more will be written."""
         # Until everything was read, a line is incomplete because the rest of it was not read yet.
         final = final and reader.caught_up
-        if not self.run_dir.is_dir():
+        if self._directory.is_gone:
             return reader.damage(final=final)
         manifest = self._read_manifest()
-        regions = [*manifest_damage(self.run_dir, reader.state, manifest), *reader.damage(final=final)]
+        regions = [*manifest_damage(self._directory.files, reader.state, manifest), *reader.damage(final=final)]
         if not final:
             return regions
-        files = _journal_files(self.run_dir)
+        files = _journal_files(self._directory.files)
         if files is None:
             return regions
         regions += truncation.misplaced(reader.state, files, manifest.run if manifest else None)
@@ -360,14 +368,14 @@ class Session:
 
     def _requests(self) -> list[requests.Request]:
         try:
-            return requests.read_all(self.run_dir)
+            return requests.read_all(self._directory.files)
         except OSError:
             return []
 
     def _read_manifest(self) -> rundir.Manifest | None:
         """The manifest; None if it cannot be read, which the damage reports."""
         if self._manifest is None:
-            self._manifest = rundir.manifest_if_readable(self.run_dir)
+            self._manifest = rundir.manifest_if_readable(self._directory.files)
         return self._manifest
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tputui.config_diff import ABSENT, flatten
+from tputui.config_diff import ABSENT, texts
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState, command_writer
 from tputui.telemetry import events as ev
@@ -79,7 +79,7 @@ def contradicted(state: RunState, config: Mapping[str, Any]) -> str:
     started = next((w.run_started for w in state.supervisors if w.run_started), None)
     if started is None:
         return ""
-    recorded, asked = flatten(started.config), flatten(config)
+    recorded, asked = texts(started.config), texts(config)
     pairs = {key: (asked.get(key, ABSENT), recorded.get(key, ABSENT)) for key in sorted(recorded.keys() | asked.keys())}
     keys = [key for key, pair in pairs.items() if not _same(*pair)]
     if not keys:
@@ -105,6 +105,12 @@ def _incomplete(state: RunState, files: Mapping[str, JournalFile]) -> list[str]:
         # A supervisor reports that it starts a worker long before the worker can write anything.
         if name in files and supervisor.worker_started is None and _ends_at_its_start(supervisor):
             writers.append(supervisor.name)
+    # A supervisor records the start of the run before any other process of its host can write.
+    for name, file in files.items():
+        role, _, host = name.rpartition("-")
+        others = (files.get(f"{other}-{host}") for other in ("worker", "logs"))
+        if role == "supervisor" and not file.size and any(other and other.size for other in others):
+            writers.append(name)
     return writers
 
 

@@ -276,3 +276,12 @@ class LoggedView(msgspec.Struct, frozen=True, kw_only=True):
     max: float
     points: list[Segment]
     """In order of steps; at most 512 however long the run."""
+
+
+def share_between(value: float, low: float, high: float) -> float:
+    """Position of a value: 0 at `low`, 1 at `high`; 0.5 if these are equal."""
+    if not high > low:
+        return 0.5
+    span = high - low
+    # The difference of two floats may be greater than the greatest float.
+    return (value - low) / span if math.isfinite(span) else (value / 2 - low / 2) / (high / 2 - low / 2)

@@ -99,9 +99,9 @@ def combined_memory() -> Combined[MemorySample, MemoryPoint]:
     return Combined(MemorySample.join, _Memory)
 
 
-def combined_xla() -> Combined[XlaCounters, XlaPoint]:
-    """The counters over time, summed over the processes."""
-    return Combined(last_of, _Xla)
+def combined_xla(owners: Sequence[int]) -> Combined[XlaCounters, XlaPoint]:
+    """The counters over time, summed over the processes; `owners` has the process of each series."""
+    return Combined(last_of, lambda: _Xla(owners))
 
 
 class _Memory(_Totals[MemorySample, MemoryPoint]):
@@ -129,13 +129,16 @@ class _Memory(_Totals[MemorySample, MemoryPoint]):
 
 
 class _Xla(_Totals[XlaCounters, XlaPoint]):
-    """Counters of all processes."""
+    """Counters of all processes, each of which may have several series."""
 
-    def __init__(self) -> None:
+    def __init__(self, owners: Sequence[int]) -> None:
+        self._owners = owners
         self._step, self._totals = _Greatest(), [_Total() for _ in range(4)]
 
     def replace(self, process: int, reading: XlaCounters) -> None:
-        self._step.replace(process, reading.step)
+        process = self._owners[process]
+        # The journal of its observers knows no steps.
+        self._step.replace(process, max(reading.step, self._step.newest.get(process, 0)))
         for total, value in zip(self._totals, astuple(reading)[2:], strict=True):
             total.replace(process, value)
 
@@ -151,7 +154,7 @@ class _Xla(_Totals[XlaCounters, XlaPoint]):
         )
 
     def copy(self) -> Self:
-        copied = type(self)()
+        copied = type(self)(self._owners)
         copied._step, copied._totals = self._step.copy(), [total.copy() for total in self._totals]
         return copied
 

@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, get_args
 
-from tputui.state.metric_series import MetricSource, metric_series
+from tputui.state.metric_series import MetricSeries, MetricSource, metric_series
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch
 
 STATES: tuple[str, ...] = (*get_args(RunCondition), "ended", "non-finite")
@@ -27,6 +28,14 @@ FORMS = "valid.loss < 0.5, train.accuracy >= 0.9, step > 1000, elapsed > 2h, no 
 """Examples for help and errors."""
 TEXT_CHARS_MAX = 1_000
 DEPTH_MAX = 32
+
+_ALWAYS = ("step", "epoch", *DURATIONS)
+"""Names that every run has."""
+_NAMES_KNOWN_S = 60.0
+"""Seconds after which a run without epochs is expected to have logged each of its metrics once."""
+_NAMED_MAX = 6
+_CLOSE = 0.75
+"""Similarity of two names from which one may be a misspelling of the other."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -55,6 +64,8 @@ class Condition(NamedTuple):
     """As the user wrote it, with single blanks."""
     holds: Test
     """Whether it holds for a snapshot. A comparison with a value that is missing or NaN does not hold."""
+    metrics: tuple[str, ...] = ()
+    """The metrics that it compares, as the user wrote them."""
 
 
 def parse(text: str) -> Condition:
@@ -68,7 +79,7 @@ def parse(text: str) -> Condition:
     test = parser.any_of(0)
     if (rest := parser.peek()) is not None:
         raise InvalidCondition(f'unexpected "{rest}" in "{text.strip()}"; conditions are joined by `and` and `or`')
-    return Condition(" ".join(text.split()), test)
+    return Condition(" ".join(text.split()), test, tuple(dict.fromkeys(parser.metrics)))
 
 
 def value(name: str, snapshot: Snapshot) -> float | None:
@@ -84,8 +95,7 @@ def value(name: str, snapshot: Snapshot) -> float | None:
         return until - snapshot.started if snapshot.started is not None else None
     if name == "eta":
         return snapshot.eta_s
-    split, _, rest = name.partition(".")
-    wanted = rest if split in ("train", "valid") and rest else name
+    split, wanted = _split_of(name)
     series = next((one for one in metric_series(MetricSource.of(snapshot)) if one.name == wanted), None)
     if series is None:
         return None
@@ -96,12 +106,66 @@ def value(name: str, snapshot: Snapshot) -> float | None:
     return series.newest_train if point is train and series.newest_train is not None else point.value
 
 
+def _split_of(name: str) -> tuple[str, str]:
+    """The split of the name of a metric, empty if it has none, and the rest of the name."""
+    split, _, rest = name.partition(".")
+    return (split, rest) if split in ("train", "valid") and rest else ("", name)
+
+
+def missing_metrics(condition: Condition, snapshot: Snapshot) -> str:
+    """A phrase about metrics of a condition that the run does not have, and those that it has; empty if there are none.
+
+    While the run goes on, it is also empty until the names of its metrics are known: at the end of its first epoch, or
+    earlier if a name looks misspelt. The phrase then says that the metric may still come.
+    """
+    if not condition.metrics:
+        return ""
+    by_name = {series.name: series for series in metric_series(MetricSource.of(snapshot))}
+    has_ended = snapshot.condition in ENDED
+    if not by_name and snapshot.condition != "done":
+        return ""
+    is_known = has_ended or bool(snapshot.epochs) or _ran_for(snapshot) >= _NAMES_KNOWN_S
+    yet = "" if has_ended else " yet"
+    phrases = []
+    for name in condition.metrics:
+        wanted = _split_of(name)[1]
+        near = difflib.get_close_matches(wanted, by_name, n=1, cutoff=_CLOSE) if wanted not in by_name else []
+        if not _has_value(name, by_name) and (is_known or near):
+            hint = f" (did you mean {name.removesuffix(wanted)}{near[0]}?)" if near else ""
+            phrases.append(f"no {'value of' if wanted in by_name else 'metric'} {name}{yet}{hint}")
+    return f"{', '.join(phrases)}; there are {_listed(by_name)}" if phrases else ""
+
+
+def _ran_for(snapshot: Snapshot) -> float:
+    return snapshot.now - snapshot.started if snapshot.started is not None else 0.0
+
+
+def _has_value(name: str, by_name: Mapping[str, MetricSeries]) -> bool:
+    split, wanted = _split_of(name)
+    series = by_name.get(wanted)
+    if series is None:
+        return False
+    return not split or (series.newest("valid") if split == "valid" else series.newest("train")) is not None
+
+
+def _listed(by_name: Mapping[str, MetricSeries]) -> str:
+    names = [
+        f"{split}.{name}"
+        for name, series in by_name.items()
+        for split, point in (("train", series.newest("train")), ("valid", series.newest("valid")))
+        if point is not None
+    ]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return f"{', '.join(names[:_NAMED_MAX])}{more}" if names else "no metrics"
+
+
 class _Parser:
     """A recursive parser over the words of a condition."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
         self._place = 0
+        self.metrics: list[str] = []
 
     def peek(self) -> str | None:
         """The next word; None at the end."""
@@ -141,6 +205,8 @@ class _Parser:
             return _state(word)
         compare = _OPERATORS[self._next("an operator")]
         limit = _number(self._next("a number"), word)
+        if word not in _ALWAYS:
+            self.metrics.append(word)
 
         def test(snapshot: Snapshot) -> bool:
             found = value(word, snapshot)

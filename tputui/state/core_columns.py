@@ -57,7 +57,9 @@ class CoreSeries(Record, frozen=True):
 def reduced(first: int, rows: int, values: Sequence[float], num_cores: int, *, extremes: bool) -> CoreSeries:
     """A column of `rows` steps from their values, [rows * cores]; with or without its extremes."""
     last, middle = first + rows - 1, first + (rows - 1) / 2
-    means = array("f", [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values)
+    means = float_blocks.float32(
+        [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values
+    )
     if math.isfinite(sum(means)):
         high, low = _extremes(first, values, values, num_cores) if extremes else (None, None)
         return CoreSeries(first, last, rows, means, None, False, middle, high, low)
@@ -86,7 +88,7 @@ def located(value: float, first: int, values: Sequence[float], num_cores: int) -
         # As float32, like the values: a script may have stated a double.
         row, column = divmod(values.index(array("f", [value])[0]), num_cores)
     except (ValueError, OverflowError):
-        return Extreme(value, first, None)
+        return Extreme(value, first, 0 if len(values) == 1 else None)
     return Extreme(value, first + row, column)
 
 
@@ -95,6 +97,8 @@ def resolved(extreme: Extreme | None) -> Extreme | None:
     if not isinstance(extreme, Unlocated):
         return extreme
     event = extreme.event
+    if event.n == event.cores == 1:
+        return Extreme(extreme.value, event.first, 0)
     try:
         index = float_blocks.find(event.block, event.n * event.cores, extreme.value)
     except float_blocks.BlockError:

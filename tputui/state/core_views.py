@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
@@ -23,6 +22,7 @@ from tputui.state.snapshot import ENDED, CoreCondition, CoreView
 from tputui.state.stall_limits import STEPPING
 from tputui.state.step_values import rows_most
 from tputui.state.time_spent import TimeView, lasts_s
+from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Phase
 
 _COLUMNS_JUDGED = 32
@@ -228,7 +228,7 @@ def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[Co
     newest = [core.loss for core in cores if core.loss is not None]
     if len(newest) != len(last.means) or len(steps) != 1 or not last.middle < (step := steps.pop()) <= last.last_step:
         return found
-    means = array("f", newest)
+    means = float_blocks.float32(newest)
     bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
     finite = [CoreExtreme(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
     point = CoreColumn(

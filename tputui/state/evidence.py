@@ -7,8 +7,9 @@ they pass at the same time: a combined group is that of the process with the gre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Annotated, TypeVar, get_args
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -22,19 +23,23 @@ from tputui.state.evidence_groups import (
     Line,
     Seconds,
     SyncGroup,
+    Unsupported,
     Windows,
     add,
     is_duration,
     short,
+    state_of,
     total,
 )
 from tputui.state.state_struct import Count, StateStruct
 from tputui.telemetry import events as ev
 
-GROUPS_MAX = 64
-"""Lines of each kind that are counted separately; further ones are counted together, without a line."""
+GROUPS_MAX = 256
+"""Lines of each kind and rank that are counted separately; further ones are counted together, without a line."""
+RANKS_MAX = 4_096
 _STORED_MAX = GROUPS_MAX + 8
 PROGRAMS_MAX = 32
+UNSUPPORTED_MAX = 16
 _SIZES_MAX, _DIMENSIONS_MAX, _STAGES_MAX = 64, 16, 16
 _PHASE_MOST_S = 60.0
 """Longest time between two heartbeats that is attributed to their phases."""
@@ -44,6 +49,7 @@ Observed = (
     | ev.SyncObserved
     | ev.FallbackObserved
     | ev.ObservationEnded
+    | ev.ObservationFailed
     | ev.GraphBroken
     | ev.CompileLimitReached
     | ev.ProgramObserved
@@ -71,6 +77,8 @@ class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
     breaks: list[BreakGroup] = []
     windows: list[Windows] = []
     programs: list[ev.ProgramObserved] = []
+    unsupported: list[Unsupported] = []
+    """Packages that an observer could not attach to, and so what is not recorded."""
     input: InputStages | None = None
     phases_s: dict[str, float] = {}
     """Seconds by phase of the first worker, as its heartbeats sampled them."""
@@ -82,6 +90,8 @@ class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GroupT = TypeVar("GroupT", CompileGroup, SyncGroup, FallbackGroup, BreakGroup, Windows)
+SeenT = TypeVar("SeenT", SyncGroup, FallbackGroup)
+RankedT = TypeVar("RankedT", SyncGroup, FallbackGroup, Windows)
 _Groups = Annotated[list[GroupT], msgspec.Meta(max_length=_STORED_MAX)]
 
 
@@ -96,6 +106,9 @@ class ProcessEvidence(StateStruct):
     programs: Annotated[dict[str, ev.ProgramObserved], msgspec.Meta(max_length=PROGRAMS_MAX)] = msgspec.field(
         default_factory=dict
     )
+    unsupported: Annotated[list[Unsupported], msgspec.Meta(max_length=UNSUPPORTED_MAX)] = msgspec.field(
+        default_factory=list
+    )
     input: InputStages | None = None
     phases_s: dict[ev.Phase, Seconds] = msgspec.field(default_factory=dict)
     num_beats: Count = 0
@@ -103,6 +116,11 @@ class ProcessEvidence(StateStruct):
     late_compile_s: Seconds = 0.0
     revision: Count = 0
     """Number of events that changed it."""
+
+    @property
+    def groups(self) -> tuple[list[Any], ...]:
+        """All lists of groups."""
+        return self.compiles, self.syncs, self.fallbacks, self.breaks, self.windows
 
     def add(self, event: Observed, steps_done: int, epoch: int) -> bool:
         """Adds an event; returns whether it makes sense. `epoch` is the running one, 0 if unknown."""
@@ -115,6 +133,8 @@ class ProcessEvidence(StateStruct):
                 return self._add_fallback(event)
             case ev.ObservationEnded():
                 return self._add_window(event)
+            case ev.ObservationFailed():
+                return self._add_unsupported(event)
             case ev.GraphBroken() | ev.CompileLimitReached():
                 return self._add_break(event)
             case ev.ProgramObserved():
@@ -126,6 +146,7 @@ class ProcessEvidence(StateStruct):
         if event.count < 1 or not is_duration(event.seconds):
             return False
         step = event.step if event.step is not None and event.step > 0 else steps_done + 1 if steps_done else 0
+        state = state_of(event.changed_inputs)
         group = CompileGroup(
             runtime=event.runtime,
             program=short(event.program),
@@ -142,6 +163,8 @@ class ProcessEvidence(StateStruct):
             last_epoch=max(0, epoch),
             changes=None if event.changed_inputs is None else [_bounded_change(change) for change in
                                                                event.changed_inputs[:CHANGES_MAX]],
+            states={state: step} if state else {},
+            num_unnamed=0 if state else event.count,
         )  # fmt: skip
         return self._add(self.compiles, group)
 
@@ -160,6 +183,7 @@ class ProcessEvidence(StateStruct):
             compiled=event.compiled,
             steps=event.steps,
             window_s=event.window_s,
+            rank=event.rank,
         )
         return self._add(self.syncs, group)
 
@@ -178,6 +202,7 @@ class ProcessEvidence(StateStruct):
             each_s=None if event.seconds is None else event.seconds / event.count,
             steps=event.steps,
             window_s=event.window_s,
+            rank=event.rank,
         )
         return self._add(self.fallbacks, group)
 
@@ -195,6 +220,7 @@ class ProcessEvidence(StateStruct):
             limit=limit,
             count=count,
             changes=None if changes is None else [_bounded_change(change) for change in changes[:CHANGES_MAX]],
+            in_library=isinstance(event, ev.GraphBroken) and event.in_library,
         )
         return self._add(self.breaks, group)
 
@@ -209,8 +235,21 @@ class ProcessEvidence(StateStruct):
             steady_step_s=event.steady_step_s,
             why=short(event.why),
             device=short(event.device),
+            rank=event.rank,
         )
         return self._add(self.windows, window)
+
+    def _add_unsupported(self, event: ev.ObservationFailed) -> bool:
+        one = Unsupported(
+            package=short(event.package),
+            version=short(event.version),
+            missing=list(dict.fromkeys(event.missing)),
+            reason=short(event.reason),
+        )
+        if one not in self.unsupported and len(self.unsupported) < UNSUPPORTED_MAX:
+            self.unsupported.append(one)
+            self.revision += 1
+        return True
 
     def _add_program(self, event: ev.ProgramObserved) -> bool:
         name = short(event.program)
@@ -260,19 +299,45 @@ class ProcessEvidence(StateStruct):
         return True
 
 
+def of_process(journals: Sequence[ProcessEvidence]) -> ProcessEvidence:
+    """The evidence of one process from all of its journals."""
+    if len(journals) == 1:
+        return journals[0]
+    whole = ProcessEvidence()
+    for one in journals:
+        for groups, further in zip(whole.groups, one.groups, strict=True):
+            for group in further:
+                whole._add(groups, group)
+        whole.programs.update(one.programs)
+        whole.unsupported += [item for item in one.unsupported if item not in whole.unsupported]
+        whole.input = one.input or whole.input
+        if one.num_beats and not whole.num_beats:
+            whole.phases_s, whole.num_beats = one.phases_s, one.num_beats
+    # The counters of each journal are those of the process since it started.
+    late = max(journals, key=lambda one: (one.late_compiles, one.late_compile_s))
+    whole.late_compiles, whole.late_compile_s = late.late_compiles, late.late_compile_s
+    return whole
+
+
 def combined(processes: Iterable[ProcessEvidence]) -> EvidenceView:
     """The evidence of several processes, in a fixed order."""
     found = list(processes)
     counters = max(found, key=lambda one: (one.late_compile_s, one.late_compiles), default=ProcessEvidence())
     waiting = [one.input for one in found if one.input is not None]
     first = next((one for one in found if one.num_beats), ProcessEvidence())
+    unsupported: list[Unsupported] = []
+    for item in (item for one in found for item in one.unsupported):
+        if item not in unsupported:
+            unsupported.append(item)
+    windows = _worst(found, lambda one: one.windows)
     programs = {name: program for one in reversed(found) for name, program in one.programs.items()}
     return EvidenceView(
-        compiles=_worst(found, lambda one: one.compiles),
-        syncs=_worst(found, lambda one: one.syncs),
-        fallbacks=_worst(found, lambda one: one.fallbacks),
+        compiles=_with_totals(_worst(found, lambda one: one.compiles), found),
+        syncs=_of_ranks(_observed(_worst(found, lambda one: one.syncs), windows)),
+        fallbacks=_of_ranks(_observed(_worst(found, lambda one: one.fallbacks), windows)),
         breaks=_worst(found, lambda one: one.breaks),
-        windows=_worst(found, lambda one: one.windows),
+        windows=_of_ranks(windows),
+        unsupported=unsupported[:UNSUPPORTED_MAX],
         programs=[programs[name] for name in sorted(programs)],
         input=max(waiting, key=lambda one: one.waited_s, default=None),
         phases_s={str(phase): seconds for phase, seconds in first.phases_s.items()},
@@ -291,6 +356,34 @@ def _worst(found: list[ProcessEvidence], of: Callable[[ProcessEvidence], list[Gr
             if known is None or group.weight > known.weight:
                 by_key[group.key] = group
     return sorted(by_key.values(), key=lambda group: (*(-part for part in group.weight), repr(group.key)))
+
+
+def _observed(groups: list[SeenT], windows: list[Windows]) -> list[SeenT]:
+    """The groups with the steps in which their rank was observed. Threads need not be in step."""
+    steps: dict[tuple[str, int | None], int] = {}
+    steps |= {(one.runtime, one.rank): one.steps for one in windows if one.rank is not None}
+    return [replace(one, observed_steps=steps.get((one.runtime, one.rank), 0)) for one in groups]
+
+
+def _of_ranks(groups: list[RankedT]) -> list[RankedT]:
+    """The groups of all ranks as one: the numbers are those of the rank with most, since all train at the same time."""
+    by_line: dict[object, list[RankedT]] = {}
+    for group in groups:
+        by_line.setdefault(replace(group, rank=None).key, []).append(group)
+    found: list[RankedT] = []
+    for same in by_line.values():
+        ranks = sorted({one.rank for one in same if one.rank is not None})[:RANKS_MAX]
+        found.append(replace(max(same, key=lambda one: one.of_one_rank), ranks=ranks))
+    return found
+
+
+def _with_totals(groups: list[CompileGroup], found: list[ProcessEvidence]) -> list[CompileGroup]:
+    """The groups, with the number of their compilations in all processes."""
+    counts: Counter[object] = Counter()
+    for one in found:
+        for group in one.compiles:
+            counts[group.key] += group.count
+    return [replace(group, total=min(counts[group.key], ev.INT_MAX)) for group in groups]
 
 
 def _joined(groups: list[GroupT], item: GroupT) -> bool:

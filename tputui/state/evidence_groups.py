@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 import msgspec
@@ -13,6 +15,12 @@ from tputui.telemetry.events import INT_MAX, T_MAX
 
 CHANGES_MAX = 4
 """Changed inputs stored for a line: those of the newest compilations."""
+STATES_KEPT = 8
+"""States of the inputs that are told apart for a line."""
+SETTLES_STEPS = 2
+"""Steps in which a program may compile twice for a state: the first may create what the second uses."""
+REDEFINED = "the function itself"
+"""Name of the change if the program is another function of the same name. Each of them is a state of its own."""
 _TEXT_MAX, PATH_MAX = 200, 1_000
 TOO_MANY = "too many different lines"
 
@@ -64,6 +72,19 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
     last_epoch: Count
     changes: list[ev.ChangedInput] | None
     """Different changed inputs, newest first; null if they were not compared."""
+    total: Count = 0
+    """Compilations in all processes together; the other numbers are those of the process that lost most."""
+    states: Annotated[dict[str, Count], msgspec.Meta(max_length=STATES_KEPT)] = {}
+    """Step of the first compilation by state of the changed inputs."""
+    num_unnamed: Count = 0
+    """Compilations whose state is not known."""
+    num_repeats: Count = 0
+    """Compilations for a state that had settled."""
+
+    @property
+    def num_states(self) -> int:
+        """States for which it was compiled; each compilation whose state is not known counts as one."""
+        return len(self.states) + self.num_unnamed
 
     @property
     def key(self) -> object:
@@ -77,14 +98,22 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
         """Both together; `later` are compilations of the same process."""
         newest = [*(later.changes or ()), *(change for change in self.changes or () if change not in
                                             (later.changes or ()))][:CHANGES_MAX]  # fmt: skip
+        added = {state: step for state, step in later.states.items() if state not in self.states}
+        again = [(step, self.states[state]) for state, step in later.states.items() if state in self.states]
+        settled = [step for step, first in again if not 0 < step <= first + SETTLES_STEPS]
+        room = STATES_KEPT - len(self.states)
         return replace(
             later,
+            states={**self.states, **dict(list(added.items())[:room])},
+            num_unnamed=add(add(self.num_unnamed, later.num_unnamed), max(0, len(added) - room)),
+            num_repeats=add(add(self.num_repeats, later.num_repeats), len(settled)),
             count=add(self.count, later.count),
             seconds=total(self.seconds, later.seconds),
             num_timed=add(self.num_timed, later.num_timed),
             num_cached=add(self.num_cached, later.num_cached),
             first_step=min(self.first_step, later.first_step),
             last_step=max(self.last_step, later.last_step),
+            total=add(self.total, later.total),
             num_epochs=add(self.num_epochs, _epochs_after(self.last_epoch, later)),
             changes=newest if self.changes is not None or later.changes is not None else None,
         )
@@ -108,10 +137,16 @@ class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
     steps: Count
     """Steps in the windows in which the line was seen."""
     window_s: Seconds
+    rank: int | None = None
+    """Rank of the core at which they were seen; null if the program has one core, or no ranks are known."""
+    ranks: list[int] = []
+    """All ranks at which they were seen; the numbers are those of the rank with most per observed step."""
+    observed_steps: Count = 0
+    """Steps in all windows of that rank; 0 without ranks."""
 
     @property
     def key(self) -> object:
-        return self.runtime, self.operation, self.line
+        return self.runtime, self.operation, self.line, self.rank
 
     @property
     def weight(self) -> tuple[float, int]:
@@ -127,6 +162,11 @@ class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
             steps=add(self.steps, later.steps),
             window_s=total(self.window_s, later.window_s),
         )
+
+    @property
+    def of_one_rank(self) -> tuple[float, float]:
+        """The greatest is that of the rank which stands for all."""
+        return self.count / max(1, self.observed_steps, self.steps), self.waited_s
 
     def without_line(self) -> Self:
         return replace(self, operation="", line=no_line(TOO_MANY))
@@ -145,10 +185,16 @@ class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one in the window in which they were fastest: others may contain compilations."""
     steps: Count
     window_s: Seconds
+    rank: int | None = None
+    """Rank of the core at which they were seen; null if the program has one core, or no ranks are known."""
+    ranks: list[int] = []
+    """All ranks at which they were seen; the numbers are those of the rank with most per observed step."""
+    observed_steps: Count = 0
+    """Steps in all windows of that rank; 0 without ranks."""
 
     @property
     def key(self) -> object:
-        return self.runtime, self.operator, self.line
+        return self.runtime, self.operator, self.line, self.rank
 
     @property
     def weight(self) -> tuple[float, int]:
@@ -168,6 +214,11 @@ class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
             window_s=total(self.window_s, later.window_s),
         )
 
+    @property
+    def of_one_rank(self) -> tuple[float, float]:
+        """The greatest is that of the rank which stands for all."""
+        return self.count / max(1, self.observed_steps, self.steps), self.seconds or 0.0
+
     def without_line(self) -> Self:
         return replace(self, operator="", line=no_line(TOO_MANY))
 
@@ -186,6 +237,8 @@ class BreakGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Number of compilations that broke there."""
     changes: list[ev.ChangedInput] | None
     """Inputs that differ from the most similar program."""
+    in_library: bool = False
+    """Whether the graph breaks in code of a library that the line calls."""
 
     @property
     def key(self) -> object:
@@ -215,10 +268,14 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
     """What the counters showed before the newest window."""
     device: str = ""
     """Type of the devices in the newest window; empty if it is not known."""
+    rank: int | None = None
+    """Rank of the core whose thread was observed."""
+    ranks: list[int] = []
+    """All ranks that were observed; the numbers are those of the rank with most steps."""
 
     @property
     def key(self) -> object:
-        return self.runtime
+        return self.runtime, self.rank
 
     @property
     def weight(self) -> tuple[float, int]:
@@ -233,8 +290,30 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
             steady_step_s=self.steady_step_s if later.steady_step_s is None else later.steady_step_s,
         )
 
+    @property
+    def of_one_rank(self) -> tuple[float, float]:
+        """The greatest is that of the rank which stands for all."""
+        return self.steps, self.window_s
+
     def without_line(self) -> Self:
         return self
+
+
+class Unsupported(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a package whose runtime could not be observed."""
+
+    package: str
+    version: str
+    missing: list[ev.Observation]
+    """What is not recorded."""
+    reason: str
+
+
+def state_of(changes: Sequence[ev.ChangedInput] | None) -> str:
+    """Identifies the state of the inputs that changed; empty if it is not known."""
+    if not changes or any(change.name == REDEFINED for change in changes):
+        return ""
+    return f"{zlib.crc32(repr(sorted((change.name, change.now) for change in changes)).encode()):08x}"
 
 
 def _epochs_after(epoch: int, group: CompileGroup) -> int:

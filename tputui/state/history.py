@@ -5,8 +5,10 @@ from __future__ import annotations
 from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
 from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
+from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochView, Plan
+from tputui.state.xla_view import is_used
 from tputui.telemetry.events import ProgressReported, Split
 
 
@@ -77,10 +79,27 @@ def memory(state: RunState) -> list[MemoryPoint]:
 
 def xla(state: RunState) -> list[XlaPoint]:
     """Counters of the XLA runtime of all processes over time."""
-    workers = [worker for worker in (*state.workers, *state.observers) if worker.xla_history.count]
-    key = tuple((worker.name, worker.xla_history.count) for worker in workers)
-    combined = state.memoized("combined xla", [each.name for each in workers], combined_xla)
-    return state.memoized("xla", key, lambda: combined.of([worker.xla_history.readings for worker in workers]))
+    journals = [(owner, one) for owner, found in enumerate(xla_journals(state)) for one in found]
+    key = tuple((owner, one.name, one.xla_history.count) for owner, one in journals)
+    owners = [owner for owner, _ in journals]
+    names = [(owner, one.name) for owner, one in journals]
+    combined = state.memoized("combined xla", names, lambda: combined_xla(owners))
+    return state.memoized("xla", key, lambda: combined.of([one.xla_history.readings for _, one in journals]))
+
+
+def xla_journals(state: RunState) -> list[list[ProcessState]]:
+    """The journals with counters of the XLA runtime, by process: those of processes that lead their host and have used
+    the runtime. Counters are totals of a process, so of its journals the newest reading counts."""
+    began_t = state.generation_t
+    found: list[list[ProcessState]] = []
+    for journals in state.trainers:
+        counting = [one for one in journals if one.xla is not None and is_used(one.xla)]
+        if not counting or journals[0].role == "rank":
+            continue
+        # Of a process before the newest restart only the journal of its observers is left.
+        if journals[0].role != "observer" or max(one.newest_t or 0.0 for one in journals) >= began_t:
+            found.append(counting)
+    return found
 
 
 def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tuple[float, float] | None:

@@ -15,13 +15,16 @@ import msgspec
 from tputui.state.chart_data import LoggedView, Segment
 from tputui.state.series import Piece, combined_pieces, reduced
 from tputui.state.state_struct import POINTS_MAX, AtLeastOne, Count, Metric, StateStruct, join_pairs
-from tputui.telemetry import logged_values
+from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.events import Int, Split, ValuesLogged
 from tputui.telemetry.float_blocks import BlockError
 from tputui.telemetry.logged_values import LoggedColumns
+from tputui.telemetry.metric_names import class_of
 
 NAMES_MAX = 256
-"""Metrics per process that are stored."""
+"""Metrics per process that are stored ..."""
+NAMES_MAX_OF_CLASS = (NAMES_MAX + 96, NAMES_MAX + 64, NAMES_MAX)
+"""... with losses and validation values that appear later, by the class of `metric_names`."""
 DECODED_VALUES_MAX = 500_000
 """Values decoded for one series: about 0.2 s of work. Later events are added by their summary."""
 TEXT_CHARS_MAX = 1_000
@@ -59,7 +62,9 @@ class LoggedSeries(StateStruct, dict=True):
         """
         self.count += 1
         self.tag, self.source = event.tag[:TEXT_CHARS_MAX], event.source[:TEXT_CHARS_MAX]
-        self.value, self.step, self.t, self.epoch = event.value, event.step, event.value_t, event.epoch
+        # Values that were damaged in their log arrive late.
+        if not event.value_t < self.t:
+            self.value, self.step, self.t, self.epoch = event.value, event.step, event.value_t, event.epoch
         if event.n < 2 * self.stride or self.decoded + event.n > DECODED_VALUES_MAX:
             self._push(_summary(event), event.n)
             return
@@ -114,8 +119,8 @@ class LoggedSeries(StateStruct, dict=True):
 class LoggedMetrics(StateStruct):
     """All metrics that one process logged."""
 
-    series: Annotated[dict[Metric, dict[Split, LoggedSeries]], msgspec.Meta(max_length=NAMES_MAX)] = msgspec.field(
-        default_factory=dict
+    series: Annotated[dict[Metric, dict[Split, LoggedSeries]], msgspec.Meta(max_length=NAMES_MAX_OF_CLASS[0])] = (
+        msgspec.field(default_factory=dict)
     )
     """By name and split; names in the order in which they came."""
 
@@ -123,7 +128,7 @@ class LoggedMetrics(StateStruct):
         """Adds a valid event; returns False if there are too many names already. Raises `BlockError`."""
         name = event.name[:TEXT_CHARS_MAX]
         if name not in self.series:
-            if len(self.series) >= NAMES_MAX:
+            if len(self.series) >= NAMES_MAX_OF_CLASS[class_of(name, event.split)]:
                 return False
             self.series[name] = {}
         of_splits = self.series[name]
@@ -150,12 +155,10 @@ def combined_view(name: str, split: Split, parts: Sequence[LoggedSeries]) -> Log
     views = [part.view(name, split) for part in parts]
     if len(views) == 1:
         return views[0]
-    finite = [view for view in views if math.isfinite(view.value)]
-    total = math.fsum(view.value for view in finite)
     newest = max(views, key=lambda view: view.step)
     return msgspec.structs.replace(
         views[0],
-        value=total / len(views) if len(finite) == len(views) else math.nan,
+        value=float_blocks.mean([view.value for view in views]),
         step=newest.step,
         t=newest.t,
         epoch=newest.epoch,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import TypeVar
@@ -10,6 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from tputui.telemetry import events as ev
+from tputui.telemetry.events import Split
+from tputui.telemetry.metric_names import class_of, first_of
 
 MeterT = TypeVar("MeterT", ev.MeterReading, float)
 
@@ -24,7 +25,7 @@ SECONDS_MAX = 1e9
 def limited(event: ev.Event) -> tuple[ev.Event, str | None]:
     """The event without invalid durations and with at most `METERS_MAX` meters, and a warning if some were left out."""
     if isinstance(event, ev.MetersReported) and len(event.meters) > METERS_MAX:
-        return msgspec.structs.replace(event, meters=_few(event.meters)), _excess(len(event.meters))
+        return msgspec.structs.replace(event, meters=_few(event.meters, event.split)), _excess(len(event.meters))
     if not isinstance(event, ev.EpochEnded):
         return event, None
     if not _are_lengths((*event.sections_s.values(), *event.trace_s.values())):
@@ -35,18 +36,22 @@ def limited(event: ev.Event) -> tuple[ev.Event, str | None]:
     if most <= METERS_MAX:
         return event, None
     few = msgspec.structs.replace(
-        event, train=_few(event.train), valid=_few(event.valid), scores=_few(event.scores)
-    )  # fmt: skip
+        event,
+        train=_few(event.train, "train"),
+        valid=_few(event.valid, "valid"),
+        scores=_few(event.scores, "valid"),
+    )
     return few, _excess(most)
 
 
-def _few(readings: dict[str, MeterT]) -> dict[str, MeterT]:
-    """The meters that are shown: all, or the first `METERS_MAX`."""
-    return readings if len(readings) <= METERS_MAX else dict(itertools.islice(readings.items(), METERS_MAX))
+def _few(readings: dict[str, MeterT], split: Split) -> dict[str, MeterT]:
+    """The meters that are shown: all, or `METERS_MAX` with the losses among them."""
+    names = first_of(list(readings), METERS_MAX, lambda name: class_of(name, split))
+    return readings if len(names) == len(readings) else {name: readings[name] for name in names}
 
 
 def _excess(num_meters: int) -> str:
-    return f"{num_meters:,} meters are reported at once; the first {METERS_MAX} are shown"
+    return f"{num_meters:,} meters are reported at once; {METERS_MAX} are shown, losses first"
 
 
 def _are_lengths(all_seconds: Sequence[float]) -> bool:

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from tputui.state.chart_data import LoggedView, MeterPoint, Segment, ThroughputPoint
 from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
+from tputui.telemetry.metric_names import class_of, first_of
 
 POINTS_MAX = 2_048
 """Points of one curve; several times the dots of the widest terminal."""
@@ -277,6 +278,11 @@ def _add_logged(found: dict[str, MetricSeries], source: MetricSource, clock: _Cl
             # The scores of epochs are some of these values.
             known = known._replace(valid=points, source=view.source)
         found[view.name] = known
+
+
+def most_important(series: Sequence[MetricSeries], most: int) -> list[MetricSeries]:
+    """At most so many series, losses and those with validation values first."""
+    return first_of(series, most, lambda one: class_of(one.name, "valid" if one.valid else "train"))
 
 
 def validation_points(epochs: Sequence[EpochView], name: str) -> list[MetricPoint]:

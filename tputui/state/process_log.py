@@ -67,8 +67,7 @@ class Marks(StateStruct):
         took = fmt.duration(max(0.0, event.compile_s - (before.compile_s if before else 0.0)))
         what = f"{compiles} program{'s' if compiles > 1 else ''} compiled"
         if event.recompiles > (before.recompiles if before else 0):
-            text = f"recompile: {what} after warm-up in {took}"
-            self.add("recompile", event.t, step, text)
+            self.add("recompile", event.t, step, f"{what} after warm-up in {took}")
         else:
             self.add("compile", event.t, step, f"{what} in {took}")
 
@@ -206,8 +205,8 @@ class ProcessLog(StateStruct, dict=True):
         self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: {fmt.seen_while(event.phase)}")
 
     def _request_applied(self, event: ev.RequestApplied, _: int) -> None:
-        path = f": {event.path}" if event.path else ""
-        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: applied after step {event.step:,}{path}")
+        words = fmt.applied(event.step, event.path, event.lack)
+        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: {words}", "warning" if event.lack else "info")
 
     def _request_refused(self, event: ev.RequestRefused, _: int) -> None:
         self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")

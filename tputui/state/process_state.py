@@ -39,6 +39,9 @@ UNKNOWN_KINDS_MAX = 32
 RANK_EXITS_MAX = 4_096
 
 _STEPPING_OR_SAVING = STEPPING | {"saving"}
+_MANY_METRICS = (
+    f"the script logs more than {NAMES_MAX} metrics; losses, validation values and the first of the others are shown"
+)
 _PACE_NEWEST = 0.3  # weight of the newest report in the smoothed step time
 
 
@@ -324,7 +327,7 @@ class ProcessState(StateStruct):
             self._done(event.step if event.n == 1 else event.last_step, event.t)
         try:
             if not self.logged.add(event):
-                self._warn_once(event.t, f"the script logs more than {NAMES_MAX} metrics; the first ones are shown")
+                self._warn_once(event.t, _MANY_METRICS)
         except BlockError as error:
             self.values.add_unreadable(self.last_seq, f"the values of {event.name} cannot be read: {error}")
 

@@ -6,6 +6,7 @@ the journals interleave. No files and no clock here.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -141,6 +142,14 @@ class RunState:
         return self._of_role("observer")
 
     @property
+    def trainers(self) -> list[list[ProcessState]]:
+        """The training processes, each as its journals, one in which it reports first. Callers must not modify it.
+
+        A process that trains before it joins its run, or after it left, also has a journal of its observers.
+        """
+        return self.memoized("trainers", self.num_groupings, self._trainers)
+
+    @property
     def supervisors(self) -> list[ProcessState]:
         """The supervisors, by host."""
         return self._of_role("supervisor")
@@ -203,6 +212,25 @@ class RunState:
         return min(
             (process.first_t for process in self.processes.values() if process.first_t is not None), default=None
         )
+
+    def _trainers(self) -> list[list[ProcessState]]:
+        found: dict[object, list[ProcessState]] = {}
+        for process in (*self.workers, *self.ranks, *self.observers):
+            head = process.opened
+            key = (head.host, head.host_id, head.pid, head.pid_started) if head is not None else process.name
+            found.setdefault(key, []).append(process)
+        return list(found.values())
+
+    @property
+    def generation_t(self) -> float:
+        """Unix time at which the newest generation of training processes began; failures before it ended an earlier
+        one. Minus infinity if none was restarted."""
+        return self.memoized("generation", self.num_groupings, self._generation_t)
+
+    def _generation_t(self) -> float:
+        heads = [process.opened for process in (*self.workers, *self.ranks) if process.opened]
+        newest = max((head.generation for head in heads), default=0)
+        return min((head.t for head in heads if head.generation == newest), default=-math.inf) if newest else -math.inf
 
     def _steps_done(self) -> int:
         known = [process for process in self.workers if not process.reports.awaits_plan] or self.workers

@@ -6,7 +6,6 @@ first rank reports a rank that exited without one, and the supervisor adds what 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ FOLLOWERS_MAX = 32
 KINDS: dict[ev.FailureKind, str] = {
     "exception": "an exception",
     "import": "a module that does not import",
-    "refused": "refused: the configuration or the checkpoint cannot be used",
+    "refused": "refused: the configuration, the arguments or the checkpoint cannot be used",
     "unable": "this machine cannot train",
     "memory": "out of memory",
     "non_finite": "a NaN or infinite loss, gradient or weight",
@@ -35,6 +34,10 @@ KINDS: dict[ev.FailureKind, str] = {
     "exited": "exited without a report",
 }
 """Kinds of failure in words."""
+_ONE_DEVICE = (
+    "threads of torch_xla.launch cannot exchange values between virtual CPU devices: set CPU_NUM_DEVICES=1 to train on "
+    "one"
+)
 _FOLLOWED = "because another process of the program had ended before, as its own host reports"
 
 
@@ -48,7 +51,7 @@ class Death(NamedTuple):
 
 def first(state: RunState) -> Death | None:
     """The first failure that a process reported, of itself or of another one; None if there is none."""
-    began_t = generation_t(state)
+    began_t = state.generation_t
     failures = [
         Death(w.failure.process or w.name, w.failure) for w in state.in_order if w.failure and w.failure.t >= began_t
     ]
@@ -74,16 +77,9 @@ def failure(state: RunState) -> Failure | None:
     return _placed(state, _with_report(found, reported))
 
 
-def generation_t(state: RunState) -> float:
-    """Unix time at which the newest generation of training processes began; failures before it ended an earlier one."""
-    heads = [process.opened for process in (*state.workers, *state.ranks) if process.opened]
-    newest = max((head.generation for head in heads), default=0)
-    return min((head.t for head in heads if head.generation == newest), default=-math.inf) if newest else -math.inf
-
-
 def _reported(state: RunState, death: Death | None) -> ev.FailureReported | None:
     """What a supervisor reported of the first failure: that of its host if a process of it failed, else the first."""
-    began_t = generation_t(state)
+    began_t = state.generation_t
     found = [w.failure_reported for w in state.supervisors if w.failure_reported and w.failure_reported.t >= began_t]
     own = [report for report in found if death is not None and report.process == death.process and report.log]
     return min(own or found, key=lambda report: (report.error in FOLLOWING, report.t), default=None)
@@ -112,8 +108,18 @@ def what(failure: Failure) -> str:
 
 
 def how(failure: Failure) -> str:
-    """The kind of the failure in words; of one that follows from another, that it does."""
-    return _FOLLOWED if failure.error in FOLLOWING else KINDS[failure.kind]
+    """The kind of the failure in words, with a known way round; of one that follows from another, that it does."""
+    if failure.error in FOLLOWING:
+        return _FOLLOWED
+    return f"{KINDS[failure.kind]}; {_ONE_DEVICE}" if has_lost_threads(failure) else KINDS[failure.kind]
+
+
+def has_lost_threads(failure: Failure) -> bool:
+    """Whether the runtime aborted a program because threads of `torch_xla.launch` did not meet."""
+    if failure.kind != "aborted" and not failure.error.endswith("BrokenProcessPool"):
+        return False
+    text = "\n".join([failure.message, failure.traceback, failure.stack, *failure.log])
+    return "torch_xla" in text and "rendezvous" in text.lower()
 
 
 def your_code(failure: Failure) -> list[str]:
@@ -168,11 +174,13 @@ def _placed(state: RunState, found: Failure) -> Failure:
     """Adds host, process, cores, and the failures that followed."""
     process = state.processes.get(found.writer)
     opened = process.opened if process else None
+    is_child = found.writer.startswith("logs-") and opened is not None and found.pid not in (None, opened.pid)
     return replace(
         found,
         host=opened.host if opened else "",
         pid=found.pid or (opened.pid if opened else None),
-        cores=driven(state, process) if process else [],
+        is_child=is_child,
+        cores=driven(state, process) if process and not is_child else [],
         followers=list(_followers(state, found)),
     )
 
@@ -221,6 +229,7 @@ def place_of(failure: Failure) -> str:
     """`rank-3, core 3, tpu-vm-0, pid 4711`, as far as known."""
     # The journal about a command is not the command.
     process = "the command" if failure.writer.startswith("logs-") else failure.writer
+    process = "a process of the command" if failure.is_child else process
     core = fmt.cores(failure.cores)
     pid = f"pid {failure.pid}" if failure.pid else ""
     return ", ".join(part for part in (process, core, failure.host, pid) if part)

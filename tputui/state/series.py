@@ -60,13 +60,19 @@ class Piece(Record, frozen=True):
             other.t if later else self.t,
         )
 
+    @property
+    def _mean(self) -> float:
+        mean = self.total / self.num_values
+        # Each value may be a float, and their sum none.
+        return mean if math.isfinite(mean) else self.least / 2 + self.greatest / 2
+
     def to_segment(self) -> Segment:
         """The piece as part of a snapshot."""
         some = self.num_values > 0
         return Segment(
             first_step=self.first,
             last_step=self.last,
-            mean=self.total / self.num_values if some else math.nan,
+            mean=self._mean if some else math.nan,
             min=self.least if some else math.nan,
             max=self.greatest if some else math.nan,
             num_values=self.num_values,

@@ -6,7 +6,6 @@ durations are in seconds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -35,6 +34,7 @@ from tputui.state.stacks_view import StacksView
 from tputui.state.time_spent import TimeView
 from tputui.state.xla_view import XlaView
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
 
 RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
 """`starting`: alive, no step yet. `stalled`: alive, but silent or without progress for longer than its phase allows.
@@ -229,7 +229,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     applied_step: int | None
     path: str | None
     why: str | None
-    """Why it was refused."""
+    """Why it was refused, or what may be missing although it was applied."""
     answered_t: float | None = None
     """Unix time of the answer by the clock of the run; None before. `t` is by the clock of the viewer that asked."""
     receipts: list[HostReceipt] = []
@@ -260,6 +260,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     t: float = 0.0
     host: str = ""
     pid: int | None = None
+    is_child: bool = False
+    """Whether `pid` is a process that the command had started, not the command itself."""
     cores: list[int] = []
     frames: list[ev.CodeFrame] = []
     """Calls in the user's code that led to it, newest first."""
@@ -441,12 +443,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def newest_loss(self) -> float | None:
-        """Mean training loss of the newest step over the cores: NaN if one is not finite; None if unknown, also until
+        """Mean training loss of the newest step over the cores: infinite or NaN if one is; None if unknown, also until
         all cores have a value, for at most `CORES_WAIT_S` seconds, since some begin later than others."""
         losses = [core.loss for core in self.cores if core.loss is not None]
         num_cores = self.topology.num_cores if self.topology is not None else 0
         if 0 < len(losses) < num_cores and self.loss and self.now - self.loss[0].t < CORES_WAIT_S:
             return None
         if losses:
-            return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
+            return float_blocks.mean(losses)
         return self.loss[-1].mean if self.loss else None

@@ -28,6 +28,7 @@ from tputui.state.aligned import COMBINED_MAX
 from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
+from tputui.state.recompiles import num_recompiles
 from tputui.state.reducer import RunState
 from tputui.state.run_details import RunDetails
 from tputui.state.series import combined, piece_aligner
@@ -42,7 +43,7 @@ from tputui.state.snapshot import (
     Snapshot,
     Topology,
 )
-from tputui.state.xla_view import XlaView
+from tputui.state.xla_view import XlaView, newest_of
 from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProgressReported, Split, StepPrograms
 
 
@@ -353,19 +354,19 @@ def xla_of(state: RunState) -> XlaView | None:
 
     Other ranks report theirs only after a recompile. All of a run may recompile together, so the most of one counts.
     """
-    counters = [w.xla for w in (*state.workers, *state.observers) if w.xla]
+    counters = [newest_of(one.xla for one in journals) for journals in history.xla_journals(state)]
     if not counters:
         return None
     fallbacks: Counter[str] = Counter()
     for one in counters:
         fallbacks.update(one.fallbacks)
     steps = [one.steps for one in counters if one.steps is not None]
+    late = max(sum(one.recompiles for one in counters), *(rank.xla.recompiles for rank in state.ranks if rank.xla), 0)
     return XlaView(
         compiles=sum(one.compiles for one in counters),
         compile_s=sum(one.compile_s for one in counters),
-        recompiles=max(
-            sum(one.recompiles for one in counters), *(rank.xla.recompiles for rank in state.ranks if rank.xla), 0
-        ),
+        recompiles=num_recompiles(late, evidence_of(state).compiles) if late else 0,
+        late_compiles=late,
         executes=sum(one.executes for one in counters),
         execute_s=sum(one.execute_s for one in counters),
         transfers_to_device=sum(one.transfers_to_device for one in counters),
@@ -391,11 +392,16 @@ def _steps(counters: list[StepPrograms]) -> StepPrograms:
 
 def evidence_of(state: RunState) -> evidence.EvidenceView:
     """The evidence of all training processes."""
-    trainers = [*state.workers, *state.ranks, *state.observers]
+    trainers = state.trainers
+    journals = [one for process in trainers for one in process]
     # Of the heartbeats only those of the first process count.
-    beats = next((one.evidence.num_beats for one in trainers if one.evidence.num_beats), 0)
-    key = beats, [(one.name, one.evidence.revision) for one in trainers]
-    return state.memoized("evidence", key, lambda: evidence.combined(one.evidence for one in trainers))
+    beats = next((one.evidence.num_beats for one in journals if one.evidence.num_beats), 0)
+    key = beats, state.num_groupings, [one.evidence.revision for one in journals]
+    return state.memoized(
+        "evidence",
+        key,
+        lambda: evidence.combined(evidence.of_process([one.evidence for one in process]) for process in trainers),
+    )
 
 
 def memory_of(state: RunState) -> MemoryView:

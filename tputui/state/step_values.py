@@ -22,7 +22,7 @@ from tputui.state.series import Series, pieces_max
 from tputui.state.slow_core import CORES_TIMED_MAX, ROWS_MAX, SlowCore, SlowCores
 from tputui.state.state_struct import CORES_MAX, METRICS_MAX, Count, FloatArray, Metric, StateStruct, little_endian
 from tputui.telemetry import float_blocks
-from tputui.telemetry.events import COMPUTE_METRIC, Int, StepsRecorded, TopologyDeclared
+from tputui.telemetry.events import COMPUTE_METRIC, INT_MAX, Int, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
 EVENT_VALUES_MAX = 1 << 24
@@ -174,6 +174,8 @@ class StepValues(StateStruct, dict=True):
         return self._row[1]
 
     def _last_row(self, event: StepsRecorded) -> list[float] | None:
+        if is_exact(event):
+            return [event.mean]
         if event.metric == "loss" and (recent := self.recent_rows()):
             # Decoded for the outlier test, and not a second time.
             row = recent[-1]
@@ -222,7 +224,7 @@ class StepValues(StateStruct, dict=True):
     def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
         try:
             decoded = float_blocks.unpack(event.block, event.n * event.cores)
-            values = decoded.tolist()
+            values = [event.mean] if is_exact(event) else decoded.tolist()
             self._values, self._row = (event, decoded), (event, values[-event.cores :])
             return values
         except float_blocks.BlockError as error:
@@ -258,7 +260,7 @@ def _last_step(event: StepsRecorded, row: list[float] | None) -> StepsRecorded:
     if row is None:
         return msgspec.structs.replace(event, first=last, n=1, bad=min(event.bad, event.cores), block="")
     mean, least, greatest, bad = float_blocks.summarise(row)
-    block = float_blocks.pack_plain(little_endian(array("f", row)).tobytes())
+    block = float_blocks.pack_plain(little_endian(float_blocks.float32(row)).tobytes())
     return msgspec.structs.replace(
         event, first=last, n=1, mean=mean, min=least, max=greatest, bad=bad, block=block
     )  # fmt: skip
@@ -270,6 +272,11 @@ def rows_most(num_cores: int) -> int:
     return max(RECENT_ROWS_LEAST, min(RECENT_ROWS_MAX, RECENT_VALUES_MAX // num_cores))
 
 
+def is_exact(event: StepsRecorded) -> bool:
+    """Whether an event has a single finite value, so that its mean is this value also if it is beyond float32."""
+    return event.n == event.cores == 1 and not event.bad and math.isfinite(event.mean)
+
+
 def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
     """Whether the counts of an event are consistent and within the limits."""
     if isinstance(event, TopologyDeclared):
@@ -277,4 +284,5 @@ def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
         return 0 <= event.num_cores <= CORES_MAX and known
     num_values = event.n * event.cores
     counts = event.n >= 1 and 1 <= event.cores <= CORES_MAX and num_values <= EVENT_VALUES_MAX
+    counts = counts and event.first <= INT_MAX - event.n + 1
     return counts and 0 <= event.bad <= num_values

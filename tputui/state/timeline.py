@@ -115,8 +115,7 @@ def _of_requests(state: RunState, requests: Iterable[RequestView]) -> list[Mark]
         answers = [process.receipts[view.id] for process in state.in_order if view.id in process.receipts]
         applied = min((answer.applied for answer in answers if answer.applied), key=lambda event: event.t, default=None)
         if applied is not None:
-            path = f": {applied.path}" if applied.path else ""
-            text = f"{what}: applied after step {applied.step:,}{path}"
+            text = f"{what}: {fmt.applied(applied.step, applied.path, applied.lack)}"
             found.append(Mark(t=applied.t, step=applied.step, kind="request", text=text, core=None))
             continue
         refused = next((answer.refused for answer in answers if answer.refused), None)
@@ -243,7 +242,7 @@ def _with_receipts(request: str, submitted: RequestView | None, answers: list[Re
         seen_phase=seen.phase if seen else None,
         applied_step=applied.step if applied else None,
         path=applied.path if applied else None,
-        why=refused.why if refused else None,
+        why=refused.why if refused else applied.lack if applied else None,
         answered_t=(applied or refused or first).t,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tputui.telemetry import events as ev
@@ -16,7 +18,10 @@ class XlaView(msgspec.Struct, frozen=True, kw_only=True):
     compiles: int
     compile_s: float
     recompiles: int
-    """Programs compiled after warm-up; those of another rank if it compiled more."""
+    """Programs compiled again and again after warm-up; those of another rank if it compiled more. A program that
+    compiles once for each of a few inputs, such as lengths of texts, does not count."""
+    late_compiles: int = 0
+    """Programs compiled after warm-up, for whatever reason; those of another rank if it compiled more."""
     executes: int
     execute_s: float
     transfers_to_device: int
@@ -58,3 +63,19 @@ class XlaView(msgspec.Struct, frozen=True, kw_only=True):
         if self.recompiles > 0:
             return False
         return True if self.steps is not None and self.steps.steps > 0 else None
+
+
+def is_used(counters: ev.XlaMetricsRead) -> bool:
+    """Whether the process has used the runtime, rather than only imported it."""
+    return bool(
+        counters.compiles
+        or counters.executes
+        or counters.transfers_to_device
+        or counters.transfers_from_device
+        or counters.fallbacks
+    )
+
+
+def newest_of(readings: Iterable[ev.XlaMetricsRead | None]) -> ev.XlaMetricsRead:
+    """The newest reading of the counters of one process, from all of its journals. There must be one."""
+    return max((one for one in readings if one is not None), key=lambda one: (one.t, one.executes))

@@ -239,8 +239,8 @@ def _run(
         output.seek(0, os.SEEK_END)
         output.seek(max(0, output.tell() - OUTPUT_BYTES_MAX))
         printed = output.read(OUTPUT_BYTES_MAX).decode("utf-8", "replace").strip()
-    for line in printed.splitlines():
-        log(inert(redaction.masked_text(line)))
+    for line in redaction.masked_lines(printed.splitlines()):
+        log(inert(line))
     if is_late:
         raise DeliveryError(f"the command did not end within {COMMAND_TIMEOUT_S:g} s and was killed")
     if process.returncode < 0:

@@ -23,6 +23,8 @@ from tputui.supervise.alert_delivery import AlertDelivery, Result
 from tputui.supervise.alert_targets import TARGETS_MAX, AlertMessage, InvalidTarget, Target, parse
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
+from tputui.telemetry.events import Split
+from tputui.telemetry.metric_names import class_of, first_of
 from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.rundir import Manifest
 
@@ -111,6 +113,8 @@ class Alerts:
         self._delivery = AlertDelivery(rules.targets, os.environ, log)
         self._due = 0.0
         self._stalled_since: float | None = None
+        self._unseen = [condition for condition in rules.conditions if condition.metrics]
+        """Conditions some of whose metrics have had no value so far, and that no warning has named."""
         self._built: tuple[object, Snapshot] | None = None
 
     def check(self, now: float, tick: float, *, silence: str | None = None) -> None:
@@ -160,13 +164,17 @@ class Alerts:
         for trigger in self._triggers:
             if trigger.check(trigger.condition.holds(snapshot), tick):
                 self._raise(trigger.condition, snapshot)
+        for condition in list(self._unseen):
+            if missing := conditions.missing_metrics(condition, snapshot):
+                text = masked_text(fmt.inert(f"alert {condition.text}: {missing}"))
+                self._emit(ev.WarningRaised(t=snapshot.now, text=text))
+            if missing or all(conditions.value(name, snapshot) is not None for name in condition.metrics):
+                self._unseen.remove(condition)
 
     def _raise(self, condition: Condition, snapshot: Snapshot) -> None:
         text = masked_text(fmt.inert(sentence(condition, snapshot)))
         self._emit(
-            ev.AlertRaised(
-                t=snapshot.now, condition=masked_text(condition.text), text=text, step=snapshot.steps, bell=self._rings
-            )
+            ev.AlertRaised(t=snapshot.now, condition=condition.text, text=text, step=snapshot.steps, bell=self._rings)
         )
         self._delivery.send(
             AlertMessage(
@@ -202,10 +210,9 @@ def sentence(condition: Condition, snapshot: Snapshot) -> str:
 
 def newest_metrics(snapshot: Snapshot) -> dict[str, float]:
     """The newest values of the metrics, at most `METRICS_MAX`, by `train.NAME` and `valid.NAME`."""
-    found: dict[str, float] = {}
-    for series in metric_series(MetricSource.of(snapshot)):
-        for split in ("train", "valid"):
-            value = conditions.value(f"{split}.{series.name}", snapshot)
-            if value is not None and len(found) < METRICS_MAX:
-                found[f"{split}.{series.name}"] = value
-    return found
+    splits: tuple[Split, ...] = ("train", "valid")
+    named = [(series.name, split) for series in metric_series(MetricSource.of(snapshot)) for split in splits]
+    values = [(name, split, conditions.value(f"{split}.{name}", snapshot)) for name, split in named]
+    known = [(name, split, value) for name, split, value in values if value is not None]
+    few = first_of(known, METRICS_MAX, lambda found: class_of(found[0], found[1]))
+    return {f"{split}.{name}": value for name, split, value in few}

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tputui import formatting as fmt
-from tputui.telemetry.disk_space import free_bytes
+from tputui.telemetry.disk_space import free_bytes, free_inodes
 
 LOW_BYTES = 256 << 20
+LOW_INODES = 100
 CHECK_S = 1.0
 """Seconds between two looks at the disk."""
 
@@ -26,6 +27,7 @@ class DiskWatch:
         self._warn = warn
         self._due = 0.0
         self._is_low = False
+        self._has_few_inodes = False
         self._failed: tuple[float, str] | None = None
         """Since when nothing can be written, as a monotonic time, and why."""
 
@@ -43,6 +45,7 @@ class DiskWatch:
         if tick >= self._due:
             self._due = tick + CHECK_S
             self._check_space()
+            self._check_inodes()
 
     def _check_space(self) -> None:
         free = free_bytes(self._run_dir)
@@ -56,6 +59,19 @@ class DiskWatch:
             )
         elif free > 2 * LOW_BYTES:
             self._is_low = False
+
+    def _check_inodes(self) -> None:
+        free = free_inodes(self._run_dir)
+        if free is None:
+            return
+        if free < LOW_INODES and not self._has_few_inodes:
+            self._has_few_inodes = True
+            self._warn(
+                f"{self._disk()} has only {fmt.counted(free, 'free inode')}; once there is none, no checkpoint or "
+                "other file can be created: delete files there, or start runs with --runs-dir on another disk"
+            )
+        elif free > 2 * LOW_INODES:
+            self._has_few_inodes = False
 
     def _disk(self) -> str:
         # The directory may have been renamed.

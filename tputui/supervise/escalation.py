@@ -146,6 +146,11 @@ class Escalation:
         if self._kill_at == math.inf:
             self._stop_now_at = min(self._stop_now_at, until)
 
+    @property
+    def deadline(self) -> float:
+        """The time of the next action; infinite if none follows."""
+        return min(self._stop_now_at, self._kill_at)
+
     def due(self, now: float) -> Literal["stop_now", "kill"] | None:
         """The action that is due at `now`. Each action is returned once."""
         if now >= self._kill_at:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from tputui.supervise.training_processes import environment_of
 from tputui.telemetry.events import HostSampled, ProcessSample
-from tputui.telemetry.rank_environment import RankInfo, environ_of, rank_info
+from tputui.telemetry.rank_environment import RankInfo, rank_info
 from tputui.telemetry.safe_open import read_small
 
 CHILDREN_INTERVAL_S = 5.0
@@ -24,7 +25,6 @@ OOM_SAMPLES_KEPT = 5
 """The newest count is compared with the one this many readings before: it rises before the end of the process is
 seen."""
 _COUNTER_BYTES_MAX = 64 << 10
-_ENVIRON_BYTES_MAX = 1 << 20
 
 
 class HostSampler:
@@ -64,14 +64,14 @@ class HostSampler:
             processes=processes,
         )
 
-    def survivors(self) -> list[str]:
-        """Sampled processes that the worker started in their own sessions and that still run: `tensorboard (pid 7)`."""
-        found: list[str] = []
+    def survivors(self) -> list[int]:
+        """Ids of the sampled processes that the worker started in their own sessions and that still run."""
+        found: list[int] = []
         for pid, process in self._processes.items():
             with contextlib.suppress(self._psutil.Error, OSError):
                 detached = self._roles[pid] != "supervisor" and os.getsid(pid) != self._worker_pid
                 if detached and process.is_running() and process.status() != self._psutil.STATUS_ZOMBIE:
-                    found.append(f"{process.name()} (pid {pid})")
+                    found.append(pid)
         return found
 
     def _watch(self, pid: int, role: str) -> None:
@@ -103,7 +103,7 @@ class HostSampler:
         pids = [pid for pid, role in self._roles.items() if role != "supervisor" and pid in self._processes]
         for pid in pids:
             if pid not in self._ranks:
-                self._ranks[pid] = rank_info(environ_of(_environ_block(pid)))
+                self._ranks[pid] = rank_info(environment_of(pid))
         whole = self._ranks.get(self._worker_pid, RankInfo())
         numbered = {pid for pid in pids if self._ranks[pid].rank is not None and self._ranks[pid] != whole}
         for pid in pids:
@@ -135,14 +135,6 @@ class HostSampler:
         if gone or rss_bytes == 0:
             return None
         return ProcessSample(pid=pid, role=self._roles[pid], rss_bytes=rss_bytes, cpu_percent=cpu_percent)
-
-
-def _environ_block(pid: int) -> bytes:
-    try:
-        with Path(f"/proc/{pid}/environ").open("rb") as file:
-            return file.read(_ENVIRON_BYTES_MAX)
-    except OSError:
-        return b""
 
 
 class OomCounter(NamedTuple):

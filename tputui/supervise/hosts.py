@@ -21,7 +21,7 @@ import msgspec
 from tputui.config import LaunchConfig
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
-from tputui.supervise.outcome import RunEnding, WorkerEnd, returncode_text
+from tputui.supervise.outcome import RunEnding, WorkerEnd, end_text
 from tputui.telemetry import events as ev
 from tputui.telemetry import launch_messages as messages
 from tputui.telemetry.codec import DamagedLine
@@ -138,10 +138,8 @@ class HostLaunch:
         if launcher < 0 and self.exited is None and not end.killed:
             if end.stop_asked:
                 return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
-            how = returncode_text(launcher)
-            return RunEnding(
-                "failed", ExitCode.FAILED, f"the launcher of this host, and training with it, ended by {how}"
-            )
+            how = end_text(launcher)
+            return RunEnding("failed", ExitCode.FAILED, f"the launcher of this host, and training with it, {how}")
         return None
 
     def close(self) -> None:

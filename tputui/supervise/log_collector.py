@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from tputui.logs.console import ConsoleParser, check_pattern
+from tputui.logs.damage_notes import ReportedDamage
+from tputui.logs.file_names import is_log
 from tputui.logs.formats import open_log
 from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
 from tputui.logs.tensorboard_dir import EventFileReader
 from tputui.logs.trainer_state import TrainerStateReader
 from tputui.logs.value_events import ValueEvents
 from tputui.logs.values import LoggedValue, LogReader, UnknownLog
-from tputui.supervise.log_files import LogFinder, is_named_log, shown_path
+from tputui.supervise.log_files import LogFinder, shown_path
 from tputui.supervise.torch_traces import TorchTraces
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX
@@ -73,7 +75,7 @@ class _Log:
         """Whether its values are known to be metrics."""
         self.was_read = False
         """Whether it has had values."""
-        self.is_damage_reported = False
+        self.reported = ReportedDamage()
 
     @property
     def is_late(self) -> bool:
@@ -118,7 +120,8 @@ class LogCollector:
         """What the thread has read so far, of any kind: it grows as long as the disks answer."""
         self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
         self._events = ValueEvents(_tag_rule(script_config))
-        self._finder = LogFinder(pid, run_dir, self._cwd, _patterns(script_config), self._started - 1.0)
+        patterns, words = _texts(script_config, "logs"), _texts(script_config, "command")
+        self._finder = LogFinder(pid, run_dir, self._cwd, patterns, self._started - 1.0, words)
         self._traces = TorchTraces(run_dir, pid, self._cwd, reporter.emit)
         self._logs: list[_Log] = []
         self._event_folder: Path | None = None
@@ -132,11 +135,12 @@ class LogCollector:
         self._thread = threading.Thread(target=self._run, name="tputui-logs", daemon=True)
         self._thread.start()
 
-    def take_console(self, lines: Sequence[str]) -> None:
-        """Takes what the command printed: lines, with carriage returns between the states of a bar."""
+    def take_console(self, lines: Sequence[str], *, is_cut: bool = False) -> None:
+        """Takes what the command printed: lines, with carriage returns between the states of a bar. `is_cut`: some of
+        them are left out."""
         self.num_lines += len(lines)
         now = time.time()
-        if len(self._lines) + len(lines) > LINES_MAX and not self.has_reporter:
+        if (is_cut or len(self._lines) + len(lines) > LINES_MAX) and not self.has_reporter:
             self._warn("the command prints faster than its metrics can be read; some of those printed are left out")
         self._lines.extend([(line, now) for line in lines])
 
@@ -193,6 +197,8 @@ class LogCollector:
             self._closing.wait(PAUSE_S if is_behind else LOOK_INTERVAL_S)
         for log in self._logs:
             with contextlib.suppress(Exception):
+                if log.is_accepted and not self._is_given_up and (sentence := log.reader.incomplete):
+                    self._warn(sentence)
                 log.reader.close()
 
     def _look(self, *, final: bool) -> bool:
@@ -240,7 +246,7 @@ class LogCollector:
             reader = open_log(path)
         except UnknownLog as error:
             self._tries[path] = tries = self._tries.get(path, 0) + 1
-            if tries < TRIES_MAX and (is_chosen or is_named_log(path) or tries < 5):
+            if tries < TRIES_MAX and (is_chosen or is_log(path.name) or tries < 5):
                 self._finder.find_changed(path, is_chosen=is_chosen)
             elif is_chosen:
                 self._warn(f"script.logs: {error}")
@@ -292,10 +298,9 @@ class LogCollector:
         except Exception as error:  # noqa: BLE001, RUF100 - it would end the reading of the other logs; it is reported
             self._warn(f"{log.source} is no longer read: {type(error).__name__}: {error}")
             self._logs.remove(log)
-        if log.is_accepted and not log.is_damage_reported and (damage := log.reader.damage):
-            log.is_damage_reported = True
-            more = f" ({len(damage) - 1} more unreadable parts)" if len(damage) > 1 else ""
-            self._warn(f"{damage[0]}{more}")
+        if log.is_accepted:
+            for sentence in log.reported.new(log.reader.damage, final=self._closing.is_set()):
+                self._warn(sentence)
         return num_values
 
     def _without_repeated(self, log: _Log, values: list[LoggedValue]) -> list[LoggedValue]:
@@ -366,14 +371,12 @@ def _console_parser(table: Mapping[str, Any]) -> ConsoleParser:
 
 def _labels_lines(table: Mapping[str, Any]) -> bool:
     """Whether the command is a launcher that may begin lines with the number of a process, which runs elsewhere."""
-    words = table.get("command")
-    names = [os.path.basename(str(word)) for word in words] if isinstance(words, list) else []
-    return any(name in LAUNCHERS for name in names)
+    return any(os.path.basename(word) in LAUNCHERS for word in _texts(table, "command"))
 
 
-def _patterns(table: Mapping[str, Any]) -> list[str]:
-    logs = table.get("logs")
-    return [str(pattern) for pattern in logs] if isinstance(logs, list) else []
+def _texts(table: Mapping[str, Any], key: str) -> list[str]:
+    texts = table.get(key)
+    return [str(text) for text in texts] if isinstance(texts, list) else []
 
 
 def _is_table(path: Path) -> bool:

@@ -1,8 +1,8 @@
 """Finds the log files of a command: those that its processes have open for writing, and those that appear beside them.
 
-Reads `/proc`, and lists directories within limits. A file that is opened and closed between two looks is found by its
-name in the working directory, or in a directory in which the command writes, unless another program may have written
-it.
+Reads `/proc`, and lists directories within limits. A file that is opened and closed between two looks is in the list of
+a process that is observed from inside; of others it is found by its name in the working directory, or in a directory in
+which the command writes, or in one that its command line names, unless another program may have written it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import contextlib
 import glob
 import itertools
 import os
-import re
+import socket
 import stat
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.telemetry.rank_environment import RankInfo, environ_of, rank_info
-from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE
+from tputui.logs.file_names import is_log, is_other, opened_logs_name
+from tputui.supervise.training_processes import environment_of, read_proc
+from tputui.telemetry.rank_environment import RankInfo, rank_info
+from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE, host_id
+from tputui.telemetry.safe_open import open_plain
 
 PROCESSES_MAX = 256
 FILES_MAX = 1_000
@@ -30,6 +34,10 @@ DIRECTORIES_MAX = 256
 ENTRIES_MAX = 2_000
 """Directory entries per scan; in a larger tree some logs are found only while they are open."""
 DEPTH_MAX = 5
+NAMED_MAX = 64
+"""Paths on the command lines of the processes of a command that are searched for logs."""
+WORDS_MAX = 1_000
+PATH_CHARS_MAX = 4_096
 TREE_INTERVAL_S = 1.0
 """Seconds between two lists of processes, which take long on large hosts, and between two scans of directories."""
 UNKNOWN_BYTES_MAX = 64 << 20
@@ -37,18 +45,13 @@ UNKNOWN_BYTES_MAX = 64 << 20
 EARLY_SEARCHES = 120
 """Searches at the start, four times as often: in the first half minute, logs are created and the first values printed,
 which wait for a search."""
-NAMED = re.compile(
-    r"(.*\.(csv|tsv|jsonl|ndjson|wandb)|.*tfevents.*|trainer_state\.json)", re.IGNORECASE | re.DOTALL
-)  # fmt: skip
-"""Names of logs."""
-_OTHER = re.compile(
-    r".*\.(pt|pth|ckpt|bin|safetensors|npy|npz|h5|hdf5|pkl|pickle|arrow|parquet|tar|gz|zst|zip|so|py|pyc|lock|db|sqlite"
-    r"|png|jpg|jpeg|mp4|tmp|log|txt|out|err|onnx|lock|prof|xplane|pb)",
-    re.IGNORECASE | re.DOTALL,
-)  # fmt: skip
-"""Names of files that are no logs, or whose lines are printed text."""
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "checkpoints"})
 _PROC_BYTES_MAX = 1 << 18
+LIST_BYTES_MAX = 1 << 20
+"""Bytes of the list of opened logs that are read at once."""
+WAITS_MAX = 50
+"""Looks at a file that was listed and does not exist yet."""
+_PID_DIGITS_MAX = 9
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 
 
@@ -62,9 +65,11 @@ class _Version(NamedTuple):
 class LogFinder:
     """Looks for log files of a command. Not thread-safe."""
 
-    def __init__(self, pid: int, run_dir: Path, cwd: Path, patterns: Sequence[str], since: float) -> None:
+    def __init__(
+        self, pid: int, run_dir: Path, cwd: Path, patterns: Sequence[str], since: float, words: Sequence[str] = ()
+    ) -> None:
         """`patterns` are paths with wildcards, relative to `cwd`; `since` is the unix time at which the command
-        started."""
+        started, and `words` are its words."""
         self._pid = pid
         self._cwd = cwd
         own = self._own = os.path.realpath(run_dir)
@@ -88,10 +93,14 @@ class LogFinder:
         """Number of ranks of the command, by the environment of its processes."""
         self._directories: dict[str, None] = {}
         """Directories in which the command has files open for writing."""
+        self._named: dict[str, None] = {}
+        """Paths on the command lines of its processes, which may become directories."""
+        self._name(_paths_in(words, str(cwd)))
         self._others: set[str] = set()
         """Files that appeared but may be of another program."""
         self.notes: list[str] = []
         """Sentences about files that are not read."""
+        self._opened_inside = _OpenedInside(Path(own, opened_logs_name(host_id())))
         self._tree_due = 0.0
         self.num_searches = 0
         """Times that all places were searched, not only the files that are open."""
@@ -111,7 +120,7 @@ class LogFinder:
                     if self._is_new(path):
                         yield Path(path), True
         yield from self._changed()
-        for path in self._opened():
+        for path in itertools.chain(self._opened_inside.read(), self._opened()):
             if self._is_new(path):
                 yield Path(path), False
         if is_due:
@@ -161,10 +170,17 @@ class LogFinder:
         for pid in self._processes:
             if pid not in self._ranks and len(self._ranks) < KNOWN_MAX:
                 with contextlib.suppress(OSError):
-                    self._ranks[pid] = rank_info(environ_of(_proc(pid, "environ")))
+                    self._ranks[pid] = rank_info(environment_of(pid))
+                    self._name(_named_paths(pid))
         own = self._ranks.get(self._pid, RankInfo())
         sizes = (info.world_size for info in self._ranks.values() if info != own and info.world_size)
         self.num_ranks = min(max(sizes, default=1), RANKS_MAX)
+
+    def _name(self, paths: Iterator[str]) -> None:
+        """Takes paths on a command line of the command."""
+        cwd = str(self._cwd)
+        new = (path for path in paths if not (_is_general(path, cwd) or _is_inside(path, cwd)))
+        self._named |= dict.fromkeys(itertools.islice(new, NAMED_MAX - len(self._named)))
 
     def _opened(self) -> Iterator[str]:
         """Files that a process has open for writing, and that may be logs."""
@@ -181,6 +197,8 @@ class LogFinder:
 
     def _is_of_command(self, path: str) -> bool:
         """Whether a file that appeared can only be of this command."""
+        if writer_in_name(path) in self._ranks:
+            return True
         why = other_writer(path, str(self._cwd), {*self._processes, os.getpid()}, self._own)
         if why is None:
             return True
@@ -210,7 +228,9 @@ class LogFinder:
     def _appeared(self) -> Iterator[str]:
         """Files with the name of a log that were written since the command started."""
         left = ENTRIES_MAX
-        folders: list[tuple[str, int]] = [(folder, DEPTH_MAX) for folder in self._directories]
+        # Taken from the end. Those that the command line names come last, since they may be large sets of data.
+        folders: list[tuple[str, int]] = [(folder, 0) for folder in self._named]
+        folders += [(folder, DEPTH_MAX) for folder in self._directories]
         folders.append((str(self._cwd), 0))
         seen: set[str] = set()
         while folders and left > 0:
@@ -228,8 +248,42 @@ class LogFinder:
                         if entry.is_dir(follow_symlinks=False):
                             if depth < DEPTH_MAX and not entry.name.startswith(".") and entry.name not in _SKIPPED:
                                 folders.append((entry.path, depth + 1))
-                        elif NAMED.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime >= self._since:
+                        elif is_log(entry.name) and entry.stat(follow_symlinks=False).st_mtime >= self._since:
                             yield entry.path
+
+
+class _OpenedInside:
+    """The list of the logs that processes of the command have opened for writing, as their observers keep it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+        self._waiting: dict[str, int] = {}
+        """Files that were about to be opened, and how often they did not exist yet."""
+
+    def read(self) -> list[str]:
+        """Files that were listed since the last call, each once it exists."""
+        with contextlib.suppress(OSError):
+            if os.stat(self._path).st_size > self._offset:
+                self._read_list()
+        found = [path for path in self._waiting if os.path.exists(path)]
+        self._waiting = {
+            path: tries + 1 for path, tries in self._waiting.items() if path not in found and tries < WAITS_MAX
+        }
+        return found
+
+    def _read_list(self) -> None:
+        fd = open_plain(self._path)
+        try:
+            content = os.pread(fd, LIST_BYTES_MAX, self._offset)
+        finally:
+            os.close(fd)
+        self._offset += len(content)
+        *paths, self._rest = (self._rest + content).split(b"\0")
+        self._rest = self._rest[-LIST_BYTES_MAX:]
+        new = (os.fsdecode(path) for path in paths[: KNOWN_MAX - len(self._waiting)] if path.startswith(b"/"))
+        self._waiting.update(dict.fromkeys(new, 0))
 
 
 def _version(status: os.stat_result) -> _Version:
@@ -239,18 +293,63 @@ def _version(status: os.stat_result) -> _Version:
 def other_writer(path: str, cwd: str, own: set[int], run_dir: str) -> str | None:
     """Why a file may be of another program than the processes `own` and those of the run `run_dir`; empty if it is
     certainly another's, None if it is not."""
-    user, reason = os.getuid(), None
+    user, reason, writer = os.getuid(), None, writer_in_name(path)
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         if pid in own:
             continue
         with contextlib.suppress(OSError):
             if os.stat(f"/proc/{pid}").st_uid != user or _runs_for(pid, run_dir):
                 continue
+            if pid == writer and _is_training(pid):
+                return ""
             if any(os.readlink(entry.path) == path for entry in itertools.islice(_descriptors(pid), FILES_MAX)):
                 return ""
-            if reason is None and os.readlink(f"/proc/{pid}/cwd") == cwd and _is_training(pid):
-                reason = f"process {pid} works in the same directory"
+            if reason is None and _is_training(pid):
+                reason = _possible_writer(pid, path, cwd)
     return reason
+
+
+def _possible_writer(pid: int, path: str, cwd: str) -> str | None:
+    """Why another training process may write a file; None if nothing shows that it does."""
+    others = os.readlink(f"/proc/{pid}/cwd")
+    if others == cwd or (_is_inside(path, others) and not _is_inside(cwd, others)):
+        return f"process {pid} works in the same directory"
+    if any(_is_inside(path, named) and not _is_general(named, cwd) for named in _named_paths(pid)):
+        return f"the command line of process {pid} names the same directory"
+    return None
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _named_paths(pid: int) -> Iterator[str]:
+    """Paths that the command line of a process may name."""
+    words = read_proc(pid, "cmdline", _PROC_BYTES_MAX).split(b"\0")
+    return _paths_in(map(os.fsdecode, words), os.readlink(f"/proc/{pid}/cwd"))
+
+
+def _paths_in(words: Iterable[str], cwd: str) -> Iterator[str]:
+    """The words behind the program, and what follows `=` in them, as paths."""
+    for word in itertools.islice(words, 1, WORDS_MAX):
+        text = word.partition("=")[2] or word
+        if text and not text.startswith("-") and len(text) <= PATH_CHARS_MAX:
+            yield os.path.normpath(os.path.join(cwd, text))
+
+
+def _is_general(path: str, cwd: str) -> bool:
+    """Whether a directory is the home or temporary directory of all programs, or contains the working directory."""
+    known = (cwd, os.path.expanduser("~"), tempfile.gettempdir())
+    return path.count(os.sep) < 2 or path in known or _is_inside(cwd, path)
+
+
+def writer_in_name(path: str) -> int | None:
+    """The process that wrote a TensorBoard event file on this host, as its name says; None if it does not."""
+    _, mark, rest = os.path.basename(path).partition("tfevents.")
+    written, _, rest = rest.partition(".")
+    host = f"{socket.gethostname()}."
+    pid = rest.removeprefix(host).partition(".")[0] if mark and written.isdecimal() and rest.startswith(host) else ""
+    return int(pid) if pid.isascii() and pid.isdecimal() and len(pid) <= _PID_DIGITS_MAX else None
 
 
 def _descriptors(pid: int) -> Iterator[os.DirEntry[str]]:
@@ -261,36 +360,27 @@ def _descriptors(pid: int) -> Iterator[os.DirEntry[str]]:
 def _runs_for(pid: int, run_dir: str) -> bool:
     """Whether a process belongs to a run, as its environment shows."""
     wanted = f"{RUN_DIR_VARIABLE}={run_dir}".encode()
-    return wanted in _proc(pid, "environ").split(b"\0")
+    return wanted in read_proc(pid, "environ", _PROC_BYTES_MAX).split(b"\0")
 
 
 def _is_training(pid: int) -> bool:
-    """Whether a process may be a training: a Python interpreter that does not run tputui."""
-    words = _proc(pid, "cmdline").split(b"\0")
+    """Whether a process may be a training: a Python interpreter that runs neither tputui nor TensorBoard."""
+    words = read_proc(pid, "cmdline", _PROC_BYTES_MAX).split(b"\0")
     is_python = os.path.basename(words[0]).startswith((b"python", b"torchrun", b"accelerate"))
-    return is_python and not any(b"tputui" in word for word in words[:4])
-
-
-def _proc(pid: int, name: str) -> bytes:
-    with open(f"/proc/{pid}/{name}", "rb") as file:
-        return file.read(_PROC_BYTES_MAX)
+    is_viewer = any(b"tputui" in word for word in words[:4]) or os.path.basename(b"".join(words[1:2])) == b"tensorboard"
+    return is_python and not is_viewer
 
 
 def may_be_log(path: str) -> bool:
     """Whether a file is worth opening, by its name and size."""
     name = os.path.basename(path)
-    if NAMED.fullmatch(name):
+    if is_log(name):
         return True
-    if _OTHER.fullmatch(name):
+    if is_other(name):
         return False
     with contextlib.suppress(OSError):
         return os.stat(path).st_size <= UNKNOWN_BYTES_MAX
     return False
-
-
-def is_named_log(path: Path) -> bool:
-    """Whether the name of a file is that of a log."""
-    return NAMED.fullmatch(path.name) is not None
 
 
 def shown_path(path: Path, cwd: Path) -> str:

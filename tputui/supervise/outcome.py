@@ -24,7 +24,7 @@ from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import process_end
 from tputui.telemetry.launch_messages import HostFailed
-from tputui.telemetry.redaction import masked_text
+from tputui.telemetry.redaction import masked_lines
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import write_atomically
 
@@ -78,19 +78,28 @@ def command_ending(
     if end.stop_asked:
         if end.killed:
             return RunEnding("stopped", ExitCode.STOPPED, "killed: it did not obey the request to stop at once")
-        how = "" if end.returncode == 0 else f"; the command ended by {returncode_text(end.returncode)}"
+        unsaved = unsaved_reason(end)
+        how = f"; {unsaved}" if unsaved else ""
         return RunEnding("stopped", ExitCode.STOPPED, f"stopped on request{how}")
     if end.returncode == 0:
         given = training_ended.reason if training_ended is not None and training_ended.outcome == "done" else ""
-        return RunEnding("done", ExitCode.DONE, given or "the command ended with exit code 0")
-    reason = f"the command ended by {returncode_text(end.returncode)}"
+        return RunEnding("done", ExitCode.DONE, given or "the command exited with code 0")
+    reason = f"the command {end_text(end.returncode)}"
     reason += f" ({end.memory})" if end.memory else ""
     return RunEnding("failed", ExitCode.FAILED, _with_cause(reason, failure, last_lines))
 
 
-def returncode_text(returncode: int) -> str:
-    """A return code as text: `exit code 3`, `signal SIGKILL`."""
-    return f"signal {signal_name(returncode)}" if returncode < 0 else f"exit code {returncode}"
+def unsaved_reason(end: WorkerEnd) -> str | None:
+    """Why a command that was stopped may not have saved; None if it reported success."""
+    if end.returncode == 0:
+        return None
+    how = "was killed" if end.killed else end_text(end.returncode)
+    return f"the command {how}, so its last save may be missing"
+
+
+def end_text(returncode: int) -> str:
+    """How a process ended, by its return code: `exited with code 3`, `ended by signal SIGKILL`."""
+    return f"ended by signal {signal_name(returncode)}" if returncode < 0 else f"exited with code {returncode}"
 
 
 def signal_name(returncode: int) -> str | None:
@@ -105,18 +114,18 @@ def _reported_ending(end: WorkerEnd, training_ended: ev.TrainingEnded) -> RunEnd
         code = ExitCode(end.returncode)
     reason = training_ended.reason
     if end.returncode < 0 and not end.killed:
-        reason += f" (its process then ended by {returncode_text(end.returncode)})"
+        reason += f" (its process then {end_text(end.returncode)})"
     return RunEnding(training_ended.outcome, code, reason)
 
 
 def _failure_reason(end: WorkerEnd, failure: ev.FailureRaised | None, last_lines: Sequence[str]) -> str:
-    reason = f"the training process ended by {returncode_text(end.returncode)}"
+    reason = f"the training process {end_text(end.returncode)}"
     if end.memory:
         reason += f" ({end.memory})"
     if failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED):
         reason = "the training process gave up"
     elif end.returncode >= 0:
-        reason = f"the training process ended with {returncode_text(end.returncode)} without an end event"
+        reason = f"the training process {end_text(end.returncode)} without an end event"
     return _with_cause(reason, failure, last_lines)
 
 
@@ -173,7 +182,7 @@ class FailureReport:
 
     def _follow_restarts(self) -> None:
         """Begins a generation if the command has started its training processes again, as torchrun does."""
-        if self._of_command and (began_t := root_cause.generation_t(self._worker_state.state)) > self._since:
+        if self._of_command and (began_t := self._worker_state.state.generation_t) > self._since:
             self.begin_generation(began_t)
 
     def report_of_host(self, failed: HostFailed) -> None:
@@ -256,7 +265,7 @@ class FailureReport:
             pid=exited.pid,
             kind=process_end.kind_of_end(end.returncode),
             error=exited.signal or "no error report",
-            message=f"{self._process_name} ended by {returncode_text(end.returncode)} without an error report",
+            message=f"{self._process_name} {end_text(end.returncode)} without an error report",
             phase=worker.beat.phase if worker and worker.beat else "unknown" if self._of_command else "starting",
             step=self._worker_state.newest_step,
             log=[],
@@ -290,7 +299,7 @@ class FailureReport:
         failure = root_cause.failure(self._worker_state.state)
         if failure is None:
             return False
-        text = "".join(f"{inert(masked_text(line))}\n" for line in root_cause.block(failure))
+        text = "".join(f"{inert(line)}\n" for line in masked_lines(root_cause.block(failure)))
         try:
             write_atomically(self._run_dir / self._path, text.encode("utf-8", "replace"))
         except OSError:

@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Callable
 
+from tputui.telemetry.redaction import masked_text
+
 
 def log_line(text: str) -> None:
-    """Writes a line; a full disk must not end the supervisor."""
+    """Writes a line with its secrets masked; a full disk must not end the supervisor."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {masked_text(text)}\n")
         sys.stderr.flush()
 
 

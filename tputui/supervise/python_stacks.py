@@ -7,20 +7,19 @@ own while the supervisor goes on; the processes continue.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from pathlib import Path
 from typing import IO, NamedTuple
 
 import msgspec
 
+from tputui.supervise.training_processes import environment_of, is_python
 from tputui.telemetry import events as ev
-from tputui.telemetry.rank_environment import environ_of, rank_info
+from tputui.telemetry.rank_environment import rank_info
 from tputui.telemetry.stack_frames import FRAMES_MAX, THREADS_MAX, owner_of
 
 NOT_INSTALLED = (
@@ -32,8 +31,6 @@ PROCESSES_MAX = 64
 DUMP_S = 10.0
 """Seconds after which a py-spy that has not ended is killed."""
 OUTPUT_BYTES_MAX = 4 << 20
-MAPS_BYTES_MAX = 1 << 20
-ENVIRON_BYTES_MAX = 1 << 20
 
 
 class _Frame(msgspec.Struct):
@@ -168,29 +165,13 @@ def _python_processes(pid: int, leader: str) -> Iterator[tuple[int, str]]:
         pids += [child.pid for child in psutil.Process(pid).children(recursive=True)]
     names: set[str] = set()
     for each in pids[:PROCESSES_MAX]:
-        if not _is_python(each):
+        if not is_python(each):
             continue
-        rank = rank_info(environ_of(_read(Path(f"/proc/{each}/environ"), ENVIRON_BYTES_MAX))).rank
+        rank = rank_info(environment_of(each)).rank
         name = leader if each == pid else f"rank {rank}" if rank is not None else f"python {each}"
         name = f"{name}, pid {each}" if name in names else name
         names.add(name)
         yield each, name
-
-
-def _is_python(pid: int) -> bool:
-    try:
-        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-    except OSError:
-        return False
-    return program.startswith(("python", "pypy")) or b"libpython" in _read(Path(f"/proc/{pid}/maps"), MAPS_BYTES_MAX)
-
-
-def _read(path: Path, size_max: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(size_max)
-    except OSError:
-        return b""
 
 
 def _stack_of(thread: _Thread) -> ev.ThreadStack:

@@ -1,8 +1,8 @@
 """A command of the user under supervision: its journal, its signals, and the answers to requests that it cannot give.
 
-A command that knows nothing of tputui can be stopped only by signals: SIGINT as Ctrl-C sends it, to its whole process
-group, SIGTERM after a grace period, SIGKILL in the end. A process of the command that reports through the API may say
-that it acts on requests itself; then these are left to it.
+A command that knows nothing of tputui can be stopped only by signals: SIGINT to the processes that train, SIGTERM to
+its whole process group after a grace period, SIGKILL in the end. A process of the command that reports through the API
+may say that it acts on requests itself; then these are left to it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from tputui import formatting as fmt
 from tputui.config import ScriptConfig
 from tputui.state.host_reports import REASON_CHARS_MAX
 from tputui.state.process_state import ProcessState
+from tputui.supervise import printed_failure
+from tputui.supervise.child_ends import ChildEnd, ChildEnds, printed_before
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
-from tputui.supervise.outcome import returncode_text
+from tputui.supervise.outcome import end_text
 from tputui.supervise.python_stacks import PythonStacks
 from tputui.supervise.spawn import has_exited
+from tputui.supervise.stop_signals import StopSignals
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
-from tputui.telemetry import process_end, requests, rundir, stack_frames
+from tputui.telemetry import process_end, requests, rundir
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "logs"
@@ -47,7 +50,7 @@ _REFUSALS: dict[ev.RequestKind, str] = {
     "checkpoint": "the script does not report that it saves on request; see run.save_if_asked of the tputui API",
     "trace": "the script has not called run.step() of the tputui API yet, after which a profile starts",
     "stop_after_epoch": "the script does not report its epochs or that it stops on request; use `tputui stop`, which "
-    "sends {signal}",
+    "sends it a signal",
 }
 
 
@@ -82,13 +85,17 @@ class Script:
         self._of_host = f" of {host}" if host else ""
         self._reporter = reporter
         self._state = state
-        defaults = {field: getattr(_DEFAULTS, field) for field in ("stop_signal", "stop_grace_s")}
+        defaults = {field: getattr(_DEFAULTS, field) for field in ("stop_signal", "stop_grace_s", "exit_grace_s")}
         given = {name: table.get(name, value) for name, value in defaults.items()}
-        self._stop_signal = signal.SIGTERM if given["stop_signal"] == "SIGTERM" else signal.SIGINT
+        stop_signal = signal.Signals.__members__.get(str(given["stop_signal"]))
         self.stop_grace_s = float(given["stop_grace_s"])
         """Seconds from a request to stop until SIGTERM."""
+        self.exit_grace_s = float(given["exit_grace_s"])
+        """Seconds in which what the command left may finish."""
         self._logs = Reporter(run_dir, ROLE, host_index, process=rundir.process_with(pid))
         self._collector = LogCollector(run_dir, pid, self._logs, table)
+        self._log = run_dir / f"worker-{host_index}.log"
+        self._children = ChildEnds(pid, self._log)
         self._stacks = PythonStacks(pid, self._logs.writer, self._record_stacks)
         self._quiet = QuietCheck(time.monotonic())
         self._ended = False
@@ -98,21 +105,23 @@ class Script:
         """The newest of them that has no journal. The command may start it again, so it is reported at the end."""
         self._is_signalled = False
         """Whether the command was sent a signal, by which its ranks may end."""
-        self._is_stopping = False
-        """Whether the signal of a request to stop was sent."""
+        self._stop_signals = StopSignals(pid, stop_signal, state.reporting_pids)
         self.silence: str | None = None
         """For how long the command has been silent, if that is unusual."""
         self.refused: set[str] = set()
         """Ids of the requests that were refused."""
+        self.is_end_noticed = False
+        """Whether the supervisor has noticed the end of the command. SIGTERM to all processes of a run may end the
+        command before that; it still counts as a stop."""
 
     @property
     def newest_step(self) -> int:
         """Newest step that the command or its output reported."""
         return max(self._collector.newest_step, self._state.newest_step)
 
-    def take_console(self, lines: list[str]) -> None:
-        """Takes lines of output, with carriage returns between the states of a bar."""
-        self._collector.take_console(lines)
+    def take_console(self, lines: list[str], *, is_cut: bool = False) -> None:
+        """Takes lines of output, with carriage returns between the states of a bar. `is_cut`: some are left out."""
+        self._collector.take_console(lines, is_cut=is_cut)
         found = (_RANK_FAILED.search(line) for line in lines)
         self._failed_ranks += [
             _RankEnd(int(match.group(3)), match.group(2), int(match.group(1))) for match in found if match
@@ -123,7 +132,9 @@ class Script:
         time."""
         self._collector.poll(now)
         self._report_ranks()
+        self._children.poll(tick)
         self._stacks.poll(tick, self.newest_step)
+        self._stop_signals.follow(tick)
         activity = (self._collector.num_lines, self._collector.num_values, self.newest_step)
         why = self._quiet.check(activity, tick)
         self.silence = (why or self.silence) if self._quiet.is_reported else None
@@ -136,16 +147,15 @@ class Script:
         kind = request.kind
         if request.id in self._state.answered:
             return False
-        why = None
-        if has_exited(self._pid):
-            # Not signalled: its number may already be that of another process.
+        why, has_ended = None, has_exited(self._pid)
+        if has_ended and (self.is_end_noticed or kind not in STOPS or request.by != requests.BY_SIGTERM):
             why = TOO_LATE
         elif kind in self._state.handled_kinds and kind != "stop_now":
             return False
         elif kind == "stacks":
             why = self._stacks.begin(request.id, time.monotonic())
         elif kind in _REFUSALS:
-            why = _REFUSALS[kind].format(signal=self._stop_signal.name)
+            why = _REFUSALS[kind]
         if why is not None:
             self._reporter.emit(ev.RequestRefused(t=now, request=request.id, kind=kind, why=why))
             self.refused.add(request.id)
@@ -153,15 +163,19 @@ class Script:
         self._reporter.emit(
             ev.RequestSeen(t=now, request=request.id, kind=kind, phase="unknown", step=self.newest_step)
         )
-        if kind == "stacks":
+        if kind == "stacks" or has_ended:
+            # Not signalled: its number may already be that of another process.
             return False
         if kind == "stop_now":
             self._signal(signal.SIGTERM)
-        elif not self._is_stopping:
-            # A second Ctrl-C would interrupt the save that the first one began.
-            self._is_stopping = True
-            self._signal(self._stop_signal)
+        else:
+            self._is_signalled = True
+            self._stop_signals.send(by_sigterm=request.by == requests.BY_SIGTERM)
         return kind == "stop"
+
+    def signal_left(self) -> None:
+        """Passes the signal of a stop on to what trains on after the command has ended by it."""
+        self._stop_signals.send_to_heirs()
 
     def kill(self) -> None:
         """Kills every process of the command, also those that left its process group."""
@@ -179,8 +193,8 @@ class Script:
         """Writes the journal about the command, so that others can read it; waits briefly."""
         self._logs.flush(FLUSH_S)
 
-    def report_failure(self, log: Path) -> list[str] | None:
-        """Reports the exception whose traceback is in the output, else a rank that ended without a report. Reports
+    def report_failure(self, log: Path, returncode: int) -> list[str] | None:
+        """Reports the failure that the output shows, else a rank that ended without a report. Reports
         nothing if a process of the command reported a failure that does not follow from the end of another one.
 
         Returns the last lines that were printed before the traceback; None if nothing was reported here.
@@ -192,27 +206,31 @@ class Script:
         if reported is not None and reported.error not in process_end.FOLLOWING:
             return None
         lines = last_raw_lines(log)
-        found = stack_frames.cause_in(lines)
+        found = printed_failure.cause_in(lines, returncode)
         if found is not None and self._ended_earlier(f"{found.error}: {found.message}".partition("\n")[0]):
             found = None
-        is_following = found is not None and process_end.is_lost_peer(found.message)
-        is_cause = found is not None and not is_following and not stack_frames.is_of_launcher(found)
+        is_cause = found is not None and not found.is_following and not found.is_of_launcher
         unknown = self._unknown_rank
         if unknown is not None and (not is_cause or _is_killed(unknown)):
             self._report_rank(unknown, None)
             self._logs.flush()
             return None
+        child = self._children.first
+        if child is not None and not is_cause:
+            return self._report_child(child)
         if found is None or (reported is not None and not is_cause):
             return None
+        aborted = unknown or child
         self._logs.emit(
             ev.FailureRaised(
                 t=time.time(),
-                error=process_end.PEER_LOST if is_following else found.error,
-                message=f"{found.error}: {found.message}" if is_following else found.message,
+                error=process_end.PEER_LOST if found.is_following else found.error,
+                message=f"{found.error}: {found.message}" if found.is_following else found.message,
                 traceback=found.text,
                 phase="unknown",
                 step=self.newest_step,
-                kind=_kind_of(found),
+                kind=found.kind,
+                pid=aborted.pid if aborted is not None and found.kind == "aborted" else None,
                 frames=[frame for frame in found.frames if frame.owner == "user"],
             )
         )
@@ -241,8 +259,9 @@ class Script:
 
     def _report_rank(self, end: _RankEnd, rank: ProcessState | None) -> None:
         """Reports the end of a rank; `rank` is its state, None if it has no journal."""
-        t, signal_name = time.time(), process_end.signal_name(end.returncode)
+        t = time.time()
         if rank is not None:
+            signal_name = process_end.signal_name(end.returncode)
             exit_code = None if signal_name else end.returncode
             self._logs.emit(
                 ev.RankExited(
@@ -250,17 +269,33 @@ class Script:
                 )
             )
         who = f"rank {rank.index}" if rank is not None else f"local rank {end.local_rank}{self._of_host}"
+        self._emit_end(t, end.pid, end.returncode, f"{who} {end_text(end.returncode)} without an error report", rank)
+
+    def _report_child(self, end: ChildEnd) -> list[str]:
+        """Reports the end of a process of the command; returns the last lines that it had printed."""
+        rank, lines = printed_before(self._log, end)
+        who = f"rank {rank} (pid {end.pid})" if rank is not None else f"a child process (pid {end.pid})"
+        why = f"{who} {end_text(end.returncode)} without an error report"
+        why += f", {fmt.duration(max(0.0, time.time() - end.t))} before the command"
+        why += f"; it last printed: {lines[-1]}" if rank is not None and lines else ""
+        self._emit_end(end.t, end.pid, end.returncode, why, self._rank_with(end.pid))
+        self._logs.flush()
+        return lines[-LAST_LINES:]
+
+    def _emit_end(self, t: float, pid: int, returncode: int, why: str, rank: ProcessState | None) -> None:
+        """Reports that a process ended without a report of its own; `rank` is its state if it has a journal."""
+        beat = rank.beat if rank is not None else None
         self._logs.emit(
             ev.FailureRaised(
                 t=t,
-                error=signal_name or "no error report",
-                message=f"{who} ended by {returncode_text(end.returncode)} without an error report",
+                error=process_end.signal_name(returncode) or "no error report",
+                message=why,
                 traceback="",
-                phase=rank.beat.phase if rank and rank.beat else "unknown",
-                step=rank.beat.step if rank and rank.beat else 0,
-                kind=process_end.kind_of_end(end.returncode),
-                process=rank.name if rank else None,
-                pid=end.pid,
+                phase=beat.phase if beat is not None else "unknown",
+                step=beat.step if beat is not None else 0,
+                kind=process_end.kind_of_end(returncode),
+                process=rank.name if rank is not None else None,
+                pid=pid,
             )
         )
 
@@ -296,13 +331,6 @@ class Script:
 def _is_killed(end: _RankEnd) -> bool:
     """Whether a rank was ended from outside, so that no traceback in the output is the cause."""
     return process_end.kind_of_end(end.returncode) == "killed"
-
-
-def _kind_of(found: stack_frames.Traceback) -> ev.FailureKind:
-    if found.error in ("ImportError", "ModuleNotFoundError"):
-        return "import"
-    is_memory = found.error.endswith(("MemoryError", "OutOfMemoryError")) or "RESOURCE_EXHAUSTED" in found.message
-    return "memory" if is_memory else "exception"
 
 
 class QuietCheck:

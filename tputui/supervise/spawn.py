@@ -105,9 +105,18 @@ def start_beside(argv: list[str], run_dir: Path, stdin: int) -> None:
 def has_exited(pid: int) -> bool:
     """Whether a child process has ended. Does not reap it; one that was reaped has ended."""
     try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return returncode_of(pid) is not None
     except ChildProcessError:
         return True
+
+
+def returncode_of(pid: int) -> int | None:
+    """The exit code of a child process that has ended, or the negative number of its signal; None if it runs. Does not
+    reap it. Raises `ChildProcessError` for one that was reaped."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def kill_group(pid: int) -> None:

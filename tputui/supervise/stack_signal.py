@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tputui.state.reducer import RunState
+from tputui.supervise.training_processes import is_in_set
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir, stack_frames
 from tputui.telemetry.safe_open import open_plain
@@ -112,7 +113,7 @@ def _obstacle(pid: int) -> str | None:
     if status.get("State", "").startswith(("T", "t")):
         # It would print once it continues, when its threads run again: to read their stacks then can end the process.
         return f"it is stopped; kill -CONT {pid} continues it"
-    if not int(status.get("SigCgt", "0"), 16) >> (signal.SIGUSR1 - 1) & 1:
+    if not is_in_set(status.get("SigCgt", "0"), signal.SIGUSR1):
         return "its code removed the handler of SIGUSR1, so it cannot be signalled"
     return None
 

@@ -57,7 +57,7 @@ def _check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> Str
 
 
 def _violation(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> str | None:
-    broken = [verdict for verdict in found(verdicts) if verdict.rule in rules]
+    broken = [verdict for verdict in found(verdicts) if not {*rules}.isdisjoint(verdict.rules)]
     if not broken:
         return None
     first = broken[0]

@@ -30,8 +30,9 @@ from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, StallStacks, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.hosts import HostLaunch, name_of, needs_launcher
+from tputui.supervise.left_processes import SETTLE_S, LeftProcesses, daemons_text
 from tputui.supervise.log_tail import LogTail, read_last
-from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending
+from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, unsaved_reason
 from tputui.supervise.own_log import ProblemLog, log_line
 from tputui.supervise.script import STOPS, Script
 from tputui.supervise.sealing import seal_journals
@@ -45,8 +46,10 @@ from tputui.telemetry.reporter import Reporter
 
 HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks", "trace"})
 """Requests after which training goes on."""
-SURVIVORS_SHOWN = 8
-"""At most this many processes that outlive training are named in the warning."""
+SIGTERM_TO_ALL_S = 1.0
+"""Seconds in which SIGTERM reaches the supervisor if it was sent to all processes of a run, and ended the command."""
+BY_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Return codes of a command that SIGTERM ended; a shell reports the second one."""
 OUTPUT_RESERVE_BYTES = 1 << 20
 """Disk space for the output of training, which would end by an error of `print` as soon as the disk is full."""
 TERMINATED_S = 5.0
@@ -75,6 +78,8 @@ class Supervisor:
         self._host_index = host_index
         self._host = name_of(host_index, self._manifest.config)
         self._script: Script | None = None
+        self._environment_dir = ""
+        """The run directory in the environment of a command; empty without one."""
         self._run_dir = rundir.held(run_dir)
         self._timing = timing or Timing()
         self._reporter = Reporter(self._run_dir, "supervisor", host_index)
@@ -153,6 +158,7 @@ class Supervisor:
             return self._hosts.start(self._log_path)
         if self._command is None:
             return spawn.start_worker(self._argv, self._log_path)
+        self._environment_dir = str(self._run_dir.resolve())
         process = spawn.start_command(self._command, self._run_dir, self._log_path)
         if (why := unobserved_reason(self._command.environ)) is not None:
             self._reporter.emit(ev.WarningRaised(t=time.time(), text=why))
@@ -178,15 +184,15 @@ class Supervisor:
         host = HostSampler(worker.pid, of_command=self._command is not None)
         sample_due = time.monotonic() + self._timing.sample_s
         while not spawn.has_exited(worker.pid):
-            for number in pipe.wait(self._timing.tick_s):
-                if number == signal.SIGTERM:
-                    self._submit(self._escalation.on_sigterm(time.monotonic()), worker.pid)
+            self._take_signals(pipe, worker.pid, self._timing.tick_s)
             self._tick(worker.pid)
             if time.monotonic() >= sample_due:
                 sample_due = max(sample_due + self._timing.sample_s, time.monotonic())
                 self._reporter.emit(host.sample())
                 self._report.memory.sample()
         # The exited leader is not reaped yet, so its group's number cannot be another's.
+        if self._script is not None:
+            self._end_command(self._script, worker.pid, pipe)
         spawn.kill_group(worker.pid)
         worker.wait()
         self._poll_hosts()
@@ -197,12 +203,44 @@ class Supervisor:
             self._reporter.emit(self._exited)
         if self._output_space is not None:
             self._output_space.close()
-        if left := host.survivors():
-            shown = ", ".join(left[:SURVIVORS_SHOWN])
-            self._warn(f"{len(left)} processes that training started in their own sessions are still running: {shown}")
+        if daemons := daemons_text(host.survivors(), worker.pid, self._environment_dir):
+            self._warn(daemons)
 
-    def _tick(self, worker_pid: int) -> None:
-        """Polls everything once."""
+    def _take_signals(self, pipe: SignalPipe, worker_pid: int, timeout_s: float) -> None:
+        """Waits for signals; each SIGTERM makes a request."""
+        for number in pipe.wait(timeout_s):
+            if number == signal.SIGTERM:
+                self._submit(self._escalation.on_sigterm(time.monotonic()), worker_pid)
+
+    def _end_command(self, script: Script, pid: int, pipe: SignalPipe) -> None:
+        """Ends a command whose first process has ended: the others may finish, unless it failed."""
+        returncode = spawn.returncode_of(pid) or 0
+        # A cluster sends SIGTERM to all processes of a run, and the command may be the first to end by it.
+        until = time.monotonic() + (SIGTERM_TO_ALL_S if returncode in BY_SIGTERM else 0.0)
+        while True:
+            self._take_signals(pipe, pid, max(0.0, min(until - time.monotonic(), self._timing.tick_s)))
+            self._take_requests()
+            if self._is_stop_asked() or time.monotonic() >= until:
+                break
+        script.is_end_noticed = True
+        is_stopped, began = self._is_stop_asked(), time.monotonic()
+        if is_stopped and returncode != 0:
+            script.signal_left()
+        may_finish = (is_stopped and not self._killed) or returncode == 0
+        grace_s = min(script.exit_grace_s, math.inf if may_finish else SETTLE_S)
+        left = LeftProcesses(pid, returncode, began, min(grace_s, self._escalation.deadline - began), self._warn)
+        while left.may_go_on(time.monotonic()):
+            is_terminated, num_before = signal.SIGTERM in pipe.wait(self._timing.tick_s), len(self._requests)
+            self._escalation.terminated |= is_terminated
+            self._tick(pid, escalates=False)
+            asked = {request.kind for request in self._requests[num_before:]}
+            if "stop_now" in asked or (not is_stopped and (is_terminated or asked & STOPS)):
+                break
+        if not self._killed:
+            left.end(time.monotonic())
+
+    def _tick(self, worker_pid: int, *, escalates: bool = True) -> None:
+        """Polls everything once. `escalates`: takes the next step against a worker that does not stop."""
         with self._surviving("the run's files"):
             self._record_log(final=False)
             self._worker_state.read()
@@ -215,7 +253,7 @@ class Supervisor:
                 self._stalls.stacks.request()
         self._emit_devices()
         self._check_alerts()
-        due = self._escalation.due(time.monotonic())
+        due = self._escalation.due(time.monotonic()) if escalates else None
         if due == "stop_now":
             self._submit(
                 due, worker_pid, by="no end after the request to stop" if self._script else requests.BY_SIGTERM
@@ -325,7 +363,7 @@ class Supervisor:
             self._worker_state.read()
             self._take_requests()
             if self._script is not None and worker.returncode != 0 and not self._is_stop_asked():
-                self._report.output_before = self._script.report_failure(self._log_path)
+                self._report.output_before = self._script.report_failure(self._log_path, worker.returncode)
                 self._worker_state.read()
         hosts = self._hosts
         returncode = worker.returncode if hosts is None else hosts.returncode(worker.returncode)
@@ -342,7 +380,7 @@ class Supervisor:
         # If native code ended the process: the lines before the stack. What the interpreter prints after it is no help.
         judge = run_ending if self._command is None else command_ending
         ending = of_hosts or judge(end, state.training_ended, state.failure, last.lines or last.head)
-        self._close_requests(ending)
+        self._close_requests(ending, end)
         if self._script is not None:
             # The machine may be switched off soon after SIGTERM.
             until = time.monotonic() + TERMINATED_S if self._escalation.terminated else math.inf
@@ -375,7 +413,7 @@ class Supervisor:
         asked = any(request.kind not in HARMLESS and request.id not in refused for request in self._requests)
         return asked or self._is_stop_unwritten
 
-    def _close_requests(self, ending: RunEnding) -> None:
+    def _close_requests(self, ending: RunEnding, end: WorkerEnd) -> None:
         """Writes a receipt for every request that has none."""
         for request in self._requests:
             script = self._script
@@ -383,9 +421,10 @@ class Supervisor:
                 continue
             is_early = ending.outcome == "stopped" and self._worker_state.training_ended is None and not self._killed
             receipt: ev.Event
+            lack = unsaved_reason(end) if script is not None and request.kind != "stop_now" else None
             if (request.kind == "stop_now" and self._killed) or (request.kind in STOPS and (script or is_early)):
                 step = script.newest_step if script is not None else self._worker_state.newest_step
-                receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step)
+                receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, lack=lack)
             else:
                 why = fmt.with_reason("the run ended before this was done", ending.reason)
                 receipt = ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why)
@@ -428,7 +467,7 @@ class Supervisor:
         for line in lines:
             self._reporter.emit(ev.LogWritten(t=time.time(), line=line))
         if self._script is not None:
-            self._script.take_console(self._log.updates)
+            self._script.take_console(self._log.updates, is_cut=self._log.is_cut)
 
     def _log_cache_failure(self) -> None:
         words = "the state cache cannot be written, so opening this run takes longer"

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 
 from tputui.logs.torch_trace import NAME, TorchTraceReader
-from tputui.telemetry.events import CompileLimitReached, CompileObserved, Event, GraphBroken
-from tputui.telemetry.journal import SUFFIX
-from tputui.telemetry.rank_environment import environ_of
+from tputui.supervise.training_processes import environment_of
+from tputui.telemetry.events import CompileLimitReached, CompileObserved, Event, GraphBroken, ObservationFailed
+from tputui.telemetry.journal import SUFFIX, Tail
 
 VARIABLE = "TORCH_TRACE"
 FOLDER = "torch-trace"
@@ -29,7 +29,7 @@ HELD_S = 3.0
 HELD_MAX = 4_096
 FINAL_READS_MAX = 64
 """Parts of a trace that are read after the command has ended, 1 MB each."""
-_ENVIRON_BYTES_MAX = 1 << 18
+_BEGINNING_BYTES = 1 << 16
 
 
 def variables(environ: Mapping[str, str], run_dir: Path) -> dict[str, str]:
@@ -51,15 +51,15 @@ class TorchTraces:
         self._since = time.time() - 1.0
         self._readers: dict[Path, TorchTraceReader] = {}
         self._held: list[tuple[float, Event]] = []
-        self._environ: Path | None = Path(f"/proc/{pid}/environ")
-        """The environment of the command; None once it is known."""
+        self._pid = pid
+        self._is_environ_known = False
         self._cwd = cwd
         self._folder: Path | None = None
 
     def read(self, *, final: bool) -> None:
         """Reads what was written since the last call; `final`: nothing follows."""
-        if self._environ is not None:
-            self._find_folder(self._environ)
+        if not self._is_environ_known:
+            self._find_folder()
         if self._folder is None:
             return
         self._find(self._folder)
@@ -76,19 +76,16 @@ class TorchTraces:
         due = [event for since, event in self._held if final or now >= since + HELD_S]
         if due:
             self._held = self._held[len(due) :]
-            is_observed = any(self._run_dir.glob(f"observer-*{SUFFIX}"))
+            is_observed = any(_observes_compile(path) for path in self._run_dir.glob(f"observer-*{SUFFIX}"))
             for event in due:
                 if not (is_observed and _is_of_compile(event)):
                     self._emit(event)
 
-    def _find_folder(self, environ: Path) -> None:
+    def _find_folder(self) -> None:
         """Looks up where torch writes traces. The environment of a process that has just started may be empty yet."""
-        content = b""
-        with contextlib.suppress(OSError), environ.open("rb") as file:
-            content = file.read(_ENVIRON_BYTES_MAX)
-        if content:
-            self._environ = None
-            folder = environ_of(content).get(VARIABLE, "")
+        if environ := environment_of(self._pid):
+            self._is_environ_known = True
+            folder = environ.get(VARIABLE, "")
             self._folder = self._cwd / folder if folder else None
 
     def _find(self, folder: Path) -> None:
@@ -100,6 +97,18 @@ class TorchTraces:
                 with contextlib.suppress(OSError):
                     if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime >= self._since:
                         self._readers[path] = TorchTraceReader(path)
+
+
+def _observes_compile(journal: Path) -> bool:
+    """Whether the observers of a process could attach to torch.compile, by the beginning of their journal."""
+    try:
+        tail = Tail(journal)
+    except OSError:
+        return True
+    with contextlib.closing(tail):
+        events = [record.event for record in tail.read(_BEGINNING_BYTES)]
+    failed = [event for event in events if isinstance(event, ObservationFailed) and event.runtime == "torch_compile"]
+    return not any("compilations" in event.missing for event in failed)
 
 
 def _is_of_compile(event: Event) -> bool:

@@ -91,6 +91,11 @@ class WorkerState:
         """Kinds of requests that a process of the command acts on by itself, while it has not ended."""
         return frozenset().union(*self._handled.values())
 
+    def reporting_pids(self) -> set[int]:
+        """Ids of the processes of this host that report steps."""
+        heads = [worker.opened for worker in self.state.workers if worker.name.startswith("worker-")]
+        return {head.pid for head in heads if head is not None and head.host_id == rundir.host_id()}
+
     def add(self, writer: str, event: ev.Event) -> None:
         """Adds an event of the supervisor itself."""
         self._reduce(writer, event)

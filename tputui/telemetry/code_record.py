@@ -15,10 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from tputui.telemetry import redaction
+from tputui.telemetry.masking import Exact, FieldMasker, Secrecy, Text
 from tputui.telemetry.provenance import git_problem, run_git
 from tputui.telemetry.rundir import write_atomically
 from tputui.telemetry.safe_open import read_small
@@ -52,8 +53,8 @@ _LIST_PACKAGES = (
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A script that git does not track, as it was when the run started."""
 
-    path: str
-    text: str
+    path: Exact
+    text: Text
     cut: bool = False
     """Whether the end of the file was left out."""
 
@@ -62,24 +63,24 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Which code a run executed. The commit is in the manifest."""
 
     format: int = FORMAT
-    diff: str = ""
+    diff: Text = ""
     """Changes of tracked files against the commit, as `git diff HEAD` prints them."""
     diff_bytes: int = 0
     """Size of all changes; more than `diff` has if they were too large."""
-    diff_why: str | None = None
+    diff_why: Text | None = None
     """Why the changes are unknown; None if they are known."""
-    untracked: list[str] = []
+    untracked: list[Text] = []
     """Files in the working directory that git neither tracks nor ignores; at most `UNTRACKED_MAX`."""
     num_untracked: int = 0
     script: Script | None = None
     """The script of the command, if git does not track it."""
-    python: str | None = None
+    python: Exact | None = None
     """The interpreter that `packages` belong to; None if the command does not name one."""
-    packages: dict[str, str] = {}
+    packages: dict[Exact, Exact] = {}
     """Installed packages: versions by name."""
-    packages_why: str | None = None
+    packages_why: Text | None = None
     """Why the packages are unknown; None if they are known."""
-    environment: dict[str, str] = {}
+    environment: Annotated[dict[str, str], Secrecy.VALUES] = {}
     """Environment variables that start with one of `ENVIRONMENT_PREFIXES`, with secrets masked."""
 
 
@@ -88,7 +89,8 @@ class NoCodeRecord(Exception):
 
 
 def collect(directory: Path, command: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> CodeRecord:
-    """The record of a run that starts `command` in `directory` now; without a command, of this interpreter.
+    """The record of a run that starts `command` in `directory` now, with secrets masked; without a command, of this
+    interpreter.
 
     Takes at most the two timeouts above.
     """
@@ -97,7 +99,7 @@ def collect(directory: Path, command: Sequence[str] = (), environ: Mapping[str, 
     python = python_of(command, directory, environ) if command else sys.executable
     packages, packages_why = _packages(python, directory, environ)
     kept = {name: value for name, value in sorted(environ.items()) if name.startswith(ENVIRONMENT_PREFIXES)}
-    return CodeRecord(
+    record = CodeRecord(
         diff=diff,
         diff_bytes=size,
         diff_why=why,
@@ -107,8 +109,9 @@ def collect(directory: Path, command: Sequence[str] = (), environ: Mapping[str, 
         python=python,
         packages=packages,
         packages_why=packages_why,
-        environment={name: redaction.masked(value, name)[:_VALUE_CHARS_MAX] for name, value in kept.items()},
+        environment={name: value[:_VALUE_CHARS_MAX] for name, value in kept.items()},
     )
+    return FieldMasker().masked(record)
 
 
 def save(run_dir: Path, record: CodeRecord) -> None:
@@ -160,7 +163,7 @@ def _diff(directory: Path, environ: Mapping[str, str]) -> tuple[str, int, str | 
         return "", 0, git_problem(done.stderr, directory, GIT_TIMEOUT_S)
     content = done.stdout.encode("utf-8", "replace")
     text = content[:DIFF_BYTES_MAX].decode("utf-8", "ignore") if len(content) > DIFF_BYTES_MAX else done.stdout
-    return redaction.masked_text(text), len(content), None
+    return text, len(content), None
 
 
 def _untracked(directory: Path, environ: Mapping[str, str]) -> list[str]:
@@ -169,7 +172,7 @@ def _untracked(directory: Path, environ: Mapping[str, str]) -> list[str]:
         done = run_git(words, directory, environ, time.monotonic() + GIT_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [] if done.returncode else [redaction.masked_text(name) for name in done.stdout.split("\0") if name]
+    return [] if done.returncode else [name for name in done.stdout.split("\0") if name]
 
 
 def _script(command: Sequence[str], directory: Path, untracked: Sequence[str] | None) -> Script | None:
@@ -183,7 +186,7 @@ def _script(command: Sequence[str], directory: Path, untracked: Sequence[str] | 
     except OSError:
         return None
     text = content[:SCRIPT_BYTES_MAX].decode("utf-8", "replace")
-    return Script(path=name, text=redaction.masked_text(text), cut=len(content) > SCRIPT_BYTES_MAX)
+    return Script(path=name, text=text, cut=len(content) > SCRIPT_BYTES_MAX)
 
 
 def _packages(python: str | None, directory: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], str | None]:

@@ -16,10 +16,11 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
-from tputui.telemetry import float_blocks
+from tputui.telemetry import atomic_write, float_blocks
 from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode, encode
 from tputui.telemetry.events import JournalOpened, StepsRecorded
 from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, JournalPosition, Tail, add_damage
@@ -70,37 +71,41 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
     file and the next number.
     """
     target = path.with_name(path.name.removesuffix(SUFFIX) + SEALED_SUFFIX)
-    temporary = target.with_name(f".{target.name}.tmp")
     tail = Tail(path)
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            bytes_max = _frame_bytes(os.stat(path).st_size)
-            frame = _Frame()
-            while events := _next(tail):
-                for numbered in events:
-                    if not frame.num_events:
-                        note(file.tell(), numbered.seq)
-                    frame.add(numbered)
-                    if frame.is_head or frame.num_bytes >= bytes_max or frame.num_events >= FRAME_EVENTS:
-                        file.write(frame.packed())
-                        frame = _Frame()
-            if frame.num_events:
-                file.write(frame.packed())
-            note(file.tell(), tail.bookmark.next_seq)
-            if regions := tail.regions(final=True):
-                raise CompressionError(f"{path.name} is damaged: {regions[0].reason}")
-            file.flush()
-            os.fsync(file.fileno())
-        _compare(path, temporary)
-        temporary.rename(target)
+        if not os.stat(path).st_size:
+            raise CompressionError(f"{path.name} is empty")
+        with atomic_write.becoming(target) as temporary:
+            with os.fdopen(atomic_write.open_new(temporary, os.O_WRONLY), "wb") as file:
+                _write_frames(file, tail, os.stat(path).st_size, note)
+                if regions := tail.regions(final=True):
+                    raise CompressionError(f"{path.name} is damaged: {regions[0].reason}")
+                file.flush()
+                os.fsync(file.fileno())
+            _compare(path, temporary)
         path.unlink()
     except float_blocks.BlockError as error:
         raise CompressionError(f"{path.name} has values that cannot be read: {error}") from None
     finally:
         tail.close()
-        temporary.unlink(missing_ok=True)
     return target
+
+
+def _write_frames(file: BinaryIO, tail: Tail, size_bytes: int, note: Callable[[int, int], object]) -> None:
+    """Writes all events of a journal of this size. Raises `OSError` and `BlockError`."""
+    bytes_max = _frame_bytes(size_bytes)
+    frame = _Frame()
+    while events := _next(tail):
+        for numbered in events:
+            if not frame.num_events:
+                note(file.tell(), numbered.seq)
+            frame.add(numbered)
+            if frame.is_head or frame.num_bytes >= bytes_max or frame.num_events >= FRAME_EVENTS:
+                file.write(frame.packed())
+                frame = _Frame()
+    if frame.num_events:
+        file.write(frame.packed())
+    note(file.tell(), tail.bookmark.next_seq)
 
 
 class CompressedTail:
@@ -153,6 +158,11 @@ class CompressedTail:
             if magic != _MAGIC or signature != _SIGNATURE or end >= self._size:
                 return
             self._offset = end
+
+    @property
+    def is_repaired(self) -> bool:
+        """False: a sealed journal is written as a whole."""
+        return False
 
     @property
     def has_more(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 from pathlib import Path
 
@@ -20,6 +21,25 @@ def free_bytes(directory: Path) -> int | None:
     except OSError:
         return None
     return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+
+
+def free_inodes(directory: Path) -> int | None:
+    """Number of files that this user can still create on the disk of a directory; None if it has no such limit."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return None
+    if not found.f_files:
+        return None
+    return found.f_ffree if os.geteuid() == 0 else found.f_favail
+
+
+def reason(error: OSError, directory: Path) -> str:
+    """Why a file could not be written below a directory: the system's words, and whether inodes are what is missing."""
+    words = error.strerror or str(error)
+    if error.errno == errno.ENOSPC and free_inodes(directory) == 0:
+        return f"{words}: the disk has no free inodes; delete files there"
+    return words
 
 
 class ReservedSpace:

@@ -23,6 +23,8 @@ ENCODING = (
 )
 """Description of the encoding, written at the head of every journal."""
 
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+"""The largest finite float32."""
 VALUES_MAX = 1 << 22
 """Maximum number of values of a block, which is that of the reporter's queue. Larger blocks are not decoded."""
 _FLOAT_BYTES = 4
@@ -45,6 +47,19 @@ def pack(raw: bytes | bytearray | memoryview) -> str:
 def pack_plain(raw: bytes | bytearray | memoryview) -> str:
     """Encodes little-endian float32 bytes without compression, for fast reading of sealed journals."""
     return "r" + binascii.b2a_base64(raw, newline=False).decode("ascii")
+
+
+def is_beyond_float32(value: float) -> bool:
+    """Whether a finite value is infinite as float32."""
+    return FLOAT32_MAX < abs(value) < math.inf
+
+
+def float32(values: Sequence[float]) -> array[float]:
+    """The values as float32; finite ones beyond its range become its largest, so that they stay finite."""
+    found = array("f", values)
+    if all(map(math.isfinite, found)):
+        return found
+    return array("f", [math.copysign(FLOAT32_MAX, v) if is_beyond_float32(v) else v for v in values])
 
 
 def little_endian_bytes(values: array[float]) -> bytes:
@@ -150,18 +165,21 @@ def unshuffle(grouped: bytes, width: int = _FLOAT_BYTES) -> bytes:
 def summarise(values: Sequence[float]) -> tuple[float, float, float, int]:
     """Mean, minimum and maximum of the finite values (NaN if there is none), and the number of other values."""
     if values and all(map(math.isfinite, values)):
-        return _mean(values), min(values), max(values), 0
+        return mean(values), min(values), max(values), 0
     finite = [value for value in values if math.isfinite(value)]
     bad = len(values) - len(finite)
     if not finite:
         return math.nan, math.nan, math.nan, bad
-    return _mean(finite), min(finite), max(finite), bad
+    return mean(finite), min(finite), max(finite), bad
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """The mean: infinite if all infinite values have one sign, NaN if they have both or one is NaN."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:
         # Each may be a float, and their sum none.
         half = math.fsum(value / (2 * len(values)) for value in values)
         return min(max(2 * half, min(values)), max(values))
+    except ValueError:
+        return math.nan

@@ -3,13 +3,15 @@
 `JournalWriter` appends whole lines. `Tail` reads a file that may still grow and continues where it stopped. An
 incomplete last line is read later. A damaged line is reported and reading continues after the next newline; the gap in
 the sequence numbers gives the number of lost events. Nothing is locked, so readers cannot block a writer. Journals are
-untrusted input: memory is bounded whatever they contain, holes are skipped, and only regular files are opened. Must not
-interpret events.
+untrusted input: memory is bounded whatever they contain, holes are skipped, and only regular files are opened. Secrets
+in events are masked before they are written. Must not interpret events.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,8 +19,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from tputui.telemetry import redaction
 from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, NumberedEvent, decode, encode, journal_id_of
 from tputui.telemetry.events import Event, WarningRaised
+from tputui.telemetry.masking import TEXT_CHARS_MAX, FieldMasker
 from tputui.telemetry.safe_open import next_data, open_plain
 
 SUFFIX = ".jsonl"
@@ -35,6 +39,13 @@ REGIONS_MAX = 1_000
 """Damaged regions of a journal that are reported separately; later ones are reported as a single region."""
 TOO_MANY = "more damage follows, which is not listed"
 _REPEATED = "are repeated"
+REREAD_S = 1.0
+"""Least seconds between two looks at damage that may have become whole."""
+_REREAD_BYTES = 1 << 20
+"""Bytes of damaged regions that are looked at again, at most."""
+_ZEROS = "zeros instead of events"
+_COARSE_S = 0.02
+"""Changes of a file within this time may have the same time of change."""
 
 
 class JournalWriter:
@@ -44,10 +55,7 @@ class JournalWriter:
         """Creates the file. Raises `FileExistsError` if it exists: a journal has exactly one writer."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
-        self._name = path.name
-        self._seq = 0
-        self._journal_id: str | None = None
-        self._unsent = memoryview(b"")
+        self._begin(Bookmark(path.name))
 
     @classmethod
     def continued(cls, path: Path, end: Bookmark) -> JournalWriter:
@@ -56,8 +64,7 @@ class JournalWriter:
         Only for a journal whose earlier writer is known to have ended. Raises `OSError`, also if the file is shorter.
         """
         writer = cls.__new__(cls)
-        writer._name, writer._seq, writer._journal_id = path.name, end.next_seq, end.journal_id
-        writer._unsent = memoryview(b"")
+        writer._begin(end._replace(journal=path.name))
         writer._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         size = os.fstat(writer._fd).st_size
         if size < end.offset:
@@ -67,6 +74,13 @@ class JournalWriter:
             os.ftruncate(writer._fd, end.offset)
         return writer
 
+    def _begin(self, end: Bookmark) -> None:
+        self._name = end.journal
+        self._seq = end.next_seq
+        self._journal_id = end.journal_id
+        self._unsent = memoryview(b"")
+        self._masker = FieldMasker(TEXT_CHARS_MAX)
+
     @property
     def end(self) -> Bookmark:
         """The position after everything that was written."""
@@ -74,12 +88,12 @@ class JournalWriter:
         return Bookmark(self._name, size, self._seq, journal_id=self._journal_id)
 
     def append(self, events: Iterable[Event]) -> None:
-        """Writes the events as consecutive lines.
+        """Writes the events as consecutive lines, with their secrets masked.
 
         Raises `OSError` if they cannot be written; they are then kept, and `push` continues at the same byte.
         """
         self.push()
-        events = list(events)
+        events = [self._masked(event) for event in events]
         if self._journal_id is None and events:
             # The head contains the process, the run and the time, so it is unique to the journal.
             self._journal_id = f"{zlib.crc32(_line(events[0], 0, '')):08x}"
@@ -87,6 +101,14 @@ class JournalWriter:
         self._seq += len(lines)
         self._unsent = memoryview(b"".join(lines))
         self.push()
+
+    def _masked(self, event: Event) -> Event:
+        """The event without its secrets, or a warning if it has values of wrong types."""
+        try:
+            return self._masker.masked(event)
+        except Exception as error:  # noqa: BLE001, RUF100 - it would end the writing thread; it is reported
+            why = redaction.masked_text(repr(error))[:WHY_CHARS_MAX]
+            return WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}")
 
     def push(self) -> None:
         """Writes the lines that an earlier call could not write. Raises `OSError`; nothing is lost then."""
@@ -160,6 +182,24 @@ class Bookmark(NamedTuple):
     """Journal id of the events before it; None if none was read."""
 
 
+class _Zeros(NamedTuple):
+    """Zeros at the end of a journal."""
+
+    start: int
+    state: tuple[int, ...]
+    """Of the file when they were found."""
+    check_at: float
+    """Monotonic time at which they are looked at again in any case."""
+
+    def is_changed(self, status: os.stat_result) -> bool:
+        """Whether something else may be there now."""
+        return _state_of(status) != self.state or time.monotonic() >= self.check_at
+
+
+def _state_of(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
 START = Bookmark()
 """The start of any journal."""
 
@@ -182,6 +222,10 @@ class Tail:
         self._journal_id: str | None = None
         self._bad_start: int | None = None
         self._bad_reason = ""
+        self._zeros: _Zeros | None = None
+        """The zeros at the end of the file, which are not written yet."""
+        self._reread_at = -math.inf
+        self._reread_state: tuple[int, ...] = ()
 
     def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]:
         """The valid events in at most `max_bytes` more bytes; an empty list if nothing more was written yet."""
@@ -191,6 +235,13 @@ class Tail:
             self._notice_truncation()
             return []
         start = self._read_to - len(self._partial)
+        if not chunk[-1]:
+            chunk = self._without_zeros(chunk)
+            if not chunk:
+                return []
+        self._zeros = (
+            None if self._zeros is not None and self._zeros.start != self._read_to + len(chunk) else self._zeros
+        )
         self._read_to += len(chunk)
         if not chunk[0] and not chunk.strip(b"\0"):
             self._pass_zeros(start)
@@ -230,33 +281,96 @@ class Tail:
         self._journal_id = bookmark.journal_id
         self.damage = list(bookmark.damage)
         self._bad_start, self._bad_reason = bookmark.bad_start, bookmark.bad_reason
+        self._zeros = None
 
     @property
     def position(self) -> JournalPosition:
-        """The offset up to which the file was read, and its current size."""
-        return JournalPosition(self._read_to, os.fstat(self._fd).st_size)
+        """The offset up to which the file was read, and its current size. Zeros at its end count as read until the file
+        changes."""
+        status = os.fstat(self._fd)
+        is_waiting = self._zeros is not None and not self._zeros.is_changed(status)
+        return JournalPosition(status.st_size if is_waiting else self._read_to, status.st_size)
 
     @property
     def has_more(self) -> bool:
-        """Whether the size of the file is another one than what was read."""
+        """Whether the file contains something else than what was read."""
+        if self._zeros is not None or self.damage or self._bad_start is not None:
+            return self._may_have_more()
         # A third of the time of `fstat`; events are read with offsets, so the position of the file does not matter.
         return os.lseek(self._fd, 0, os.SEEK_END) != self._read_to
 
+    @property
+    def is_repaired(self) -> bool:
+        """Whether a damaged region contains events now, so that the journal is to be read again from its start."""
+        if not self.damage and self._bad_start is None:
+            return False
+        state = _state_of(os.fstat(self._fd))
+        if not self._lost_regions() or state == self._reread_state or time.monotonic() < self._reread_at:
+            return False
+        self._reread_at, self._reread_state = time.monotonic() + REREAD_S, state
+        num_left = _REREAD_BYTES
+        for start, end in self._lost_regions():
+            content = os.pread(self._fd, min(end - start, num_left), start)
+            num_left -= len(content)
+            if any(self._is_event(line) for line in content.split(b"\n") if len(line) >= SHORTEST_LINE):
+                return True
+        return False
+
     def regions(self, *, final: bool) -> list[Damage]:
-        """The damage found so far. `final`: the writer has exited, so an incomplete last line is damage as well."""
+        """The damage found so far. `final`: the writer has exited, so an incomplete last line is damage as well.
+
+        An empty file is none: its writer may have been killed before it wrote anything.
+        """
         regions = list(self.damage)
         end = self._read_to
         if self._bad_start is not None:
             regions.append(Damage(self.name, self._bad_start, end - len(self._partial), self._bad_reason, None))
         if final and self._partial:
             regions.append(Damage(self.name, end - len(self._partial), end, "the last line is truncated", None))
-        if final and end == 0:
-            regions.append(Damage(self.name, 0, 0, "the file is empty", None))
+        if final and self._zeros is not None:
+            regions.append(Damage(self.name, self._zeros.start, os.fstat(self._fd).st_size, _ZEROS, None))
         return regions
 
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)
+
+    def _may_have_more(self) -> bool:
+        status = os.fstat(self._fd)
+        if self._zeros is not None:
+            return self._zeros.is_changed(status)
+        if status.st_size != self._read_to:
+            return True
+        is_due = time.monotonic() >= self._reread_at and _state_of(status) != self._reread_state
+        return is_due and bool(self._lost_regions())
+
+    def _lost_regions(self) -> list[tuple[int, int]]:
+        """Start and end of the regions from which events are missing."""
+        found = [
+            (region.start, region.end) for region in self.damage if region.lost_records and region.end > region.start
+        ]
+        return found if self._bad_start is None else [*found, (self._bad_start, self._read_to)]
+
+    def _is_event(self, line: bytes) -> bool:
+        try:
+            return decode(line).journal_id == self._journal_id or self._journal_id is None
+        except DamagedLine:
+            return False
+
+    def _without_zeros(self, chunk: bytes) -> bytes:
+        """A chunk that ends with zeros; without them if nothing else follows, since they are not written yet."""
+        status, offset = os.fstat(self._fd), self._read_to + len(chunk)
+        while offset < status.st_size:
+            offset = next_data(self._fd, offset)
+            more = os.pread(self._fd, READ_BYTES, offset)
+            if more.strip(b"\0"):
+                return chunk
+            offset += max(1, len(more))
+        chunk = chunk.rstrip(b"\0")
+        age_s = time.time() - status.st_ctime
+        check_at = time.monotonic() + _COARSE_S if abs(age_s) < _COARSE_S else math.inf
+        self._zeros = _Zeros(self._read_to + len(chunk), _state_of(status), check_at)
+        return chunk
 
     def _forget_cut_line(self) -> None:
         """Starts again after the last whole line, if an incomplete line was removed since it was read.
@@ -293,7 +407,7 @@ class Tail:
 
     def _pass_zeros(self, start: int) -> None:
         """Marks a chunk of zeros as damage, since no line contains one, and skips the rest of a hole."""
-        self._mark_bad(start, "zeros instead of events")
+        self._mark_bad(start, _ZEROS)
         self._partial = b""
         self._read_to = next_data(self._fd, self._read_to)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tputui.telemetry import safe_open
+from tputui.telemetry.masking import FieldMasker, Name
 
 FILE = "model.json"
 LAYERS_MAX = 2_000
@@ -21,9 +22,9 @@ _RULE = "-"
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """A module that holds parameters, or has no modules inside."""
 
-    name: str
+    name: Name
     """Its name in the network; empty for the network itself."""
-    kind: str
+    kind: Name
     """Name of its class."""
     shapes: list[list[int]] | None = None
     """Shapes of the tensors that its first call returned, batch dimension first; None if it was not called."""
@@ -63,6 +64,11 @@ def read(run_dir: Path) -> LayerTable:
         raise NoTable(f"{path} cannot be read: {error.strerror or error}") from None
     except msgspec.MsgspecError as error:
         raise NoTable(f"{path} is not a table of layers: {error}") from None
+
+
+def encode(table: LayerTable) -> bytes:
+    """The content of the file, with secrets masked."""
+    return msgspec.json.format(msgspec.json.encode(FieldMasker().masked(table)), indent=1)
 
 
 def text(table: LayerTable) -> str:

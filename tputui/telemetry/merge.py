@@ -73,6 +73,8 @@ class JournalTail(Protocol):
     @property
     def has_more(self) -> bool: ...
     @property
+    def is_repaired(self) -> bool: ...
+    @property
     def offset(self) -> int: ...
     @property
     def bookmark(self) -> Bookmark: ...
@@ -88,7 +90,7 @@ class _Cursor:
         self.waiting: deque[_Timed] = deque()
         self.reached = Reached()
         self.is_restarted = False
-        """Whether it is read again from its start, since the clock of its host was measured only now."""
+        """Whether it is read again from its start, since the clock of its host was measured, or damage was repaired."""
         self._clocks = clocks
         self._clock = WriterClock(clocks)
 
@@ -121,7 +123,7 @@ class _Cursor:
 
     def _read(self, max_bytes: int) -> Iterator[_Timed]:
         """Reads a chunk; `reached` is updated at its end."""
-        corrected = self._clock.corrected(self.tail.read(max_bytes))
+        corrected = None if self.tail.is_repaired else self._clock.corrected(self.tail.read(max_bytes))
         if corrected is None:
             self.is_restarted = True
             self.go_to(START, Reached())

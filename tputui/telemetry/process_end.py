@@ -14,8 +14,10 @@ FOLLOWING = frozenset({PEER_LOST, "HostLost"})
 _LOST_PEER = re.compile(
     r"gloo/transport/.*(?:by peer|Broken pipe|Connection refused|Timed out waiting)"
     r"|got 0 bytes\. Connection was likely closed|remote process exited or there was a network error"
+    r"|JAX distributed service detected fatal errors|tasks are unhealthy \(stopped sending heartbeats\)"
 )
-"""What collectives of gloo, the stores of torch, and NCCL say when another rank is gone."""
+"""What collectives of gloo, the stores of torch, NCCL, and the coordination service of JAX say when another rank is
+gone."""
 _BROKEN_CODE = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 """Signals of a crash in native code."""
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tputui.telemetry import atomic_write, rundir
 from tputui.telemetry import events as ev
-from tputui.telemetry import rundir
 from tputui.telemetry.merge import events_of, open_tail
 from tputui.telemetry.rundir import MANIFEST, Manifest
 from tputui.telemetry.safe_open import data_extents, open_plain, read_small
@@ -76,19 +75,12 @@ def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
 
     Raises `NothingReadable`, `FileExistsError` if `target` exists, and other `OSError`s if it cannot be written.
     """
-    staging = target.with_name(f".{target.name}.{os.getpid()}")
-    staging.mkdir(mode=0o700)
-    try:
+    with atomic_write.becoming(target, replace=False) as staging:
+        staging.mkdir(mode=0o700)
         repaired = _fill(run_dir, staging)
         if not repaired.num_events and repaired.manifest == "missing":
             raise NothingReadable
         _write(staging / REPORT, report)
-        if target.exists() or target.is_symlink():
-            raise FileExistsError(target)
-        staging.rename(target)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
     return repaired
 
 

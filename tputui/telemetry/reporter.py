@@ -1,8 +1,8 @@
 """`Reporter`: records the events of one process in its journal.
 
 It never blocks, raises or touches a device: events go to a bounded queue, and a thread encodes them and writes them to
-the journal. If the disk stalls, the oldest droppable events are dropped and counted. Secrets in texts are masked before
-they are written. A reporter is never a module global, because two cores may be two threads of one process.
+the journal. If the disk stalls, the oldest droppable events are dropped and counted. A reporter is never a module
+global, because two cores may be two threads of one process.
 """
 
 from __future__ import annotations
@@ -17,27 +17,17 @@ from typing import Any
 import msgspec
 
 from tputui import __version__
-from tputui.telemetry import float_blocks, logged_values, redaction
+from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.continued import continue_journal
 from tputui.telemetry.events import (
     COMPUTE_METRIC,
     FORMAT_VERSION,
     Event,
-    ExampleSkipped,
-    FailureRaised,
-    FailureReported,
     JournalOpened,
-    LogWritten,
-    RequestRefused,
-    RunEnded,
-    RunStarted,
-    StallFound,
     StepsDropped,
     StepsRecorded,
-    TrainingEnded,
     ValuesLogged,
     WarningRaised,
-    WorkerStarted,
 )
 from tputui.telemetry.journal import SUFFIX, WHY_CHARS_MAX, JournalWriter
 from tputui.telemetry.run_clock import RunClock, run_clock
@@ -49,8 +39,6 @@ QUEUE_BYTES_MAX = 16 << 20
 0.6 MB."""
 RECORD_BYTES_MAX = 4 << 20
 """Maximum size of the raw values in one event; more are split. The longest valid line holds three times as many."""
-TEXT_CHARS_MAX = 262_144
-"""Longer texts of an event, such as a message that prints a whole tensor, are truncated."""
 DRAIN_INTERVAL_S = 0.1
 _REST_S = 0.01
 """Minimum pause between two writes if the disk is slow."""
@@ -267,10 +255,10 @@ class Reporter:
 
 def _as_event(item: Event | RawSteps) -> Event:
     """The event to write for a queued item; a warning if the item is invalid, so that later ones are still written."""
+    if not isinstance(item, RawSteps):
+        return item
     try:
-        if isinstance(item, RawSteps):
-            return item.to_event()
-        return _without_secrets(item)
+        return item.to_event()
     except Exception as error:  # noqa: BLE001, RUF100 - it would end the writing thread; it is reported
         why = repr(error)[:WHY_CHARS_MAX]
         return WarningRaised(t=item.t, text=f"a {type(item).__name__} could not be written: {why}")
@@ -288,40 +276,3 @@ def _size(event: Event) -> int:
     if isinstance(event, ValuesLogged):
         return _EVENT_BYTES + len(event.values) + len(event.steps) + len(event.times) + len(event.epochs)
     return _EVENT_BYTES
-
-
-def _without_secrets(event: Event) -> Event:
-    """The event with secrets masked in fields that contain text of users, commands and libraries."""
-    if isinstance(event, LogWritten):
-        line = redaction.masked_text(event.line)
-        return event if line is event.line else msgspec.structs.replace(event, line=line)
-    if isinstance(event, RunStarted):
-        argv, config = redaction.masked_argv(event.argv), redaction.masked(event.config)
-        return msgspec.structs.replace(event, argv=argv, config=config)
-    if isinstance(event, WorkerStarted):
-        return msgspec.structs.replace(event, argv=redaction.masked_argv(event.argv))
-    if isinstance(event, FailureRaised):
-        return msgspec.structs.replace(event, message=_masked(event.message), traceback=_masked(event.traceback))
-    if isinstance(event, FailureReported):
-        words = {name: _masked(getattr(event, name)) for name in ("message", "stack")}
-        return msgspec.structs.replace(event, **words, log=[redaction.masked_text(line) for line in event.log])
-    name = _WORDS.get(type(event))
-    return event if name is None else msgspec.structs.replace(event, **{name: _masked(getattr(event, name))})
-
-
-def _masked(text: str) -> str:
-    """The text with secrets masked. Truncated first: masking 50 MB takes longer than a process has to exit."""
-    if len(text) > TEXT_CHARS_MAX:
-        text = f"{text[:TEXT_CHARS_MAX]} ... {len(text) - TEXT_CHARS_MAX} characters are left out"
-    return redaction.masked_text(text)
-
-
-_WORDS: dict[type[Event], str] = {
-    WarningRaised: "text",
-    StallFound: "text",
-    ExampleSkipped: "why",
-    RequestRefused: "why",
-    TrainingEnded: "reason",
-    RunEnded: "reason",
-}
-"""The field with text of users or libraries, by event type, if the type has exactly one."""

@@ -15,6 +15,7 @@ import msgspec
 
 from tputui.telemetry.events import RequestApplied, RequestKind, RequestRefused, StacksTaken
 from tputui.telemetry.line_search import LineSearch
+from tputui.telemetry.masking import Exact, FieldMasker, Text
 from tputui.telemetry.rundir import REQUESTS, write_atomically
 from tputui.telemetry.safe_open import read_small
 
@@ -43,13 +44,13 @@ TRACE_SECONDS_MAX = 120.0
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request to a run."""
 
-    id: str
+    id: Exact
     """Sorts by time; unique within the run."""
     kind: RequestKind
     """The requested action."""
     t: float
     """Unix time in seconds."""
-    by: str
+    by: Text
     """Origin of the request: a command, the screen, a signal."""
     steps: int | None = None
     """Number of steps of a profile."""
@@ -58,7 +59,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 def submit(run_dir: Path, kind: RequestKind, *, by: str, now: float, steps: int | None = None) -> Request:
     """Writes a request. Raises `OSError`, for example if the directory belongs to another user."""
     request = Request(id=f"{int(now * 1e6):016d}-{os.getpid()}", kind=kind, t=now, by=by, steps=steps)
-    write_atomically(run_dir / REQUESTS / f"{request.id}{_SUFFIX}", msgspec.json.encode(request))
+    _write(run_dir / REQUESTS / f"{request.id}{_SUFFIX}", request)
     return request
 
 
@@ -77,7 +78,11 @@ def pass_on(run_dir: Path, request: Request) -> None:
     """Writes a request that was submitted elsewhere, unless it is there. Raises `OSError`."""
     path = run_dir / REQUESTS / f"{request.id}{_SUFFIX}"
     if not path.exists():
-        write_atomically(path, msgspec.json.encode(request))
+        _write(path, request)
+
+
+def _write(path: Path, request: Request) -> None:
+    write_atomically(path, msgspec.json.encode(FieldMasker().masked(request)))
 
 
 def read_all(run_dir: Path) -> list[Request]:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from tputui.telemetry import redaction
+from tputui.telemetry.masking import Exact, FieldMasker, Text
 from tputui.telemetry.rundir import write_atomically
 from tputui.telemetry.safe_open import read_small
 
@@ -39,8 +40,8 @@ class RunLabels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Listed before other runs."""
     archived: bool = False
     """Not listed unless asked for."""
-    tags: tuple[str, ...] = ()
-    note: str = ""
+    tags: tuple[Exact, ...] = ()
+    note: Text = ""
 
 
 NO_LABELS = RunLabels()
@@ -64,10 +65,9 @@ def change(run_dir: Path, **values: Any) -> RunLabels:
 
     Raises `InvalidLabels` if the present file is invalid, `ValueError` for invalid values, and `OSError`.
     """
-    if "note" in values:
-        values["note"] = redaction.masked_text(values["note"])
+    _refuse_secrets(values.get("tags", ()))
     with _writing:
-        labels = msgspec.structs.replace(read(run_dir), **values)
+        labels = FieldMasker().masked(msgspec.structs.replace(read(run_dir), **values))
         _check(labels)
         if labels == NO_LABELS:
             with contextlib.suppress(FileNotFoundError):
@@ -81,7 +81,15 @@ def parse_tags(text: str) -> tuple[str, ...]:
     """The tags of a text, separated by blanks or commas. Raises `ValueError` with a sentence."""
     tags = tuple(dict.fromkeys(text.replace(",", " ").split()))
     _check_tags(tags)
+    _refuse_secrets(tags)
     return tags
+
+
+def _refuse_secrets(tags: Iterable[str]) -> None:
+    """Raises `ValueError` for a tag that is a secret: a masked one would not be a tag."""
+    for number, tag in enumerate(tags, start=1):
+        if redaction.masked_text(tag) != tag:
+            raise ValueError(f"tag {number} looks like a secret, and whoever gets a copy of the run reads its tags")
 
 
 def _check(labels: RunLabels) -> None:

@@ -25,14 +25,14 @@ import socket
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from tputui.telemetry import redaction
+from tputui.telemetry import atomic_write
 from tputui.telemetry.codec import check_free
 from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.masking import CommandLine, Exact, FieldMasker, Text, Values
 from tputui.telemetry.safe_open import read_small
 
 MANIFEST = "run.json"
@@ -62,13 +62,13 @@ class RunNotFound(Exception):
 class GitState(msgspec.Struct, frozen=True, kw_only=True):
     """The git commit that was checked out in a directory."""
 
-    commit: str | None = None
+    commit: Exact | None = None
     """Full commit id; None if unknown."""
-    branch: str | None = None
+    branch: Text | None = None
     """Name of the branch; None if no branch was checked out, or unknown."""
     dirty: bool | None = None
     """Whether tracked files differed from the commit; None if unknown. Untracked files do not count."""
-    why: str | None = None
+    why: Text | None = None
     """Why something is unknown; None if nothing is."""
 
 
@@ -85,25 +85,25 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration and command of a run, written once before any process starts."""
 
-    run: str
+    run: Exact
     """Name of the run."""
     created: float
     """Unix time in seconds."""
-    version: str
+    version: Exact
     """Version of tputui that created the run."""
-    config_path: str
-    """Configuration file, as given on the command line."""
-    config: dict[str, Any]
+    config_path: Text
+    """Configuration file, as given on the command line; or a command of the user, with its secrets masked."""
+    config: Values
     """The whole configuration, including defaults."""
-    argv: list[str]
+    argv: CommandLine
     """The command line of the user."""
-    cwd: str
+    cwd: Exact
     """Working directory of the command; the user's modules are imported from there."""
-    resume_from: str | None = None
+    resume_from: Exact | None = None
     """Checkpoint file to resume from."""
-    host: str | None = None
+    host: Exact | None = None
     """Host on which the run was started; None in runs of older versions, as in the fields below."""
-    versions: dict[str, str | None] | None = None
+    versions: dict[Exact, Exact | None] | None = None
     """Versions of Python, tputui, torch and torch_xla by name; None if not installed."""
     git: GitState | None = None
     """The git commit checked out in `cwd`."""
@@ -133,14 +133,11 @@ def runs_dir(flag: str | None, environment: dict[str, str] | os._Environ[str]) -
 
 
 def create(parent: Path, manifest: Manifest) -> Path:
-    """Creates the directory of a run, named `manifest.run`, completely or not at all. Masks secrets in the manifest.
+    """Creates the directory of a run, named `manifest.run`, completely or not at all.
 
     Raises `FileExistsError` if the name is taken, other `OSError`s if nothing can be created there, and
     `UnicodeEncodeError` if a path in the manifest is not UTF-8.
     """
-    manifest = msgspec.structs.replace(
-        manifest, config=redaction.masked(manifest.config), argv=redaction.masked_argv(manifest.argv)
-    )
     content = encode_manifest(manifest)
     run_dir = parent / manifest.run
     try:
@@ -167,8 +164,8 @@ def create(parent: Path, manifest: Manifest) -> Path:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Encodes a manifest as JSON; the last field is a checksum of everything before it."""
-    body = msgspec.json.format(msgspec.json.encode(manifest)).removesuffix(b"\n}")
+    """Encodes a manifest as JSON, with its secrets masked; the last field is a checksum of everything before it."""
+    body = msgspec.json.format(msgspec.json.encode(FieldMasker().masked(manifest))).removesuffix(b"\n}")
     return body + _CHECKSUM % zlib.crc32(body)
 
 
@@ -221,6 +218,9 @@ def is_name(text: str) -> bool:
 
 def find(name: str, parent: Path) -> Path:
     """The directory of the run `name` in `parent`, or of the run at the path `name`. Raises `RunNotFound`."""
+    if not name.strip():
+        # As a path, an empty text is the current directory.
+        raise RunNotFound("RUN is empty; `tputui runs` lists the runs")
     for candidate in ([parent / name] if is_name(name) else []) + [Path(name)]:
         if candidate.is_dir() and is_run(candidate):
             return candidate
@@ -283,16 +283,7 @@ def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes a small file atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    atomic_write.write(path, lambda file: file.write(content))
 
 
 def this_process() -> ProcessId:

@@ -12,14 +12,13 @@ import struct
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
 FLOAT_BYTES = 4
-_FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 BUFFER_BYTES = 1 << 16
 """Size of the buffer of a `StepLog`; it always holds at least one step."""
 INTERVAL_S = 0.5
@@ -30,7 +29,7 @@ within 1.5 s."""
 class RawSteps:
     """Values of consecutive steps, [steps][cores] float32, not encoded yet."""
 
-    __slots__ = ("cores", "first", "metric", "raw", "recycle", "t")
+    __slots__ = ("cores", "exact", "first", "metric", "raw", "recycle", "t")
 
     def __init__(
         self,
@@ -40,6 +39,7 @@ class RawSteps:
         metric: str,
         raw: bytes | memoryview,
         recycle: Callable[[], None] | None = None,
+        exact: Sequence[float] | None = None,
     ) -> None:
         self.t = t
         self.first = first
@@ -48,6 +48,8 @@ class RawSteps:
         self.raw = raw
         self.recycle = recycle
         """Returns the memory of `raw` to its owner after it was encoded or dropped."""
+        self.exact = exact
+        """The values, if one is finite and beyond float32."""
 
     @property
     def num_steps(self) -> int:
@@ -61,7 +63,7 @@ class RawSteps:
 
     def to_event(self) -> StepsRecorded:
         """Encodes and summarises the values, and releases the memory. Not called on the training thread."""
-        values = struct.unpack(f"<{len(self.raw) // FLOAT_BYTES}f", self.raw)
+        values = self.exact or struct.unpack(f"<{len(self.raw) // FLOAT_BYTES}f", self.raw)
         mean, least, greatest, bad = float_blocks.summarise(values)
         event = StepsRecorded(
             t=self.t,
@@ -119,7 +121,11 @@ class StepLog:
                 else:
                     self._buffer[used : used + self._row_bytes] = memoryview(values).cast("B")
             except (TypeError, ValueError, OverflowError, struct.error):
-                self._pack_into(self._buffer, used, *_as_row(values, self._cores))
+                row = _as_row(values, self._cores)
+                if any(map(float_blocks.is_beyond_float32, row)):
+                    self._put_exact(step, row)
+                    return
+                self._pack_into(self._buffer, used, *row)
             self._next = step + 1
             self._used = used = used + self._row_bytes
             if used == self._size:
@@ -134,6 +140,13 @@ class StepLog:
         """Passes the gathered values on if they have waited long enough."""
         if self._used and self._clock() - self._flushed_at >= INTERVAL_S:
             self.flush()
+
+    def _put_exact(self, step: int, row: list[float]) -> None:
+        """Passes on a step with a value beyond float32, which stays exact in an event of its own."""
+        self._flush()
+        raw = float_blocks.little_endian_bytes(float_blocks.float32(row))
+        self._put(RawSteps(self._clock(), step, self._cores, self._metric, raw, exact=row))
+        self._next = step + 1
 
     def _flush(self) -> None:
         now = self._flushed_at = self._clock()
@@ -159,14 +172,10 @@ def float32_bytes(values: Any) -> bytes:
 
 
 def _as_row(values: Any, cores: int) -> list[float]:
-    """Converts values of other types to [cores] floats: NaN if not a number, infinite if beyond float32."""
+    """Converts values of other types to [cores] floats: NaN if not a number."""
     row = [math.nan] * cores
     with contextlib.suppress(TypeError):
         for index, value in zip(range(cores), values, strict=False):
             with contextlib.suppress(TypeError, ValueError):
-                row[index] = _as_float32(float(value))
+                row[index] = float(value)
     return row
-
-
-def _as_float32(value: float) -> float:
-    return math.copysign(math.inf, value) if abs(value) > _FLOAT32_MAX else value

@@ -28,6 +28,7 @@ from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import LogLine, Snapshot
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import to_json
 from tputui.telemetry.merge import JournalEvent
 from tputui.text import phrases, verdict_lines
@@ -275,7 +276,7 @@ class LineWriter:
     def _loss(self, step: int) -> str:
         """`train loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, minimum and maximum of the step; "" if unknown.
 
-        The mean is NaN if the loss of a core is, as in `Snapshot.newest_loss`.
+        The mean is infinite or NaN if the loss of a core is, as in `Snapshot.newest_loss`.
         """
         rows: list[tuple[float, int]] = []
         for worker in self._state.workers:
@@ -295,7 +296,7 @@ class LineWriter:
                 return f"train loss {next(iter(kinds))} on all cores"
             each = ", ".join(f"{times} {kind}" for kind, times in sorted(kinds.items()))
             return f"train loss: no core finite ({each})"
-        mean = math.nan if odd else math.fsum(loss for loss, _ in finite) / len(finite)
+        mean = float_blocks.mean([loss for loss, _ in rows])
         (least, low), (greatest, high) = min(finite), max(finite)
         spread = f"{fmt.number(least)} core {low} .. {fmt.number(greatest)} core {high}"
         return f"train loss {fmt.number(mean)}" + (f" ({spread}{beside})" if len(rows) > 1 else "")

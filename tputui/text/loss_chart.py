@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import Segment
+from tputui.state.chart_data import Segment, share_between
 
 BAND, MEAN, BAD = ":", "*", "!"
 _LABEL_WIDTH = 9
@@ -62,11 +62,12 @@ def _ends(segments: Sequence[Segment]) -> tuple[int, int]:
 def _joined(left: Segment, right: Segment) -> Segment:
     finite = [segment for segment in (left, right) if segment.num_values]
     num_values = left.num_values + right.num_values
-    total = math.fsum(segment.mean * segment.num_values for segment in finite)
+    # Weights first, so that no sum of large values overflows.
+    mean = math.fsum(segment.mean * (segment.num_values / num_values) for segment in finite)
     return Segment(
         first_step=left.first_step,
         last_step=right.last_step,
-        mean=total / num_values if num_values else math.nan,
+        mean=mean if num_values else math.nan,
         min=min((segment.min for segment in finite), default=math.nan),
         max=max((segment.max for segment in finite), default=math.nan),
         num_values=num_values,
@@ -76,4 +77,8 @@ def _joined(left: Segment, right: Segment) -> Segment:
 
 
 def _chart_row(value: float, low: float, high: float, height: int) -> int:
-    return round((high - value) / (high - low) * (height - 1)) if high > low else height // 2
+    if not high > low or math.isnan(value):
+        return height // 2
+    # A forged mean may lie outside of its minimum and maximum.
+    share = min(max(share_between(value, low, high), 0.0), 1.0)
+    return round((1.0 - share) * (height - 1))

@@ -29,7 +29,9 @@ def core_name(snapshot: Snapshot, core: int) -> str:
 
 
 def recompiles(xla: XlaView) -> str:
-    """`0 after warm-up` if that is known; else what is known."""
+    """`0 after warm-up` if that is known; else what is known. First compilations for an input are named beside it."""
+    if xla.late_compiles and not xla.recompiles:
+        return f"0; {fmt.count(xla.late_compiles)} for inputs that came first after warm-up"
     if xla.recompiles or xla.is_never_recompiled:
         return f"{fmt.count(xla.recompiles)} after warm-up"
     return "0 at syncs, others not counted" if xla.steps is None else "0, warm-up not over"

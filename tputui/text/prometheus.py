@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, get_args
 
-from tputui.state.metric_series import MetricSource, metric_series
+from tputui.state.metric_series import MetricSource, metric_series, most_important
 from tputui.state.snapshot import RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
 
@@ -106,13 +106,16 @@ def _of_training(snapshot: Snapshot) -> Iterable[_Family]:
     yield _Family("core_step_total", "counter", "Training steps done by a core.", of_cores)
     of_cores = [_Sample(core.compute_s, {"core": str(core.core)}) for core in cores]
     yield _Family("core_compute_seconds", "gauge", "Median time that a core computes in a step.", of_cores)
+    found = metric_series(MetricSource.of(snapshot))
     metrics = [
         _Sample(point.value, {"metric": series.name, "split": split})
-        for series in metric_series(MetricSource.of(snapshot))[:METRICS_MAX]
+        for series in most_important(found, METRICS_MAX)
         for split in SPLITS
         if (point := series.newest(split)) is not None
     ]
     yield _Family("metric", "gauge", "Newest value of a metric, in its own unit.", metrics)
+    omitted = f"Metrics beyond {METRICS_MAX}, which are left out of tputui_metric; losses and validation come first."
+    yield _one("metrics_omitted", "gauge", omitted, max(0, len(found) - METRICS_MAX) or None)
     best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
     if best is not None:
         best_value = [_Sample(best.figure(name), {"metric": name})]

@@ -18,6 +18,8 @@ from tputui.diagnosis.rehearsal import (
 from tputui.text import verdict_lines
 
 PROGRAMS_SHOWN = 4
+FAR_MORE = 2
+"""From so many times the steps that were asked for on, the report says why there are more."""
 _INDENT = 16
 
 
@@ -29,6 +31,17 @@ def lines(report: Rehearsal) -> Iterator[str]:
     yield from _rows("tracing", [_tracing(report.tracing)])
     yield from _rows("memory", _memory(report.memory))
     yield from _rows("not judged", _not_judged(report))
+
+
+def steps(report: Rehearsal, asked: int) -> str:
+    """The number of steps; if they are far more than were asked for, with the reason: they run on until the program has
+    ended, for longest in the threads of `torch_xla.launch`."""
+    if not report.steps:
+        return "steps that cannot be counted"
+    counted = fmt.counted(report.steps, "step")
+    if report.steps < FAR_MORE * asked:
+        return counted
+    return f"{counted} ({fmt.count(asked)} asked for; the others ran before the program ended)"
 
 
 def _rows(title: str, rows: Iterator[str] | list[str]) -> Iterator[str]:
@@ -43,7 +56,7 @@ def _shapes(shapes: Shapes) -> Iterator[str]:
     for program in shapes.programs[:PROGRAMS_SHOWN]:
         yield _program(program)
     if len(shapes.programs) > PROGRAMS_SHOWN:
-        yield fmt.more(len(shapes.programs) - PROGRAMS_SHOWN, "programs")
+        yield fmt.more(len(shapes.programs) - PROGRAMS_SHOWN, "program")
     if shapes.batch_per_core is None and not shapes.programs:
         yield "not available: the runtime does not report the inputs of its programs"
 

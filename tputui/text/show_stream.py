@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tputui import formatting as fmt
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
+from tputui.telemetry.metric_names import class_of, first_of
 from tputui.text.show_page import to_show
 
 LINE_S = 1.0
@@ -22,9 +24,10 @@ NEWEST_MAX = {
     "checkpoints": 32,
     "requests": 32,
     "warnings": 32,
-    "logged": 256,
 }
 """Lists of which a line has only the newest entries."""
+LOGGED_MAX = 256
+"""Logged metrics of a line: losses and validation values first. A warning gives the number of the others."""
 FIRST_ONLY = ("config", "details")
 """Keys of the first line only; their values do not change."""
 AGES = ("now", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdicts", "time_spent")
@@ -40,6 +43,11 @@ def stream_object(snapshot: Snapshot, *, is_first: bool) -> dict[str, Any]:
     fields = to_show(snapshot)
     for name, most in NEWEST_MAX.items():
         fields[name] = fields[name][-most:]
+    logged = fields["logged"]
+    if len(logged) > LOGGED_MAX:
+        fields["logged"] = first_of(logged, LOGGED_MAX, lambda one: class_of(one["name"], one["split"]))
+        left_out = f"{fmt.more(len(logged) - LOGGED_MAX, 'logged metric')} are left out of this line"
+        fields["warnings"] = [*fields["warnings"], left_out]
     if not is_first:
         for name in FIRST_ONLY:
             del fields[name]

@@ -33,16 +33,16 @@ WORST = 3
 """Verdicts at the end of `--no-ui`."""
 SHARE_MIN = 0.01
 """Share of the wall time from which the end of `--no-ui` shows a verdict."""
-_INDENT = 16
+INDENT = 16
 UNANSWERED: tuple[VerdictStatus, ...] = ("not enough data yet", "not available")
 """Of rules without an answer."""
 
 
 def cost(verdict: Verdict) -> str:
-    """`8.3 s lost (12 %)`; empty if it cannot be measured."""
+    """`8.3 s lost (12 % of the wall time)`; empty if it cannot be measured."""
     if verdict.lost_s is None:
         return ""
-    share = f" ({percent(verdict.share)})" if verdict.share is not None else ""
+    share = f" ({percent(verdict.share)} of the wall time)" if verdict.share is not None else ""
     return f"{fmt.duration(verdict.lost_s)} lost{share}"
 
 
@@ -52,8 +52,12 @@ def percent(share: float) -> str:
 
 
 def gain(verdict: Verdict) -> str:
-    """`predicted 1.4x as fast`; empty if it cannot be predicted, or makes no difference."""
-    return f"predicted {verdict.speedup:.2f}x as fast" if verdict.speedup and verdict.speedup >= 1.005 else ""
+    """`predicted 1.40x as fast (of the time of steps)`; empty if it cannot be predicted, or makes no difference."""
+    if not verdict.speedup or verdict.speedup < 1.005:
+        return ""
+    return f"predicted {verdict.speedup:.2f}x as fast" + (
+        f" (of the {verdict.speedup_of})" if verdict.speedup_of else ""
+    )
 
 
 def try_command(verdict: Verdict, run: str) -> str:
@@ -62,7 +66,7 @@ def try_command(verdict: Verdict, run: str) -> str:
 
 
 def line(verdict: Verdict) -> str:
-    """The verdict in one line: `recompile at train.py:41: ...; 8.3 s lost (12 %)`."""
+    """The verdict in one line: `recompile at train.py:41: ...; 8.3 s lost (12 % of the wall time)`."""
     at = f" at {verdict.where}" if verdict.where else ""
     return "; ".join(filter(None, (f"{TITLES[verdict.rule]}{at}: {verdict.text}", cost(verdict))))
 
@@ -74,14 +78,29 @@ def worst(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def blocks(verdicts: Sequence[Verdict], run: str | None = None) -> Iterator[str]:
-    """All verdicts with evidence and fix; rules without an answer in a line each. `run` is how a command names it."""
+    """All verdicts with evidence and fix; rules without an answer in a line for each reason. `run` is how a command
+    names it."""
     for verdict in verdicts:
         if verdict.status not in UNANSWERED:
             yield from _block(verdict, run)
+    for titles, text in unanswered(verdicts):
+        yield f"{titles:<{INDENT - 2}}  {text}"
+
+
+def unanswered(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """Rules without an answer, those with the same reason together: their titles, and the status with the reason."""
+    found: dict[str, list[str]] = {}
     for status in UNANSWERED:
         for verdict in verdicts:
             if verdict.status == status:
-                yield f"{TITLES[verdict.rule]:<{_INDENT}}{status}: {verdict.text}"
+                found.setdefault(f"{status}: {verdict.text}", []).append(TITLES[verdict.rule])
+    return [(", ".join(titles), text) for text, titles in found.items()]
+
+
+def checked(verdicts: Sequence[Verdict]) -> str:
+    """The rules that found nothing, by their titles; empty if there are none."""
+    answered = {rule for verdict in verdicts for rule in verdict.rules}
+    return ", ".join(title for rule, title in TITLES.items() if rule not in answered)
 
 
 def _block(verdict: Verdict, run: str | None) -> Iterator[str]:
@@ -90,7 +109,7 @@ def _block(verdict: Verdict, run: str | None) -> Iterator[str]:
     head = "  ".join(filter(None, (f"{place} {inside}".strip(), cost(verdict))))
     if verdict.status == "hint":
         head = "  ".join(filter(None, ("hint", head)))
-    title = f"{TITLES[verdict.rule]:<{_INDENT}}"
+    title = f"{TITLES[verdict.rule]:<{INDENT}}"
     rows = [verdict.text, "; ".join(verdict.evidence), f"overlaps with {verdict.overlap}" if verdict.overlap else ""]
     if verdict.fix:
         rows.append("; ".join(filter(None, (f"fix: {verdict.fix}", gain(verdict)))))
@@ -98,4 +117,4 @@ def _block(verdict: Verdict, run: str | None) -> Iterator[str]:
         rows.append(f"measure it: {command}")
     shown = list(filter(None, (head, *rows)))
     yield f"{title}{shown[0]}"
-    yield from (f"{'':<{_INDENT}}{row}" for row in shown[1:])
+    yield from (f"{'':<{INDENT}}{row}" for row in shown[1:])

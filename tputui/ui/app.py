@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -47,6 +48,9 @@ HANGUP_CHECK_LONG_S = 30.0
 
 HANGUP_EXIT_CODE = 128 + signal.SIGHUP
 """The exit code that shells report for the signal."""
+
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class ScreenBroke(Exception):
@@ -79,6 +83,32 @@ class Leaving:
             # The event loop may have ended already.
             with contextlib.suppress(RuntimeError):
                 self._wake()
+
+    @contextmanager
+    def at_signals(self) -> Iterator[None]:
+        """Within the block, SIGTERM and SIGHUP leave the screen, which restores the terminal, and then end the process.
+
+        A second one ends it at once. A signal that is ignored, or that has a handler of the caller, is left alone.
+        """
+        came: list[int] = []
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            came.append(number)
+            signal.signal(number, signal.SIG_DFL)
+            if is_gone(_input_fd()):
+                signal.raise_signal(number)  # nothing can be restored, and writing would block
+            self.request()
+
+        numbers = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
+        for number in numbers:
+            signal.signal(number, handle)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                signal.signal(number, signal.SIG_DFL)
+            if came:
+                signal.raise_signal(came[0])
 
     def connect(self, leave: Callable[[], object]) -> None:
         """Called in the event loop when the screen opens; `leave` is called in the loop."""
@@ -215,7 +245,8 @@ def _run(
     looks = capabilities_of(os.environ, ascii_only=options.ascii_only)
     if not looks.ascii_only:
         looks = looks._replace(pictures=detect(options.pictures, os.environ, fd=terminal_fd()))
-    with exit_on_hangup(), own_signal_handlers():
+    leaving = leaving or Leaving()
+    with leaving.at_signals(), exit_on_hangup(), own_signal_handlers():
         try:
             app = ScreenApp(open_screen, looks=looks, views=views, opening=opening, alone=True, leaving=leaving)
             result = app.run()
@@ -262,7 +293,7 @@ def exit_on_hangup() -> Iterator[None]:
     Writing to a closed terminal blocks the event loop forever, so a separate thread waits for the hangup and ends the
     process. A viewer has no state to lose.
     """
-    fd = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+    fd = _input_fd()
     left, leave = os.pipe()
     thread = threading.Thread(target=_wait_for_hangup, args=(fd, left), name="terminal", daemon=True)
     thread.start()
@@ -273,6 +304,10 @@ def exit_on_hangup() -> Iterator[None]:
         thread.join()
         os.close(left)
         os.close(leave)
+
+
+def _input_fd() -> int:
+    return sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
 
 
 def is_gone(fd: int) -> bool:

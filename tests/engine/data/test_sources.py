@@ -216,3 +216,23 @@ def test_bad_arrays_are_named(saved: ArrayData, tmp_path: Path) -> None:
         arrays.inputs(saved, Path(saved.source)).fetch(np.arange(20))
     for split in (splits.train, splits.valid):
         assert len(split.fetch(np.array([0]))["label"]) == 1
+
+
+def test_a_file_of_a_fetched_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUTUI_DATA", str(tmp_path))
+    (tmp_path / "counted").mkdir()
+    (tmp_path / "counted/SOURCE.txt").write_text("set: counted, recipe 2\nlicence: MIT\n")
+    np.save(tmp_path / "counted/rows.npy", np.arange(12).reshape(6, 2))
+    np.save(tmp_path / "counted/labels.npy", np.array([0, 1] * 3))
+    options = ArrayData(source="set:counted/rows.npy", labels_file="set:counted/labels.npy")
+    assert sum(sources.sizes(options, 0)) == 6
+
+
+@pytest.mark.parametrize("source", [None, "set: another, recipe 1\n"], ids=["absent", "another"])
+def test_a_set_that_was_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str | None) -> None:
+    monkeypatch.setenv("TPUTUI_DATA", str(tmp_path))
+    (tmp_path / "ct").mkdir()
+    if source is not None:
+        (tmp_path / "ct/SOURCE.txt").write_text(source)
+    with pytest.raises(ValueError, match="the data set ct was not fetched; run `tputui data fetch ct`"):
+        sources.sizes(ImageData(source="set:ct/train.csv"), 0)

@@ -15,5 +15,5 @@ weights = jnp.ones((8, 4))
 batch = np.ones((16, 8), np.float32)
 for step in range(60):
     rate = 0.01 if step < 8 else np.float32(0.01 / step)
-    weights, loss = train_step(weights, batch, rate)  # fault: recompile
+    weights, loss = train_step(weights, batch, rate)  # hint: recompile
 print("loss", float(loss))

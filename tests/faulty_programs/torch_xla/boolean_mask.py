@@ -6,6 +6,6 @@ from small import Net
 net = Net()
 for x, y in net.batches(14):
     is_known = x[:, 0] > 0
-    loss = net.loss(x[is_known], y[is_known])  # fault: fallback
+    loss = net.loss(x[is_known], y[is_known])  # fault: recompile
     net.update(loss)
-    torch_xla.sync()  # fault: recompile
+    torch_xla.sync()

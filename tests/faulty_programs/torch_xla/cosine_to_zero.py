@@ -10,4 +10,4 @@ schedule = torch.optim.lr_scheduler.CosineAnnealingLR(net.optimizer, T_max=40)
 for x, y in net.batches(40):
     net.update(net.loss(x, y))
     schedule.step()
-    torch_xla.sync()  # fault: recompile
+    torch_xla.sync()  # hint: recompile

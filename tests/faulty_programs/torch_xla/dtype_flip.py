@@ -9,4 +9,4 @@ for step, (x, y) in enumerate(net.batches(24)):
     if step % 4 == 3:
         x = x.to(torch.float64)
     net.update(net.loss(x.to(torch.float32), y))
-    torch_xla.sync()  # fault: recompile
+    torch_xla.sync()  # hint: recompile

@@ -8,4 +8,4 @@ for step, (x, y) in enumerate(net.batches(40)):
     weight = min(1.0, 0.1 + step / 20)
     penalty = sum(parameter.square().sum() for parameter in net.model.parameters())
     net.update(net.loss(x, y) + weight * penalty)
-    torch_xla.sync()  # fault: recompile
+    torch_xla.sync()  # hint: recompile

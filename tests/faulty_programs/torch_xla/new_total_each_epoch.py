@@ -12,5 +12,5 @@ for _ in range(4):
         loss = net.loss(x, y)
         net.update(loss)
         total += loss.detach()
-        torch_xla.sync()  # fault: recompile
+        torch_xla.sync()  # hint: recompile
     print("mean loss", total.item() / 10)

@@ -10,4 +10,4 @@ for epoch in range(4):
         net.optimizer = torch.optim.AdamW(net.model.parameters(), lr=1e-3)
     for x, y in net.batches(10):
         net.update(net.loss(x, y))
-        torch_xla.sync()  # fault: recompile
+        torch_xla.sync()  # hint: recompile

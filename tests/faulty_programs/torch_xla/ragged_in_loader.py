@@ -9,5 +9,5 @@ net = Net()
 data = TensorDataset(torch.randn(200, FEATURES), torch.randint(CLASSES, (200,)))
 loader = pl.MpDeviceLoader(DataLoader(data, batch_size=16), net.device)
 for _ in range(3):
-    for x, y in loader:  # fault: recompile
+    for x, y in loader:  # hint: recompile
         net.update(net.loss(x, y))

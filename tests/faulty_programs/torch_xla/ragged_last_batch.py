@@ -11,4 +11,4 @@ for _ in range(3):
     for x, y in DataLoader(data, batch_size=16, shuffle=True):
         x, y = x.to(net.device), y.to(net.device)
         net.update(net.loss(x, y))
-        torch_xla.sync()  # fault: recompile
+        torch_xla.sync()  # hint: recompile

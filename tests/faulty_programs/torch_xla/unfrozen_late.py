@@ -10,4 +10,4 @@ for epoch in range(4):
         net.model[0].requires_grad_(True)
     for x, y in net.batches(10):
         net.update(net.loss(x, y))
-        torch_xla.sync()  # fault: recompile
+        torch_xla.sync()  # hint: recompile

@@ -9,9 +9,8 @@ a core over all hosts, from 0. A float may be NaN or infinite; the codec preserv
 
 from __future__ import annotations
 
-from typing import Any
-
 from tputui.telemetry.events.diagnosis import (
+    RESULT_OF,
     ChangedInput,
     CompileCause,
     CompileLimitReached,
@@ -24,7 +23,9 @@ from tputui.telemetry.events.diagnosis import (
     GraphBroken,
     InputStagesMeasured,
     MatmulObserved,
+    Observation,
     ObservationEnded,
+    ObservationFailed,
     ProgramObserved,
     Runtime,
     SyncObserved,
@@ -104,6 +105,7 @@ from tputui.telemetry.events.values import (
     is_time,
     run_time,
 )
+from tputui.telemetry.masking import Exact, Values
 
 FORMAT_VERSION = 2
 """Version of the journal line format. A reader reads every version up to its own, and warns about a newer one."""
@@ -112,9 +114,9 @@ FORMAT_VERSION = 2
 class UnknownEvent(Event, frozen=True, kw_only=True, tag=True):
     """A valid event of a kind that this version does not know, stored unchanged."""
 
-    kind: str
+    kind: Exact
     """Name of its type."""
-    fields: dict[str, Any]
+    fields: Values
 
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -151,6 +153,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     SyncObserved,
     FallbackObserved,
     ObservationEnded,
+    ObservationFailed,
     InputStagesMeasured,
     TraceWritten,
     HostSampled,
@@ -183,6 +186,7 @@ __all__ = [
     "FORMAT_VERSION",
     "INT_MAX",
     "JITTER_S",
+    "RESULT_OF",
     "T_MAX",
     "AlertDelivered",
     "AlertFailed",
@@ -228,7 +232,9 @@ __all__ = [
     "MetersReported",
     "ModuleMemory",
     "NonFiniteFound",
+    "Observation",
     "ObservationEnded",
+    "ObservationFailed",
     "Outcome",
     "Phase",
     "PictureKept",

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from tputui.telemetry.events.values import CodeFrame, Event, Int
+from tputui.telemetry.masking import Exact, Name, NamedValue, Text
 
 Runtime = Literal["torch_xla", "torch_compile", "torch_tpu", "jax"]
 """The runtime that was observed."""
@@ -21,21 +22,30 @@ CompileCause = Literal["sync", "step_end", "value_read", "call", "unknown"]
 sync; a call of a compiled function with inputs that it was not compiled for; not known."""
 
 
+Observation = Literal["compilations", "graph breaks", "compile limits", "reads", "fallbacks"]
+"""What an observer of a runtime records."""
+
+
+RESULT_OF = "the result of "
+"""Begins the name of a change that follows from the values of an operation: `the result of nonzero`."""
+
+
 class ChangedInput(msgspec.Struct, frozen=True, kw_only=True):
     """An input of a program that differs from the one of an earlier compilation."""
 
-    name: str
-    """Name of the argument, or its position, as far as the runtime reports it."""
-    before: str
+    name: Name
+    """Name of the argument, or its position, as far as the runtime reports it; `the result of nonzero` if the shape
+    follows from values in the same step."""
+    before: NamedValue
     """Type and shape as `f32[8,28]`, or the value of a constant; empty if it is new."""
-    now: str
+    now: NamedValue
     """The same in this compilation; empty if it is gone."""
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Type and shape of a tensor."""
 
-    dtype: str
+    dtype: Exact
     """Short name of the type: `f32`, `bf16`, `s64`, ..."""
     shape: list[Int]
     """Its dimensions."""
@@ -44,7 +54,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
 class MatmulObserved(msgspec.Struct, frozen=True, kw_only=True):
     """Matrix multiplications of one shape in a program; convolutions are not included."""
 
-    dtype: str
+    dtype: Exact
     """Short name of the type of the operands."""
     batch: Int
     """Product of the batch dimensions; 1 if there is none."""
@@ -65,7 +75,7 @@ class ProgramObserved(Event, frozen=True, kw_only=True, tag=True):
 
     runtime: Runtime
     """The runtime."""
-    program: str
+    program: Name
     """Its name, or the name of the function."""
     inputs: list[TensorSpec] | None
     """Its inputs per core, without parameters as far as these are known; only the largest 64."""
@@ -82,7 +92,7 @@ class CompileObserved(Event, frozen=True, kw_only=True, tag=True):
 
     runtime: Runtime
     """The runtime."""
-    program: str
+    program: Name
     """Its name, or the name of the function; empty if unknown."""
     cause: CompileCause
     """Why it was compiled."""
@@ -96,7 +106,7 @@ class CompileObserved(Event, frozen=True, kw_only=True, tag=True):
     """Step of this process in which it was compiled, counted from 1."""
     user_frame: CodeFrame | None
     """Innermost call in the user's code."""
-    line_reason: str | None = None
+    line_reason: Text | None = None
     """Why the line is not known; null if it is."""
     changed_inputs: list[ChangedInput] | None
     """Inputs that differ from the most similar earlier compilation of the program; null if they were not compared."""
@@ -110,16 +120,18 @@ class GraphBroken(Event, frozen=True, kw_only=True, tag=True):
 
     runtime: Runtime
     """The runtime."""
-    program: str
+    program: Name
     """Name of the function; empty if unknown."""
-    reason: str
+    reason: Text
     """Why, in one line, as the runtime states it."""
     user_frame: CodeFrame | None
     """The line in the user's code."""
-    line_reason: str | None = None
+    line_reason: Text | None = None
     """Why the line is not known; null if it is."""
     count: Int = 1
     """Number of compilations that broke there."""
+    in_library: bool = False
+    """Whether the graph breaks in code of a library that the line calls, which the library may intend."""
 
 
 class CompileLimitReached(Event, frozen=True, kw_only=True, tag=True):
@@ -127,13 +139,13 @@ class CompileLimitReached(Event, frozen=True, kw_only=True, tag=True):
 
     runtime: Runtime
     """The runtime."""
-    program: str
+    program: Name
     """Name of the function; empty if unknown."""
     limit: Int | None
     """Maximum number of its programs."""
     user_frame: CodeFrame | None
     """Innermost call in the user's code."""
-    line_reason: str | None = None
+    line_reason: Text | None = None
     """Why the line is not known; null if it is."""
     changed_inputs: list[ChangedInput] | None
     """Inputs that differ from the most similar program; null if they were not compared."""
@@ -145,11 +157,11 @@ class SyncObserved(Event, frozen=True, kw_only=True, tag=True):
 
     runtime: Runtime
     """The runtime."""
-    operation: str
+    operation: Text
     """How the value was read, as it is written in code: `.item()`, `float()`, `if tensor`, `print()`, `.cpu()`, ..."""
     user_frame: CodeFrame | None
     """Innermost call in the user's code."""
-    line_reason: str | None = None
+    line_reason: Text | None = None
     """Why the line is not known; null if it is."""
     count: Int
     """Number of reads in the window."""
@@ -161,6 +173,9 @@ class SyncObserved(Event, frozen=True, kw_only=True, tag=True):
     """Steps in the window."""
     window_s: float
     """Wall time of the window."""
+    rank: Int | None = None
+    """Rank of the core whose thread was observed, under `torch_xla.launch`; null if the program has one core, or no
+    ranks are known."""
 
 
 class FallbackObserved(Event, frozen=True, kw_only=True, tag=True):
@@ -169,11 +184,11 @@ class FallbackObserved(Event, frozen=True, kw_only=True, tag=True):
 
     runtime: Runtime
     """The runtime."""
-    operator: str
+    operator: Name
     """Name of the operation, such as `aten::nonzero`."""
     user_frame: CodeFrame | None
     """Innermost call in the user's code."""
-    line_reason: str | None = None
+    line_reason: Text | None = None
     """Why the line is not known; null if it is."""
     count: Int
     """Number of times in the window."""
@@ -185,6 +200,9 @@ class FallbackObserved(Event, frozen=True, kw_only=True, tag=True):
     """Steps in the window."""
     window_s: float
     """Wall time of the window."""
+    rank: Int | None = None
+    """Rank of the core whose thread was observed, under `torch_xla.launch`; null if the program has one core, or no
+    ranks are known."""
 
 
 class ObservationEnded(Event, frozen=True, kw_only=True, tag=True):
@@ -192,7 +210,7 @@ class ObservationEnded(Event, frozen=True, kw_only=True, tag=True):
 
     runtime: Runtime
     """The runtime."""
-    why: str
+    why: Text
     """What the counters showed, in one sentence."""
     steps: Int
     """Steps in the window."""
@@ -200,8 +218,27 @@ class ObservationEnded(Event, frozen=True, kw_only=True, tag=True):
     """Wall time of the window."""
     steady_step_s: float | None
     """Wall time of a step without the hooks, from the steps before; the difference is the cost of arming."""
-    device: str = ""
+    device: Exact = ""
     """Type of the devices, such as `TPU` or `CPU`; empty if it is not known."""
+    rank: Int | None = None
+    """Rank of the core whose thread was observed, under `torch_xla.launch`; null if the program has one core, or no
+    ranks are known."""
+
+
+class ObservationFailed(Event, frozen=True, kw_only=True, tag=True):
+    """The observer of a runtime could not attach to it, as with a version that it does not know: the absence of what it
+    would have recorded means nothing."""
+
+    runtime: Runtime
+    """The runtime."""
+    package: Exact
+    """The package that it belongs to: `torch`, `torch_xla`, `jax`."""
+    version: Exact
+    """The version of the package; empty if unknown."""
+    missing: list[Observation]
+    """What is not recorded."""
+    reason: Text
+    """Why, in one line."""
 
 
 class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
@@ -210,7 +247,7 @@ class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
 
     droppable: ClassVar[bool] = True
 
-    stages_s: dict[str, float]
+    stages_s: dict[Name, float]
     """Seconds by stage: `read`, `decode`, `augment`, `collate`, `copy`, as far as they are measured separately."""
     batches: Int
     """Batches made."""
@@ -248,9 +285,9 @@ class DeviceSampled(Event, frozen=True, kw_only=True, tag=True):
 
     cores: list[CoreSample] | None
     """The cores of this host, in order; null if nothing was read."""
-    reason: str | None = None
+    reason: Text | None = None
     """Why nothing was read, or which ports did not answer."""
-    absent: list[str] = []
+    absent: list[Exact] = []
     """Fields of `CoreSample`, and `hbm`, that the runtime does not offer."""
 
 
@@ -265,33 +302,33 @@ class CoreState(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the execution."""
     launch_id: Int | None = None
     """Number of the launch: cores of one program that differ have not reached the same point."""
-    program: str = ""
+    program: Exact = ""
     """Fingerprint of the program, in hexadecimal."""
     queued_programs: Int = 0
     """Programs that wait for the core."""
-    hlo_location: str = ""
+    hlo_location: Text = ""
     """Where in the program it is, as the compiler names it."""
-    hlo: str = ""
+    hlo: Text = ""
     """The operation there."""
-    error: str = ""
+    error: Text = ""
     """Error that the runtime reports for the core."""
 
 
 class CoreStatesRead(Event, frozen=True, kw_only=True, tag=True):
     """The supervisor read from the TPU runtime what its cores execute: the answer to a request for stacks."""
 
-    request: str
+    request: Exact
     """Id of the request."""
     cores: list[CoreState] | None
     """The cores, in order; null if nothing was read."""
-    reason: str | None = None
+    reason: Text | None = None
     """Why nothing was read, or which ports did not answer."""
 
 
 class TraceWritten(Event, frozen=True, kw_only=True, tag=True):
     """A profile of some steps was written, for XProf or TensorBoard."""
 
-    path: str
+    path: Exact
     """Its folder, relative to the run directory."""
     step: Int
     """The last step that it covers."""

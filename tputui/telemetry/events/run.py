@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tputui.telemetry.events.values import (
     CodeFrame,
@@ -15,6 +15,7 @@ from tputui.telemetry.events.values import (
     RequestKind,
     ThreadStack,
 )
+from tputui.telemetry.masking import CommandLine, Exact, LogLine, LogLines, Text, Values
 
 
 class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
@@ -23,24 +24,24 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
 
     format: Int
     """Version of the line format."""
-    writer: str
+    writer: Exact
     """Name of the writing process, as in the file name: its role, then the index of its host or its rank."""
-    role: str
+    role: Exact
     """`worker`, `supervisor`, `rank` for an additional process that trains some of the cores, or `logs` for what the
     supervisor reads from the output of a command that need not report itself."""
-    host: str
+    host: Exact
     """Host name."""
-    host_id: str
+    host_id: Exact
     """Identity of the booted host and its process namespace; a pid is checked only if this matches."""
     pid: Int
     """Process id of the writer; in a journal of the role `logs` that of the command."""
     pid_started: Int
     """Start time of that process in clock ticks since boot, to detect a reused pid; 0 if unknown."""
-    run: str = ""
+    run: Exact = ""
     """Name of the run directory; empty in journals of older versions."""
-    version: str
+    version: Exact
     """Version of tputui that writes the journal."""
-    blocks: str
+    blocks: Exact
     """How `block` fields are encoded."""
     host_index: Int = 0
     """Index of the host of the writer; the name of a rank does not contain it."""
@@ -55,13 +56,13 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag=True):
 class RunStarted(Event, frozen=True, kw_only=True, tag=True):
     """The supervisor started to manage the run."""
 
-    run: str
+    run: Exact
     """Name of the run, which is the name of its directory."""
-    config: dict[str, Any]
+    config: Values
     """The whole configuration, including defaults."""
-    argv: list[str]
+    argv: CommandLine
     """The command line of the user."""
-    resumed_from: str | None = None
+    resumed_from: Exact | None = None
     """Checkpoint file from which this run is resumed."""
 
 
@@ -87,7 +88,7 @@ class HostJoined(Event, frozen=True, kw_only=True, tag=True):
     """Number of hosts of the run."""
     waited_s: float
     """Seconds that it waited for the others."""
-    address: str
+    address: Exact
     """Its address, as the other hosts reach it."""
 
 
@@ -98,7 +99,7 @@ class ClockMeasured(Event, frozen=True, kw_only=True, tag=True):
     """Seconds that it is ahead of the clock of the first host; negative if it is behind."""
     error_s: float
     """The offset is within this many seconds of the truth."""
-    reference: str
+    reference: Exact
     """Host whose clock it was compared with."""
 
 
@@ -107,7 +108,7 @@ class WorkerStarted(Event, frozen=True, kw_only=True, tag=True):
 
     pid: Int
     """Process id of the worker."""
-    argv: list[str]
+    argv: CommandLine
     """Its command line."""
 
 
@@ -118,20 +119,20 @@ class WorkerExited(Event, frozen=True, kw_only=True, tag=True):
     """Process id."""
     exit_code: Int | None
     """Exit code, or null if a signal ended it."""
-    signal: str | None = None
+    signal: Exact | None = None
     """Name of the signal that ended it."""
 
 
 class RankExited(Event, frozen=True, kw_only=True, tag=True):
     """A process that trains some of the cores exited before training ended normally."""
 
-    process: str
+    process: Exact
     """Its writer name, such as `rank-3`; the first one if it drove several ranks."""
     pid: Int
     """Process id."""
     exit_code: Int | None
     """Exit code, or null if a signal ended it."""
-    signal: str | None
+    signal: Exact | None
     """Name of the signal that ended it."""
     ending: bool
     """Whether the run was already stopping, so that the process was asked or forced to exit."""
@@ -150,7 +151,7 @@ class HeartbeatSent(Event, frozen=True, kw_only=True, tag=True):
     """Newest step dispatched to the device."""
     epoch: Int
     """Current epoch; 0 before the first."""
-    waits_for: str | None = None
+    waits_for: Text | None = None
     """What it waits for from other processes, such as `all-reduce`."""
 
 
@@ -174,14 +175,14 @@ class LogWritten(Event, frozen=True, kw_only=True, tag=True):
 
     droppable: ClassVar[bool] = True
 
-    line: str
+    line: LogLine
     """The line, without the line break."""
 
 
 class WarningRaised(Event, frozen=True, kw_only=True, tag=True):
     """Something that the user should know; training continues."""
 
-    text: str
+    text: Text
     """One sentence."""
 
 
@@ -196,7 +197,7 @@ class RequestHandlingDeclared(Event, frozen=True, kw_only=True, tag=True):
 class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
     """A process of the run has read a request."""
 
-    request: str
+    request: Exact
     """Id of the request."""
     kind: RequestKind
     """The requested action."""
@@ -209,43 +210,45 @@ class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
 class RequestApplied(Event, frozen=True, kw_only=True, tag=True):
     """A request was carried out."""
 
-    request: str
+    request: Exact
     """Id of the request."""
     kind: RequestKind
     """The requested action."""
     step: Int
     """Step after which it was carried out."""
-    path: str | None = None
+    path: Exact | None = None
     """What was written for it, relative to the run directory: a checkpoint, or the folder of a profile."""
     bytes: Int | None = None
     """Size of the checkpoint or profile."""
     seconds: float | None = None
     """Wall time of the save, or of the steps in the profile."""
+    lack: Text | None = None
+    """What may be missing although it was carried out, in one sentence; None if nothing is."""
 
 
 class RequestRefused(Event, frozen=True, kw_only=True, tag=True):
     """A request was refused."""
 
-    request: str
+    request: Exact
     """Id of the request."""
     kind: RequestKind
     """The requested action."""
-    why: str
+    why: Text
     """One sentence."""
 
 
 class StacksTaken(Event, frozen=True, kw_only=True, tag=True):
     """The stacks of all threads of a process, taken on request while it kept running."""
 
-    request: str
+    request: Exact
     """Id of the request."""
-    process: str
+    process: Exact
     """Writer name of the process."""
     pid: Int
     """Process id."""
     threads: list[ThreadStack]
     """Its threads; the training thread is first."""
-    path: str | None = None
+    path: Exact | None = None
     """File with the stacks as text, relative to the run directory."""
     by_signal: bool = False
     """Whether a signal handler took them, because no Python thread could answer."""
@@ -254,20 +257,20 @@ class StacksTaken(Event, frozen=True, kw_only=True, tag=True):
 class StallFound(Event, frozen=True, kw_only=True, tag=True):
     """No step, or no event, for unusually long."""
 
-    text: str
+    text: Text
     """Which processes wait and what for, in one sentence."""
     step: Int
     """Newest step dispatched."""
-    policy: str
+    policy: Exact
     """The configured action: `notify` or `save-stop`."""
 
 
 class AlertRaised(Event, frozen=True, kw_only=True, tag=True):
     """A condition of `[alerts]` began to hold. The supervisor then sends the alert to its targets."""
 
-    condition: str
+    condition: Text
     """The condition, as the user wrote it."""
-    text: str
+    text: Text
     """One sentence: run, condition and place in training."""
     step: Int
     """Newest step done."""
@@ -278,9 +281,9 @@ class AlertRaised(Event, frozen=True, kw_only=True, tag=True):
 class AlertDelivered(Event, frozen=True, kw_only=True, tag=True):
     """An alert was delivered to a target."""
 
-    condition: str
+    condition: Text
     """The condition of the alert."""
-    target: str
+    target: Exact
     """Kind of the target: `command`, `webhook` or `apprise`. Its address is not recorded."""
     attempts: Int
     """Number of attempts that it took."""
@@ -289,22 +292,22 @@ class AlertDelivered(Event, frozen=True, kw_only=True, tag=True):
 class AlertFailed(Event, frozen=True, kw_only=True, tag=True):
     """An alert could not be delivered to a target, and is not tried again."""
 
-    condition: str
+    condition: Text
     """The condition of the alert."""
-    target: str
+    target: Exact
     """Kind of the target: `command`, `webhook` or `apprise`. Its address is not recorded."""
-    why: str
+    why: Text
     """The error of the last attempt, in one sentence."""
 
 
 class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
     """Training failed."""
 
-    error: str
+    error: Text
     """Type of the exception."""
-    message: str
+    message: Text
     """Message of the exception."""
-    traceback: str
+    traceback: Text
     """Python traceback, newest call last."""
     phase: Phase
     """What the process was doing."""
@@ -314,7 +317,7 @@ class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
     """How it failed."""
     frames: list[CodeFrame] = []
     """Calls in the user's code that led to it, newest first."""
-    process: str | None = None
+    process: Exact | None = None
     """Writer name of the process that failed, such as `rank-3`, if another process reports it."""
     pid: Int | None = None
     """Process id of that process."""
@@ -323,31 +326,31 @@ class FailureRaised(Event, frozen=True, kw_only=True, tag=True):
 class FailureReported(Event, frozen=True, kw_only=True, tag=True):
     """The first failure of the run, reported by the supervisor with details that only it can know."""
 
-    process: str
+    process: Exact
     """Writer name of the process that failed."""
     pid: Int | None
     """Its process id, if known."""
     kind: FailureKind
     """How it failed."""
-    error: str
+    error: Text
     """Type of the exception, or the name of the signal."""
-    message: str
+    message: Text
     """What happened, as text."""
     phase: Phase
     """What the process was doing, by its newest event."""
     step: Int
     """Newest step dispatched, by its newest event."""
-    log: list[str]
+    log: LogLines
     """The last lines printed before it."""
-    stack: str
+    stack: Text
     """The Python stack printed when the process aborted in native code; otherwise empty."""
     silent: bool
     """Whether no training process reported the failure (FailureRaised)."""
-    memory: str | None = None
+    memory: Text | None = None
     """The kernel's memory counters, if a process was killed."""
-    path: str | None = None
+    path: Exact | None = None
     """File with the full report, relative to the run directory."""
-    other_host: str | None = None
+    other_host: Text | None = None
     """Host, rank and cores of a process that failed on another host than the supervisor's; else None."""
 
 
@@ -358,7 +361,7 @@ class TrainingEnded(Event, frozen=True, kw_only=True, tag=True):
     """How it ended."""
     step: Int
     """Last step trained."""
-    reason: str
+    reason: Text
     """One sentence; empty if another process reports it."""
 
 
@@ -369,7 +372,7 @@ class RunEnded(Event, frozen=True, kw_only=True, tag=True):
     """How it ended."""
     exit_code: Int
     """Exit code of `tputui run`."""
-    reason: str
+    reason: Text
     """One sentence."""
     training_ended: bool | None = None
     """Whether the training process reported its end (TrainingEnded), so that a journal without it is truncated; null in

@@ -15,6 +15,7 @@ from tputui.telemetry.events.values import (
     Split,
     StepPrograms,
 )
+from tputui.telemetry.masking import Exact, Name, Text
 
 COMPUTE_METRIC = "compute_s"
 """Metric of `StepsRecorded`: seconds that each core computed before it waited for the others to exchange gradients."""
@@ -23,15 +24,15 @@ COMPUTE_METRIC = "compute_s"
 class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
     """How the cores run the program."""
 
-    strategy: str
+    strategy: Exact
     """`spmd`, `single` or `replica`."""
-    device: str
+    device: Exact
     """Type of the devices, as named by the runtime: `CPU`, `TPU`; `unknown` if nothing names them."""
-    device_reason: str | None = None
+    device_reason: Text | None = None
     """Why the device is not a TPU, if it is not."""
-    device_warning: str | None = None
+    device_warning: Text | None = None
     """Why a TPU that seems to be present is not used; null if none seems to be present."""
-    chip: str | None = None
+    chip: Exact | None = None
     """Kind of its TPU chips, such as `TPU v3`; null on other devices, and if it is not known."""
     num_cores: Int
     """Number of cores over all hosts."""
@@ -47,7 +48,7 @@ class TopologyDeclared(Event, frozen=True, kw_only=True, tag=True):
 class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
     """The training plan, written before the first step."""
 
-    task: str
+    task: Name
     """Name of the task."""
     num_epochs: Int
     """Number of epochs; 0 if a script named only its number of steps."""
@@ -68,11 +69,11 @@ class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
     """Examples in the validation split."""
     num_parameters: Int
     """Number of trainable parameters."""
-    precision: str
+    precision: Exact
     """`fp32` or `bf16`."""
     lr: float
     """Learning rate of the first step, after scaling."""
-    lr_rule: str
+    lr_rule: Text
     """How it is derived from the configured learning rate, as text."""
 
 
@@ -108,10 +109,10 @@ class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
     """Maximum of the finite values; NaN if none is finite."""
     bad: Int = 0
     """Number of NaN and infinite values."""
-    metric: str = "loss"
+    metric: Name = "loss"
     """Name of the metric: `loss`, or `compute_s`, the seconds from the start of a step until the gradients of a core
     were on its host, before it waited for the other cores. Only `replica` on CPU devices records `compute_s`."""
-    block: str
+    block: Exact
     """The encoded values, [steps][cores] float32."""
 
 
@@ -124,13 +125,13 @@ class ValuesLogged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
 
     droppable: ClassVar[bool] = True
 
-    name: str
+    name: Name
     """Name of the metric, without its split."""
     split: Split = "train"
     """Which data."""
-    tag: str
+    tag: Name
     """Name of the metric in the log: `eval_loss`."""
-    source: str
+    source: Exact
     """Path of the log, or `console` for values read from printed text."""
     n: Int = 1
     """Number of values."""
@@ -154,13 +155,13 @@ class ValuesLogged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     """Maximum of the finite values; NaN if none is finite."""
     bad: Int = 0
     """Number of NaN and infinite values."""
-    values: str = ""
+    values: Exact = ""
     """The encoded values, [n] float64."""
-    steps: str = ""
+    steps: Exact = ""
     """The encoded steps, [n] int64."""
-    times: str = ""
+    times: Exact = ""
     """The encoded unix times, [n] float64; empty if all are unknown."""
-    epochs: str = ""
+    epochs: Exact = ""
     """The encoded epochs, [n] float64; empty if all are unknown."""
 
 
@@ -171,7 +172,7 @@ class StepsDropped(Event, frozen=True, kw_only=True, tag=True):
     """Number of events dropped."""
     num_steps: Int
     """Number of steps whose values they contained."""
-    why: str = ""
+    why: Text = ""
     """Reason, in one sentence; empty if the disk could not keep up."""
 
 
@@ -194,7 +195,7 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
     """Current learning rate."""
     report_steps: Int
     """Steps between reports, adjusted so that there is about one report per second."""
-    sections_s: dict[str, float] = {}
+    sections_s: dict[Name, float] = {}
     """Wall time by section since the epoch began, as in EpochEnded; empty if it is not measured."""
 
 
@@ -229,9 +230,9 @@ class MetersReported(Event, frozen=True, kw_only=True, tag=True):
     """Newest step that they include."""
     split: Split
     """Which data."""
-    meters: dict[str, MeterReading]
+    meters: dict[Name, MeterReading]
     """Readings by name of the meter."""
-    reduced: str
+    reduced: Exact
     """How the values were reduced over cores and steps, as text."""
 
 
@@ -242,24 +243,24 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """Number of the epoch."""
     step: Int
     """Its last step."""
-    train: dict[str, MeterReading]
+    train: dict[Name, MeterReading]
     """Training meters of the epoch."""
-    valid: dict[str, MeterReading]
+    valid: dict[Name, MeterReading]
     """Validation meters after the epoch."""
     train_s: float
     """Wall time of training."""
     valid_s: float
     """Wall time of evaluation."""
-    sections_s: dict[str, float]
+    sections_s: dict[Name, float]
     """Wall time by section: data, trace, compile, execute, wait, report, evaluate, save, other. Sections do not
     overlap, and their sum is the time of the epoch."""
     lr: float
     """Learning rate of the epoch."""
     best: bool
     """Whether the monitored metric is the best so far."""
-    scores: dict[str, float] = {}
+    scores: dict[Name, float] = {}
     """Scores of the whole validation split that are not means over examples, such as `auc`."""
-    trace_s: dict[str, float] = {}
+    trace_s: dict[Name, float] = {}
     """Parts of `trace`: forward, loss, backward, optimizer. Host time, since the device runs them as one program."""
 
 
@@ -268,9 +269,9 @@ class ExampleSkipped(Event, frozen=True, kw_only=True, tag=True):
 
     split: Split
     """Which data."""
-    where: str
+    where: Text
     """File, row and column, as far as the task reports them."""
-    why: str
+    why: Text
     """What is wrong with it."""
     skipped: Int
     """Number of examples left out so far."""
@@ -287,7 +288,7 @@ class PicturesKept(Event, frozen=True, kw_only=True, tag=True):
     """Last step of the epoch."""
     pictures: list[PictureKept]
     """The pictures, grouped by example."""
-    legend: str = ""
+    legend: Text = ""
     """Meaning of their colours, in one sentence; empty if the task gives none."""
 
 
@@ -315,7 +316,7 @@ class XlaMetricsRead(Event, frozen=True, kw_only=True, tag=True):
     """Bytes transferred from host to device."""
     bytes_from_device: Int
     """Bytes transferred from device to host."""
-    fallbacks: dict[str, Int]
+    fallbacks: dict[Name, Int]
     """Operations that ran on the host CPU because they have no lowering, with their counts."""
     engine_reads: Int = 0
     """Transfers from device to host for reports, evaluations, saves and exchanges between processes."""
@@ -338,7 +339,7 @@ class FlopsCounted(Event, frozen=True, kw_only=True, tag=True):
     flops_per_step: float | None
     """Operations of a step over all cores: matrix multiplications, convolutions and attention, forward and backward,
     without those that are computed again for lack of memory; null if they cannot be counted."""
-    reason: str | None = None
+    reason: Text | None = None
     """Why they cannot be counted."""
 
 
@@ -349,14 +350,14 @@ class MemorySampled(Event, frozen=True, kw_only=True, tag=True):
 
     hbm: list[HbmReading] | None
     """One reading per core, or null if not available."""
-    hbm_reason: str | None = None
+    hbm_reason: Text | None = None
     """Why it is not available."""
 
 
 class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
     """A checkpoint was saved completely."""
 
-    path: str
+    path: Exact
     """Path of the file, relative to the run directory."""
     step: Int
     """Last step that it includes."""
@@ -366,31 +367,31 @@ class CheckpointSaved(Event, frozen=True, kw_only=True, tag=True):
     """Size of the file."""
     seconds: float
     """Wall time of the save, until the file was synced to disk."""
-    reason: str
+    reason: Text
     """`epoch`, `request`, `stop` or `non-finite`."""
     best: bool = False
     """Whether `best.pt` is this checkpoint."""
-    sections_s: dict[str, float] = {}
+    sections_s: dict[Name, float] = {}
     """Wall time by section since the epoch began, including this save, as in EpochEnded; empty if not measured."""
-    sha256: str | None = None
+    sha256: Exact | None = None
     """SHA-256 of the file as read back after writing; null in journals of older versions."""
 
 
 class CheckpointDropped(Event, frozen=True, kw_only=True, tag=True):
     """An older checkpoint was removed because newer ones exist."""
 
-    path: str
+    path: Exact
     """Path of the removed file, relative to the run directory."""
 
 
 class NonFiniteFound(Event, frozen=True, kw_only=True, tag=True):
     """A loss or the gradient became NaN or infinite. The values are in the StepsRecorded events."""
 
-    text: str
+    text: Text
     """Where and how it began, in one sentence."""
     split: Split
     """Which data."""
-    metric: str
+    metric: Name
     """`loss`, or `gradient norm` if every loss was still finite."""
     step: Int
     """Step in which it began; in an evaluation, the newest step before it."""
@@ -404,5 +405,5 @@ class NonFiniteFound(Event, frozen=True, kw_only=True, tag=True):
     """Newest step that was checked."""
     gradient_norms: list[float]
     """Gradient norm in the steps up to this one, oldest first; empty if it is not recorded."""
-    policy: str
+    policy: Exact
     """The configured action: `continue`, `stop` or `save-stop`."""

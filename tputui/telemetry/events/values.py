@@ -11,6 +11,8 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from tputui.telemetry.masking import Exact, Name, Text
+
 INT_MAX = 2**63 - 1
 """Integers beyond +-INT_MAX are invalid: they cannot always be converted to floats, or even printed."""
 
@@ -52,9 +54,10 @@ FrameOwner = Literal["user", "library", "tputui"]
 """Whose code a call is in: the user's; that of a package or of Python; tputui's."""
 
 FailureKind = Literal["exception", "import", "refused", "unable", "memory", "non_finite", "aborted", "killed", "exited"]
-"""How training failed: an exception; a user module that cannot be imported; a configuration or checkpoint that cannot
-be used; a machine that cannot train; out of memory; a NaN or infinite loss or gradient, if the configuration stops
-training then; an abort in native code, such as a failed assertion; a signal from outside; an exit without a report."""
+"""How training failed: an exception; a user module that cannot be imported; a configuration, arguments or a checkpoint
+that cannot be used; a machine that cannot train; out of memory; a NaN or infinite loss or gradient, if the
+configuration stops training then; an abort in native code, such as a failed assertion; a signal from outside; an exit
+without a report."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", gc=False):
@@ -85,7 +88,7 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     pid: Int
     """Process id on its host."""
-    role: str
+    role: Exact
     """`supervisor`; for a process of the run `rank 3` if its environment names its rank, `of rank 3` if a process with
     the same rank started it, else `worker`."""
     rss_bytes: Int
@@ -123,7 +126,7 @@ class StepPrograms(msgspec.Struct, frozen=True, kw_only=True):
 class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that one module of the network saves for the backward pass."""
 
-    name: str
+    name: Name
     """Name of the module in the network, and its type."""
     bytes: Int
     """Bytes per core."""
@@ -132,11 +135,11 @@ class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
 class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
     """A call on a stack."""
 
-    file: str
+    file: Exact
     """Path of the source file."""
     line: Int
     """Line number."""
-    function: str
+    function: Exact
     """Name of the function."""
     owner: FrameOwner
     """Whose code it is."""
@@ -145,7 +148,7 @@ class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
 class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
     """The stack of one thread."""
 
-    name: str
+    name: Name
     """Name of the thread."""
     frames: list[CodeFrame]
     """Its calls, newest first; only the newest ones of a very deep stack."""
@@ -172,24 +175,24 @@ class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The modules with the most activations."""
     batch_per_core: Int
     """Examples per core and step."""
-    precision: str
+    precision: Exact
     """`fp32` or `bf16`."""
     rematerialised: bool
     """Whether blocks are recomputed in the backward pass instead of being saved."""
     limit_bytes: Int | None
     """Memory of a core; null if unknown."""
-    limit: str
+    limit: Text
     """Where `limit_bytes` comes from, or why it is unknown."""
 
 
 class PictureKept(msgspec.Struct, frozen=True, kw_only=True):
     """A picture of a prediction or of a training example, saved in the run directory."""
 
-    example: str
+    example: Name
     """The example that it shows."""
-    name: str
+    name: Name
     """The part of the example: `input`, `mask`, ..."""
-    path: str
+    path: Exact
     """PNG file, relative to the run directory."""
 
 

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from tputui import csv_cells
 from tputui.state.chart_data import CoreExtreme, Mark
 from tputui.state.host_data import HostView
 from tputui.state.snapshot import LogLine, Snapshot, best_epoch
+from tputui.telemetry import atomic_write
 from tputui.ui.base.reader_thread import Frame
 
 Form = Literal["txt", "csv", "svg"]
@@ -56,11 +58,12 @@ def figures_of(widget: object, name: str | None, snapshot: Snapshot | None) -> F
 
 
 def as_csv(table: Figures) -> str:
-    """The table as CSV (RFC 4180, but lines end with `\\n`); None becomes an empty field."""
+    """The table as CSV (RFC 4180, but lines end with `\\n`); None becomes an empty field. No text is a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.head)
-    writer.writerows([["" if value is None else value for value in row] for row in table.rows])
+    writer.writerows(
+        csv_cells.cells("" if value is None else value for value in row) for row in (table.head, *table.rows)
+    )
     return out.getvalue()
 
 
@@ -76,8 +79,7 @@ def write_new(directory: Path, name: str, content: str) -> Path:
     for number in range(1, _NAMES_MAX):
         path = directory / (name if number == 1 else f"{stem}-{number}.{form}")
         try:
-            with path.open("x", encoding="utf-8", newline="") as file:
-                file.write(content)
+            atomic_write.write(path, lambda file: file.write(content.encode()), replace=False, only_owner=False)
         except FileExistsError:
             continue
         return path

@@ -7,8 +7,6 @@ in the file. The file contains nothing about runs. The application reads and wri
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,6 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
+
+from tputui import user_cache
+from tputui.telemetry import atomic_write
 
 Value = bool | int | float | str | list[str]
 
@@ -207,14 +208,7 @@ def _is_value(value: Any) -> bool:
 
 def _write(path: Path, values: Mapping[str, Any]) -> None:
     """Write atomically, readable only by the user."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    user_cache.create_missing(path.parent)
     content = msgspec.json.format(msgspec.json.encode(dict(sorted(values.items()))), indent=2)
-    fd, name = tempfile.mkstemp(prefix=".view-", dir=path.parent)  # made with mode 0600
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content + b"\n")
-        os.replace(name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    # Not synced: losing view settings in a power cut costs little.
+    atomic_write.write(path, lambda file: file.write(content + b"\n"), sync=False)

@@ -118,7 +118,8 @@ def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
     The path is last, because a narrow terminal cuts the end.
     """
     if request.state == "applied":
-        return f"{_APPLIED[request.kind]} {', '.join([fmt.count(request.applied_step), *_saved(request, checkpoints)])}"
+        words = [fmt.count(request.applied_step), *([clean(request.why)] if request.why else [])]
+        return f"{_APPLIED[request.kind]} {', '.join([*words, *_saved(request, checkpoints)])}"
     parts = []
     if request.seen_phase is not None:
         parts.append(fmt.seen_while(request.seen_phase))

@@ -33,6 +33,8 @@ LINES_MAX = 64
 
 _TONES: tuple[Tone, ...] = ("band", "accent", "alert")
 
+_NARROW = 1e-290
+"""A narrower range, of which the reciprocal may be infinite, is made wider first."""
 _RECENT = 8
 """Number of newest columns by which cores are chosen if there are too many."""
 
@@ -167,6 +169,12 @@ def dot_of(scale: Scale, dots: int) -> Callable[[float], int]:
     """A function from a value to its dot row, in an area `dots` high; values outside map to one row outside."""
     form = math.log if scale.log else float
     low, high, most = form(scale.low), form(scale.high), dots - 1
+    factor = 1.0
+    if not math.isfinite(high - low):
+        factor = 0.5  # Halves, whose difference is a float.
+    elif 0.0 < high - low < _NARROW:
+        factor = 1.0 / _NARROW
+    low, high = low * factor, high * factor
     per = most / (high - low) if high > low else 0.0
 
     def linear(value: float) -> int:
@@ -174,6 +182,8 @@ def dot_of(scale: Scale, dots: int) -> Callable[[float], int]:
         row = (high - value) * per
         return round(row) if -0.5 <= row <= dots else dots if row > dots else -1
 
+    if factor != 1.0:
+        return lambda value: linear(value * factor)
     return (lambda value: linear(math.log(value)) if value > 0.0 else most) if scale.log else linear
 
 

@@ -202,12 +202,13 @@ def _level(cells: Sequence[list[float]], *, loss: bool, log: bool, ramp: Ramp | 
         values = [value for value in values if value > 0] or [1.0]
     low, high = min(values), max(values)
     form = math.log if log else float
-    least, span = form(low), (form(high) - form(low)) or 1.0
+    # Of halves, because the difference of two floats may be greater than the greatest one.
+    least, span = form(low) / 2, (form(high) / 2 - form(low) / 2) or 1.0
 
     def level(value: float) -> int:
         if value != value:
             return _NONE
-        return round((form(max(value, low)) - least) / span * steps)
+        return round((form(max(value, low)) / 2 - least) / span * steps)
 
     return level, _legend("loss", (0.0, fmt.number(low, 3)), (1.0, fmt.number(high, 3)), ramp)
 

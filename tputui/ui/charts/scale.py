@@ -6,9 +6,11 @@ import bisect
 import functools
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tputui.state.chart_data import share_between
 from tputui.ui.render.braille import DOTS_Y
 
 _LEAST_ROWS = 4
@@ -21,6 +23,8 @@ _EXACT = 1e-9
 _LEAST_SHARE = 1e-5
 _WASTE = 1.6
 """A scale is not widened by more than this: uneven ticks are better then."""
+_LARGEST = 1e306
+"""Beyond it, the distances of round values, or the round values themselves, may be greater than the greatest float."""
 
 
 class Scale(NamedTuple):
@@ -39,7 +43,7 @@ class Scale(NamedTuple):
             if value <= 0:
                 return 0.0
             low, high, value = math.log(low), math.log(high), math.log(value)
-        return (value - low) / (high - low) if high > low else 0.5
+        return share_between(value, low, high)
 
 
 def scale_for(values: Sequence[float], log: bool = False) -> Scale | None:
@@ -53,7 +57,8 @@ def scale_for(values: Sequence[float], log: bool = False) -> Scale | None:
     low, high = min(finite), max(finite)
     if low == high:
         pad = abs(low) * 0.05 or 0.5
-        return Scale(low / 1.05, high * 1.05, log) if log else Scale(low - pad, high + pad)
+        low, high = (low / 1.05, high * 1.05) if log else (low - pad, high + pad)
+        return Scale(max(low, -sys.float_info.max), min(high, sys.float_info.max), log)
     return Scale(low, high, log)
 
 
@@ -66,6 +71,8 @@ def fitted(scale: Scale, rows: int) -> Scale:
     """
     low, high = (math.log10(scale.low), math.log10(scale.high)) if scale.log else (scale.low, scale.high)
     steps = rows * DOTS_Y - 1
+    if _is_huge(scale.low, scale.high):
+        return scale
     least = (high - low) / steps
     if rows < _LEAST_ROWS or not 0.0 < least < math.inf or (scale.log and high - low < 1):
         return scale
@@ -93,7 +100,7 @@ def fitted(scale: Scale, rows: int) -> Scale:
         return scale
     found = best[1]
     if scale.log:
-        found = found._replace(low=10.0**found.low, high=10.0**found.high)
+        found = found._replace(low=10.0**found.low or scale.low, high=10.0 ** min(found.high, 308.0))
     # Rounding must not leave out the ends.
     return found._replace(low=min(found.low, scale.low), high=max(found.high, scale.high))
 
@@ -129,6 +136,8 @@ def ticks(scale: Scale, count: int) -> list[float]:
     """At most `count` round values within the scale, in ascending order."""
     if count < 1 or not scale.high > scale.low:
         return []
+    if _is_huge(scale.low, scale.high):
+        return [0.0] if scale.low <= 0.0 <= scale.high else []
     if scale.log and scale.high / scale.low >= 10:
         return _powers(scale, count)
     step = _round_step((scale.high - scale.low) / count)
@@ -137,6 +146,10 @@ def ticks(scale: Scale, count: int) -> list[float]:
         step = _round_step(step * 1.01)
         found = _multiples(scale, step)
     return found
+
+
+def _is_huge(low: float, high: float) -> bool:
+    return not max(abs(low), abs(high)) <= _LARGEST
 
 
 def step_ticks(first: int, last: int, count: int) -> list[int]:

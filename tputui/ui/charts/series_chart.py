@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from tputui.state.chart_data import Segment
+from tputui.state.chart_data import Segment, share_between
 from tputui.ui.charts import axis
 from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, visible_data
@@ -171,7 +171,6 @@ def _means(sums: Mapping[int, Sequence[float]], width: int) -> list[float | None
 
 
 def _level(value: float, low: float, high: float, num_levels: int = len(BLOCKS)) -> int:
-    span = high / 2 - low / 2
-    if span <= 0 or not math.isfinite(span):
+    if not low < high or not math.isfinite(high / 2 - low / 2):
         return 0
-    return min(int((value / 2 - low / 2) / span * num_levels), num_levels - 1)
+    return min(int(share_between(value, low, high) * num_levels), num_levels - 1)

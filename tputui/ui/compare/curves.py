@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -27,7 +26,7 @@ from tputui.ui.charts.columns import smoothed
 from tputui.ui.compare.chart import Curve, draw_chart
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView, MeterKey
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Line, Span, clean, paragraph
+from tputui.ui.render.lines import Line, Span, cells_of, clean, paragraph
 from tputui.ui.widgets.panel import Drawing, Panel
 
 
@@ -297,6 +296,6 @@ def _note(
     for reason in dict.fromkeys(reason for _, reason in missing):
         parts.append(f"{' '.join(label for label, of in missing if of == reason)}: {reason}")
     parts += [f"dim: train of {LABELS[view.chosen]}"] if has_train else []
-    while len(parts) > 1 and cell_len(", ".join(parts)) >= width - _TITLE:
+    while len(parts) > 1 and cells_of(", ".join(parts)) >= width - _TITLE:
         parts.pop()
     return ", ".join(parts)

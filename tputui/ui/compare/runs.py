@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -14,7 +13,7 @@ from tputui.compare.compare import ComparedRun
 from tputui.state.snapshot import ENDED
 from tputui.ui.base import status_text
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView
-from tputui.ui.render.lines import Cell, Line, Span, Tone, align_table, clean, crop, fit, spread, width_of
+from tputui.ui.render.lines import Cell, Line, Span, Tone, align_table, cells_of, clean, crop, fit, spread, width_of
 from tputui.ui.widgets.line_widget import Drawn
 from tputui.ui.widgets.panel import FRAME, Drawing, Panel
 
@@ -139,7 +138,7 @@ def _row(part: ComparedPart, index: int, name_width: int) -> list[Cell]:
 
 def _named(name: str, width: int) -> str:
     """Shortens a long name at its start, because runs of one day differ at the end."""
-    return name if cell_len(name) <= width else "\u2026" + name[len(crop(name, cell_len(name) - width + 2)) - 1 :]
+    return name if cells_of(name) <= width else "\u2026" + name[len(crop(name, cells_of(name) - width + 2)) - 1 :]
 
 
 def _versus(part: ComparedPart, index: int) -> Cell:

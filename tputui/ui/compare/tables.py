@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
-
 from tputui import formatting as fmt
 from tputui.compare.table import BEST, FigureRow, figure_rows, notes, raw_rows
 from tputui.compare.verdict import METHOD
 from tputui.config_diff import DiffRow
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.compare.compare_view import TONES, ComparedPart
-from tputui.ui.render.lines import Cell, Line, Span, Tone, clean, crop, fit, wrap
+from tputui.ui.render.lines import Cell, Line, Span, Tone, cells_of, clean, crop, fit, wrap
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _GAP = 2
@@ -34,11 +32,11 @@ def grid(titles: Sequence[Cell], rows: Sequence[GridRow], width: int) -> list[Li
     """Draws a table, with titles, in `width` cells; the first column is the base."""
     if not titles or width < 1:
         return []
-    names = min(max((cell_len(row.name.text) for row in rows), default=0), max(width // 2, 6))
+    names = min(max((cells_of(row.name.text) for row in rows), default=0), max(width // 2, 6))
     room = width - _MARGIN - names
     most = max((room - 2 * _GAP) // 2, 1)
     widths = [
-        min(max([cell_len(title.text), *(cell_len(row.cells[index].text) for row in rows)]), most)
+        min(max([cells_of(title.text), *(cells_of(row.cells[index].text) for row in rows)]), most)
         for index, title in enumerate(titles)
     ]
     lines: list[Line] = []
@@ -66,10 +64,10 @@ def _line(
     name: Cell, cells: Sequence[Cell], columns: Sequence[int], widths: Sequence[int], names: int, width: int
 ) -> Line:
     text = crop(name.text, names)
-    line: Line = [Span(" " * _MARGIN), Span(text + " " * (names - cell_len(text)), name.tone)]
+    line: Line = [Span(" " * _MARGIN), Span(text + " " * (names - cells_of(text)), name.tone)]
     for column in columns:
         text = crop(cells[column].text, widths[column])
-        line += [Span(" " * (_GAP + widths[column] - cell_len(text))), Span(text, cells[column].tone)]
+        line += [Span(" " * (_GAP + widths[column] - cells_of(text))), Span(text, cells[column].tone)]
     return fit(line, width)
 
 

@@ -6,6 +6,7 @@ invalid TOML is listed with the error.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tputui.config import is_script, recorded_name
+from tputui.home_paths import expanded
 from tputui.telemetry import rundir
 
 SAMPLES = "sample_configs"
@@ -130,7 +132,10 @@ def readiness(choice: ConfigChoice, data_sets: Mapping[str, bool], start: Path) 
         command = f"tputui data fetch {name}"
         return Readiness("ready", "") if data_sets[name] else Readiness("needs data fetch", command)
     if source is not None:
-        return Readiness("ready" if (start / Path(source).expanduser()).exists() else "data not found", "")
+        with contextlib.suppress(FileNotFoundError):
+            if (start / expanded(source)).exists():
+                return Readiness("ready", "")
+        return Readiness("data not found", "")
     # The data of a task of one's own is not known.
     return Readiness("" if ":" in choice.task else "ready", "")
 

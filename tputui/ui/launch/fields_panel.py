@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -14,7 +13,7 @@ from tputui.config.tables import field_docs
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.launch.field_values import Field, format_value
 from tputui.ui.launch.form import Form
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, width_of
+from tputui.ui.render.lines import Line, Span, Tone, cells_of, clean, crop, fit, width_of
 from tputui.ui.terminal.capabilities import key_names
 from tputui.ui.widgets.line_input import EditedText, press, spans
 from tputui.ui.widgets.panel import ListPanel
@@ -163,7 +162,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
         rows: list[Line] = []
         self._row_keys = []
         table = None
-        names = max((cell_len(part.form.field(key).name) for key in part.keys), default=4)
+        names = max((cells_of(part.form.field(key).name) for key in part.keys), default=4)
         for key in part.keys:
             field = part.form.field(key)
             if field.table != table:
@@ -239,7 +238,7 @@ def _note(form: Form, field: Field, error: str | None, *, changed: bool, room: i
         return [Span(clean(error), "bad")]
     if changed:
         was = f"was {clean(format_value(field, form.original(field.key))) or NOT_SET}"
-        return [Span(was, "label")] if cell_len(was) <= room else []
+        return [Span(was, "label")] if cells_of(was) <= room else []
     return [Span(field.doc.partition(". ")[0].rstrip("."), "dim")] if room >= _MIN_DOC_WIDTH else []
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.cells import cell_len
 from textual import events, work
 from textual.app import ComposeResult
 from textual.message import Message
@@ -17,7 +16,7 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
 from tputui.ui.launch.configs import BLANK, ConfigChoice, Readiness
 from tputui.ui.launch.form import PickedConfig
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, paragraph, width_of
+from tputui.ui.render.lines import Line, Span, Tone, cells_of, clean, crop, fit, paragraph, width_of
 from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_widget import Drawn
@@ -104,7 +103,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
         rows: list[Line] = []
         self._row_indices = []
         kind = ""
-        names = max((cell_len(clean(each.name)) for each in part.choices), default=0)
+        names = max((cells_of(clean(each.name)) for each in part.choices), default=0)
         names = max(_NAME_WIDTHS[0], min(names, _NAME_WIDTHS[1], width - _TASK_WIDTH - _LABEL_WIDTH - _GAPS_WIDTH))
         for index, choice in enumerate(part.choices):
             if _HEADINGS[choice.kind] and choice.kind != kind:
@@ -128,7 +127,7 @@ def _line(choice: ConfigChoice, label: str, names: int, width: int, *, is_curren
     name = crop(clean(choice.name), names)
     line: Line = [
         Span(" \u276f " if is_current else "   ", "accent"),
-        Span(name + " " * (names - cell_len(name)) + "  ", "strong" if is_current else "plain"),
+        Span(name + " " * (names - cells_of(name)) + "  ", "strong" if is_current else "plain"),
         Span(f"{crop(clean(choice.task), _TASK_WIDTH):<{_TASK_WIDTH}}  ", "label"),
     ]
     note = Span(clean(choice.error), "warn") if choice.error is not None else Span(clean(choice.summary), "dim")

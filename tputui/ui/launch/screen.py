@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui import formatting as fmt
+from tputui.telemetry import atomic_write
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch.checker import Checker, CheckUpdate
@@ -299,9 +300,7 @@ class LauncherScreen(Screen[Path | None]):
             return
         text = document(self._state.form.tables(), [f"From {self._state.form.source}."])
         try:
-            # Never overwrites a file.
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+            atomic_write.write(path, lambda file: file.write(text.encode()), replace=False, only_owner=False)
         except FileExistsError:
             notice = f"{name} already exists; press ctrl+o to choose another name"
         except (OSError, ValueError) as error:

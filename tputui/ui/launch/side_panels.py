@@ -159,7 +159,8 @@ def _script(script: ScriptConfig, width: int) -> list[Line]:
     rows += _fact("in", script.cwd or "the current directory", width)
     rows += _fact("sets", ", ".join(script.env), width) if script.env else []
     grace = fmt.duration(script.stop_grace_s)
-    return rows + _fact("stop", f"{script.stop_signal}, then SIGTERM after {grace}, then SIGKILL", width)
+    first = "SIGTERM or SIGINT" if script.stop_signal == "auto" else script.stop_signal
+    return rows + _fact("stop", f"{first}, then SIGTERM after {grace}, then SIGKILL", width)
 
 
 def _cores(config: RunConfig, facts: Mapping[str, Any], waiting: str, width: int) -> list[Line]:

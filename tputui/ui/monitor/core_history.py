@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tputui.state.chart_data import CoreColumn
+from tputui.state.chart_data import CoreColumn, share_between
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import BLOCKS
 from tputui.ui.render.lines import Span
@@ -48,10 +48,9 @@ class _Scale(NamedTuple):
 
     def level(self, loss: float) -> int:
         """1 for the lowest loss, up to the number of levels."""
-        size = self.high - self.low
-        if not 0 < size < math.inf:
+        if not self.low < self.high:
             return 1
-        share = ((math.log2(loss) if self.log else loss) - self.low) / size
+        share = share_between(math.log2(loss) if self.log else loss, self.low, self.high)
         return 1 + min(int(share * self.levels), self.levels - 1)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import CoreColumn, OutlierView, SlowCoreView
+from tputui.state.chart_data import CoreColumn, OutlierView, SlowCoreView, share_between
 from tputui.state.snapshot import CoreView, DevicesView, Snapshot
 from tputui.telemetry.events import CoreSample
 from tputui.ui.base import host_text, status_text
@@ -437,7 +437,7 @@ def _block(worst: float | None, sign: int | None, bounds: tuple[float, float], w
     if worst is None:
         return Span(_wide("\u00b7", width), "dim")
     low, high = bounds
-    share = (worst - low) / (high - low) if high > low else 0.0
+    share = share_between(worst, low, high) if high > low else 0.0
     level = LEVELS[min(int(share * len(LEVELS)), len(LEVELS) - 1)]
     if sign == _ODD:
         return Span(_wide(level, width), "alert")

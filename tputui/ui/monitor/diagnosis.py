@@ -20,6 +20,8 @@ _TITLE = max(len(title) for title in verdict_lines.TITLES.values())
 _PLACE_SHARE = 3
 """The lines of code take at most this part of the width of the list."""
 _INDENT = 3
+_TEXT = 40
+"""Cells that a reason beside the titles of its rules needs."""
 _LABEL = 10
 """Cells of the labels in full screen."""
 
@@ -33,6 +35,8 @@ class DiagnosisPart(NamedTuple):
     has_ended: bool
     run: str
     """Name of the run, for commands."""
+    goodput: tuple[str, ...]
+    """Where the wall time of the run went, a line each."""
 
 
 class DiagnosisPanel(RunPanel[DiagnosisPart]):
@@ -77,13 +81,12 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
                 lines = [_row(verdict, min(places, width // _PLACE_SHARE), costs, width, chosen=index == at)]
             rows += lines
             self._rows += [index] * len(lines)
-        for verdict in part.verdicts[len(answered) :]:
-            unanswered = _unanswered(verdict, width, is_cut=not is_full)
-            rows += unanswered
-            self._rows += [None] * len(unanswered)
+        rest = _rest(part, width, is_full=is_full)
+        rows += rest
+        self._rows += [None] * len(rest)
         if found(part.verdicts):
             return Drawing(rows, note=NOTE_FULL if is_full else NOTE)
-        head = tuple(paragraph(f" {nothing_found(part)}", width, 2, _tone_of_nothing(part)))
+        head = tuple(paragraph(f" {nothing_found(part)}", width, 2, "dim" if part.steps < STEPS_MIN else "plain"))
         return Drawing(rows, head=head, note=(NOTE_FULL if is_full else NOTE) if answered else "")
 
     def scroll_rows(self, rows: int) -> None:
@@ -150,24 +153,34 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
 
 def part_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> DiagnosisPart:
     """The content of the panel, from verdicts on the snapshot."""
-    return DiagnosisPart(verdicts, min(Facts.of(snapshot).steps, STEPS_MIN), snapshot.condition in ENDED, snapshot.run)
+    # Imported here so that the monitor opens faster.
+    from tputui.diagnosis.goodput import goodput_of
+    from tputui.text import goodput_lines
+
+    goodput = [*goodput_lines.blocks(goodput_of(snapshot), None)]
+    if snapshot.details.resumed_from is not None:
+        goodput.append(f"{'':<{verdict_lines.INDENT}}of this run alone; with those that it continues: tputui doctor")
+    steps = min(Facts.of(snapshot).steps, STEPS_MIN)
+    return DiagnosisPart(verdicts, steps, snapshot.condition in ENDED, snapshot.run, tuple(goodput))
 
 
 def nothing_found(part: DiagnosisPart) -> str:
-    """Why there are no verdicts: nothing slows the run down, or the run is too short."""
-    if part.steps < STEPS_MIN:
-        if part.has_ended:
-            return f"not enough data: the run ended after {part.steps} of the {STEPS_MIN} steps that a diagnosis needs"
-        return f"not enough data yet: {part.steps} of {STEPS_MIN} steps"
-    return "nothing slows this run down" + (", as far as it is recorded" if _has_gaps(part) else "")
+    """The head of the panel if nothing was found, as of `tputui doctor`, with the reason if the run is too short."""
+    if part.steps >= STEPS_MIN:
+        return "no findings"
+    if part.has_ended:
+        return f"no findings: the run ended after {part.steps} of the {STEPS_MIN} steps that a diagnosis needs"
+    return f"no findings yet: {part.steps} of {STEPS_MIN} steps"
 
 
-def _tone_of_nothing(part: DiagnosisPart) -> Tone:
-    return "dim" if part.steps < STEPS_MIN or _has_gaps(part) else "good"
-
-
-def _has_gaps(part: DiagnosisPart) -> bool:
-    return any(one.status in verdict_lines.UNANSWERED for one in part.verdicts)
+def _rest(part: DiagnosisPart, width: int, *, is_full: bool) -> list[Line]:
+    """What `tputui doctor` prints besides the findings: rules that found nothing, those without an answer, goodput."""
+    checked = verdict_lines.checked(part.verdicts)
+    listed = [("nothing found", checked)] if checked else []
+    rows = [row for titles, text in [*listed, *verdict_lines.unanswered(part.verdicts)] for row in
+            _listed(titles, clean(text), width, is_cut=not is_full)]  # fmt: skip
+    goodput = [[Span(crop(f"   {clean(line)}", width), "dim")] for line in part.goodput]
+    return [*goodput, *rows] if is_full else [*goodput[:1], *rows]
 
 
 def _keys(verdicts: Sequence[Verdict]) -> Iterator[object]:
@@ -248,9 +261,12 @@ def _labelled(label: str, text: str, width: int, tone: Tone) -> Iterator[Line]:
         label = ""
 
 
-def _unanswered(verdict: Verdict, width: int, *, is_cut: bool) -> list[Line]:
-    head = f"   {verdict_lines.TITLES[verdict.rule]:<{_TITLE}}  "
-    text, room = f"{verdict.status}: {clean(verdict.text)}", max(width - len(head) - 1, 8)
-    pieces = [crop(text, room)] if is_cut else wrap(text, room)
+def _listed(titles: str, text: str, width: int, *, is_cut: bool) -> list[Line]:
+    head = f"   {titles:<{_TITLE}}  "
+    room = width - len(head) - 1
+    if room < min(_TEXT, width // 2):
+        text, head = f"{titles}: {text}", "   "
+        room = width - len(head) - 1
+    pieces = [crop(text, max(room, 8))] if is_cut else wrap(text, max(room, 8))
     indent = " " * len(head)
     return [[Span(f"{head if number == 0 else indent}{piece}", "dim")] for number, piece in enumerate(pieces)]

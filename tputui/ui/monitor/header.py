@@ -151,7 +151,7 @@ def _progress_and_message(
 
 def _halved(text: str, width: int) -> tuple[str, str]:
     """The part of a text that fits, and the rest."""
-    first = wrap(text, width)[0]
+    first = wrap(text, width, 1)[0]
     return first, text[len(first) :].lstrip()
 
 

@@ -15,15 +15,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rich.cells import cell_len
-
 from tputui.state import timeline
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import LogLine
 from tputui.telemetry.merge import Merge
 from tputui.ui.base import status_text
-from tputui.ui.render.lines import DrawnLate, Line, Span, Tone, clean, crop, printed, wrap
+from tputui.ui.render.lines import DrawnLate, Line, Span, Tone, cells_of, clean, crop, printed, wrap
 
 # The lines.
 
@@ -333,12 +331,12 @@ class Rows(DrawnLate):
         room = self._room(entry)
         pieces = wrap(_text(entry), room) if self._wrapped else [crop(_text(entry), room)]
         body = _highlighted(pieces[min(part, len(pieces) - 1)], self._pattern, _TONES[entry.line.level])
-        indent = sum(cell_len(span.text) for span in head)
+        indent = sum(cells_of(span.text) for span in head)
         line: Line = [*head, *body] if part == 0 else [Span(" " * indent), *body]
         return self._as_chosen(line) if index == self._chosen else line
 
     def _as_chosen(self, line: Line) -> Line:
-        width = sum(cell_len(span.text) for span in line)
+        width = sum(cells_of(span.text) for span in line)
         marked = [Span("\u276f" + line[0].text[1:], "chosen"), *line[1:]]
         kept = [span if span.tone == "hit" else Span(span.text, "chosen") for span in marked]
         return [*kept, Span(" " * max(self._width - width, 0), "chosen")]
@@ -373,7 +371,7 @@ def _head_width(
     line = LogLine(t=0.0, source=source or "", level="info", text="")
     hosts = (host,) if num_hosts == 1 else tuple(range(num_hosts))
     head = _head(Entry(line, "", count, lanes, missing, False, hosts), source is not None)
-    return sum(cell_len(span.text) for span in head)
+    return sum(cells_of(span.text) for span in head)
 
 
 def _text(entry: Entry) -> str:

@@ -299,7 +299,7 @@ def _legend(view: PicturesView, width: int, height: int) -> tuple[Line, ...]:
     """The meaning of the colours, if the panel is high enough."""
     if not view.legend or height <= 4 * LEGEND_ROWS_MAX:
         return ()
-    return tuple([Span(f" {piece}", "label")] for piece in wrap(clean(view.legend), width - 2)[:LEGEND_ROWS_MAX])
+    return tuple([Span(f" {piece}", "label")] for piece in wrap(clean(view.legend), width - 2, LEGEND_ROWS_MAX))
 
 
 def _when(view: PicturesView) -> str:

@@ -38,8 +38,8 @@ class FailurePanel(RunPanel[Failure | None]):
             return Drawing([[Span(" training has not failed", "dim")]])
         error = f"\u2716 {clean(part.error)}: {clean(part.message.splitlines()[0] if part.message else '')}"
         where = ", ".join([clean(root_cause.place_of(part)), *fmt.failure_moment(part.step, part.phase)])
-        head: list[Line] = [[Span(f" {piece}", "bad")] for piece in wrap(error, width - 2)[:3]]
-        head += [[Span(f" {piece}", "label")] for piece in wrap(where, width - 2)[:2]]
+        head: list[Line] = [[Span(f" {piece}", "bad")] for piece in wrap(error, width - 2, 3)]
+        head += [[Span(f" {piece}", "label")] for piece in wrap(where, width - 2, 2)]
         rows: list[Line] = []
         if (how := root_cause.how(part)) != root_cause.KINDS["exception"]:
             rows += _wrapped([how, *([part.memory] if part.memory else [])], width, "warn")

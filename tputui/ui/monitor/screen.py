@@ -79,7 +79,7 @@ class MonitorScreen(Screen[MonitorResult]):
     def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
         """With `read_only` no request can be made of the run."""
         super().__init__()
-        self._run_dir = run_dir
+        self._opened_dir = run_dir
         self._read_only = read_only
         self._timed = source.player is not None
         """Whether the shown moment can be changed: in a replay, and in a live view that can look back."""
@@ -171,6 +171,12 @@ class MonitorScreen(Screen[MonitorResult]):
     def _snapshot(self) -> Snapshot | None:
         """The moment that is shown."""
         return self.frame.snapshot if self.frame is not None else None
+
+    @property
+    def _run_dir(self) -> Path:
+        """The directory of the run, also after it was renamed or moved."""
+        is_moved = self.frame is not None and not self._opened_dir.is_dir()
+        return Path(self.frame.newest.dir) if self.frame is not None and is_moved else self._opened_dir
 
     @property
     def _is_over(self) -> bool:

@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from rich.cells import cell_len
-
-from tputui.ui.render.lines import RGB, Colours, DrawnLate, Line, Span, clean, crop, wrap
+from tputui.ui.render.lines import RGB, Colours, DrawnLate, Line, Span, cells_of, clean, crop, wrap
 
 LEAST_WIDTH = 10
 """Minimum width of a picture in cells, so that its name can be read."""
@@ -113,7 +111,7 @@ class ImageGrid(DrawnLate):
 
     def _block_lines(self, block: _Block) -> list[Line]:
         name = crop(block.name, self._widest)
-        lines: list[Line] = [[Span(name, "title"), Span(" " * (self._widest - cell_len(name)))]]
+        lines: list[Line] = [[Span(name, "title"), Span(" " * (self._widest - cells_of(name)))]]
         for cells in block.lines:
             used = sum(cell.wide for cell in cells) + _GAP * (len(cells) - 1)
             rest = [Span(" " * (self._widest - used))]
@@ -122,10 +120,10 @@ class ImageGrid(DrawnLate):
 
     def _cell_lines(self, cell: _Cell) -> list[Line]:
         name = crop(clean(cell.tile.name), cell.wide)
-        head: Line = [Span(name, "label"), Span(" " * (cell.wide - cell_len(name)))]
+        head: Line = [Span(name, "label"), Span(" " * (cell.wide - cells_of(name)))]
         if isinstance(cell.tile.shown, str):
             pieces = _sentence(cell.tile.shown, cell.wide)
-            return [head, *([Span(piece, "warn"), Span(" " * (cell.wide - cell_len(piece)))] for piece in pieces)]
+            return [head, *([Span(piece, "warn"), Span(" " * (cell.wide - cells_of(piece)))] for piece in pieces)]
         picture = self._drawer.draw(cell.tile.shown, *cell.size)
         rest = [Span(" " * (cell.wide - cell.size[0]))] if cell.wide > cell.size[0] else []
         return [head, *([*line, *rest] for line in picture)]
@@ -144,7 +142,7 @@ def _block(example: Example, room: tuple[int, int], message_width: int, width: i
     wide = max(sum(cell.wide for cell in line) + _GAP * max(len(line) - 1, 0) for line in lines)
     high = 1 + sum(max((cell.high for cell in line), default=0) for line in lines)
     name = clean(example.name)
-    return _Block(max(wide, min(cell_len(name), width - 1)), high, name, lines)
+    return _Block(max(wide, min(cells_of(name), width - 1)), high, name, lines)
 
 
 def _cell(tile: Tile, room: tuple[int, int], message_width: int) -> _Cell:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, overload
 
 from rich.cells import cell_len, set_cell_size
@@ -119,9 +119,16 @@ class DrawnLate(Sequence[Line]):
 GAPS = (2, 1)
 """Cells between two columns: the smaller gap is used if more columns fit."""
 
+CHARS_MAX = 4_096
+"""Characters of a text that are measured to fit it into a line, which is shorter. Runs are untrusted, and measuring a
+megabyte of wide characters takes half a second."""
+
+ROWS_MAX = 500
+"""Rows of a wrapped text: more of one line is of no use on a screen, and `tputui show` prints it whole."""
+
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # control sequences
-    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|$)"  # operating system commands and other strings
+    r"|\x1b[\]PX^_][^\x1b\x07\n]*(?:\x1b\\|\x07)?"  # operating system commands and other strings
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
@@ -150,12 +157,17 @@ def printed(text: str) -> str:
     return clean(text.rstrip("\r").rpartition("\r")[2]) if "\r" in text else clean(text)
 
 
+def cells_of(text: str) -> int:
+    """Width of a text in terminal cells; of its first `CHARS_MAX` characters if it is longer."""
+    return cell_len(text if len(text) <= CHARS_MAX else text[:CHARS_MAX])
+
+
 def width_of(line: Iterable[Span]) -> int:
     """Width of a line in terminal cells."""
     texts = [span.text for span in line]
     # Nearly all spans are narrow, so one test of the joined text usually suffices.
     whole = "".join(texts)
-    return len(whole) if _NARROW(whole) else sum(map(cell_len, texts))
+    return len(whole) if _NARROW(whole) else sum(map(cells_of, texts))
 
 
 def joined(line: Iterable[Span]) -> Line:
@@ -168,9 +180,9 @@ def crop(text: str, width: int) -> str:
     """The text in at most `width` cells; an ellipsis marks a cut."""
     if width <= 0:
         return ""
-    if cell_len(text) <= width:
+    if len(text) <= CHARS_MAX and cell_len(text) <= width:
         return text
-    return set_cell_size(text, width - 1).rstrip() + "\u2026"
+    return set_cell_size(text[:CHARS_MAX], width - 1).rstrip() + "\u2026"
 
 
 def safe(line: Sequence[Span]) -> Sequence[Span]:
@@ -187,7 +199,7 @@ def fit(line: Sequence[Span], width: int) -> Line:
     fitted: Line = []
     left = width
     for index, span in enumerate(line):
-        size = cell_len(span.text)
+        size = cells_of(span.text)
         if size >= left:
             more = any(later.text for later in line[index + 1 :])
             if size > left or more:
@@ -207,25 +219,49 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return [*start, Span(" " * (room - width_of(start))), *right]
 
 
-def wrap(text: str, width: int) -> list[str]:
-    """The text in pieces of at most `width` cells, broken between words if possible."""
-    width = max(width, 1)
-    pieces: list[str] = []
-    rest = text
-    while cell_len(rest) > width:
-        head = set_cell_size(rest, width).rstrip()
-        cut = head.rfind(" ")
-        if cut > width // 2:
-            head = head[:cut]
-        head = head or rest[:1]
-        pieces.append(head)
-        rest = rest[len(head) :].lstrip()
-    return [*pieces, rest] if rest or not pieces else pieces
+def wrap(text: str, width: int, rows: int | None = None) -> list[str]:
+    """The text in pieces of at most `width` cells, broken between words if possible.
+
+    The first `rows` of them; without it `ROWS_MAX`, where an ellipsis marks a cut.
+    """
+    pieces = _pieces(text, max(width, 1))
+    found = list(itertools.islice(pieces, ROWS_MAX if rows is None else rows))
+    return [*found, "\u2026"] if rows is None and next(pieces, None) is not None else found
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        piece = _window(text, start, width)
+        end = start + len(piece)
+        if cell_len(piece) > width:
+            first = piece[:1]
+            piece = set_cell_size(piece, width).rstrip()
+            cut = piece.rfind(" ")
+            piece = (piece[:cut] if cut > width // 2 else piece) or first
+            end = start + len(piece)
+            while end < len(text) and text[end].isspace():
+                end += 1
+        yield piece
+        start = end
+    if not text:
+        yield text
+
+
+def _window(text: str, start: int, width: int) -> str:
+    """The text from `start` on if it fits into `width` cells, else a part of it: it may be long."""
+    window = ""
+    # Some characters take no cell, so a line may have more characters than cells.
+    for size in (width + 1, 4 * width, CHARS_MAX):
+        window = text[start : start + size]
+        if start + size >= len(text) or cell_len(window) > width:
+            break
+    return window
 
 
 def paragraph(text: str, width: int, height: int, tone: Tone = "dim") -> list[Line]:
     """A sentence wrapped to a panel, for panels that have nothing to draw yet."""
-    return [[Span(piece, tone)] for piece in wrap(clean(text), width)[:height]]
+    return [[Span(piece, tone)] for piece in wrap(clean(text), width, height)]
 
 
 def bar(share: float, width: int, tone: Tone = "accent") -> Line:
@@ -255,7 +291,7 @@ class Table(NamedTuple):
 def align_table(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, left: frozenset[int]) -> Table:
     """Align cells to the right, or to the left in the columns `left`; last columns that do not fit are omitted."""
     widths = [
-        max([cell_len(title), *(cell_len(row[index].text) for row in rows)]) for index, title in enumerate(titles)
+        max([cells_of(title), *(cells_of(row[index].text) for row in rows)]) for index, title in enumerate(titles)
     ]
     shown, gap = max((_columns_that_fit(widths, width, gap), gap) for gap in GAPS)
     head = _cells_line([Cell(title, "label") for title in titles[:shown]], widths, left, gap)
@@ -288,7 +324,7 @@ def _cells_line(cells: Sequence[Cell], widths: Sequence[int], left: frozenset[in
     line: Line = [Span(" ")]
     for index, cell in enumerate(cells):
         text = crop(cell.text, widths[index])
-        pad = " " * (widths[index] - cell_len(text))
+        pad = " " * (widths[index] - cells_of(text))
         line.append(Span(text + pad if index in left else pad + text, cell.tone))
         line.append(Span(" " * gap))
     return line[:-1]

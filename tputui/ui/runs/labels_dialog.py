@@ -68,7 +68,7 @@ class LabelsForm(Drawn):
         try:
             _ = self.result
         except ValueError as error:
-            return [[Span(piece, "warn")] for piece in wrap(clean(str(error)), width)[:2]]
+            return [[Span(piece, "warn")] for piece in wrap(clean(str(error)), width, 2)]
         known = " ".join(clean(tag) for tag in self._known_tags)
         return [[Span(crop(f"used: {known}" if known else "tags are words, separated by blanks", width), "dim")]]
 

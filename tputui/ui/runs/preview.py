@@ -70,7 +70,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     if row.reason:
         lines += [[Span(" "), *piece] for piece in paragraph(row.reason, width - 2, _REASON_LINES, "label")]
     if row.is_log:
-        lines += [[Span(" "), Span(piece, "dim")] for piece in wrap(_short_path(row.path), width - 2)[:3]]
+        lines += [[Span(" "), Span(piece, "dim")] for piece in wrap(_short_path(row.path), width - 2, 3)]
     lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
     if not row.ended and row.phase not in (None, "unknown"):
         lines.append(_fact("phase", status_text.phase_with_age(row.phase, row.phase_s)))

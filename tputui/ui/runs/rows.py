@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tputui import formatting as fmt
+from tputui.config_diff import flatten
 from tputui.state.chart_data import LoggedView, Segment
 from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Phase
@@ -167,7 +168,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         state=snapshot.condition if complete else "reading",
         reason=snapshot.condition_reason,
         task=str(snapshot.config.get("task") or recorded_name(snapshot.config) or (plan.task if plan else "")),
-        config=flat_config(snapshot.config),
+        config=flatten(snapshot.config),
         epoch=snapshot.epoch if plan else None,
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps if plan or snapshot.steps else None,
@@ -234,17 +235,6 @@ def curve_of(segments: list[Segment]) -> Curve | None:
         return None
     first, last = segments[0].first_step, segments[-1].last_step
     return Curve(first, last, tuple(columns(segments, first, last, NUM_COLUMNS)))
-
-
-def flat_config(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one mapping by dotted key; lists stay values."""
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            flat |= flat_config(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _end_time(snapshot: Snapshot) -> float | None:

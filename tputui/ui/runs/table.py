@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -16,7 +15,7 @@ from tputui.ui.base.export import Figure, Figures
 from tputui.ui.base.status_text import Sign
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import sparkline
-from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, spread, width_of
+from tputui.ui.render.lines import Line, Span, Tone, cells_of, clean, crop, fit, spread, width_of
 from tputui.ui.runs.columns import ColumnChoice, TableColumn, chosen_cell, layout
 from tputui.ui.runs.empty import Empty
 from tputui.ui.runs.filter import SortOrder
@@ -192,7 +191,7 @@ class RunsTable(Drawn):
         """The columns that fit, and the width of the name."""
         shown = layout(self._choice, self._rows, width, width - _MARKS - _NAME_WIDTHS[0])
         room = width - _MARKS - sum(column.width + 1 for column in shown)
-        longest = max(cell_len(clean(row.name)) for row in self._rows)
+        longest = max(cells_of(clean(row.name)) for row in self._rows)
         return shown, max(min(longest, room, _NAME_WIDTHS[1] if width < 200 else room), min(_NAME_WIDTHS[0], room))
 
     def _titles(self, columns: Sequence[TableColumn], name: int) -> Line:
@@ -260,11 +259,11 @@ def _short_name(row: RunRow, width: int) -> str:
     """The name; of a log that has no room the end of its path."""
     name = clean(row.name)
     parts = name.split("/") if row.is_log else []
-    while cell_len(name) > width and len(parts) > 1:
+    while cells_of(name) > width and len(parts) > 1:
         parts = parts[1:]
         name = "/".join(("\u2026", *parts))
     # Names of W&B runs differ at their ends.
-    return f"\u2026{name[1 - width :]}" if row.is_log and cell_len(name) > width > 1 else name
+    return f"\u2026{name[1 - width :]}" if row.is_log and cells_of(name) > width > 1 else name
 
 
 def _figure(value: Any) -> Figure:
@@ -280,13 +279,10 @@ def summary_text(row: RunRow) -> str:
 
 
 def short_age(seconds: float | None) -> str:
-    """An age in its largest unit: `now`, `42s`, `7m`, `3h`, `12d`."""
+    """An age in its largest unit, `now` up to 2 s."""
     if seconds is None:
         return fmt.UNKNOWN
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return "now" if seconds < 2 else f"{int(seconds)}s"
+    return "now" if seconds < 2 else fmt.short_age(seconds)
 
 
 def short_span(seconds: float | None) -> str:
@@ -323,7 +319,7 @@ def _number(value: float | None, width: int, mark: str = "") -> str:
 
 def _aligned(text: str, width: int, *, left_aligned: bool) -> str:
     text = crop(text, width)
-    gap = " " * (width - cell_len(text))
+    gap = " " * (width - cells_of(text))
     return text + gap if left_aligned else gap + text
 
 

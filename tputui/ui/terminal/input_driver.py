@@ -6,14 +6,17 @@ import os
 import select
 from codecs import getincrementaldecoder
 
-from textual._xterm_parser import XTermParser
 from textual.constants import ESCAPE_DELAY
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
+from tputui.ui.terminal.key_parser import KeyParser
+
 _READ_BYTES = 4096
 _ESCAPE_S = ESCAPE_DELAY + 0.01
 """Seconds after input until a sequence that it began is incomplete for certain: then Escape itself was pressed."""
+PASTE_S = 3.0
+"""Seconds of silence more until a paste whose end has not come is over: all keys would be taken for its text."""
 
 
 class InputDriver(LinuxDriver):
@@ -47,19 +50,22 @@ class InputDriver(LinuxDriver):
         """Dispatch input until `disable_input` is called or the input ends."""
         assert self._stop is not None
         stop = self._stop[0]
-        parser = XTermParser(self._debug)
+        parser = KeyParser(self._debug)
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         timeout_s: float | None = None
         while stop not in (ready := select.select([self.fileno, stop], [], [], timeout_s)[0]):
-            messages = parser.tick()
             if self.fileno in ready:
                 data = os.read(self.fileno, _READ_BYTES)
                 if not data:
                     return
                 text = decode(data)
                 # The parser takes an empty text for the end of the input.
-                messages = parser.feed(text) if text else ()
-            timeout_s = _ESCAPE_S if ready else None
+                messages = parser.feed(text) if text else iter(())
+                timeout_s = _ESCAPE_S
+            elif timeout_s == _ESCAPE_S:
+                messages, timeout_s = parser.tick(), PASTE_S
+            else:
+                messages, timeout_s = parser.end_paste(), None
             for message in messages:
                 self.process_message(message)
 

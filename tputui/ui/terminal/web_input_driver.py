@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from textual.constants import ESCAPE_DELAY
+from textual.drivers import web_driver
 from textual.drivers._input_reader import InputReader
 from textual.drivers.web_driver import WebDriver
+
+from tputui.ui.terminal.key_parser import KeyParser
 
 ESCAPE_S = ESCAPE_DELAY + 0.01
 """Seconds after input until a sequence that it began is incomplete for certain: then Escape itself was pressed."""
@@ -46,3 +49,4 @@ class WebInputDriver(WebDriver):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._input_reader = WaitingReader()
+        web_driver.XTermParser = KeyParser  # type: ignore[attr-defined]

@@ -1,0 +1,42 @@
+"""The Trainer of transformers, with the callback of tputui or as it prints by itself."""
+
+import json
+import sys
+
+import torch
+from transformers import Trainer, TrainingArguments
+
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+
+    def forward(self, x, labels):
+        predicted = self.layer(x)
+        return {"loss": torch.nn.functional.mse_loss(predicted, labels), "logits": predicted}
+
+
+callbacks = []
+if "callback" in sys.argv:
+    from tputui.integrations.huggingface import TputuiCallback
+
+    callbacks = [TputuiCallback()]
+torch.manual_seed(0)
+x = torch.randn(256, 8)
+dataset = [{"x": row, "labels": row.sum(0, keepdim=True)} for row in x]
+arguments = TrainingArguments(
+    "checkpoints",
+    num_train_epochs=3,
+    per_device_train_batch_size=32,
+    learning_rate=0.1,
+    optim="sgd",
+    logging_steps=2,
+    eval_strategy="epoch",
+    save_strategy="no",
+    report_to=[],
+)
+trainer = Trainer(Line(), arguments, train_dataset=dataset, eval_dataset=dataset, callbacks=callbacks)
+trainer.train()
+with open("losses.json", "w") as file:
+    json.dump({entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}, file)

@@ -1,0 +1,61 @@
+"""Losses of scripts with each framework are those that the script computed."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.newest.launched import Launched, run
+
+SCRIPTS = Path(__file__).parent / "scripts"
+FLOAT32, PRINTED = 1e-6, 1e-3
+"""Relative differences: of a value that is reported as it is, and of one that is printed with four digits."""
+
+
+def case(script: str, word: str, framework: str, package: str, what: str, tolerance: float) -> Any:
+    supports = pytest.mark.supports(framework, package, what)
+    return pytest.param(script, word, tolerance, id=f"{package}-{word or 'printed'}", marks=supports)
+
+
+@pytest.mark.parametrize(
+    ("script", "word", "tolerance"),
+    [
+        case("train_compiled", "", "torch.compile", "torch", "losses that the script prints", PRINTED),
+        case("train_jax", "", "JAX", "jax", "losses that the script prints", PRINTED),
+        case("train_lightning", "callback", "Lightning", "lightning", "every step, by `TputuiCallback`", FLOAT32),
+        case("train_lightning", "logger", "Lightning", "lightning", "what its CSVLogger writes", FLOAT32),
+        case(
+            "train_transformers", "callback", "transformers", "transformers",
+            "what the Trainer logs, exactly, by `TputuiCallback`", FLOAT32,
+        ),
+        case("train_transformers", "", "transformers", "transformers", "what the Trainer prints", PRINTED),
+        case("train_accelerate", "tracker", "accelerate", "accelerate", "what is logged, by `TputuiTracker`", FLOAT32),
+        case("train_accelerate", "", "accelerate", "accelerate", "losses that the script prints", PRINTED),
+        case("train_keras", "jax", "Keras", "keras", "its progress bar, with the JAX backend", PRINTED),
+        case("train_keras", "torch", "Keras", "keras", "its progress bar, with the torch backend", PRINTED),
+    ],
+)  # fmt: skip
+def test_losses_are_those_of_the_script(script: str, word: str, tolerance: float, tmp_path: Path) -> None:
+    if find_spec(package := script.removeprefix("train_").replace("compiled", "torch")) is None:
+        pytest.skip(f"{package} is not installed")
+    run_of = run(tmp_path, SCRIPTS / f"{script}.py", *([word] if word else []))
+    _assert_losses(run_of, tolerance)
+
+
+def _assert_losses(run_of: Launched, tolerance: float) -> None:
+    """Compares with what the script wrote: its losses by step."""
+    computed = {int(step): loss for step, loss in json.loads((run_of.folder / "losses.json").read_text()).items()}
+    shown, losses = run_of.shown(), run_of.losses()
+    assert (shown["state"], shown["warnings"]) == ("done", [])
+    assert len(computed) > 2
+    wrong = {
+        step: (loss, losses.get(step))
+        for step, loss in computed.items()
+        if not math.isclose(loss, losses.get(step, math.nan), rel_tol=tolerance)
+    }
+    assert not wrong

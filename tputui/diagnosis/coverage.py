@@ -1,0 +1,113 @@
+"""Which rules of the diagnosis could not be checked on a run, and why. A rule without any verdict was checked and found
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from tputui.diagnosis import device_rules, input_rules
+from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.verdict import RuleName, Verdict
+from tputui.state.snapshot import ENDED
+
+
+def unchecked(facts: Facts, verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    """Answers of the rules that gave none, since the run does not record what they need."""
+    answered = {rule for verdict in verdicts for rule in verdict.rules}
+    for rule, reason_of in _REASONS.items():
+        if rule not in answered and (reason := reason_of(facts)) is not None:
+            yield Verdict(rule=rule, status="not available", text=reason)
+
+
+def _runtimes(facts: Facts) -> set[str]:
+    evidence = facts.evidence
+    groups = (evidence.compiles, evidence.programs, evidence.windows, evidence.breaks)
+    return {one.runtime for group in groups for one in group}
+
+
+def _reads(facts: Facts) -> str | None:
+    if facts.snapshot.xla is not None or _runtimes(facts) - {"torch_compile"}:
+        return None
+    return "values that torch reads from its own devices are not observed"
+
+
+def _of_torch_xla(facts: Facts) -> str | None:
+    if facts.snapshot.xla is not None or "torch_xla" in _runtimes(facts):
+        return None
+    return "the run does not use torch_xla"
+
+
+def _of_torch_compile(facts: Facts) -> str | None:
+    return None if "torch_compile" in _runtimes(facts) else "no use of torch.compile was seen"
+
+
+def _executions(facts: Facts) -> str | None:
+    if (reason := _of_torch_xla(facts)) is not None:
+        return reason
+    xla = facts.snapshot.xla
+    counted = xla.steps.steps if xla is not None and xla.steps is not None else 0
+    return None if counted >= STEPS_MIN else f"{counted} of the {STEPS_MIN} counted steps that it needs"
+
+
+def _memory(facts: Facts) -> str | None:
+    if facts.snapshot.condition in ENDED:
+        return "only known while a run trains"
+    return None if facts.snapshot.memory_history else "no memory readings"
+
+
+def _tracing(facts: Facts) -> str | None:
+    return None if input_rules.tracing_share(facts) is not None else "the time of tracing is not recorded"
+
+
+def _evaluation(facts: Facts) -> str | None:
+    plan = facts.snapshot.plan
+    return None if plan is not None and plan.valid_examples > 0 else "the size of the evaluation is not known"
+
+
+def _batch(facts: Facts) -> str | None:
+    plan = facts.snapshot.plan
+    return None if plan is not None and plan.batch_per_core > 0 else "the batch per core is not known"
+
+
+def _matmuls(facts: Facts) -> str | None:
+    return None if any(program.matmuls for program in facts.evidence.programs) else "no program was inspected"
+
+
+def _precision(facts: Facts) -> str | None:
+    plan = facts.snapshot.plan
+    return None if plan is not None and plan.precision else _matmuls(facts)
+
+
+def _cores(facts: Facts) -> str | None:
+    devices = facts.snapshot.devices
+    return None if devices is not None and devices.cores else "no readings of TPU cores"
+
+
+def _idle(facts: Facts) -> str | None:
+    if (reason := _cores(facts)) is not None:
+        return reason
+    return None if device_rules.idle_of(facts) is not None else "too few readings of the duty cycle"
+
+
+def _hosts(facts: Facts) -> str | None:
+    return None if len(facts.snapshot.hosts) > 1 else "the run has one host"
+
+
+_REASONS: Mapping[RuleName, Callable[[Facts], str | None]] = {
+    "sync": _reads,
+    "fallback": _of_torch_xla,
+    "extra_execution": _executions,
+    "graph_break": _of_torch_compile,
+    "compile_limit": _of_torch_compile,
+    "memory_trend": _memory,
+    "tracing": _tracing,
+    "padding": _evaluation,
+    "batch_multiple": _batch,
+    "feature_multiple": _matmuls,
+    "precision": _precision,
+    "device_idle": _idle,
+    "throttling": _cores,
+    "link_health": _cores,
+    "slow_host": _hosts,
+}
+"""Why a rule that found nothing could not be checked; None if it was."""

@@ -1,0 +1,127 @@
+"""Joins verdicts with one cause to one.
+
+An operation whose result has another shape in every step runs on the host, and what takes its result compiles again. A
+function that compiles again and again is compiled no more at the limit. The rest of a function behind a graph break
+compiles for each number that is passed on to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.replacements import replacement
+from tputui.diagnosis.verdict import Verdict
+from tputui.state.evidence_groups import Line
+from tputui.telemetry.events import RESULT_OF
+
+
+def with_one_verdict_per_cause(facts: Facts, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts; those with one cause are one."""
+    return list(_with_one_per_break([*_with_one_per_limit([*_with_one_per_result(facts, verdicts)])]))
+
+
+def _with_one_per_break(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """The verdicts; that on a graph break includes those on compilations of what follows it."""
+    breaks = [(one.file, one.line) for one in verdicts if (one.rule, one.status) == ("graph_break", "found")]
+    behind = [one for one in verdicts if _is_behind_break(one)]
+    rests = {place: [one for one in behind if (one.file, one.line) == place] for place in breaks}
+    for verdict in verdicts:
+        parts = rests.get((verdict.file, verdict.line), [])
+        if verdict.rule == "graph_break" and parts:
+            yield _including(verdict, max(parts, key=lambda one: one.lost_s or 0.0), fix=verdict.fix)
+        elif verdict not in parts:
+            yield verdict
+
+
+def _is_behind_break(verdict: Verdict) -> bool:
+    """Whether it is about compilations of the rest of a function, which is named by the line of the break."""
+    return verdict.rule in ("recompile", "compile_limit") and f" from line {verdict.line}` " in verdict.text
+
+
+def _with_one_per_limit(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """The verdicts; that on a function at its limit of programs includes the one on its compilations before."""
+    limits = {_call(one): one for one in verdicts if one.rule == "compile_limit" and one.file}
+    before = {_call(one): one for one in verdicts if one.rule == "recompile" and _call(one) in limits}
+    for verdict in verdicts:
+        part = before.get(_call(verdict))
+        if part is not None and verdict is limits[_call(verdict)]:
+            yield _including(verdict, part, fix=part.fix if part.status == "found" else verdict.fix)
+        elif verdict is not part:
+            yield verdict
+
+
+def _including(verdict: Verdict, part: Verdict, *, fix: str) -> Verdict:
+    """A verdict with the cost and the evidence of another one that has its cause."""
+    return replace(
+        part,
+        rule=verdict.rule,
+        status=verdict.status,
+        text=verdict.text,
+        function=verdict.function,
+        evidence=[*verdict.evidence, part.text, *(one for one in part.evidence if one not in verdict.evidence)],
+        fix=fix,
+        joined=[*verdict.joined, *part.joined, *([part.rule] if part.status == "found" else [])],
+    )
+
+
+def _call(verdict: Verdict) -> tuple[object, ...]:
+    """The line and the program of a verdict on compilations, whose text begins with the name of the program."""
+    return verdict.file, verdict.line, verdict.text.partition("` ")[0]
+
+
+def _with_one_per_result(facts: Facts, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """The verdicts; those on one such operation are joined to the first of them, with the cost of all."""
+    operators = _operators(facts)
+    joined: dict[tuple[str, Line], list[Verdict]] = {}
+    for verdict in verdicts:
+        for line, operator in operators.items():
+            if _is_about(verdict, line, operator):
+                joined.setdefault((operator, line), []).append(verdict)
+                break
+        else:
+            yield verdict
+    for (operator, _), parts in joined.items():
+        yield _join(facts, operator, parts)
+
+
+def _operators(facts: Facts) -> dict[Line, str]:
+    """The operators whose results made programs compile again, by line."""
+    return {
+        group.line: change.name.removeprefix(RESULT_OF)
+        for group in facts.evidence.compiles
+        for change in group.changes or []
+        if change.name.startswith(RESULT_OF) and group.line.file and not group.warm_up
+    }
+
+
+def _is_about(verdict: Verdict, line: Line, operator: str) -> bool:
+    """Whether a verdict is one on the line, or on the same operator elsewhere in the function: `x[mask], y[mask]` may
+    stand on two lines."""
+    if verdict.rule == "recompile":
+        return (verdict.file, verdict.line) == (line.file, line.line)
+    same = (verdict.file, verdict.function) == (line.file, line.function)
+    return verdict.rule == "fallback" and same and verdict.text.startswith(f"{operator} ")
+
+
+def _join(facts: Facts, operator: str, parts: Sequence[Verdict]) -> Verdict:
+    parts = sorted(parts, key=lambda one: (one.status != "found", one.rule != "recompile", -(one.lost_s or 0.0)))
+    first, *others = parts
+    evidence = list(first.evidence)
+    for other in others:
+        where = f" at {other.where}" if other.line != first.line else ""
+        evidence += [f"{other.text}{where}", *(one for one in other.evidence if one not in evidence)]
+    joined = list(dict.fromkeys(one.rule for one in others if one.status == "found" and one.rule != first.rule))
+    known = [one.lost_s for one in parts if one.lost_s is not None and one.status == "found"]
+    if first.status != "found" or not known:
+        return replace(first, evidence=evidence, fix=replacement(operator), joined=joined)
+    lost_s = min(sum(known), facts.wall_s)
+    # What host and device do at the same time on a CPU is no gain, so that only the compilations are.
+    timed = sum(one.lost_s or 0.0 for one in parts if one.speedup is not None)
+    gain = facts.gain(min(timed, facts.wall_s), facts.training_s(timed)) if timed else {}
+    share = lost_s / facts.wall_s if facts.wall_s > 0 else None
+    return replace(
+        first, lost_s=lost_s, share=share, evidence=evidence, fix=replacement(operator), joined=joined, **gain
+    )

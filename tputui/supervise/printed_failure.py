@@ -1,0 +1,182 @@
+"""The failure that ended a command, in the lines that it printed: a traceback, the end of a process in native code, or
+the error of a command line. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tputui.supervise.native_aborts import NativeAbort, first_abort
+from tputui.supervise.tracebacks import LINES_MAX, Traceback, tracebacks
+from tputui.supervise.usage_errors import UsageError, last_usage_error
+from tputui.telemetry.events import CodeFrame, FailureKind
+from tputui.telemetry.process_end import is_lost_peer
+from tputui.telemetry.stack_frames import FRAMES_MAX
+
+_OF_LAUNCHERS = frozenset(
+    {
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+        "torch.distributed.elastic.multiprocessing.api.SignalException",
+        "torch.multiprocessing.spawn.ProcessRaisedException",
+        "torch.multiprocessing.spawn.ProcessExitedException",
+        "subprocess.CalledProcessError",
+    }
+)
+"""Exceptions of launchers about the end of a process that they started."""
+_LOST_PROCESS = re.compile(
+    r"(?:^|\.)(?:BrokenProcessPool|BrokenExecutor|TerminatedWorkerError|WorkerCrashedError|\w*ActorDiedError|EOFError"
+    r"|BrokenPipeError|Connection\w*Error|CalledProcessError)(?:: |$)"
+    r"|DataLoader worker \(pid|exited unexpectedly|terminated (?:abruptly|unexpectedly)|unexpectedly terminated"
+    r"|killed by signal|died with <Signals|device-side assert"
+)
+"""In the exception of a process that lost one that it had started or was connected to."""
+_AT_EXIT_LINES = 50
+"""An abort this many lines after a traceback, or fewer, is that of the interpreter which ends by the exception."""
+
+_AT_CHILD_EXIT_LINES = 5
+"""Lines that a program prints between its traceback and that of the process which started it, at most."""
+
+
+class PrintedFailure(NamedTuple):
+    """A failure that a command printed."""
+
+    error: str
+    """Type of the exception, or what else names the error."""
+    message: str
+    """First line of its message."""
+    kind: FailureKind
+    frames: list[CodeFrame]
+    """Its calls, newest first."""
+    text: str
+    """What was printed of it; empty for one line."""
+    first_line: int
+    """Index of its first line in the output."""
+    is_following: bool
+    """Whether it says that another rank of the program is gone."""
+    is_of_launcher: bool
+    """Whether a launcher reports it of a process that it started."""
+
+
+def cause_in(lines: Sequence[str], returncode: int = 1) -> PrintedFailure | None:
+    """The failure that ended a command, in the lines that it printed; None if there is none. `returncode` is its exit
+    code, or the negative number of the signal that ended it.
+
+    Of tracebacks it is the last one. If a launcher reports the end of a process that it started, or if several ranks
+    print tracebacks, it is the first one of a process that did not only lose another one. Exceptions that end no
+    process count only if there are no others. The error of a command line counts if no such traceback follows it.
+    An abort in native code counts if the traceback only reports that the process is gone, or was printed long before.
+    No exception counts after which the command went on until a signal ended it, and then no error of a command line.
+    """
+    found = [each for each in tracebacks(lines) if not _is_survived(each, len(lines), returncode)]
+    real = [traceback for traceback in found if not _is_of_launcher(traceback)]
+    fatal = [traceback for traceback in real if not traceback.is_aside] or real
+    usage, abort = last_usage_error(lines) if returncode > 0 else None, first_abort(lines)
+    newest = {traceback.source: traceback for traceback in fatal}
+    of_ranks = fatal if len(real) < len(found) else sorted(newest.values(), key=lambda traceback: traceback.first_line)
+    cause = _of_child(_first_of_ranks(of_ranks), fatal)
+    if abort is not None and _is_first(abort, cause):
+        return _of_abort(abort, cause or next(iter(found), None))
+    if usage is not None and (cause is None or cause.first_line < usage.line):
+        return _of_usage(usage)
+    cause = cause or next(iter(found), None)
+    return _of_traceback(cause) if cause is not None else None
+
+
+def _is_survived(traceback: Traceback, num_lines: int, returncode: int) -> bool:
+    """Whether a command went on after it printed a traceback, because a signal ended it later."""
+    return returncode == -signal.SIGKILL or (returncode < 0 and _is_long_after(num_lines, traceback))
+
+
+def _is_long_after(line: int, traceback: Traceback) -> bool:
+    return line > _last_line(traceback) + _AT_EXIT_LINES
+
+
+def _first_of_ranks(fatal: Sequence[Traceback]) -> Traceback | None:
+    """The first traceback that does not only report the loss of another rank."""
+    causes = (traceback for traceback in fatal if not is_lost_peer(traceback.message))
+    return next(causes, next(iter(fatal), None))
+
+
+def _of_child(cause: Traceback | None, fatal: Sequence[Traceback]) -> Traceback | None:
+    """The traceback directly before an exception which only says that a program failed: that of the program."""
+    if cause is None or cause.error != "subprocess.CalledProcessError":
+        return cause
+    before = [each for each in fatal if each.source == cause.source and each.first_line < cause.first_line]
+    is_near = before and cause.first_line - _last_line(before[-1]) <= _AT_CHILD_EXIT_LINES
+    return before[-1] if is_near else cause
+
+
+def _last_line(traceback: Traceback) -> int:
+    return traceback.first_line + len(traceback.text.splitlines())
+
+
+def _is_first(abort: NativeAbort, cause: Traceback | None) -> bool:
+    """Whether an abort in native code came before the exception that ended the command."""
+    if cause is None:
+        return True
+    if cause.first_line < abort.line:
+        return _is_long_after(abort.line, cause)
+    if is_lost_peer(abort.message):
+        return False
+    return is_lost_peer(cause.message) or _LOST_PROCESS.search(f"{cause.error}: {cause.message}") is not None
+
+
+def _is_of_launcher(traceback: Traceback) -> bool:
+    """Whether a launcher raised it because a process that it started has ended."""
+    if traceback.error == "subprocess.CalledProcessError":
+        return any("/accelerate/" in frame.file for frame in traceback.frames)
+    return traceback.error in _OF_LAUNCHERS
+
+
+def _of_traceback(found: Traceback) -> PrintedFailure:
+    return PrintedFailure(
+        found.error,
+        found.message,
+        _kind_of(found),
+        found.frames,
+        _shortened(found.text),
+        found.first_line,
+        is_following=is_lost_peer(found.message),
+        is_of_launcher=_is_of_launcher(found),
+    )
+
+
+def _shortened(text: str) -> str:
+    """The text of a traceback without the middle, if it is very long."""
+    lines = text.split("\n")
+    num_left_out = len(lines) - LINES_MAX
+    if num_left_out <= 0:
+        return text
+    half = LINES_MAX // 2
+    return "\n".join([*lines[:half], f"  ... {num_left_out} lines left out ...", *lines[-half:]])
+
+
+def _of_abort(abort: NativeAbort, later: Traceback | None) -> PrintedFailure:
+    """`later` is the exception of a process that lost the one which was aborted."""
+    calls = later.frames if later is not None and later.first_line > abort.line else []
+    text = [abort.text, *([later.text] if later is not None and any(call.owner == "user" for call in calls) else [])]
+    return PrintedFailure(
+        abort.error,
+        abort.message,
+        "killed" if abort.error == "SIGKILL" else "aborted",
+        [*abort.frames, *calls][:FRAMES_MAX],
+        "\n".join(text),
+        abort.line,
+        is_following=is_lost_peer(abort.message),
+        is_of_launcher=False,
+    )
+
+
+def _of_usage(found: UsageError) -> PrintedFailure:
+    return PrintedFailure(
+        found.error, found.message, "refused", [], "", found.line, is_following=False, is_of_launcher=False
+    )
+
+
+def _kind_of(found: Traceback) -> FailureKind:
+    if found.error in ("ImportError", "ModuleNotFoundError"):
+        return "import"
+    is_memory = found.error.endswith(("MemoryError", "OutOfMemoryError")) or "RESOURCE_EXHAUSTED" in found.message
+    return "memory" if is_memory else "exception"

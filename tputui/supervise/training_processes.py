@@ -1,0 +1,280 @@
+"""The processes of a command, and which of them train: those that a request to stop signals.
+
+A process that trains must be able to save, for which it may need the processes that it started, such as the workers of
+its loader. So the first Python process of each branch below shells and launchers trains, and what it started does not,
+except for further ranks of a distributed program. Reads `/proc`; sends no signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePath
+from typing import NamedTuple
+
+from tputui.config.script import LAUNCHER_PROGRAMS, STARTING_MODULES, script_name
+from tputui.telemetry.rank_environment import RankInfo, environ_of, rank_info
+
+ENVIRON_BYTES_MAX = 1 << 20
+MAPS_BYTES_MAX = 4 << 20
+_WORDS_BYTES_MAX = 64 << 10
+_RUNTIMES = re.compile(rb"/(?:libtorch_|libjax_|xla_extension|libtpu|libtensorflow|_pywrap_tensorflow)")
+"""Libraries of torch, JAX and TensorFlow."""
+_WAITING = re.compile(rb"do_wait|(?:anon_)?pipe_read|poll_schedule|do_(?:sys_)?poll|do_select|ep_poll|do_epoll_wait")
+"""Where the kernel has a process that waits for the end or the output of another one."""
+_COPYING = re.compile(rb"(?:anon_)?pipe_read")
+_WAIT_LOOKS = 20
+_WAIT_LOOK_S = 0.01
+"""Seconds between two looks at a process that may wait."""
+_CAUGHT = re.compile(rb"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
+_IGNORED = re.compile(rb"^SigIgn:\s*([0-9a-f]+)", re.MULTILINE)
+_OF_MULTIPROCESSING = re.compile(rb"\bmultiprocessing\b|\bloky\b")
+_LAUNCHER_WORDS = 4
+"""A launcher is named by the first words of its command line."""
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """A process in the table of the kernel. Equal rows are the same process: a pid is used again."""
+
+    pid: int
+    started_ticks: int
+    """Start time in clock ticks since boot."""
+    parent: int = field(compare=False)
+    group: int = field(compare=False)
+    """Its process group."""
+
+
+class Trainer(NamedTuple):
+    """A process that trains."""
+
+    process: ProcessRow
+    launcher: ProcessRow | None = None
+    """The Python program that started it and may start it again, as torchrun does; None if there is none."""
+
+
+def is_python(pid: int) -> bool:
+    """Whether a process runs Python."""
+    try:
+        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
+    return program.startswith(("python", "pypy")) or b"libpython" in read_proc(pid, "maps", MAPS_BYTES_MAX)
+
+
+def read_proc(pid: int, name: str, bytes_max: int) -> bytes:
+    """The content of `/proc/PID/NAME`; empty if it cannot be read."""
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read(bytes_max)
+    except OSError:
+        return b""
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment with which a process was started."""
+    return environ_of(read_proc(pid, "environ", ENVIRON_BYTES_MAX))
+
+
+def name_of(pid: int) -> str:
+    """The name of the program of a process; `?` if it is not known."""
+    return read_proc(pid, "comm", 256).decode("utf-8", "replace").strip() or "?"
+
+
+def script_of(pid: int) -> str:
+    """The name of what a process runs, such as `train` for `python train.py --resume`."""
+    return script_name(_decoded(_words(pid)))
+
+
+def handles_sigterm(pid: int) -> bool:
+    """Whether a Python process handles SIGTERM itself. With the TPU runtime, whose handler only reports it, that is not
+    known, and the answer is no."""
+    return _has_in_set(pid, _CAUGHT, signal.SIGTERM) and not has_mapped(pid, b"/libtpu")
+
+
+def has_mapped(pid: int, path: bytes) -> bool:
+    """Whether a process has loaded a file whose path contains `path`."""
+    return path in read_proc(pid, "maps", MAPS_BYTES_MAX)
+
+
+def ignores(pid: int, number: signal.Signals) -> bool:
+    """Whether a process ignores a signal, as SIGINT in what a shell script starts with `&`."""
+    return _has_in_set(pid, _IGNORED, number)
+
+
+def _has_in_set(pid: int, signal_set: re.Pattern[bytes], number: signal.Signals) -> bool:
+    printed = signal_set.search(read_proc(pid, "status", 16 << 10))
+    return printed is not None and is_in_set(printed[1], number)
+
+
+def is_in_set(digits: str | bytes, number: signal.Signals) -> bool:
+    """Whether a signal is in a set of signals, which `/proc/PID/status` prints in hexadecimal digits."""
+    return bool(int(digits, 16) >> (number - 1) & 1)
+
+
+def processes() -> dict[int, ProcessRow]:
+    """All processes of this host that run, by id."""
+    found = (_row(int(name)) for name in os.listdir("/proc") if name.isdecimal())
+    return {row.pid: row for row in found if row is not None}
+
+
+def members(leader: int) -> dict[int, ProcessRow]:
+    """The processes of a command that run: what descends from its `leader`, and its process group."""
+    table, children = processes(), dict[int, list[int]]()
+    for row in table.values():
+        children.setdefault(row.parent, []).append(row.pid)
+    found: dict[int, ProcessRow] = {}
+    waiting = [leader, *(row.pid for row in table.values() if row.group == leader)]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            waiting += children.get(pid, ())
+            if pid in table:
+                found[pid] = table[pid]
+    return found
+
+
+def group_members(group: int) -> list[ProcessRow]:
+    """The processes of a process group that run."""
+    return [row for row in processes().values() if row.group == group]
+
+
+def in_environment(variable: str, value: str) -> list[ProcessRow]:
+    """The processes of this user that were started with this environment variable."""
+    mark = os.fsencode(f"{variable}={value}")
+    rows = processes().values()
+    return [row for row in rows if mark in read_proc(row.pid, "environ", ENVIRON_BYTES_MAX).split(b"\0")]
+
+
+def trainers(leader: int, reporting: Collection[int] = ()) -> list[Trainer]:
+    """The processes of a command that train. `reporting` are the ids of those that report steps to the run."""
+    tree = _Tree(members(leader), reporting)
+    return list(dict.fromkeys(trainer for root in tree.roots() for trainer in tree.trainers(root, None)))
+
+
+class _Tree:
+    """The processes of a command as a tree."""
+
+    def __init__(self, rows: dict[int, ProcessRow], reporting: Collection[int]) -> None:
+        self._rows = rows
+        self._reporting = reporting
+        self._children: dict[int, list[ProcessRow]] = {}
+        for row in rows.values():
+            self._children.setdefault(row.parent, []).append(row)
+
+    def roots(self) -> list[ProcessRow]:
+        """The processes whose parent is not of the command."""
+        return [row for row in self._rows.values() if row.parent not in self._rows]
+
+    def trainers(self, row: ProcessRow, launcher: ProcessRow | None) -> Iterator[Trainer]:
+        """The processes that train among one and those below it; `launcher` is the nearest one above."""
+        children = self._children.get(row.pid, [])
+        if not is_python(row.pid):
+            for child in children:
+                yield from self.trainers(child, launcher)
+            return
+        programs = [child for child in children if _is_program(child, row)]
+        is_launcher = _is_launcher(row.pid)
+        if is_launcher or (programs and not _has_runtime(row.pid)):
+            below = [found for each in programs for found in self.trainers(each, row)]
+            # Last what may take long.
+            if below and (is_launcher or any(_has_runtime(each.process.pid) for each in below) or _waits(row.pid)):
+                yield from below
+                return
+        own = rank_info(environment_of(row.pid))
+        numbered = [each for each in programs if _is_other_rank(each.pid, own)]
+        linked = self._linked(row, programs)
+        ranks = {*numbered, *linked, *(each for each in self._below(row, ()) if each.pid in self._reporting)}
+        # One whose processes are connected without it only started them.
+        if not linked or row in linked or row.pid in self._reporting:
+            yield Trainer(row, launcher)
+        yield from (Trainer(each, launcher) for each in ranks if each != row)
+
+    def _below(self, row: ProcessRow, excluded: Collection[ProcessRow]) -> list[ProcessRow]:
+        found = [child for child in self._children.get(row.pid, []) if child not in excluded]
+        return found + [each for child in found for each in self._below(child, excluded)]
+
+    def _linked(self, row: ProcessRow, programs: Collection[ProcessRow]) -> list[ProcessRow]:
+        """Of a process and those it made by multiprocessing, the ones with TCP connections among each other: ranks of a
+        distributed program. Workers of a loader have none, except for connections that they inherited."""
+        made = self._below(row, programs)
+        if len(made) < 2:
+            return []
+        ends = {each: _connections(each.pid) for each in (row, *made)}
+        own = {each: ends[each] - ends.get(self._rows[each.parent], set()) for each in made} | {row: ends[row]}
+        all_ends = set().union(*(own[each] for each in made))
+        linked = [each for each in made if any((there, here) in all_ends for here, there in own[each])]
+        is_linked = linked and any((there, here) in all_ends for here, there in own[row])
+        return [row, *linked] if is_linked else linked
+
+
+def _row(pid: int) -> ProcessRow | None:
+    """The row of a process; None if it has ended."""
+    state, *fields = read_proc(pid, "stat", 4096).rpartition(b")")[2].split() or [b"X"]
+    return None if state in b"ZX" else ProcessRow(pid, int(fields[18]), int(fields[0]), int(fields[1]))
+
+
+def _words(pid: int) -> list[bytes]:
+    return read_proc(pid, "cmdline", _WORDS_BYTES_MAX).split(b"\0")
+
+
+def _decoded(words: Iterable[bytes]) -> list[str]:
+    return [word.decode("utf-8", "replace") for word in words]
+
+
+def _is_program(child: ProcessRow, parent: ProcessRow) -> bool:
+    """Whether a process runs a program of its own, not a function of its parent or a helper of multiprocessing."""
+    words = _words(child.pid)
+    if any(_OF_MULTIPROCESSING.search(word) for word in words[:_LAUNCHER_WORDS]):
+        return False
+    return words != _words(parent.pid) or environment_of(child.pid) != environment_of(parent.pid)
+
+
+def _is_launcher(pid: int) -> bool:
+    """Whether a Python process is a known launcher, which starts the processes that train."""
+    words = _decoded(_words(pid)[:_LAUNCHER_WORDS])
+    if any(PurePath(word).name in LAUNCHER_PROGRAMS for word in words[:2]):
+        return True
+    return any(word in STARTING_MODULES for mark, word in pairwise(words) if mark == "-m")
+
+
+def _waits(pid: int) -> bool:
+    """Whether the main thread of a process waits for the end or the output of another process, or another thread
+    copies that output."""
+    for look in range(_WAIT_LOOKS):
+        # Between two reads it prints what it has read.
+        time.sleep(_WAIT_LOOK_S if look else 0.0)
+        if _WAITING.match(read_proc(pid, "wchan", 64)) is not None:
+            return True
+        with contextlib.suppress(OSError):
+            threads = os.listdir(f"/proc/{pid}/task")
+            if any(_COPYING.match(read_proc(pid, f"task/{thread}/wchan", 64)) for thread in threads):
+                return True
+    return False
+
+
+def _has_runtime(pid: int) -> bool:
+    """Whether a process has loaded a library by which it can train on a device."""
+    return _RUNTIMES.search(read_proc(pid, "maps", MAPS_BYTES_MAX)) is not None
+
+
+def _is_other_rank(pid: int, own: RankInfo) -> bool:
+    info = rank_info(environment_of(pid))
+    return info.rank is not None and info != own
+
+
+def _connections(pid: int) -> set[tuple[object, object]]:
+    """Both ends of each TCP connection of a process."""
+    import psutil
+
+    try:
+        found = psutil.Process(pid).net_connections("tcp")
+    except (psutil.Error, OSError):
+        return set()
+    return {(tuple(each.laddr), tuple(each.raddr)) for each in found if each.raddr}
