@@ -432,9 +432,13 @@ def test_a_daemon_of_a_command_is_named_and_goes_on(tmp_path: Path) -> None:
 import os, sys
 if os.fork() == 0:
     os.setsid()
+    # exec closes the pipe: its end is the sign that the daemon has its own name.
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.execvp("sleep", ["sleep", "3600"])
+    os.close(writer)
+    os.read(reader, 1)
     print(pid, flush=True)
     os._exit(0)
 os.wait()
