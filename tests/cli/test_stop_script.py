@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -370,26 +372,39 @@ def warnings_of(run_dir: Path) -> list[str]:
     return [warning.text for warning in events_in(run_dir, "supervisor-0", ev.WarningRaised)]
 
 
-UPLOADS = "(until test -e go; do sleep 0.05; done; echo uploaded > up) & echo step 3"
+# The shell waits in its own `read`, so that exactly one process is left at any moment.
+UPLOADS = "(read line < go; echo uploaded > up) & echo step 3"
+
+
+@contextmanager
+def upload_let_go(folder: Path) -> Iterator[None]:
+    """Lets UPLOADS go on in `folder`, whose `go` is a FIFO."""
+    # Opened for both ends, which never blocks, and kept open, so that the line waits for a late reader too.
+    with (folder / "go").open("r+b", buffering=0) as go:
+        go.write(b"go\n")
+        yield
 
 
 def test_a_process_that_a_command_leaves_may_finish(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
     run_dir = started(tmp_path, "sh", "-c", UPLOADS)
     # Every view shows what the run waits for.
     wait_for(lambda: "left running" in tputui("replay", "--no-ui", run_dir).out, "the warning")
     assert shown(run_dir)["state"] == "running"
-    (tmp_path / "go").touch()
-    wait_for(lambda: events_in(run_dir, "supervisor-0", ev.RunEnded), "the end of the run")
+    with upload_let_go(tmp_path):
+        wait_for(lambda: events_in(run_dir, "supervisor-0", ev.RunEnded), "the end of the run")
     assert text_of(tmp_path / "up") == "uploaded\n"
     (waits,) = warnings_of(run_dir)
     assert waits.startswith(
-        "the command exited with code 0; waiting up to 1 min 00 s for 2 processes that it left running: "
+        "the command exited with code 0; waiting up to 1 min 00 s for 1 process that it left running: sh (pid "
     )
     assert shown(run_dir)["state_reason"] == "the command exited with code 0"
 
 
 def test_a_process_that_does_not_finish_is_named_and_ended(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text('[script]\ncommand = ["sh", "-c", "sleep 3600 & echo $!"]\nexit_grace_s = 0.2\n')
+    # Before its exec the child still has the name of the shell.
+    named = "sleep 3600 & until read name < /proc/$!/comm && test $name = sleep; do :; done; echo $!"
+    (tmp_path / "run.toml").write_text(f'[script]\ncommand = ["sh", "-c", "{named}"]\nexit_grace_s = 0.2\n')
     result = tputui("--runs-dir", "runs", "run", "--name", "mine", "run.toml", cwd=tmp_path)
     assert result.code == 0, result.err
     run_dir = tmp_path / "runs" / "mine"
@@ -399,6 +414,7 @@ def test_a_process_that_does_not_finish_is_named_and_ended(tmp_path: Path) -> No
 
 
 def test_a_stop_ends_the_wait_for_what_a_command_left(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
     run_dir = started(tmp_path, "sh", "-c", UPLOADS)
     wait_for(lambda: warnings_of(run_dir), "the warning")
     result = tputui("stop", run_dir)
@@ -418,11 +434,12 @@ except KeyboardInterrupt:
     subprocess.Popen(["sh", "-c", {UPLOADS!r}])
 """
     script(tmp_path, saves)
+    os.mkfifo(tmp_path / "go")
     run_dir = started(tmp_path, sys.executable, "train.py")
     assert tputui("stop", run_dir, "--wait", "0").code != 2
     wait_for(lambda: warnings_of(run_dir), "the warning")
-    (tmp_path / "go").touch()
-    wait_for(lambda: events_in(run_dir, "supervisor-0", ev.RunEnded), "the end of the run")
+    with upload_let_go(tmp_path):
+        wait_for(lambda: events_in(run_dir, "supervisor-0", ev.RunEnded), "the end of the run")
     assert text_of(tmp_path / "up") == "uploaded\n"
     assert reason_of(run_dir) == "stopped on request"
 
