@@ -73,8 +73,9 @@ while b"step 1" not in (run_dir / "supervisor-0.jsonl").read_bytes():
     threading.Event().wait(0.02)
 old = run_dir if RENAMED == "run" else run_dir.parent
 old.rename(old.with_name("moved"))
-print("step 2 loss 0.5", flush=True)
 try:
+    # The test may stop the run as soon as it has read this line.
+    print("step 2 loss 0.5", flush=True)
     while not Path("go").exists():
         threading.Event().wait(0.02)
 except KeyboardInterrupt:

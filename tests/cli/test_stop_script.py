@@ -262,8 +262,8 @@ while process.poll() is None:
 def test_a_command_that_fails_after_a_stop_may_not_have_saved(tmp_path: Path) -> None:
     fails = """
 import sys, threading
-print("step 3", flush=True)
 try:
+    print("step 3", flush=True)
     threading.Event().wait()
 except KeyboardInterrupt:
     sys.exit("the disk is full")
