@@ -37,9 +37,14 @@ def test_a_script_that_dies_at_once_leaves_its_output_and_a_report(tmp_path: Pat
 FAILS_AT_FIRST = """
 import os, sys, time
 import tputui
+is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+# The supervisor reads the journals a few times a second. What failed in one generation is reported before the next one.
+journal = os.path.join(os.environ["TPUTUI_RUN_DIR"], "supervisor-0.jsonl")
+while not is_first and b"FailureReported" not in open(journal, "rb").read():
+    time.sleep(0.02)
 run = tputui.start()
 run.step(loss=1.0)
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+if is_first:
     raise ValueError("shard 7 is cut short")
 for _ in range(50):
     time.sleep(0.02)
@@ -243,27 +248,28 @@ CHILDREN = """
 import multiprocessing, os, signal, sys
 def say(text):
     os.write(1, f"{text}\\n".encode())  # in one piece
-def work(rank, how, started, going_on, done):
-    started.wait()
+def work(rank, how, printed, going_on, done):
     for step in range(3):
         say(f"[rank{rank}]: step {step}")
+    # The rank that ends is the one that prints nothing after its end, of those that printed before it.
+    printed.wait()
     if rank == 2:
         os._exit(7) if how == "exit" else os.kill(os.getpid(), signal.SIGKILL)
     going_on.wait()
     say(f"[rank{rank}]: step 3")
     done.wait()
 if __name__ == "__main__":
-    events = [multiprocessing.Event() for _ in range(3)]
-    ranks = [multiprocessing.Process(target=work, args=(rank, sys.argv[1], *events)) for rank in range(4)]
+    printed, events = multiprocessing.Barrier(5), [multiprocessing.Event() for _ in range(2)]
+    ranks = [multiprocessing.Process(target=work, args=(rank, sys.argv[1], printed, *events)) for rank in range(4)]
     for each in ranks:
         each.start()  # asks how the processes ended that have ended
-    events[0].set()
+    printed.wait()
     os.waitid(os.P_PID, ranks[2].pid, os.WEXITED | os.WNOWAIT)
     say(f"gone {ranks[2].pid}")
     sys.stdin = open("go")
     sys.stdin.read()
-    events[1].set()
-    events[2].set()
+    for each in events:
+        each.set()
     for each in ranks:
         each.join()
     sys.exit(1)
