@@ -13,7 +13,7 @@ import pytest
 from tputui.exit_codes import ExitCode
 from tputui.supervise import log_tail
 from tputui.supervise.escalation import Escalation, Timing
-from tputui.supervise.host_metrics import HostSampler
+from tputui.supervise.host_metrics import CHILDREN_INTERVAL_S, HostSampler
 from tputui.supervise.log_tail import LAST_LINES, LINE_CHARS_MAX, LINES_MAX, READ_BYTES, UPDATES_MAX, LogTail
 from tputui.supervise.outcome import RunEnding, WorkerEnd, run_ending
 from tputui.telemetry import events as ev
@@ -203,6 +203,43 @@ def test_zombie_process_is_not_sampled() -> None:
 
     assert {process.role for process in sampler.sample().processes} == {"supervisor"}
     worker.communicate()
+
+
+STARTS_A_RANK = """
+import os, sys
+if os.fork() == 0:
+    os.read(0, 1)
+    program = "import os; print('runs', flush=True); os.read(0, 1)"
+    os.execve(sys.executable, [sys.executable, "-c", program], {**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
+print("forked", flush=True)
+os.wait()
+"""
+
+
+def test_a_rank_that_was_seen_before_its_program_began_is_named() -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-c", STARTS_A_RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    assert command.stdin is not None
+    assert command.stdout is not None
+    now = 0.0
+    sampler = HostSampler(command.pid, lambda: now, of_command=True)
+
+    def roles() -> set[str]:
+        nonlocal now
+        # A search for children, and a sample of what it found.
+        now += 2 * CHILDREN_INTERVAL_S
+        sampler.sample()
+        return {process.role for process in sampler.sample().processes}
+
+    try:
+        assert command.stdout.readline() == b"forked\n"
+        assert roles() == {"supervisor", "worker"}
+        command.stdin.write(b"x")
+        assert command.stdout.readline() == b"runs\n"
+        assert roles() == {"supervisor", "worker", "rank 1"}
+    finally:
+        command.communicate(b"x")
 
 
 def test_stall_requests_save_and_stop_then_escalates() -> None:

@@ -36,6 +36,8 @@ class HostSampler:
 
         self._of_command = of_command
         self._ranks: dict[int, RankInfo] = {}
+        self._new: set[int] = set()
+        """Those whose environment was read once."""
 
         self._psutil = psutil
         self._clock = clock
@@ -101,8 +103,10 @@ class HostSampler:
         if not self._of_command:
             return
         pids = [pid for pid, role in self._roles.items() if role != "supervisor" and pid in self._processes]
+        # The environment of a process is that of its parent until it starts its own program, so it is read twice.
+        again, self._new = self._new, {pid for pid in pids if pid not in self._ranks}
         for pid in pids:
-            if pid not in self._ranks:
+            if pid in again or pid in self._new:
                 self._ranks[pid] = rank_info(environment_of(pid))
         whole = self._ranks.get(self._worker_pid, RankInfo())
         numbered = {pid for pid in pids if self._ranks[pid].rank is not None and self._ranks[pid] != whole}

@@ -89,6 +89,8 @@ class LogFinder:
         self._processes = [pid]
         self._ranks: dict[int, RankInfo] = {}
         """What the environment of a process says about its rank."""
+        self._new: set[int] = set()
+        """Processes that the last search found first."""
         self.num_ranks = 1
         """Number of ranks of the command, by the environment of its processes."""
         self._directories: dict[str, None] = {}
@@ -167,10 +169,15 @@ class LogFinder:
 
     def _count_ranks(self) -> None:
         """Looks at new processes. What the command itself was started with numbers the whole command."""
+        # Environment and words of a process are those of its parent until it starts its own program; so both are read
+        # twice.
+        again, self._new = self._new, {pid for pid in self._processes if pid not in self._ranks}
         for pid in self._processes:
-            if pid not in self._ranks and len(self._ranks) < KNOWN_MAX:
+            if (pid in again or pid in self._new) and len(self._ranks) < KNOWN_MAX:
                 with contextlib.suppress(OSError):
-                    self._ranks[pid] = rank_info(environment_of(pid))
+                    # That of a process which has ended is empty.
+                    if (environ := environment_of(pid)) or pid in self._new:
+                        self._ranks[pid] = rank_info(environ)
                     self._name(_named_paths(pid))
         own = self._ranks.get(self._pid, RankInfo())
         sizes = (info.world_size for info in self._ranks.values() if info != own and info.world_size)
