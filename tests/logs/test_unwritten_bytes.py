@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -23,6 +24,12 @@ FILES = {
 }
 KEPT = {"events.out.tfevents.1.host": 0, "run-a.wandb": 7, "a.jsonl": 0, "a.csv": 10}
 """Bytes at the beginning that are there when a file is opened: the format is known by them."""
+
+
+@pytest.fixture(autouse=True)
+def every_change_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look is put off because the last one took long, as if garbage was collected meanwhile."""
+    monkeypatch.setattr("tputui.logs.growing._LOOK_S", math.inf)
 
 
 def in_order(values: list[LoggedValue]) -> list[tuple[str, int | None, float]]:
