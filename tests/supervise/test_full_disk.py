@@ -150,6 +150,9 @@ def test_missing_inodes_are_named_in_warnings_and_refusals(small_disk: Path, tmp
     (warning,) = [event.text for event in events_in(small_disk / "a", "supervisor-0", ev.WarningRaised)]
     assert re.match(f"the disk of {small_disk / 'a'} has only [0-9]+ free inodes; once there is none, ", warning)
 
+    # `run` waits only some seconds for the end of the supervisor, which still writes and removes files.
+    supervisor = events_in(small_disk / "a", "supervisor-0", ev.JournalOpened)[0].pid
+    wait_for(lambda: not is_running(supervisor), "the end of the supervisor")
     free = free_inodes(small_disk)
     assert free is not None
     for number in range(free):
