@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Size of the product in named things.")
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parents[1], help="checkout to count")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--pairs", action="store_true", help="list the similar records, cycles and repeated class names")
+    parser.add_argument("--pairs", action="store_true", help="list similar records, cycles and class names")
     args = parser.parse_args(argv)
     modules = [read(path, args.root) for path in files_of(args.root)]
     records = records_of(modules)
@@ -98,16 +98,12 @@ def read(path: Path, root: Path) -> Module:
 
 def class_fields(node: ast.ClassDef, module: str) -> ClassFields:
     """The fields of a class."""
-    declared = [entry.target.id for entry in node.body if isinstance(entry, ast.AnnAssign) and is_name(entry.target)]
+    annotated = [entry.target for entry in node.body if isinstance(entry, ast.AnnAssign)]
+    declared = [target.id for target in annotated if isinstance(target, ast.Name)]
     bases = tuple(ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases)
     decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
     is_dataclass = any("dataclass" in decorator for decorator in decorators)
     return ClassFields(module, node.name, bases, is_dataclass, frozenset(declared))
-
-
-def is_name(target: ast.expr) -> bool:
-    """Whether a field is declared by a plain name."""
-    return isinstance(target, ast.Name)
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import tputui
 from benchmarks.intervals import median_interval
-from tputui.integrations.run import Run
+from tputui.reporting.run import Run
 
 
 class Block(NamedTuple):

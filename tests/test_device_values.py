@@ -22,7 +22,7 @@ os.environ["PJRT_DEVICE"] = "CPU"
 import torch, torch_xla
 import torch_xla.debug.metrics as met
 import tputui
-from tputui.integrations import device_values, step_recorder
+from tputui.reporting import device_values, step_recorder
 step_recorder.FETCH_INTERVAL_S = 0.05
 
 def count(name):
@@ -110,7 +110,7 @@ import torch_xla.runtime as xr
 import torch_xla.debug.metrics as met
 import torch_xla.distributed.spmd as xs
 import tputui
-from tputui.integrations import step_recorder
+from tputui.reporting import step_recorder
 step_recorder.FETCH_INTERVAL_S = 0.05
 
 xr.use_spmd()

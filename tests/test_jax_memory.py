@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tputui.environment import installed
-from tputui.integrations import jax_memory
-from tputui.integrations.jax_memory import JaxMemory
+from tputui.reporting import jax_runtime
+from tputui.reporting.jax_runtime import JaxMemory
 from tputui.telemetry.events import HbmReading
 
 
@@ -28,7 +28,7 @@ class Device(NamedTuple):
 
 def test_memory_is_reported_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     devices: list[Device] = []
-    monkeypatch.setattr(jax_memory, "_devices", lambda: devices)
+    monkeypatch.setattr(jax_runtime, "_devices", lambda: devices)
     memory = JaxMemory()
     assert memory.sample() is None
     devices += [Device(4, 10), Device(5, 20)]
@@ -47,7 +47,7 @@ def test_memory_is_reported_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> 
 
 ON_CPU = """
 import jax
-from tputui.integrations.jax_memory import JaxMemory
+from tputui.reporting.jax_runtime import JaxMemory
 
 memory = JaxMemory()
 assert memory.sample() is None, "JAX must not be initialised"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.test_reporter_api import of_type, read_events, run_script, the_run
-from tputui.integrations.run_process import create_run
+from tputui.reporting.process import create_run
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE

@@ -17,8 +17,8 @@ from tests import recorded
 from tests.ports import reserved_port
 from tests.supervise.harness import DEADLINE_S, wait_for
 from tests.test_reporter_api import declared, of_type, read_events
-from tputui.integrations import agreed_step
-from tputui.integrations.agreed_step import ProgramStore
+from tputui.reporting import agreement
+from tputui.reporting.agreement import ProgramStore
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 
@@ -82,9 +82,9 @@ print("left after", step)
 ENDING = """
 from pathlib import Path
 from torch._C._distributed_c10d import HashStore
-from tputui.integrations import agreed_step
-agreed_step._POLL_S = 0.0
-store = agreed_step.ProgramStore(
+from tputui.reporting import agreement
+agreement._POLL_S = 0.0
+store = agreement.ProgramStore(
     HashStore(), Path(), 0, 1, leads_host=True, choose=lambda: 1, trains=lambda: True,
     counts_steps=lambda: True
 )
@@ -174,7 +174,7 @@ def test_without_a_store_a_rank_in_a_directory_of_its_own_refuses_to_stop_alone(
 def test_a_request_that_was_decided_before_a_restart_is_refused(tmp_path: Path) -> None:
     run_dirs = directories(tmp_path, shared=True)
     old = requests.submit(run_dirs[0], "stop", by="test", now=time.time())
-    agreed_step.write(agreed_step.path_of(run_dirs[0], old.id), 3)
+    agreement.write(agreement.path_of(run_dirs[0], old.id), 3)
     with script(tmp_path, ALONE, run_dirs, [0]) as (process,):
         journal = run_dirs[0] / "worker-0.jsonl"
         (refused,) = wait_for(lambda: of_type(read_events(journal), ev.RequestRefused), "the refusal")
@@ -187,7 +187,7 @@ def test_a_request_that_was_decided_before_a_restart_is_refused(tmp_path: Path) 
 def test_a_request_that_does_not_reach_a_rank_is_refused_by_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreed_step, "ARRIVAL_S", 5.0)
+    monkeypatch.setattr(agreement, "ARRIVAL_S", 5.0)
     store = HashStore()
     # Rank 2 of three has not called should_stop yet.
     ranks = [

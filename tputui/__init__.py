@@ -14,14 +14,14 @@ TYPE_CHECKING = False  # without the import of `typing`, which takes most of the
 if TYPE_CHECKING:
     from typing import Any
 
-    from tputui.integrations.run import Run as Run
-    from tputui.integrations.start import start as start
+    from tputui.reporting.run import Run as Run
+    from tputui.reporting.start import start as start
 
 __version__ = "0.1.0"
 __all__ = ["Run", "__version__", "start"]
 
 
-_HOMES = {"Run": "tputui.integrations.run", "start": "tputui.integrations.start"}
+_HOMES = {"Run": "tputui.reporting.run", "start": "tputui.reporting.start"}
 
 
 def __getattr__(name: str) -> Any:

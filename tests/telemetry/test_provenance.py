@@ -15,7 +15,7 @@ import pytest
 from tests import recorded
 from tests.supervise.harness import DEADLINE_S
 from tputui import __version__
-from tputui.integrations.run_process import create_run
+from tputui.reporting.process import create_run
 from tputui.session import session
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.provenance import git_state

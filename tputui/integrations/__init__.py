@@ -1,1 +1,1 @@
-"""Callbacks for other trainers: thin shells over the reporter, imported by nothing in tputui."""
+"""Callbacks for other trainers: thin shells over `reporting`, imported by nothing in tputui."""

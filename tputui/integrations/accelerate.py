@@ -17,11 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless, made_class
-from tputui.integrations.logged_metrics import LoggedMetrics
-from tputui.integrations.run import Run
-from tputui.integrations.start import current, join
+from tputui.integrations.callbacks import Harmless, LoggedMetrics, harmless, made_class
 from tputui.logs.tags import loss_rank
+from tputui.reporting.run import Run
+from tputui.reporting.start import current, join
 
 SOURCE = "Accelerator.log"
 

@@ -1,14 +1,23 @@
-"""Base of callbacks of frameworks: their errors are reported once and never reach the training."""
+"""What callbacks of frameworks share: their errors never reach the training, and what they log by name is reported."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
-from tputui.integrations.run import Run
+from tputui.logs.damage_notes import ReportedDamage
+from tputui.logs.tags import TagMeaning, TagNames, TagRule
+from tputui.reporting.device_values import PENDING_MAX, DeviceValues, host_row
+from tputui.reporting.run import Run
+from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
+WRITE_INTERVAL_S = 1.0
+VALUES_MAX = 4_096
+"""Most values that wait to be written."""
 _log = logging.getLogger("tputui")
 _Hook = TypeVar("_Hook", bound=Callable[..., None])
 
@@ -62,3 +71,89 @@ def length_of(sized: Any) -> int | None:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
+
+
+class _Logged(NamedTuple):
+    tag: str
+    step: int
+    t: float
+    epoch: float
+
+
+class LoggedMetrics:
+    """Metrics that a framework logs by name, as `ValuesLogged`: exact, with their steps and epochs.
+
+    The name of a metric and its split follow from its tag by the rule for log files: `eval_accuracy` is the `accuracy`
+    of the validation split. Values on a device are fetched when they are written, about once a second. Used by the
+    thread that trains.
+    """
+
+    def __init__(self, run: Run, source: str) -> None:
+        """`source` is shown as the origin of the values, such as `Trainer.log`."""
+        self._run = run
+        self._source = source
+        self._names = TagNames(TagRule())
+        self._values: list[tuple[_Logged, float]] = []
+        self._reported = ReportedDamage()
+        self._devices = DeviceValues(run.warn)
+        self._written_at = -math.inf
+
+    def meaning_of(self, tag: str) -> TagMeaning | None:
+        """The metric of a tag, always the same; None if there are too many tags."""
+        return self._names.meaning_of(self._source, tag)
+
+    def take(self, values: Mapping[str, Any], step: int, epoch: float = math.nan) -> None:
+        """Adds the numbers among the logged values, and writes them unless others were written within a second.
+
+        Text, arrays with several elements and values that are not numbers are left out. `epoch` may be fractional.
+        """
+        now = time.time()
+        for tag, value in values.items():
+            if not isinstance(value, str) and value is not None:
+                self._take(_Logged(str(tag), step, now, epoch), value)
+        self.write_if_due()
+
+    def write_if_due(self) -> None:
+        """Writes values that wait, if the last ones were written more than a second ago."""
+        waiting = len(self._values) + len(self._devices)
+        if waiting and (time.monotonic() - self._written_at >= WRITE_INTERVAL_S or waiting >= VALUES_MAX):
+            self.write()
+
+    def write(self, *, all_values: bool = False) -> None:
+        """Writes values that wait; those of torch_xla that no program computes yet only with `all_values`."""
+        self._written_at = time.monotonic()
+        for logged, row in self._devices.fetch(all_values=all_values) if len(self._devices) else ():
+            self._values.append((logged, row[0]))
+        waiting, self._values = self._values, []
+        columns: dict[str, list[tuple[_Logged, float]]] = {}
+        for logged, value in waiting:
+            columns.setdefault(logged.tag, []).append((logged, value))
+        for tag, entries in columns.items():
+            self._write_column(tag, entries)
+        for sentence in self._reported.new(filter(None, [self._names.left_out]), final=all_values):
+            self._run.warn(sentence)
+
+    def _take(self, logged: _Logged, value: Any) -> None:
+        if math.prod(getattr(value, "shape", ())) != 1:
+            return
+        try:
+            row = host_row(value)
+        except (TypeError, ValueError):
+            return
+        if row is None:
+            if len(self._devices) < PENDING_MAX:
+                self._devices.add(logged, value)
+        elif len(row) == 1:
+            self._values.append((logged, row[0]))
+
+    def _write_column(self, tag: str, entries: list[tuple[_Logged, float]]) -> None:
+        meaning = self.meaning_of(tag)
+        if meaning is None:
+            return
+        columns = LoggedColumns(
+            values=[value for _, value in entries],
+            steps=[logged.step for logged, _ in entries],
+            times=[logged.t for logged, _ in entries],
+            epochs=[logged.epoch for logged, _ in entries],
+        )
+        self._run.emit(values_logged(time.time(), meaning.label, meaning.split, tag, self._source, columns))

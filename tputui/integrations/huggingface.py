@@ -20,9 +20,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless, length_of, made_class
-from tputui.integrations.logged_metrics import LoggedMetrics
-from tputui.integrations.start import current, join
+from tputui.integrations.callbacks import Harmless, LoggedMetrics, harmless, length_of, made_class
+from tputui.reporting.start import current, join
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
 

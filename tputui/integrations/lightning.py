@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tputui.integrations.callbacks import Harmless, harmless, length_of, made_class
-from tputui.integrations.run import Run
-from tputui.integrations.start import join
+from tputui.reporting.run import Run
+from tputui.reporting.start import join
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import logged_meters, newly_logged
 

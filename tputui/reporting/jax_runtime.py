@@ -1,4 +1,4 @@
-"""What `jax.distributed` knows of the program of this process: its rank, and a store that all ranks share.
+"""What JAX knows of the program of this process: its rank, a store that all ranks share, and the memory of its devices.
 
 Must not import a training framework.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
+from tputui.telemetry.events import HbmReading, MemorySampled
 from tputui.telemetry.rank_environment import RankInfo
 
+NO_STATISTICS = "JAX reports no memory of {} devices"
 _MISSING = "NOT_FOUND"
 """What the error of a key that has no value begins with."""
 
@@ -76,6 +79,33 @@ class JaxStore:
             raise
 
 
+class JaxMemory:
+    """The memory of the devices of this process, as the allocator of each reports it, once a program of JAX uses them.
+
+    Reading it waits for no computation.
+    """
+
+    def __init__(self) -> None:
+        self._newest: tuple[list[HbmReading] | None, str | None] | None = None
+        self._is_over = False
+        """Whether the devices report no memory, so that nothing is read again."""
+
+    def sample(self) -> MemorySampled | None:
+        """The newest readings; None if they have not changed, or if JAX uses no devices."""
+        devices = [] if self._is_over else _devices()
+        if not devices:
+            return None
+        found = [_reading(device) for device in devices]
+        readings = [reading for reading in found if reading is not None]
+        reason = None if readings else NO_STATISTICS.format(str(devices[0].platform).upper())
+        self._is_over = not readings
+        newest = (readings or None, reason)
+        if newest == self._newest:
+            return None
+        self._newest = newest
+        return MemorySampled(t=time.time(), hbm=newest[0], hbm_reason=reason)
+
+
 def _runtime() -> Any | None:
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     return state if getattr(state, "client", None) is not None else None
@@ -87,3 +117,23 @@ def _path(key: str) -> str:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode()
+
+
+def _devices() -> list[Any]:
+    """The devices of this process, without initialising JAX."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    is_initialised = getattr(bridge, "backends_are_initialized", None)
+    if is_initialised is None or not is_initialised():
+        return []
+    return list(sys.modules["jax"].local_devices())
+
+
+def _reading(device: Any) -> HbmReading | None:
+    """The memory of a device; None if its allocator keeps no statistics."""
+    statistics = device.memory_stats()
+    if not statistics or "bytes_in_use" not in statistics:
+        return None
+    used = int(statistics["bytes_in_use"])
+    limit = int(statistics.get("bytes_limit", 0))
+    peak = int(statistics.get("peak_bytes_in_use", used))
+    return HbmReading(core=int(device.id), used_bytes=used, limit_bytes=limit, peak_bytes=peak)

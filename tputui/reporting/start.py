@@ -18,14 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tputui.integrations import jax_program
-from tputui.integrations.process_exit import Ending, ExitWatch, ending_of_child
-from tputui.integrations.run import Run
-from tputui.integrations.run_phases import Plan
-from tputui.integrations.run_process import ROLE, RunProcess, create_run
-from tputui.integrations.step_recorder import StepRecorder
 from tputui.observers import autoload
 from tputui.observers.sinks import process_sink
+from tputui.reporting import jax_runtime
+from tputui.reporting.process import ROLE, RunProcess, create_run
+from tputui.reporting.process_exit import Ending, ExitWatch, ending_of_child
+from tputui.reporting.run import Plan, Run
+from tputui.reporting.step_recorder import StepRecorder
 from tputui.telemetry import rundir
 from tputui.telemetry.events import FlopsCounted, JournalOpened
 from tputui.telemetry.journal import SUFFIX, Tail
@@ -197,7 +196,7 @@ def _rank() -> RankInfo:
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return RankInfo(distributed.get_rank(), info.local_rank, distributed.get_world_size(), ("torch.distributed",))
-    return jax_program.rank() or info
+    return jax_runtime.rank() or info
 
 
 def _thread_column() -> tuple[int, int]:

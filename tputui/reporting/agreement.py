@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tputui.integrations import jax_program
+from tputui.reporting import jax_runtime
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.safe_open import read_small
 
@@ -63,7 +63,7 @@ def store_of_program() -> Any | None:
     """The store of `torch.distributed` or `jax.distributed` in this process; None if neither is initialised."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return jax_program.store()
+        return jax_runtime.store()
     core: Any = sys.modules["torch.distributed.distributed_c10d"]
     return core.PrefixStore("tputui", core._get_default_store())
 

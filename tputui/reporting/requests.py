@@ -5,7 +5,7 @@ The script declares what it serves by calling `should_stop` or `save_if_asked` f
 shown that the loop makes no such call; with one, they are left to it.
 
 The processes of one program must serve a request at the same step, or some would wait forever in a collective. Rank 0
-therefore chooses a step a few seconds ahead, which the others learn (`agreed_step`).
+therefore chooses a step a few seconds ahead, which the others learn (`agreement`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tputui.integrations import agreed_step
 from tputui.observers.step_trace import StepTracer
+from tputui.reporting import agreement
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
 
 if TYPE_CHECKING:
-    from tputui.integrations.run_process import RunProcess
+    from tputui.reporting.process import RunProcess
 
 STOPS: tuple[ev.RequestKind, ...] = ("stop", "stop_after_epoch", "stop_now")
 SAVES: tuple[ev.RequestKind, ...] = ("checkpoint",)
@@ -82,7 +82,7 @@ class RunRequests:
 
     def __init__(self, process: RunProcess) -> None:
         self._process = process
-        answered, decided = requests.answered_in(process.reporter.path), agreed_step.decided_in(process.run_dir)
+        answered, decided = requests.answered_in(process.reporter.path), agreement.decided_in(process.run_dir)
         self._inbox = requests.Inbox(process.run_dir, answered | decided)
         for request in requests.read_all(process.run_dir) if decided else ():
             if request.id in decided - answered:
@@ -100,7 +100,7 @@ class RunRequests:
         self.tracer = StepTracer(process.run_dir, process.emit, host_index=process.host_index)
         """Writes profiles of the first rank of a host; the thread that trains its first core calls it after every
         step."""
-        self._store: agreed_step.ProgramStore | None = None
+        self._store: agreement.ProgramStore | None = None
         """By which several ranks agree; None if the program has none."""
         self.num_threads = 1
         """Threads of this process that train a core each."""
@@ -261,20 +261,20 @@ class RunRequests:
             return self._store.agreed(request)
         if request.kind in TOGETHER and self._are_apart():
             return APART
-        path = agreed_step.path_of(process.run_dir, request.id)
-        return agreed_step.read(path) if process.rank else agreed_step.write(path, self._chosen())
+        path = agreement.path_of(process.run_dir, request.id)
+        return agreement.read(path) if process.rank else agreement.write(path, self._chosen())
 
     def _looked_up(self, request: requests.Request) -> int | str | None:
         """What rank 0 has decided by now. Steps may be so fast that the next poll is too late."""
         if request.kind in TOGETHER and self._store is not None:
             return self._store.look(request)
-        return agreed_step.read(agreed_step.path_of(self._process.run_dir, request.id))
+        return agreement.read(agreement.path_of(self._process.run_dir, request.id))
 
-    def _opened_store(self) -> agreed_step.ProgramStore | None:
-        process, store = self._process, agreed_step.store_of_program()
+    def _opened_store(self) -> agreement.ProgramStore | None:
+        process, store = self._process, agreement.store_of_program()
         if store is None:
             return None
-        return agreed_step.ProgramStore(
+        return agreement.ProgramStore(
             store,
             process.run_dir,
             process.rank,

@@ -1,0 +1,1 @@
+"""What a script calls to report its training, `tputui.start` and `Run`, and the process that writes it to a journal."""
