@@ -191,7 +191,8 @@ def test_light_commands_import_nothing_heavy(recorded_run: Path, words: list[str
 
     printed = json.loads(done.stderr)
     assert printed["code"] == 0
-    assert not _HEAVY & set(printed["modules"])
+    # The help also lists the commands of other packages: `importlib.metadata` reads their names with `email`.
+    assert not _HEAVY & set(printed["modules"]) - ({"email"} if words == ["--help"] else set())
 
 
 def test_closed_pipe_is_not_an_error(recorded_run: Path) -> None:

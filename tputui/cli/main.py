@@ -1,6 +1,7 @@
 """`tputui`: parses the command line and runs the command.
 
 A command's module is imported only when the command is chosen, so that `--help` and the light commands start fast.
+Other packages add commands by the entry point group `tputui.commands` (docs/guide/extensions.md).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import sys
 import textwrap
 import traceback
 from collections import namedtuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tputui import __version__
 from tputui.cli.console import (
@@ -26,6 +29,9 @@ from tputui.cli.console import (
 )
 from tputui.cli.parser import Command, Parser, nearest
 from tputui.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMMANDS: dict[str, str] = {
     "run": "train a configuration file and show it live",
@@ -53,7 +59,10 @@ COMMANDS: dict[str, str] = {
     "stream": "send a run to a viewer on another machine (ssh starts it)",
     "serve": "show the screen in a browser on this machine",
 }
-"""Every command with a one-line summary, in the order of `tputui --help`."""
+"""Every command of tputui with a one-line summary, in the order of `tputui --help`."""
+
+GROUP = "tputui.commands"
+"""Entry points of other packages: name of the command, and a mapping of such names to `Command`s, as in our modules."""
 
 MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests", "try": "trial"}
 """Modules of the commands that have no module of their own name."""
@@ -135,7 +144,8 @@ def _report_crash() -> ExitCode:
 
 def _dispatch(words: list[str]) -> ExitCode:
     index = _command_place(words)
-    top = _top_parser().parse(words[:index])
+    asks_for_help = index == len(words) and not {"-h", "--help"}.isdisjoint(words)
+    top = _top_parser(_of_packages() if asks_for_help else {}).parse(words[:index])
     if index == len(words):
         return _without_a_command(top)
     name = words[index]
@@ -144,10 +154,6 @@ def _dispatch(words: list[str]) -> ExitCode:
         raise CommandError(ExitCode.USAGE, f"--host before a command shows the list of runs; write {hint}")
     if name == "help":
         return _dispatch([*words[index + 1 : index + 2], "--help"])
-    if name not in COMMANDS:
-        near = OTHER_NAMES.get(name) or nearest(name, COMMANDS)
-        hint = f"did you mean {near}?" if near else f"commands: {', '.join(COMMANDS)}"
-        raise CommandError(ExitCode.USAGE, f'unknown command "{name}"; {hint}')
     command = _load(name)
     parser = Parser(f"tputui {name}", textwrap.fill(command.description, HELP_COLUMNS), command.exit_codes)
     _add_runs_dir(parser, top.runs_dir)
@@ -159,8 +165,37 @@ def _dispatch(words: list[str]) -> ExitCode:
 
 
 def _load(name: str) -> Command:
-    command: Command = importlib.import_module(f"tputui.cli.{MODULES.get(name, name)}").COMMANDS[name]
+    """A command of tputui, or of another package. Raises `CommandError`."""
+    if name in COMMANDS:
+        ours: Command = importlib.import_module(f"tputui.cli.{MODULES.get(name, name)}").COMMANDS[name]
+        return ours
+    of_packages = _of_packages()
+    if name not in of_packages:
+        known = [*COMMANDS, *of_packages]
+        near = OTHER_NAMES.get(name) or nearest(name, known)
+        hint = f"did you mean {near}?" if near else f"commands: {', '.join(known)}"
+        raise CommandError(ExitCode.USAGE, f'unknown command "{name}"; {hint}')
+    entry = of_packages[name]
+    try:
+        command = entry.load()[name]
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise CommandError(ExitCode.USAGE, f"{_source(entry)} cannot be loaded: {why}") from error
+    if not isinstance(command, Command):
+        raise CommandError(ExitCode.USAGE, f"{_source(entry)} is no tputui.cli.parser.Command, but {command!r:.100}")
     return command
+
+
+def _of_packages() -> dict[str, EntryPoint]:
+    """The commands of other packages, except those with our names. To look for them takes a tenth of a second."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in COMMANDS}
+
+
+def _source(entry: EntryPoint) -> str:
+    package = entry.dist.name if entry.dist is not None else "an installed package"
+    return f'the command "{entry.name}" of {package} ({entry.value})'
 
 
 def _command_place(words: list[str]) -> int:
@@ -171,11 +206,12 @@ def _command_place(words: list[str]) -> int:
     return min(index, len(words))
 
 
-def _top_parser() -> Parser:
+def _top_parser(of_packages: Mapping[str, EntryPoint]) -> Parser:
     from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
-    width = max(map(len, COMMANDS))
-    lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
+    width = max(map(len, [*COMMANDS, *of_packages]))
+    summaries = COMMANDS | {name: f"by {entry.value}" for name, entry in of_packages.items()}
+    lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in summaries.items())
     parser = Parser(
         "tputui",
         "Launch PyTorch/XLA training and monitor it live in the terminal.\n"

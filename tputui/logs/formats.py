@@ -1,9 +1,14 @@
-"""Chooses the reader of a foreign log by its name and its content."""
+"""Chooses the reader of a foreign log by its name and its content.
+
+Other packages add formats by the entry point group `tputui.readers` (docs/guide/extensions.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tputui.logs.csv_log import BLANKS, CsvReader, Header, HeaderSearch
 from tputui.logs.growing import files_under, read_at
@@ -27,12 +32,18 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DIGITS_MAX = 19
 _STATE_NAME = "trainer_state.json"
 _LIGHTNING_NAME = "metrics.csv"
-_BY_SUFFIX: dict[str, Callable[[Path], LogReader]] = {
-    ".csv": CsvReader,
-    ".tsv": CsvReader,
-    ".jsonl": JsonlReader,
-    ".ndjson": JsonlReader,
-}
+_TABLES, _LINES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+GROUP = "tputui.readers"
+"""Entry points of other packages, each a `LogFormat`."""
+
+
+class LogFormat(NamedTuple):
+    """A format of log files."""
+
+    matches: Callable[[Path, bytes], bool]
+    """Whether a file has this format, by its path and its first 64 KiB."""
+    open: Callable[[Path], LogReader]
+    """The reader of such a file. Raises `UnknownLog` and `OSError`."""
 
 
 def open_log(path: Path) -> LogReader:
@@ -48,20 +59,33 @@ def open_log(path: Path) -> LogReader:
 
 def _of_file(path: Path) -> LogReader:
     head = read_at(path, 0, _HEAD_BYTES)
-    if path.name == _STATE_NAME:
-        return TrainerStateReader(path)
-    if NAME_PART in path.name:
-        return EventFileReader(path)
-    if head.startswith(PARQUET_MAGIC):
-        return ParquetReader(path)
-    if is_wandb(head) or (path.suffix == WANDB_SUFFIX and not head):
-        return WandbReader(path)
-    by_suffix = _BY_SUFFIX.get(path.suffix.lower())
-    if by_suffix is CsvReader:
-        _check_header(path, head)
-    if by_suffix is not None:
-        return by_suffix(path)
-    return _by_content(path, head)
+    problems: list[str] = []
+    for log_format in itertools.chain(_BY_NAME, _of_packages(problems), _BY_CONTENT):
+        if log_format.matches(path, head):
+            return log_format.open(path)
+    raise UnknownLog("; ".join([f"{path}: unknown format", EXPECTED, *problems]))
+
+
+def _of_packages(problems: list[str]) -> Iterator[LogFormat]:
+    """The formats of other packages. Those that cannot be loaded add a sentence to `problems`."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=GROUP):
+        package = entry.dist.name if entry.dist is not None else "an installed package"
+        try:
+            log_format = entry.load()
+        except Exception as error:  # noqa: BLE001, RUF100 - one broken package must not hide the formats of the others
+            problems.append(f'the reader "{entry.name}" of {package} cannot be loaded: {type(error).__name__}: {error}')
+            continue
+        if isinstance(log_format, LogFormat):
+            yield log_format
+        else:
+            problems.append(f'the reader "{entry.name}" of {package} is no tputui.logs.formats.LogFormat')
+
+
+def _table(path: Path) -> LogReader:
+    _check_header(path, read_at(path, 0, _HEAD_BYTES))
+    return CsvReader(path)
 
 
 def _check_header(path: Path, head: bytes) -> None:
@@ -82,18 +106,14 @@ def _search_header(head: bytes) -> tuple[HeaderSearch, str | None]:
     return search, None
 
 
-def _by_content(path: Path, head: bytes) -> LogReader:
-    first, newline, _ = head.partition(b"\n")
-    if b"\0" in head or not newline:
-        raise UnknownLog(f"{path}: unknown format; {EXPECTED}")
-    if object_of(first) is not None:
-        return JsonlReader(path)
-    if head.lstrip().startswith(b"{") and b'"log_history"' in head:
-        return TrainerStateReader(path)
+def _has_lines(head: bytes) -> bool:
+    """Whether the beginning of a file is text with a complete line."""
+    return b"\0" not in head and b"\n" in head
+
+
+def _is_table(head: bytes) -> bool:
     search, row = _search_header(head)
-    if search.header is not None and row is not None and _fits(search.header, row):
-        return CsvReader(path)
-    raise UnknownLog(f"{path}: unknown format; {EXPECTED}")
+    return search.header is not None and row is not None and _fits(search.header, row)
 
 
 def _fits(header: Header, row: str) -> bool:
@@ -101,6 +121,26 @@ def _fits(header: Header, row: str) -> bool:
     if header.delimiter == BLANKS:
         return all(decimal(cell) is not None for cell in row.split())
     return len(header.names) > 1 and row.count(header.delimiter) == len(header.names) - 1
+
+
+_BY_NAME = (
+    LogFormat(lambda path, _: path.name == _STATE_NAME, TrainerStateReader),
+    LogFormat(lambda path, _: NAME_PART in path.name, EventFileReader),
+    LogFormat(lambda _, head: head.startswith(PARQUET_MAGIC), ParquetReader),
+    LogFormat(lambda path, head: is_wandb(head) or (path.suffix == WANDB_SUFFIX and not head), WandbReader),
+    LogFormat(lambda path, _: path.suffix.lower() in _TABLES, _table),
+    LogFormat(lambda path, _: path.suffix.lower() in _LINES, JsonlReader),
+)
+"""Formats that the name of a file, or its first bytes, tell without doubt. Those of other packages come next."""
+_BY_CONTENT = (
+    LogFormat(lambda _, head: _has_lines(head) and object_of(head.partition(b"\n")[0]) is not None, JsonlReader),
+    LogFormat(
+        lambda _, head: _has_lines(head) and head.lstrip().startswith(b"{") and b'"log_history"' in head,
+        TrainerStateReader,
+    ),
+    LogFormat(lambda _, head: _has_lines(head) and _is_table(head), CsvReader),
+)
+"""Formats that the first lines of a file with another name look like."""
 
 
 def _wandb_runs(path: Path) -> list[Path]:
@@ -146,7 +186,7 @@ def _log_in(path: Path) -> Path:
         return state
     if next(files_under(path, lambda name: name.endswith(PARQUET_SUFFIX)), None) is not None:
         return path
-    logs = sorted(file for file in path.iterdir() if file.suffix.lower() in _BY_SUFFIX)
+    logs = sorted(file for file in path.iterdir() if file.suffix.lower() in (*_TABLES, *_LINES))
     logs = logs or list(files_under(path, lambda name: name == _LIGHTNING_NAME))
     if len(logs) > 1:
         raise UnknownLog(f"{path}: contains {len(logs)} logs; name one of them, such as {logs[-1]}")
