@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tputui.logs.console_text import without_rank
 from tputui.supervise.log_tail import last_raw_lines
-from tputui.supervise.training_processes import environment_of, name_of, read_proc
+from tputui.supervise.training_processes import NewProcesses, environment_of, name_of, read_proc
 from tputui.telemetry.rank_environment import rank_info
 
 CHILDREN_MAX = 1_024
@@ -60,8 +60,7 @@ class ChildEnds:
         self._seen: set[int] = set()
         self._ranks: dict[int, int | None] = {}
         """Ranks of the running processes of the command, by pid."""
-        self._new: set[int] = set()
-        """Those that the last look found first."""
+        self._new = NewProcesses()
         self._known_since: float | None = None
         """When the command was first seen to know of that end, as a monotonic time."""
         self.first: ChildEnd | None = None
@@ -83,11 +82,9 @@ class ChildEnds:
                 code = os.waitstatus_to_exitcode(own[pid].status)
                 self.first = ChildEnd(time.time(), pid, code, self._ranks.get(pid), self._log_bytes())
                 return
-        # The environment of a process is that of its parent until it starts its own program, so it is read twice.
-        again, self._new = self._new, running.keys() - self._ranks.keys()
+        new = self._new.to_read(running, self._ranks)
         self._ranks = {
-            pid: self._rank_of(pid) if pid in again or pid in self._new else self._ranks[pid]
-            for pid in list(running)[:CHILDREN_MAX]
+            pid: self._rank_of(pid) if pid in new else self._ranks[pid] for pid in list(running)[:CHILDREN_MAX]
         }
 
     def _is_handled(self, end: ChildEnd, tick: float) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.supervise.training_processes import environment_of
+from tputui.supervise.training_processes import NewProcesses, environment_of
 from tputui.telemetry.events import HostSampled, ProcessSample
 from tputui.telemetry.rank_environment import RankInfo, rank_info
 from tputui.telemetry.safe_open import read_small
@@ -36,8 +36,7 @@ class HostSampler:
 
         self._of_command = of_command
         self._ranks: dict[int, RankInfo] = {}
-        self._new: set[int] = set()
-        """Those whose environment was read once."""
+        self._new = NewProcesses()
 
         self._psutil = psutil
         self._clock = clock
@@ -103,10 +102,9 @@ class HostSampler:
         if not self._of_command:
             return
         pids = [pid for pid, role in self._roles.items() if role != "supervisor" and pid in self._processes]
-        # The environment of a process is that of its parent until it starts its own program, so it is read twice.
-        again, self._new = self._new, {pid for pid in pids if pid not in self._ranks}
+        new = self._new.to_read(pids, self._ranks)
         for pid in pids:
-            if pid in again or pid in self._new:
+            if pid in new:
                 self._ranks[pid] = rank_info(environment_of(pid))
         whole = self._ranks.get(self._worker_pid, RankInfo())
         numbered = {pid for pid in pids if self._ranks[pid].rank is not None and self._ranks[pid] != whole}

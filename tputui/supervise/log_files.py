@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.logs.file_names import is_log, is_other, opened_logs_name
-from tputui.supervise.training_processes import environment_of, read_proc
+from tputui.supervise.training_processes import NewProcesses, environment_of, read_proc
 from tputui.telemetry.rank_environment import RankInfo, rank_info
 from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE, host_id
 from tputui.telemetry.safe_open import open_plain
@@ -89,8 +89,7 @@ class LogFinder:
         self._processes = [pid]
         self._ranks: dict[int, RankInfo] = {}
         """What the environment of a process says about its rank."""
-        self._new: set[int] = set()
-        """Processes that the last search found first."""
+        self._new = NewProcesses()
         self.num_ranks = 1
         """Number of ranks of the command, by the environment of its processes."""
         self._directories: dict[str, None] = {}
@@ -169,14 +168,12 @@ class LogFinder:
 
     def _count_ranks(self) -> None:
         """Looks at new processes. What the command itself was started with numbers the whole command."""
-        # Environment and words of a process are those of its parent until it starts its own program; so both are read
-        # twice.
-        again, self._new = self._new, {pid for pid in self._processes if pid not in self._ranks}
+        new = self._new.to_read(self._processes, self._ranks)
         for pid in self._processes:
-            if (pid in again or pid in self._new) and len(self._ranks) < KNOWN_MAX:
+            if pid in new and len(self._ranks) < KNOWN_MAX:
                 with contextlib.suppress(OSError):
                     # That of a process which has ended is empty.
-                    if (environ := environment_of(pid)) or pid in self._new:
+                    if (environ := environment_of(pid)) or self._new.is_first_look(pid):
                         self._ranks[pid] = rank_info(environ)
                     self._name(_named_paths(pid))
         own = self._ranks.get(self._pid, RankInfo())

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
@@ -75,6 +75,26 @@ def read_proc(pid: int, name: str, bytes_max: int) -> bytes:
             return file.read(bytes_max)
     except OSError:
         return b""
+
+
+class NewProcesses:
+    """Chooses the processes of a command whose environment and words are read: each in its first two looks.
+
+    Both are those of the parent until a process starts its own program.
+    """
+
+    def __init__(self) -> None:
+        self._found: set[int] = set()
+        """Those that the last look found first."""
+
+    def to_read(self, pids: Iterable[int], known: Container[int]) -> set[int]:
+        """Those to be read in this look at `pids`; `known` are those that were read before."""
+        again, self._found = self._found, {pid for pid in pids if pid not in known}
+        return again | self._found
+
+    def is_first_look(self, pid: int) -> bool:
+        """Whether this look is the first one at a process."""
+        return pid in self._found
 
 
 def environment_of(pid: int) -> dict[str, str]:
