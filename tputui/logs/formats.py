@@ -131,7 +131,7 @@ _BY_NAME = (
     LogFormat(lambda path, _: path.suffix.lower() in _TABLES, _table),
     LogFormat(lambda path, _: path.suffix.lower() in _LINES, JsonlReader),
 )
-"""Formats that the name of a file, or its first bytes, tell without doubt. Those of other packages come next."""
+"""Formats that follow for certain from the name of a file or its first bytes. Those of other packages come next."""
 _BY_CONTENT = (
     LogFormat(lambda _, head: _has_lines(head) and object_of(head.partition(b"\n")[0]) is not None, JsonlReader),
     LogFormat(

@@ -34,7 +34,7 @@ class Place:
 
     def __init__(self, key: Hashable, program: str, line: UserLine, run: int, warm_up: bool) -> None:
         self.key = key
-        """Tells programs apart, by thread."""
+        """Distinguishes the programs of each thread."""
         self.program = program
         """Its name: the one that the engine gives it, or the function that syncs."""
         self.line = line
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def lines(self) -> Hashable:
-        """Tells programs apart, whichever thread runs them."""
+        """Distinguishes programs, whichever thread runs them."""
         return self.key[:-1] if isinstance(self.key, tuple) else self.key
 
 

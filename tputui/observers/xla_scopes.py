@@ -14,7 +14,7 @@ from tputui.observers.xla_runtime import XlaRuntime
 from tputui.telemetry.events import CodeFrame
 
 CALLS_MAX = 10_000
-"""Different calls that are told apart at a time."""
+"""Most calls that are distinguished at a time."""
 _SCOPE = re.compile(r"\btputui_(\d+)")
 
 
