@@ -14,7 +14,8 @@ import pytest
 from hypothesis import settings
 
 from tests import forked, recorded
-from tests.hermetic import PATIENCE_S, Session
+from tests.deadline import DEADLINE_S
+from tests.hermetic import Session
 
 # No deadlines, because the machine may be busy, and no database of examples in the working directory.
 settings.register_profile("tputui", deadline=None, database=None)
@@ -100,7 +101,7 @@ def _no_reporter_thread_survives() -> Iterator[None]:
     own = [thread for thread in threading.enumerate() if thread.name.startswith("tputui-")]
     for thread in own:
         # One that was told to end may need a moment more on a busy machine.
-        thread.join(PATIENCE_S)
+        thread.join(DEADLINE_S)
     left = [thread.name for thread in own if thread.is_alive()]
     assert not left, f"threads left running: {left}"
 

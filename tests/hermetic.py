@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Event
 
 from tests import forked
+from tests.deadline import DEADLINE_S
 
 REPOSITORY = Path(__file__).parents[1]
 FOREIGN = (
@@ -45,8 +46,6 @@ OWN = frozenset({".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", "
 OF_TORCH = "_remote_module_non_scriptable."
 """How the names begin of what torch writes to a temporary directory as its distributed part is imported, and removes
 when Python exits: a module, and its compiled form."""
-PATIENCE_S = 60.0
-"""Seconds that processes have to end."""
 
 
 class Session:
@@ -101,7 +100,7 @@ class Session:
 
     def _end_processes(self) -> list[tuple[int, str]]:
         """Kills the processes of the session that are still alive after a wait, and returns them."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while (living := self._processes()) and time.monotonic() < deadline:
             Event().wait(0.1)
         for pid, _ in living:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 
@@ -18,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 def printed(module: str, *arguments: str) -> str:
     """Returns the output of a benchmark."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=900).stdout
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
 
 
 def row(text: str, label: str) -> list[float]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tests.test_reporter_api import read_events, run_script, show, the_run
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, rundir
@@ -291,7 +292,7 @@ def test_sharded_losses_are_read_shard_by_shard(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_threads_of_torch_xla_launch_are_cores_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(THREADS)
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE_S)
     shown = show(the_run(tmp_path))
     assert [core["loss"] for core in shown["cores"]] == [6.0 + core for core in range(8)]
     (epoch,) = (
@@ -304,7 +305,9 @@ def test_threads_of_torch_xla_launch_are_cores_of_one_run(tmp_path: Path) -> Non
 @pytest.mark.xla
 def test_every_thread_of_torch_xla_launch_saves_before_the_request_is_answered(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(THREADS_SAVE)
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.returncode == 0, done.stderr
     events = read_events(the_run(tmp_path) / "worker-0.jsonl")
     applied = [event for event in events if isinstance(event, ev.RequestApplied)]

@@ -15,6 +15,7 @@ from typing import get_args
 import pytest
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tests.engine.workers import make, runs_to_end
 from tputui.cli import main
 from tputui.config.tables import field_docs
@@ -143,7 +144,7 @@ def test_every_task_key_is_documented() -> None:
     code = "import json, msgspec; from engine.commands import describe; from engine.run_plan import KNOWN_TASKS; "
     code += "print(json.dumps(msgspec.to_builtins([describe.describe(name) for name in KNOWN_TASKS])))"
     command = [sys.executable, "-P", "-c", code]
-    tasks = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)
+    tasks = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout)
     options = [(task["task"], option) for task in tasks for table in task["options"].values() for option in table]
     assert len(options) > 50
     assert [(name, option["key"]) for name, option in options if not option["doc"]] == []
@@ -174,6 +175,8 @@ def test_task_example_trains_and_predicts(tmp_path: Path) -> None:
     (epoch,) = run.all(events.EpochEnded)
     assert [picture.name for picture in run.one(events.PicturesKept).pictures] == ["input", "mask"]
     command = [sys.executable, "-P", "-m", "tputui", "predict", str(run.dir), "--split", "valid", "--json"]
-    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True).stdout
+    output = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    ).stdout
     figures = json.loads(output)["figures"]
     assert figures == pytest.approx({name: meter.avg for name, meter in epoch.valid.items()}, rel=1e-4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked, recorded
-from tests.supervise.harness import DEADLINE_S
+from tests.deadline import DEADLINE_S
 from tests.test_reporter_api import declared, show, the_run
 from tests.test_script_hosts import script
 from tputui.telemetry import rundir

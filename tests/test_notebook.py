@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 
 pytest.importorskip("ipykernel")
 
 PAGE = Path(__file__).parent.parent / "docs" / "guide" / "export-and-notebooks.md"
-DEADLINE_S = 240.0
 
 
 class Outputs(NamedTuple):

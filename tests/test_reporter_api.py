@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from tests import recorded
-from tests.supervise.harness import DEADLINE_S, wait_for
+from tests.deadline import DEADLINE_S
+from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Tail
@@ -29,7 +30,7 @@ def run_script(folder: Path, body: str, **env: str) -> subprocess.CompletedProce
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
     )
 
 
@@ -478,7 +479,7 @@ def test_ranks_under_the_launcher_stop_at_the_same_step(tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "two"
     try:
         wait_for(lambda: all(has_progress(run_dir / f"worker-{rank}.jsonl") for rank in range(2)) or None, "progress")
-        subprocess.run([*tputui, "stop", "two"], cwd=tmp_path, check=True, capture_output=True, timeout=240)
+        subprocess.run([*tputui, "stop", "two"], cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE_S)
         assert viewer.wait(DEADLINE_S) == 4
     finally:
         subprocess.run([*tputui, "stop", "--now", "two"], cwd=tmp_path, capture_output=True, check=False)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.deadline import DEADLINE_S
 from tests.test_reporter_api import of_type, read_events, show, the_run
 from tputui.telemetry import events as ev
 
@@ -103,7 +104,7 @@ def test_a_run_ends_as_its_script_does(tmp_path: Path) -> None:
             subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True),
         )
     for name, (folder, process) in started.items():
-        _, printed = process.communicate(timeout=240)
+        _, printed = process.communicate(timeout=DEADLINE_S)
         end = ENDS[name]
         assert process.returncode == end.code, (name, printed)
         events = read_events(the_run(folder) / "worker-0.jsonl")

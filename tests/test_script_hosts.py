@@ -14,8 +14,9 @@ import pytest
 from torch._C._distributed_c10d import HashStore
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tests.ports import reserved_port
-from tests.supervise.harness import DEADLINE_S, wait_for
+from tests.supervise.harness import wait_for
 from tests.test_reporter_api import declared, of_type, read_events
 from tputui.reporting import agreement
 from tputui.reporting.agreement import ProgramStore

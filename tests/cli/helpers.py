@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.deadline import DEADLINE_S
 from tputui.telemetry import rundir
-
-DEADLINE_S = 240.0
 
 
 class CommandResult(NamedTuple):

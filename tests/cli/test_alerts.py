@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, CommandResult, one_sentence, tputui
+from tests.cli.helpers import CommandResult, one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in
 from tests.ui.test_terminal import Terminal
 from tputui.session import session

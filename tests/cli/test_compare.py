@@ -14,6 +14,7 @@ import pytest
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tputui.cli.main import main
 from tputui.telemetry import code_record, rundir
 from tputui.telemetry import events as ev
@@ -159,5 +160,5 @@ def test_printing_imports_nothing_heavy(tmp_path: Path) -> None:
         "print(sorted({'torch', 'textual', 'rich', 'numpy'} & set(sys.modules)), file=sys.stderr)"
     )
     argv = [sys.executable, "-P", "-c", code, "compare", "one", "two", "--json", "--runs-dir", str(tmp_path)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=240)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert done.stderr.strip() == "[]"

@@ -22,14 +22,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.helpers import CommandResult, tputui
+from tests.deadline import DEADLINE_S
 from tests.live import LiveRun
-from tests.supervise.harness import DEADLINE_S, events_in, is_running, wait_for
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.xla
 
 CONFIG = Path(__file__).parents[2] / "sample_configs/digits.toml"
-START_S = 300.0
 FOREVER = ("--set", "epochs=100000", "--set", "device.cores=2", "--set", "model.channels=4")
 """Two cores and a small network, since these runs are only started, watched and ended."""
 
@@ -73,7 +73,7 @@ class Terminal:
 class Live(LiveRun):
     """A run of the sample configuration."""
 
-    patience_s = START_S
+    patience_s = DEADLINE_S
 
     def shown(self) -> dict[str, object]:
         """The object that `show --json` prints."""
@@ -103,7 +103,7 @@ class Runs:
         )
         live = Live(self.folder / "runs" / name, viewer)
         self.started.append(live)
-        wait_for(lambda: live.step() or viewer.poll() is not None, "the first steps", START_S)
+        wait_for(lambda: live.step() or viewer.poll() is not None, "the first steps", DEADLINE_S)
         assert viewer.poll() is None, viewer.communicate()
         return live
 
@@ -145,7 +145,7 @@ class Done(NamedTuple):
 @pytest.fixture(scope="module")
 def done(folder: Path) -> Done:
     """Two epochs, printed as events."""
-    result = tputui("run", CONFIG, "--json", "--name", "done", "--set", "epochs=2", cwd=folder, deadline_s=START_S)
+    result = tputui("run", CONFIG, "--json", "--name", "done", "--set", "epochs=2", cwd=folder, deadline_s=DEADLINE_S)
     return Done(folder / "runs" / "done", result)
 
 
@@ -275,7 +275,7 @@ def test_ctrl_c_with_closed_pipe_reports_the_end_once(runs: Runs) -> None:
     live.viewer.send_signal(signal.SIGINT)
     err = live.viewer.stderr.read()
     live.viewer.stderr.close()
-    assert live.viewer.wait(START_S) == 4
+    assert live.viewer.wait(DEADLINE_S) == 4
     _, requested, ended = err.splitlines()
     assert requested.startswith("tputui: requested save and stop;")
     assert ended.startswith("tputui: run piped stopped: stopped on request")
@@ -301,7 +301,7 @@ def test_training_survives_hangup_and_killed_supervisor(runs: Runs, terminal: Te
     live = runs.start("orphan", *FOREVER, terminal=terminal)
 
     terminal.close()
-    live.viewer.wait(START_S)
+    live.viewer.wait(DEADLINE_S)
     live.trains_on()
     assert live.shown()["state"] == "running"
 
@@ -323,22 +323,22 @@ def test_training_survives_hangup_and_killed_supervisor(runs: Runs, terminal: Te
     live.trains_on()
     stopped = tputui("stop", live.dir)
     assert (stopped.code, stopped.out.splitlines()[-1].split(":")[0]) == (0, "applied")
-    wait_for(lambda: not is_running(live.worker_pid), "the end of training", START_S)
+    wait_for(lambda: not is_running(live.worker_pid), "the end of training", DEADLINE_S)
     assert live.shown()["state"] == "stopped"
 
 
 def test_q_detaches_and_supervisor_sigterm_saves_and_stops(runs: Runs, terminal: Terminal) -> None:
     live = runs.start("preempted", *FOREVER, terminal=terminal)
 
-    wait_for(lambda: "RUNNING" in terminal.drawn, "the screen of the run", START_S)
+    wait_for(lambda: "RUNNING" in terminal.drawn, "the screen of the run", DEADLINE_S)
     terminal.press("q")
-    live.viewer.wait(START_S)
+    live.viewer.wait(DEADLINE_S)
     assert live.viewer.returncode == 0
     live.trains_on()
 
     supervisor_pid = live.supervisor_pid
     os.kill(supervisor_pid, signal.SIGTERM)
-    wait_for(lambda: not is_running(supervisor_pid), "the end of the supervisor", START_S)
+    wait_for(lambda: not is_running(supervisor_pid), "the end of the supervisor", DEADLINE_S)
 
     assert live.shown()["state"] == "stopped"
     saved = events_in(live.dir, "worker-0", ev.CheckpointSaved)[-1]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tests.engine.workers import LINE
 from tests.live import processes_of
 from tests.supervise.harness import events_in, wait_for
@@ -22,7 +23,6 @@ from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.xla
 
-DEADLINE_S = 240.0
 TASK = Path(__file__).parents[1] / "engine" / "mytask.py"
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.cli.helpers import DEADLINE_S, one_sentence, tputui
+from tests.cli.helpers import one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench
 from tputui import config
 from tputui.cli import launch

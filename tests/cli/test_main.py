@@ -12,6 +12,7 @@ import pytest
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tputui.cli import main as cli
 from tputui.cli.main import COMMANDS, main
 from tputui.exit_codes import ExitCode
@@ -243,5 +244,5 @@ def test_a_ctrl_c_inside_of_exec_keeps_the_exit_code_of_the_command(tmp_path: Pa
     (tmp_path / "program.py").write_text(INTERRUPTED_IN_EXEC)
     path = f"{tmp_path}{os.pathsep}{Path(cli.__file__).parents[2]}"
     command = [sys.executable, "-P", "-m", "program"]
-    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=240, check=False)
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 6

@@ -18,13 +18,13 @@ import pytest
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tputui.cli.metrics_server import MetricsServer, listen
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.text.prometheus import exposition
 
 parser = pytest.importorskip("prometheus_client.parser")
-DEADLINE_S = 240.0
 Labels = tuple[tuple[str, str], ...]
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, tputui
+from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tests.recorded import Growing, write_run
 from tests.supervise.harness import text_of, wait_for
 from tests.ui import made

@@ -13,7 +13,8 @@ import pytest
 
 from tests import recorded
 from tests.cli.test_end_to_end import Terminal
-from tests.engine.test_ends import PATIENCE_S, Watched
+from tests.deadline import DEADLINE_S
+from tests.engine.test_ends import Watched
 from tests.engine.workers import LINE, make
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui import environment
@@ -70,7 +71,7 @@ class Untouched(Watched):
 def watched(tmp_path: Path) -> Iterator[Watched]:
     """A run that trains, and its supervisor."""
     made = Untouched(make(tmp_path, "left", FOREVER, text=LINE))
-    wait_for(lambda: events_in(made.dir, "worker-0", ev.MetersReported), "training", PATIENCE_S)
+    wait_for(lambda: events_in(made.dir, "worker-0", ev.MetersReported), "training", DEADLINE_S)
     yield made
     made.clean_up()
 
@@ -108,7 +109,7 @@ def test_orphaned_worker_is_ended_only_on_request(
         ) as doctor:
             wait_for(lambda seen=drawn: "[y/N]" in terminal.drawn[seen:], "the question")  # type: ignore[misc]
             terminal.press(f"{answer}\n")
-            doctor.wait(PATIENCE_S)
+            doctor.wait(DEADLINE_S)
         assert is_running(started.pid) == (answer == "n")
     wait_for(lambda: "ended after a request to save and stop" in terminal.drawn, "what became of it")
     (ended,) = events_in(watched.dir, "worker-0", ev.TrainingEnded)

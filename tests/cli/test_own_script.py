@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, one_sentence, only_run, run, script, shown, tputui
+from tests.cli.helpers import one_sentence, only_run, run, script, shown, tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, text_of, wait_for
 from tputui.cli import doctor
 from tputui.cli.main import main

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.observers.observed import installed
 from tputui.config import ScriptConfig, script_from_builtins
 from tputui.state import conditions
@@ -22,7 +23,6 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGE = (GUIDE / "own-script.md").read_text()
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _FILE_NAME = re.compile(r"# (\S+\.\w+)\n")
-DEADLINE_S = 120.0
 
 
 def in_path(folder: Path) -> str:

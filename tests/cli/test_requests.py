@@ -16,7 +16,8 @@ import pytest
 
 from tests import recorded
 from tests.another_user import another_user, needs_root
-from tests.supervise.harness import DEADLINE_S, Bench, is_running, wait_for
+from tests.deadline import DEADLINE_S
+from tests.supervise.harness import Bench, is_running, wait_for
 from tputui.cli.main import main
 from tputui.session.session import Session
 from tputui.telemetry import events as ev

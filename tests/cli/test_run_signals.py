@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tests.live import processes_of
 from tests.supervise.harness import events_in, is_running, text_of, wait_for
-from tests.ui.test_terminal import DEADLINE_S, Terminal
+from tests.ui.test_terminal import Terminal
 from tputui.telemetry import events as ev
 
 SCRIPT = """

@@ -15,6 +15,7 @@ import pytest
 
 from tests import recorded
 from tests.another_user import needs_root, shut_run
+from tests.deadline import DEADLINE_S
 from tputui.cli.main import main
 from tputui.formatting import short_age
 from tputui.telemetry import run_labels, rundir
@@ -49,7 +50,9 @@ def test_lines_are_not_wrapped_in_a_terminal(config: str, shown: str, tmp_path: 
 
     def printed(columns: int, stdout: int) -> None:
         command = [sys.executable, "-m", "tputui", "runs", "--runs-dir", str(tmp_path)]
-        subprocess.run(command, stdout=stdout, env={**os.environ, "COLUMNS": str(columns)}, check=True, timeout=240)
+        subprocess.run(
+            command, stdout=stdout, env={**os.environ, "COLUMNS": str(columns)}, check=True, timeout=DEADLINE_S
+        )
 
     ours, theirs = pty.openpty()
     try:

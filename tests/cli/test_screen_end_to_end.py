@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 
@@ -23,10 +24,6 @@ pytestmark = [
 ]
 
 CONFIG = Path(__file__).parents[2] / "sample_configs/digits.toml"
-SOON_S = 120.0
-"""Timeout for changes that need the screen alone."""
-TRAINS_S = 300.0
-"""Timeout for changes that need the training process."""
 SHELL = r"[$#]\s*$"
 """A shell prompt."""
 EPOCHS = "900"
@@ -55,7 +52,7 @@ class Terminal:
         """The text of the terminal."""
         return self._call("capture-pane", "-p")
 
-    def until(self, *patterns: str, within_s: float = SOON_S) -> str:
+    def until(self, *patterns: str, within_s: float = DEADLINE_S) -> str:
         """Waits until every regular expression matches the terminal; returns its text."""
 
         def found() -> str | None:
@@ -118,7 +115,7 @@ def launched(terminal: Terminal) -> None:
     terminal.type(EPOCHS)
     terminal.press("Enter")
     terminal.until(
-        "2 changed", r"Ready\. Press ctrl\+s to start", r"8 x 2 = 16 per step", "80,100 steps", within_s=TRAINS_S
+        "2 changed", r"Ready\. Press ctrl\+s to start", r"8 x 2 = 16 per step", "80,100 steps", within_s=DEADLINE_S
     )
     terminal.press("C-s")
     terminal.until("-digits +\\S+ (STARTING|RUNNING)", "q detach")
@@ -127,11 +124,11 @@ def launched(terminal: Terminal) -> None:
 def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -> None:
     launched(terminal)
 
-    terminal.until("RUNNING", "\u2500\u2500 train [0-9]", rf"epoch \d+/{EPOCHS}", within_s=TRAINS_S)
+    terminal.until("RUNNING", "\u2500\u2500 train [0-9]", rf"epoch \d+/{EPOCHS}", within_s=DEADLINE_S)
     [run_dir] = (folder / "runs").iterdir()
 
     terminal.press("c")
-    terminal.until(r"checkpoint saved at step \d+, .*checkpoints/step-", within_s=TRAINS_S)
+    terminal.until(r"checkpoint saved at step \d+, .*checkpoints/step-", within_s=DEADLINE_S)
     assert events_in(run_dir, "worker-0", ev.CheckpointSaved)
 
     terminal.press("Left")
@@ -145,12 +142,12 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     assert is_running(supervisor)
 
     terminal.press("Enter")
-    terminal.until("\u25cf live", "RUNNING", within_s=TRAINS_S)
+    terminal.until("\u25cf live", "RUNNING", within_s=DEADLINE_S)
     terminal.press("s")
     terminal.until(rf"Stop {run_dir.name}\?", "finish this step, save a checkpoint, end")
     terminal.press("Enter")
-    terminal.until("STOPPED|DONE", within_s=TRAINS_S)
-    wait_for(lambda: not is_running(supervisor), "the supervisor has ended", TRAINS_S)
+    terminal.until("STOPPED|DONE", within_s=DEADLINE_S)
+    wait_for(lambda: not is_running(supervisor), "the supervisor has ended", DEADLINE_S)
 
     terminal.press("q")
     terminal.until("0 running", f"{run_dir.name} +\\S+ stopped")

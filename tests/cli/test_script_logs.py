@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, one_sentence, only_run, tputui
+from tests.cli.helpers import one_sentence, only_run, tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.session import session as sessions
 from tputui.session.session import Session

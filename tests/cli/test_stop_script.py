@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, CommandResult, script, shown, tputui
+from tests.cli.helpers import CommandResult, script, shown, tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, text_of, wait_for
 from tputui.telemetry import events as ev
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, tputui
+from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tests.diagnosis.runs import change, frame, plan, recompiled, reports, snapshot_of, topology
 from tputui.compare.causes import cause
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -124,12 +123,14 @@ def test_termination_ends_both_processes(tmp_path: Path) -> None:
     config = tmp_path / "slow.toml"
     config.write_text(SLOW)
     argv = [sys.executable, "-P", "-m", "tputui", "try", str(config), "data.workers=2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     with subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert any("measuring" in line for line in process.stderr)
         process.terminate()
         assert process.wait(240.0) == 130
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(b"engine.worker" in words and b"tputui-try-" in words for words in commands)
-    assert not list(Path(tempfile.gettempdir()).glob("tputui-try-*"))
+    assert not any(b"engine.worker" in words and bytes(temporary) in words for words in commands)
+    assert not list(temporary.iterdir())

@@ -92,8 +92,10 @@ class Line(Task):
 
 
 def ask_for_stop(run_dir: Path) -> None:
-    """Sends one request, and continues the evaluation once the worker has received it."""
-    if any((run_dir / "requests").iterdir()):
+    """Sends one request, by the first process to ask, and continues once the worker has received it."""
+    try:
+        (run_dir / "asked").mkdir()
+    except FileExistsError:
         return
     requests.submit(run_dir, "stop", by="test", now=time.time())
     while not any(b"RequestSeen" in journal.read_bytes() for journal in run_dir.glob("worker-*.jsonl")):

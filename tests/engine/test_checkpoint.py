@@ -23,6 +23,7 @@ from engine.errors import Refused
 from engine.process import hardware
 from engine.task import Plan
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tests.engine import no_checkpoints
 from tests.engine.workers import DIGITS
 from tputui import config
@@ -195,7 +196,7 @@ else:
 def test_full_disk_keeps_old_checkpoint_and_reports(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "checkpoints/step-00000002.pt could not be written" in done.stdout
     assert names(tmp_path) == {"step-00000001.pt", "last.pt", "best.pt"}

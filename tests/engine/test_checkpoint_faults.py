@@ -18,6 +18,7 @@ from engine.checkpoint import checkpoint_store, checksums, continued
 from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from engine.errors import Refused
 from tests.another_user import another_user, needs_root
+from tests.deadline import DEADLINE_S
 from tests.engine.test_checkpoint import at_step, names, planned
 from tests.engine.workers import HERE, LINE, Run, make
 from tputui.telemetry import events as ev
@@ -183,7 +184,7 @@ def test_non_finite_weights_replace_no_checkpoint(store: CheckpointStore, tmp_pa
 
 def test_kill_during_save_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.engine.killed", str(tmp_path), str(KILLS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=HERE.parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd=HERE.parents[1])
     assert done.returncode == 0, done.stderr
     saves, halves = (int(word) for word in done.stdout.replace(",", "").split() if word.isdecimal())
     assert saves >= 4 * KILLS

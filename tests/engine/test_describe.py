@@ -16,6 +16,7 @@ from engine.commands.describe import check
 from engine.errors import Problem
 from engine.process import hardware
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tests.engine.workers import DIGITS, HERE, LINE
 from tputui import config
 from tputui.exit_codes import ExitCode
@@ -25,7 +26,9 @@ NO_TPU = hardware.Machine("CPU", 0, 0, "a test")
 
 def describe(*arguments: str, stdin: str = "", cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "engine.commands.describe", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=DEADLINE_S, check=False
+    )
 
 
 def estimated(task: str, tables: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +99,7 @@ def test_memory_without_torch_names_package_to_install(tmp_path: Path) -> None:
         env={"PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE.parents[1])])},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
         check=False,
     )
     answer = json.loads(done.stdout)
@@ -120,7 +123,7 @@ def test_describe_and_check_import_neither_torch_nor_numpy() -> None:
     tables = json.dumps(config.to_builtins(config.load(DIGITS)))
     for arguments in (["digits"], ["digits", "--check"]):
         command = [sys.executable, "-P", "-c", probe, *arguments]
-        done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(command, input=tables, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stderr
 
 

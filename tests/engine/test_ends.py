@@ -19,6 +19,7 @@ import pytest
 
 from engine.data.sampler import permutation
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tests.engine.bend import NUM_TRAIN
 from tests.engine.test_strategies import BATCH, BEND, HERE
 from tests.engine.workers import Run, make
@@ -32,7 +33,6 @@ pytestmark = pytest.mark.xla
 
 WITHIN_S = 20.0
 """Less than any timeout after which a process counts as gone. An idle machine takes less than two seconds."""
-PATIENCE_S = 300.0
 RAISES_IN_RANK_1 = int(permutation(NUM_TRAIN, 0, 1)[3 * BATCH + BATCH // 2])
 IN_RANK_0 = int(permutation(NUM_TRAIN, 0, 1)[3 * BATCH])
 REPLICA = ["device.cores=2", "device.strategy=replica"]
@@ -69,11 +69,11 @@ class Watched:
 
     def reported(self) -> ev.FailureReported:
         """Waits for the report of its failure."""
-        return wait_for(lambda: events_in(self.dir, "supervisor-0", ev.FailureReported), "the report", PATIENCE_S)[0]
+        return wait_for(lambda: events_in(self.dir, "supervisor-0", ev.FailureReported), "the report", DEADLINE_S)[0]
 
     def failure(self) -> Failure:
         """The failure as views show it, once the run has ended."""
-        self.supervisor.wait(PATIENCE_S)
+        self.supervisor.wait(DEADLINE_S)
         failure = load(self.dir).failure
         assert failure is not None
         return failure
@@ -87,7 +87,7 @@ class Watched:
         for started in events_in(self.dir, "supervisor-0", ev.WorkerStarted):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
-        self.supervisor.wait(PATIENCE_S)
+        self.supervisor.wait(DEADLINE_S)
 
 
 class Runs(dict[str, Watched]):
@@ -119,7 +119,7 @@ def stall_of(run: Path) -> ev.StallFound:
     stalls = wait_for(
         lambda: [stall for stall in events_in(run, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text],
         "the stall",
-        PATIENCE_S,
+        DEADLINE_S,
     )
     return stalls[0]
 
@@ -137,7 +137,7 @@ def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) 
     assert "core 1 waiting for data for " in stall.text
     assert "1 other in all-reduce at step 3" in stall.text
     command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "120"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
     rank = done.stdout[done.stdout.index("rank-1") :]
     assert "in Ending._end" in rank

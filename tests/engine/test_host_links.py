@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from engine.parallel.host_links import Address, connect_all
+from tests.deadline import DEADLINE_S
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 TIMEOUT_S = 2.0
-DEADLINE_S = 60.0
 
 
 def ip(*words: str) -> None:

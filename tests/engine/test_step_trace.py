@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.engine.workers import LINE, make
-from tests.supervise.harness import DEADLINE_S, events_in, wait_for
+from tests.supervise.harness import events_in, wait_for
 from tputui import wire
 from tputui.cli import xprof_summary
 from tputui.cli.main import main

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from engine.checkpoint import checksums
-from tests.engine.test_ends import PATIENCE_S, Watched
+from tests.deadline import DEADLINE_S
+from tests.engine.test_ends import Watched
 from tests.engine.workers import make
 from tests.faults.gated import STEPS_PER_EPOCH, GateKeeper
 from tests.faults.harness import CONFIG, REPOSITORY, is_compiling
@@ -55,7 +56,7 @@ class Held(Watched):
 
     def reach(self, name: str) -> None:
         """Waits until it is in the phase of the request."""
-        wait_for(lambda: self._is_there(name), f"the moment of {name}", PATIENCE_S)
+        wait_for(lambda: self._is_there(name), f"the moment of {name}", DEADLINE_S)
 
     def _is_there(self, name: str) -> bool:
         if name == "replica":
@@ -67,7 +68,7 @@ class Held(Watched):
     def ended(self) -> ev.RunEnded:
         """Its `TrainingEnded` event, once all its processes have exited."""
         pids = self.pids()
-        self.supervisor.wait(PATIENCE_S)
+        self.supervisor.wait(DEADLINE_S)
         wait_for(lambda: not any(is_running(pid) for pid in pids), "the end of every process")
         return events_in(self.dir, "supervisor-0", ev.RunEnded)[0]
 
@@ -110,7 +111,7 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
         os.kill(pid, signal.SIGTERM)
     if name == "save":
         # The request is received while another save runs, which then continues.
-        wait_for(lambda: events_in(run.dir, "worker-0", ev.RequestSeen), "the request to be received", PATIENCE_S)
+        wait_for(lambda: events_in(run.dir, "worker-0", ev.RequestSeen), "the request to be received", DEADLINE_S)
         run.gate.open()
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tputui import __version__, config
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, rundir
@@ -30,7 +31,6 @@ lr_scaling = "none"
 [device]
 cores = 1
 """
-TIMEOUT_S = 600
 BETWEEN_CLOCKS_S = 0.3
 """Longest time that a busy machine may take a process away between two readings of its clocks."""
 
@@ -63,7 +63,7 @@ class Run:
     def finish(self) -> int:
         """Waits for the end of the worker and returns its exit code."""
         assert self._process is not None
-        return self._process.wait(TIMEOUT_S)
+        return self._process.wait(DEADLINE_S)
 
     def kill(self, signal_number: int) -> None:
         """Sends the worker a signal."""
@@ -83,7 +83,7 @@ class Run:
 
     def wait_for(self, kind: type[SomeEvent], matches: Callable[[SomeEvent], bool] = lambda event: True) -> SomeEvent:
         """Reads the journal until it contains such an event."""
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + DEADLINE_S
         seen = 0
         while time.monotonic() < deadline:
             events = self.events()

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tputui.cli.main import main
 from tputui.logs.formats import open_log
 from tputui.session.session import read_events
@@ -271,7 +272,10 @@ def test_export_that_is_killed_leaves_nothing_under_its_name(run_dir: Path, tmp_
     out.parent.mkdir()
     words = ["export", str(run_dir), "--to", form, "--out", str(out)]
     killed = subprocess.run(
-        [sys.executable, "-P", "-B", "-c", KILLED_WHILE_WRITING, *words], capture_output=True, timeout=240, check=False
+        [sys.executable, "-P", "-B", "-c", KILLED_WHILE_WRITING, *words],
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert killed.returncode == -signal.SIGXFSZ, killed.stderr
     assert not os.path.lexists(out)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
+
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "export-and-notebooks.md"
-DEADLINE_S = 120.0
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH, GateKeeper
 from tests.live import LiveRun
 from tests.supervise.harness import events_in, wait_for
@@ -22,7 +23,6 @@ HELD: tuple[Moment, ...] = ("start", "trace", "data", "evaluate", "save")
 """Moments at which the user's own code is held by a gate; in the others it computes."""
 TRAINED: tuple[Moment, ...] = ("train", "data", "evaluate", "save")
 """Moments after the first checkpoint of an epoch."""
-PATIENCE_S = 180.0
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = f"""
 task = "tests.faults.gated:Gated"
@@ -49,7 +49,7 @@ RECURRENT_STEPS = 12
 class Run(LiveRun):
     """A run that is brought to a moment, and its gate."""
 
-    patience_s = PATIENCE_S
+    patience_s = DEADLINE_S
 
     def __init__(self, folder: Path, moment: Moment, *, name: str = "", resume: str = "") -> None:
         self.moment = moment
@@ -78,7 +78,7 @@ class Run(LiveRun):
 
     def reach(self) -> None:
         """Waits for the moment."""
-        wait_for(lambda: self._is_there() or self.viewer.poll() is not None, f"the moment {self.moment}", PATIENCE_S)
+        wait_for(lambda: self._is_there() or self.viewer.poll() is not None, f"the moment {self.moment}", DEADLINE_S)
         assert self.viewer.poll() is None, self.left()
 
     def _is_there(self) -> bool:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.faults.harness import HELD, PATIENCE_S, FullDisk, Moment, Run, last_checkpoint_step
+from tests.deadline import DEADLINE_S
+from tests.faults.harness import HELD, FullDisk, Moment, Run, last_checkpoint_step
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
@@ -105,14 +106,14 @@ def test_hanging_user_code_is_located_without_false_alarms(run: Run) -> None:
         run.trains_on()
         assert not events_in(run.dir, "supervisor-0", ev.StallFound)
         return
-    (stall, *_) = wait_for(lambda: events_in(run.dir, "supervisor-0", ev.StallFound), "the stall", PATIENCE_S)
+    (stall, *_) = wait_for(lambda: events_in(run.dir, "supervisor-0", ev.StallFound), "the stall", DEADLINE_S)
     assert "worker-0 has been" in stall.text
 
 
 @at(*BORNE, fault="the terminal closes (SIGHUP)", sees="the viewer goes with it; `tputui attach` finds the run")
 def test_closed_terminal_ends_only_its_viewer(run: Run) -> None:
     os.killpg(run.viewer.pid, signal.SIGHUP)
-    run.viewer.wait(PATIENCE_S)
+    run.viewer.wait(DEADLINE_S)
     lives_on(run)
 
 
@@ -136,7 +137,7 @@ def test_stopped_viewer_does_not_block_training(run: Run) -> None:
 @at("start", "train", fault="a second supervisor", sees="it is refused: another supervisor has begun the run")
 def test_second_supervisor_is_rejected(run: Run) -> None:
     second = subprocess.run(
-        spawn.supervisor_argv(run.dir), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        spawn.supervisor_argv(run.dir), capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert second.returncode == ExitCode.USAGE
     assert "another supervisor has started it" in second.stderr
@@ -157,11 +158,11 @@ def test_stacks_are_reported_at_once(run: Run) -> None:
 def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
     os.kill(run.worker_pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: "stalled" in run.show(), "that it is silent", PATIENCE_S)
+        wait_for(lambda: "stalled" in run.show(), "that it is silent", DEADLINE_S)
     finally:
         os.kill(run.worker_pid, signal.SIGCONT)
     before = len(events_in(run.dir, "worker-0", ev.HeartbeatSent))
-    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat", PATIENCE_S)
+    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat", DEADLINE_S)
     lives_on(run)
 
 
@@ -176,7 +177,7 @@ def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
 def test_full_disk_rejects_request_old_checkpoint_survives(run: Run) -> None:
     before = last_checkpoint_step(run.dir)
     with FullDisk(run):
-        done = tputui("checkpoint", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
+        done = tputui("checkpoint", run.dir, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
     assert done.code != ExitCode.DONE
     assert "refused" in done.out + done.err
     assert "File too large" in done.out + done.err
@@ -193,7 +194,7 @@ def test_full_disk_rejects_request_old_checkpoint_survives(run: Run) -> None:
 def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
     elsewhere = run.dir.rename(run.dir.with_name("renamed"))
     try:
-        done = tputui("checkpoint", elsewhere, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
+        done = tputui("checkpoint", elsewhere, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
         assert done.code == ExitCode.DONE, done.err
         assert last_checkpoint_step(elsewhere) is not None
     finally:
@@ -203,12 +204,12 @@ def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
 
 @at(*BORNE, fault="two requests at once", sees="both are seen at once, and applied at the next boundary")
 def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
-    words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{PATIENCE_S:g}"]
+    words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{DEADLINE_S:g}"]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", PATIENCE_S)
+    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", DEADLINE_S)
     run.gate.open()
     for requested in both:
-        out, err = requested.communicate(timeout=PATIENCE_S)
+        out, err = requested.communicate(timeout=DEADLINE_S)
         assert requested.returncode == ExitCode.DONE, err
         assert "applied" in out
     run.trains_on()
@@ -221,7 +222,7 @@ def test_killed_supervisor_leaves_training_that_can_stop(run: Run) -> None:
     run.gate.open()
     run.trains_on()
     assert "running" in run.show()
-    stopped = tputui("stop", run.dir, "--wait", f"{PATIENCE_S:g}", deadline_s=PATIENCE_S)
+    stopped = tputui("stop", run.dir, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
     assert stopped.code == ExitCode.DONE
     run.gone()
     assert "stopped" in run.show()

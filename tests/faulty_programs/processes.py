@@ -19,12 +19,11 @@ from pathlib import Path
 import torch
 import torch_xla  # noqa: F401
 
+from tests.deadline import DEADLINE_S
 from tests.faulty_programs.suite import run_directory
 from tputui.observers import autoload
 
 AT_ONCE = 2
-LIMIT_S = 120.0
-"""A program that runs longer is killed."""
 EIGHT_DEVICES = "--xla_force_host_platform_device_count=8"
 
 
@@ -70,7 +69,7 @@ def _wait(running: dict[int, tuple[Path, float]]) -> tuple[Path, int]:
         if pid:
             return running.pop(pid)[0], os.waitstatus_to_exitcode(status)
         for late, (_, began) in running.items():
-            if time.monotonic() - began > LIMIT_S:
+            if time.monotonic() - began > DEADLINE_S:
                 os.kill(late, signal.SIGKILL)
         time.sleep(0.02)
 

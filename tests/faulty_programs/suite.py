@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tests.faulty_programs import __name__ as package
 from tests.hermetic import SETTINGS
 from tests.observers.observed import installed
@@ -22,7 +23,6 @@ SHARED = frozenset({"small.py"})
 """Files that are no programs."""
 WITHOUT_LINE = frozenset({"extra_execution", "input", "tracing"})
 """Rules that know no line, because the runtime only counts; any verdict of theirs is about the marked one."""
-RUN_S = 900.0
 _MARK = re.compile(r"# (fault|hint): (\w+)")
 
 
@@ -86,7 +86,7 @@ def run(files: Sequence[Path], folder: Path) -> Iterator[Result]:
     """Runs programs with the observers, each in a process of its own, and asks for the verdicts on their runs."""
     path = os.pathsep.join([str(installed(folder)), str(FOLDER.parents[1])])
     env = {"PJRT_DEVICE": "CPU", "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "XLA_FLAGS": SETTINGS["XLA_FLAGS"]}
-    done = forked.run(f"{package}.processes", str(folder), *map(str, files), env=env, timeout=RUN_S)
+    done = forked.run(f"{package}.processes", str(folder), *map(str, files), env=env, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     for file in files:
         run_dir = run_directory(folder, file)

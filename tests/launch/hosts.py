@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tests.ports import reserved_port
 from tputui.config import parse, to_builtins
 from tputui.telemetry import events as ev
@@ -23,7 +24,6 @@ from tputui.telemetry import launch_messages as messages
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import SUFFIX, Tail
 
-PATIENCE_S = 300.0
 CONFIG = 'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 4\n[launch]\nlost_after_s = 30\n'
 
 
@@ -78,12 +78,12 @@ class Host:
 
     def wait(self) -> int:
         """Waits for the end of the launcher; returns its exit code."""
-        code: int = self.process.wait(PATIENCE_S)
+        code: int = self.process.wait(DEADLINE_S)
         return code
 
     def until(self, condition: Callable[[Host], object]) -> None:
         """Waits until a condition on this host holds."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not condition(self):
             assert time.monotonic() < deadline, self.messages
             time.sleep(0.02)
@@ -152,7 +152,7 @@ def hosts(
         finally:
             for host in started:
                 host.process.send_signal(signal.SIGKILL)
-                host.process.wait(PATIENCE_S)
+                host.process.wait(DEADLINE_S)
 
 
 def reason_of(host: Host) -> str:

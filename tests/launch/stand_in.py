@@ -20,10 +20,9 @@ from pathlib import Path
 from engine.errors import PEER_LOST
 from engine.host_place import HostPlace, read_place
 from engine.process.parent import die_with
+from tests.deadline import DEADLINE_S
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
-
-PATIENCE_S = 120.0
 
 
 def main() -> int:
@@ -60,12 +59,12 @@ def _connect(place: HostPlace) -> list[socket.socket]:
     """A connection between host 0 and each other host."""
     if not place.index:
         with socket.create_server((place.master_addr, place.master_port)) as server:
-            server.settimeout(PATIENCE_S)
+            server.settimeout(DEADLINE_S)
             return [server.accept()[0] for _ in range(place.num_hosts - 1)]
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
-            return [socket.create_connection((place.master_addr, place.master_port), PATIENCE_S)]
+            return [socket.create_connection((place.master_addr, place.master_port), DEADLINE_S)]
         except OSError:
             if time.monotonic() > deadline:
                 raise

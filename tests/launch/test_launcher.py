@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from tests import forked
-from tests.launch.hosts import PATIENCE_S, catches, hosts, is_listening, pids_alive, reason_of, run_dir_of
+from tests.deadline import DEADLINE_S
+from tests.launch.hosts import catches, hosts, is_listening, pids_alive, reason_of, run_dir_of
 from tputui.telemetry import events as ev
 from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
 from tputui.telemetry.rundir import read_manifest
@@ -134,7 +135,7 @@ def test_a_stop_after_the_hosts_have_joined_stops_the_others_too(tmp_path: Path)
             assert [host.wait() for host in pod] == [4, 4]
         finally:
             waits.kill()
-            waits.wait(PATIENCE_S)
+            waits.wait(DEADLINE_S)
         assert [reason_of(host) for host in pod] == [STOPPED.format(0)] * 2
         assert [host.of_kind(HostFailed) for host in pod] == [[], []]
 
@@ -160,7 +161,7 @@ def test_no_training_process_outlives_its_agent_and_the_other_host_ends(tmp_path
         (started,) = pod[1].events(ev.WorkerStarted)
         pod[1].process.kill()
         pod[1].wait()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while pids_alive([started.pid]) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert pids_alive([started.pid]) == []
@@ -223,7 +224,7 @@ def test_two_hosts_with_one_index_and_runs_of_different_names_are_refused(tmp_pa
     with hosts(tmp_path, num_hosts=3, indices=[0, 1, 1, 2], names={3: "other"}) as pod:
         assert pod[3].wait() == 2
         assert "runs 'pod', but this host was started for 'other'" in reason_of(pod[3])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not (refused := [host for host in pod[1:3] if host.process.poll() is not None]):
             assert time.monotonic() < deadline
             time.sleep(0.02)

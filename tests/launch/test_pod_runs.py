@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.launch.hosts import is_listening, pids_alive
 from tests.ports import reserved_port
 from tests.system_clock import SystemClock
@@ -22,7 +23,6 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 400.0
 SAMPLE = Path(__file__).parents[2] / "sample_configs" / "digits_two_hosts.toml"
 LOST_AFTER_S = 10.0
 """Of the sample configuration."""
@@ -74,7 +74,7 @@ class PodRun:
 
     def until(self, condition: Callable[[], object]) -> None:
         """Waits until a condition holds."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert time.monotonic() < deadline, "".join(self.output(index) for index in range(2))
             assert any(command.poll() is None for command in self.commands), self.output(0) + self.output(1)
@@ -92,7 +92,7 @@ class PodRun:
 
     def wait(self) -> list[int]:
         """The exit codes of the commands."""
-        return [command.wait(PATIENCE_S) for command in self.commands]
+        return [command.wait(DEADLINE_S) for command in self.commands]
 
     def end(self) -> None:
         """Ends what is left."""
@@ -171,13 +171,13 @@ def outer_torchrun(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     finally:
         for agent in agents:
             agent.terminate()
-            agent.wait(PATIENCE_S)
+            agent.wait(DEADLINE_S)
 
 
 def test_what_an_outer_torchrun_restarts_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
     first = tmp_path / "runs" / "again"
     with outer_torchrun(tmp_path) as agents:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not (first / "checkpoints" / "last.pt").exists():
             assert time.monotonic() < deadline
             assert all(agent.poll() is None for agent in agents), (tmp_path / "out-true").read_text()
@@ -185,7 +185,7 @@ def test_what_an_outer_torchrun_restarts_resumes_from_the_last_checkpoint(tmp_pa
         events = [each.event for each in session.read_events(first) if each.writer == "supervisor-1"]
         (started,) = (event for event in events if isinstance(event, ev.WorkerStarted))
         os.kill(started.pid, signal.SIGKILL)
-        assert [agent.wait(PATIENCE_S) for agent in agents] == [0, 0], (tmp_path / "out-true").read_text()
+        assert [agent.wait(DEADLINE_S) for agent in agents] == [0, 0], (tmp_path / "out-true").read_text()
     again = first.with_name("again-restart-1")
     assert session.load(again).condition == "done"
     plans = [each.event for each in session.read_events(again) if isinstance(each.event, ev.TrainingPlanned)]
@@ -229,7 +229,7 @@ def test_no_process_of_a_host_outlives_its_supervisor(tmp_path: Path) -> None:
         pids = [run.worker_pid(1)]
         os.kill(head.pid, signal.SIGKILL)
         run.until(lambda: not pids_alive(pids))
-        assert run.commands[0].wait(PATIENCE_S) == 3
+        assert run.commands[0].wait(DEADLINE_S) == 3
         (ended,) = run.of_kind("supervisor-0", ev.RunEnded)
         assert isinstance(ended, ev.RunEnded)
         assert "host 1" in ended.reason

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.launch.hosts import pids_alive
 from tests.supervise.harness import events_in, wait_for
 from tputui.session import session
 from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 300.0
 CONFIG = """\
 task = "digits"
 epochs = 3
@@ -50,7 +50,7 @@ class RestartedRun:
         heads = wait_for(
             lambda: (found := events_in(self.dir, "worker-0", ev.JournalOpened))[generation:] and found,
             "the training process",
-            PATIENCE_S,
+            DEADLINE_S,
         )
         return heads[generation].pid
 
@@ -81,13 +81,13 @@ def run(tmp_path: Path) -> Iterator[RestartedRun]:
 def test_a_restart_that_the_supervisor_sees_late_has_its_reason(run: RestartedRun) -> None:
     os.kill(run.until_started(0), signal.SIGABRT)
     second = run.until_started(1)
-    wait_for(lambda: len(events_in(run.dir, "supervisor-0", ev.WorkerStarted)) == 2, "the restart", PATIENCE_S)
+    wait_for(lambda: len(events_in(run.dir, "supervisor-0", ev.WorkerStarted)) == 2, "the restart", DEADLINE_S)
     # The supervisor reads the end of training and its next start at once, as on a busy host.
     os.kill(run.supervisor_pid, signal.SIGSTOP)
     os.kill(second, signal.SIGKILL)
     run.until_started(2)
     os.kill(run.supervisor_pid, signal.SIGCONT)
-    assert run.command.wait(PATIENCE_S) == 0
+    assert run.command.wait(DEADLINE_S) == 0
     reported = events_in(run.dir, "supervisor-0", ev.FailureReported)
     assert [each.error for each in reported] == ["SIGABRT", "SIGKILL"]
     shown = session.load(run.dir)

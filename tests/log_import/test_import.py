@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.logs.test_tfevents import EVENTS, HEAD
 from tests.supervise.harness import wait_for
 from tputui.cli.main import main
@@ -27,7 +28,6 @@ from tputui.session import session
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 
-WITHIN_S = 240.0
 START = 1_700_000_000.0
 
 
@@ -42,19 +42,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read_whole(log: Path) -> Path:
     """Imports a log; returns its run directory."""
     with OpenedLog(log) as opened:
-        assert opened.wait(WITHIN_S)
+        assert opened.wait(DEADLINE_S)
         return opened.run_dir
 
 
 def seen_within(follower: Session, holds: Any) -> Snapshot:
     """Polls until a snapshot has a property."""
-    for _ in range(int(WITHIN_S / 0.05)):
+    for _ in range(int(DEADLINE_S / 0.05)):
         follower.poll(0.05)
         snapshot = follower.snapshot()
         if holds(snapshot):
             return snapshot
         subprocess.run(["sleep", "0.05"], check=True)
-    raise AssertionError(f"not within {WITHIN_S} s: {snapshot.condition}, step {snapshot.steps}")
+    raise AssertionError(f"not within {DEADLINE_S} s: {snapshot.condition}, step {snapshot.steps}")
 
 
 def exported(log: Path, folder: Path) -> list[dict[str, str]]:
@@ -331,7 +331,8 @@ def test_the_cache_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> 
     base = tmp_path / "home" / "cache"
     shown = subprocess.run(
         [sys.executable, "-P", "-m", "tputui", "show", str(tmp_path / "log.csv")],
-        env={**os.environ, "XDG_CACHE_HOME": str(base)}, umask=umask, capture_output=True, timeout=240, check=False,
+        env={**os.environ, "XDG_CACHE_HOME": str(base)}, umask=umask, capture_output=True, timeout=DEADLINE_S,
+        check=False,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     folders = [base.parent, base, base / "tputui", base / "tputui" / "imports"]
@@ -383,7 +384,8 @@ def test_missing_cache_is_explained(tmp_path: Path, home: str, why: str) -> None
     env = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | {"HOME": home}
     shown = subprocess.run(
         [sys.executable, "-P", "-m", "tputui", "show", str(tmp_path / "log.csv")],
-        env=env, capture_output=True, text=True, timeout=240, check=False,
+        env=env, capture_output=True, text=True, timeout=DEADLINE_S,
+        check=False,
     )  # fmt: skip
     sentence = f"{why}; set XDG_CACHE_HOME to a folder of yours"
     assert (shown.returncode, shown.stdout) == (2, "")
@@ -488,7 +490,7 @@ def test_ctrl_c_leaves_a_followed_log_and_no_process_behind(tmp_path: Path, cach
         wait_for(lambda: place.read_state(run_dir), "the first values")
         (importer,) = psutil.Process(viewer.pid).children()
         viewer.send_signal(signal.SIGINT)
-        _, err = viewer.communicate(timeout=WITHIN_S)
+        _, err = viewer.communicate(timeout=DEADLINE_S)
     assert viewer.returncode == 0, err
     assert err.splitlines()[-1] == "tputui: left; the log can be opened again"
     assert not importer.is_running()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tests.observers.observed import PROGRAMS, faults_of
 from tputui.logs.torch_trace import TorchTraceReader
 from tputui.supervise import torch_traces
@@ -143,7 +144,7 @@ def test_compilations_of_a_trace_count_unless_observed(tmp_path: Path) -> None:
 def test_the_trace_of_a_real_program_names_the_line_of_its_graph_break(tmp_path: Path) -> None:
     program = PROGRAMS / "torch_compile" / "item_breaks_graph.py"
     code = f"import os; os.environ['TORCH_TRACE'] = {str(tmp_path)!r}; import runpy; runpy.run_path({str(program)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=DEADLINE_S)
     [trace] = tmp_path.glob("dedicated_log_torch_trace_*.log")
     events = TorchTraceReader(trace).read()
     [broken] = [event for event in events if isinstance(event, ev.GraphBroken)]

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-DEADLINE_S = 300
+from tests.deadline import DEADLINE_S
+
 NAME = "tried"
 
 

@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tests.deadline import DEADLINE_S
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
@@ -25,7 +26,7 @@ def observe(files: list[Path], folder: Path, **variables: str) -> list[ev.Event]
     """Runs programs in one process; returns what its observers wrote."""
     environ = environment(folder, **variables)
     command = [sys.executable, "-c", _RUN_ALL, *map(str, files)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, cwd=folder)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "CACHE MISS" not in done.stderr, "messages that the user did not ask for are not shown"
     return observed_in(folder / "run")

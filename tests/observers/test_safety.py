@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.observers import observed
 from tputui.logs.file_names import opened_logs_name
 from tputui.telemetry.rundir import host_id
@@ -76,7 +77,7 @@ def run(file: Path, folder: Path, **variables: str) -> str:
         env=observed.environment(folder, **variables),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
         cwd=folder,
     )
     assert done.returncode == 0, done.stderr
@@ -104,7 +105,9 @@ def test_opened_logs_are_listed_and_open_is_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "of the user"
     folder.mkdir()
     command = [sys.executable, str(tmp_path / "train.py"), str(folder)]
-    done = subprocess.run(command, env=observed.environment(tmp_path), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        command, env=observed.environment(tmp_path), capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     listing = (folder / "moved" / opened_logs_name(host_id())).read_bytes()
     listed = [Path(os.fsdecode(path)) for path in listing.split(b"\0")[:-1]]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests import forked
+from tests.deadline import DEADLINE_S
 from tests.observers import __name__ as package
 from tests.observers.observed import environment
 from tests.test_reporter_api import of_type, read_events
@@ -69,7 +70,7 @@ def observe(folder: Path, *programs: str) -> dict[str, list[ev.Event]]:
     """Runs programs, which check themselves that no hook is left when they end."""
     pytest.importorskip("torch_xla")
     env = {"PJRT_DEVICE": "CPU", "PYTHONPATH": os.fspath(PROGRAMS.parents[2]), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = forked.run(f"{package}.programs", str(folder), *programs, env=env, timeout=300)
+    done = forked.run(f"{package}.programs", str(folder), *programs, env=env, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     journals = {path.name: path / "observer-0.jsonl" for path in sorted(folder.iterdir())}
     return {name: read_events(journal) for name, journal in journals.items() if journal.exists()}
@@ -338,7 +339,7 @@ def launched(folder: Path, kind: str, steps: int, **variables: str) -> Snapshot:
         pytest.skip("needs torch_xla")
     environ = environment(folder, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="4", TF_CPP_MIN_LOG_LEVEL="2", **variables)
     command = [sys.executable, str(LAUNCHED), kind, str(steps)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, cwd=folder)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, cwd=folder)
     assert done.returncode == 0, done.stderr
     return session.load(folder / "run")
 

@@ -17,13 +17,13 @@ from threading import Event
 import psutil
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.ports import reserved_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 MISSING = (
     None if SSHD and shutil.which("ssh") and shutil.which("ssh-keygen") else "OpenSSH (sshd, ssh) is not installed"
 )
-PATIENCE_S = 120.0
 HOST = "pod-host"
 """The name of the server in the configuration of the client."""
 SAME_HOST = "pod-host-2"
@@ -68,7 +68,7 @@ class Sshd:
         words = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with (self.folder / "sshd.log").open("ab") as log:
             self._server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return
@@ -83,7 +83,7 @@ class Sshd:
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
-        psutil.wait_procs(children, PATIENCE_S)
+        psutil.wait_procs(children, DEADLINE_S)
         return len(children)
 
     def streams(self) -> list[psutil.Process]:
@@ -102,7 +102,7 @@ class Sshd:
             for child in children:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     child.kill()
-            psutil.wait_procs(children, PATIENCE_S)
+            psutil.wait_procs(children, DEADLINE_S)
 
     def _write_configs(self) -> None:
         folder = self.folder

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tputui import __version__
 from tputui.remote import protocol as p
 
-PATIENCE_S = 240.0
 TIMES = 10_000
 
 
@@ -55,7 +55,7 @@ class Host:
 
     def left(self) -> tuple[int, str]:
         """The exit code and stderr, after the viewer has left."""
-        _, err = self.process.communicate(timeout=PATIENCE_S)
+        _, err = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, err.decode()
 
 

@@ -15,12 +15,12 @@ from threading import Event
 from typing import TypeVar
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tputui.supervise import spawn
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import Tail
 
-DEADLINE_S = 120.0
 _Value = TypeVar("_Value")
 _Event = TypeVar("_Event", bound=ev.Event)
 

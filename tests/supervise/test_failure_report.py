@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench, Watched, wait_for
 from tputui.session.session import load
 from tputui.supervise import log_tail
@@ -221,7 +222,7 @@ def memory_group() -> Iterator[Path]:
 
 def test_real_out_of_memory_is_reported(memory_group: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", IN_A_GROUP, str(memory_group), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     kind, _, memory = done.stdout.strip().partition(" | ")
     assert kind == "memory"

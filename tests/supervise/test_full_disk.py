@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import one_sentence, tputui
-from tests.supervise.harness import DEADLINE_S, events_in, is_running, wait_for
+from tests.deadline import DEADLINE_S
+from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry.disk_space import free_bytes, free_inodes
 

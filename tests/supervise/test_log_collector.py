@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.supervise.harness import DEADLINE_S, events_in, wait_for
+from tests.deadline import DEADLINE_S
+from tests.supervise.harness import events_in, wait_for
 from tputui.logs.formats import open_log
 from tputui.logs.values import LoggedValue, LogReader
 from tputui.supervise import log_collector, log_files

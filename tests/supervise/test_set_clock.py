@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import DEADLINE_S, tputui
+from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench, events_in, wait_for
 from tests.system_clock import SystemClock
 from tputui.session import session

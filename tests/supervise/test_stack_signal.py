@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench, Watched, is_running, wait_for
 from tputui.exit_codes import ExitCode
 from tputui.session.session import load
@@ -52,7 +53,7 @@ SLOW = """
 def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
     """The output of the command."""
     command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.run_dir), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 def test_process_reports_stacks_and_continues(bench: Bench) -> None:

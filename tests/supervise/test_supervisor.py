@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.supervise.harness import DEADLINE_S, Bench, events_in, is_running, wait_for
+from tests.deadline import DEADLINE_S
+from tests.supervise.harness import Bench, events_in, is_running, wait_for
 from tputui.supervise.__main__ import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir

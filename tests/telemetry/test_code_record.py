@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.supervise.harness import DEADLINE_S
+from tests.deadline import DEADLINE_S
 from tputui.telemetry import code_record
 from tputui.telemetry.code_record import CodeRecord, NoCodeRecord, collect, python_of
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 import pytest
 
-from tests.supervise.harness import DEADLINE_S
+from tests.deadline import DEADLINE_S
 from tests.telemetry.test_journal import read_all
 from tputui.telemetry import events as ev
 from tputui.telemetry import masking, requests, run_labels, rundir

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests import recorded
-from tests.supervise.harness import DEADLINE_S
+from tests.deadline import DEADLINE_S
 from tputui import __version__
 from tputui.reporting.process import create_run
 from tputui.session import session

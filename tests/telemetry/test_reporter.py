@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.supervise.harness import DEADLINE_S, wait_for
+from tests.deadline import DEADLINE_S
+from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.continued import StillWritten

@@ -15,6 +15,7 @@ import pytest
 
 from tests import recorded
 from tests.another_user import NOBODY, needs_root
+from tests.deadline import DEADLINE_S
 from tests.telemetry.test_fuzz import PACK, frame, read
 from tests.telemetry.test_journal import LINES, WHOLE
 from tputui.exit_codes import ExitCode
@@ -146,7 +147,10 @@ print(size, reporter.num_unwritten)
 @pytest.mark.parametrize("later", ["room", "none"])
 def test_disk_full_inside_a_line_blocks_nothing(tmp_path: Path, later: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WRITE_UNDER_A_LIMIT, str(tmp_path), later], capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", WRITE_UNDER_A_LIMIT, str(tmp_path), later],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr
     failure, unwritten, (size, left) = *done.stdout.splitlines()[:2], done.stdout.splitlines()[2].split()
@@ -179,7 +183,9 @@ def test_failed_small_write_leaves_the_old_file(tmp_path: Path) -> None:
     )
     path = tmp_path / "run.json"
     path.write_bytes(b"old")
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.stdout == "27\n", done.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
     assert path.read_bytes() == b"old"
@@ -261,7 +267,10 @@ def test_second_supervisor_is_rejected_in_one_sentence(tmp_path: Path) -> None:
     run_dir = recorded.write_run(tmp_path)
     before = {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()}
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=240
+        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.count("\n") == 1
@@ -300,7 +309,7 @@ os.umask(0)
 def as_nobody(program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs a program as another user without privileges."""
     command = [sys.executable, "-c", AS_NOBODY + program, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 @pytest.fixture
@@ -347,7 +356,10 @@ def test_path_that_is_not_a_directory_is_reported(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path, recorded.manifest())
     (run_dir / "supervisor-0.jsonl").symlink_to("gone/supervisor-0.jsonl")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)], capture_output=True, text=True, timeout=240
+        [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stderr.count("\n")) == (ExitCode.USAGE, 1)
 
@@ -364,7 +376,9 @@ def test_run_is_private_under_any_umask(tmp_path: Path) -> None:
     )
     repair = "import os, sys\nos.umask(0)\nfrom tputui.cli.main import main\nsys.exit(main(['repair', sys.argv[1]]))\n"
     for code, where in ((program, tmp_path), (repair, tmp_path / "digits-1")):
-        done = subprocess.run([sys.executable, "-c", code, str(where)], capture_output=True, text=True, timeout=240)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(where)], capture_output=True, text=True, timeout=DEADLINE_S
+        )
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "digits-1-repaired").is_dir()
     found = [path for path in tmp_path.rglob("*")]
@@ -383,7 +397,9 @@ def test_checkpoint_too_big_for_disk_keeps_the_old_one(tmp_path: Path) -> None:
         "except OSError as error: print(error.errno)\n"
     )
     path = tmp_path / "step-1.pt"
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.stdout == "27\n", done.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["step-1.pt"]
     assert path.read_bytes() == b"old"
@@ -410,7 +426,7 @@ leave(reporter, ExitCode.DONE)
 @pytest.mark.parametrize("bytes_max", [1_000, 1_000_000])
 def test_ending_process_reports_number_of_unwritten_events(tmp_path: Path, bytes_max: int) -> None:
     command = [sys.executable, "-c", LEAVE_UNDER_A_LIMIT, str(tmp_path), str(bytes_max)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0
     path = tmp_path / "worker-0.jsonl"
     tail = Tail(path)

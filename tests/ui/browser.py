@@ -15,8 +15,9 @@ from typing import Any
 
 import aiohttp
 
+from tests.deadline import DEADLINE_S
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-DEADLINE_S = 240.0
 
 
 def find() -> str | None:

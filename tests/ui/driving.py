@@ -11,14 +11,13 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from tests.deadline import DEADLINE_S
 from tests.ui import made
 from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 
 AppPilot = Pilot[MonitorResult]
-
-DEADLINE_S = 120.0
 
 
 def monitor(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-from tests.ui.test_terminal import DEADLINE_S, Terminal
+from tests.deadline import DEADLINE_S
+from tests.ui.test_terminal import Terminal
 
 _COLOUR = re.compile(rb"\x1b\[(?:[0-9;:]*[;:])?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])(?:[;:][0-9;:]*)?m")
 _BOLD = re.compile(rb"\x1b\[(?:[0-9;]*;)?1(?:;[0-9;]*)?m")

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, text, until
 from tests.ui.monitored import STAMP, app_of
@@ -244,7 +245,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 write_new(Path(sys.argv[1]), "screen.svg", "<svg>" * 1_000)
 """
     words = [sys.executable, "-P", "-B", "-c", code, str(tmp_path)]
-    killed = subprocess.run(words, capture_output=True, timeout=240, check=False)
+    killed = subprocess.run(words, capture_output=True, timeout=DEADLINE_S, check=False)
     assert killed.returncode == -signal.SIGXFSZ, killed.stderr
     assert not (tmp_path / "screen.svg").exists()
     assert export.write_new(tmp_path, "screen.svg", "whole").name == "screen.svg"

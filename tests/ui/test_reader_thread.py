@@ -13,14 +13,13 @@ import msgspec
 import pytest
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tests.ui import made
 from tputui.diagnosis.diagnose import diagnose
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import requests, rundir
 from tputui.ui.base.reader_thread import Frame, Player, ReaderThread
-
-DEADLINE_S = 120.0
 
 
 class Counting(made.HandSource):

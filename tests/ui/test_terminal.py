@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tputui.ui.app import HANGUP_EXIT_CODE, is_gone
 from tputui.ui.terminal.input_driver import PASTE_S
 from tputui.ui.terminal.key_parser import KeyParser
@@ -37,8 +38,6 @@ from tputui.ui.app import run_monitor
 result = run_monitor(Session.live(Path(sys.argv[1])), Path(sys.argv[1]))
 sys.exit(7 if result.reason == "quit" and result.snapshot is not None and result.snapshot.steps == 66 else 1)
 """
-
-DEADLINE_S = 120.0
 
 
 class Terminal:

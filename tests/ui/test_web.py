@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import DEADLINE_S
+
 pytest.importorskip("textual_serve", reason="needs the extra `serve`")
 
 import aiohttp
@@ -23,8 +25,6 @@ from tests.ui import browser
 from tputui.cli import serve as command
 from tputui.telemetry import requests
 from tputui.ui import web
-
-DEADLINE_S = 240.0
 
 
 @pytest.fixture

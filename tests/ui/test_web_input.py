@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
-
-DEADLINE_S = 120.0
+from tests.deadline import DEADLINE_S
 
 
 class Behind:

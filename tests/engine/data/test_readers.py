@@ -16,9 +16,9 @@ from engine.data.feed import DatasetError, Feed
 from engine.data.sampler import train_shares
 from engine.errors import BadExample, Refused
 from engine.memory import estimate
+from tests.deadline import DEADLINE_S
 
 COUNT, BATCH = 96, 32
-WAIT_S = 60.0
 
 
 class Numbers:
@@ -48,7 +48,7 @@ class Together(Numbers):
         self._all = threading.Barrier(callers)
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-        self._all.wait(WAIT_S)
+        self._all.wait(DEADLINE_S)
         return super().fetch(indices)
 
 
@@ -109,7 +109,7 @@ def test_read_ahead_is_bounded() -> None:
     with Feed(Counted(), train_shares(COUNT, 1, BATCH, seed=0, epoch=1), lambda t: t, depth, skips, 8) as feed:
         assert feed.wait(None)
         # The one taken, one that is ready, one that waits for room: all three of the epoch, and no part of a second.
-        assert third.wait(WAIT_S)
+        assert third.wait(DEADLINE_S)
         assert len(read) <= (depth + 2) * BATCH
         assert sum(1 for _ in feed) == COUNT // BATCH
     assert sorted(read) == list(range(COUNT))
