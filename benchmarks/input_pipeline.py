@@ -26,12 +26,10 @@ from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from engine.data import image_decoder
-from engine.data.batch_reader import BadExampleBudget, BadExamples
+from engine.data.batch_reader import BadExampleBudget, BadExamples, train_shares
 from engine.data.feed import Feed
-from engine.data.images import Images, load
+from engine.data.images import Images, Shape, image, load, resized
 from engine.data.options import ImageData
-from engine.data.sampler import train_shares
 
 SIDE, SIZE, BATCH = 512, 256, 32
 WORKERS = 2
@@ -81,15 +79,15 @@ def rate(count: int, work: Callable[[], Any]) -> float:
 def stages(paths: list[str], images: Images) -> dict[str, float]:
     """Returns the images a second of each stage alone, in one thread, and of cached rows."""
     data = [Path(path).read_bytes() for path in paths]
-    full = image_decoder.Shape(3, SIDE, SIDE, "bilinear")
-    pixels = [image_decoder.image(item, full) for item in data]
+    full = Shape(3, SIDE, SIDE, "bilinear")
+    pixels = [image(item, full) for item in data]
     indices = np.arange(len(images), dtype=np.int64)
     images.fetch(indices)
     small = full._replace(height=SIZE, width=SIZE)
     return {
         "read": rate(len(paths), lambda: [Path(path).read_bytes() for path in paths]),
-        "decode": rate(len(paths), lambda: [image_decoder.image(item, full) for item in data]),
-        "resize": rate(len(paths), lambda: [image_decoder.resized(item, small) for item in pixels]),
+        "decode": rate(len(paths), lambda: [image(item, full) for item in data]),
+        "resize": rate(len(paths), lambda: [resized(item, small) for item in pixels]),
         "cache": rate(
             len(images), lambda: [images.fetch(part) for part in np.array_split(indices, len(indices) // BATCH)]
         ),

@@ -22,7 +22,7 @@ from benchmarks.telemetry_overhead import COUNTED, SAMPLE, Side
 from engine import run_plan
 from engine.process import hardware
 from tputui import config
-from tputui.observers.xla_trouble import Reason
+from tputui.observers.xla_graph import Reason
 
 SECTIONS = ("on", "off", "calls of torch observed", "graphs compared")
 

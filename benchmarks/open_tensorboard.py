@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.synthetic import NUM_CORES, losses
-from tputui.log_import.opening import OpenedLog
+from tputui.log_import.place import OpenedLog
 from tputui.logs.formats import open_log
 from tputui.logs.tfevents import masked_crc
 from tputui.session.session import Session

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tputui.telemetry.atomic_write import becoming, open_new
-from tputui.telemetry.atomic_write import write as write
+from tputui.telemetry.files import becoming, open_new
+from tputui.telemetry.files import write as write
 
 
 class Written(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.checkpoint import atomic_write
-from tputui.telemetry.safe_open import read_small
+from tputui.telemetry.files import read_small
 
 NAME = "SHA256SUMS"
 BYTES_MAX = 4 << 20

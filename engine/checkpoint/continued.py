@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore, SaveFailed
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.telemetry.line_search import LineSearch
+from tputui.telemetry.journal import LineSearch
 from tputui.telemetry.merge import head_of
 
 

@@ -22,7 +22,7 @@ from engine.commands.protocol import ProgressWriter, run_command
 from engine.errors import Problem, Refused
 from tputui import config
 from tputui.telemetry import rundir
-from tputui.telemetry.atomic_write import becoming, open_new
+from tputui.telemetry.files import becoming, open_new
 
 
 def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:

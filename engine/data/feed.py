@@ -17,16 +17,21 @@ import numpy.typing as npt
 import torch
 
 from engine.data.batch_reader import (
+    COPY,
     BadExampleBudget,
     BadExamples,
+    BatchShare,
+    Indices,
     OnBadExample,
     Reader,
+    StageTimes,
     WrongBatch,
+    cut,
     default_workers,
     remedy,
+    train_shares,
+    valid_shares,
 )
-from engine.data.sampler import BatchShare, Indices, cut, train_shares, valid_shares
-from engine.data.stage_times import COPY, StageTimes
 from engine.errors import BadExample, text_of
 from engine.task import Dataset, Plan, Splits
 

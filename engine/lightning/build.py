@@ -2,19 +2,33 @@
 
 The order of examples is made a pure function of seed and epoch, so that a run that was stopped within an epoch resumes
 with the examples that are left. Importing this module imports torch, the runtime and Lightning.
+
+Lightning looks for a TPU on the PCI bus and then in the network, and refuses its XLA path without one. The runtime's
+CPU devices take that path once both of Lightning's accelerator classes report devices.
+
+Must not sync.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.fabric.accelerators.xla import XLAAccelerator as FabricAccelerator
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.accelerators import XLAAccelerator
+from lightning.pytorch.plugins.precision import XLAPrecision
+from lightning.pytorch.profilers import Profiler
+from lightning.pytorch.strategies.single_xla import SingleDeviceXLAStrategy
+from torch.utils import _pytree as pytree
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from engine.checkpoint import checkpoint_store
@@ -22,20 +36,148 @@ from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
-from engine.lightning import fake_devices
 from engine.lightning.callback import WARM_UP_RUNS, LoopCallback
 from engine.lightning.task import LightningData, LightningModel, make_modules, takes_argument
-from engine.lightning.trainer_plugins import CorePrecision, SectionProfiler, SpmdStrategy
 from engine.loop import network
+from engine.loop import optimizer as optim
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.build import RunContext, strategy
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.parallel.base import Strategy
 from engine.process import hardware
+from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
 from tputui.config import RunConfig
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
+
+_ACTION_SECTIONS = {
+    "[_TrainingEpochLoop].train_dataloader_next": "data",
+    "run_training_batch": "trace",
+}
+"""Our section by the name of Lightning's action."""
+_TRANSFER_SUFFIX = ".batch_to_device"
+
+
+class SpmdStrategy(SingleDeviceXLAStrategy):
+    """Lightning's single-device strategy over a mesh: all cores are one device, and each batch is split over them.
+
+    So a module needs no sampler and no change. The compiler inserts the sums of the gradients.
+    """
+
+    strategy_name = "spmd"
+
+    def __init__(self, cores: Strategy) -> None:
+        # Without an index it is the runtime's one device for all cores.
+        super().__init__(device=None)  # type: ignore[arg-type]
+        self._cores = cores
+
+    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        """Splits the batch over the cores in one transfer; the module's own transfer hooks run after it."""
+        return super().batch_to_device(self._split(batch), device, dataloader_idx)
+
+    def _split(self, batch: Any) -> Any:
+        """The batch with its tensors, [rows, ...] each, on the cores. A ragged batch stays whole: every core computes
+        all of it, and each example counts once without padding."""
+        leaves, structure = pytree.tree_flatten(batch)
+        rows = {str(index): leaf for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.dim()}
+        sizes = {tensor.size(0) for tensor in rows.values()}
+        if len(sizes) != 1 or sizes.pop() % len(self._cores.core_ids):
+            return batch
+        for index, tensor in self._cores.put(rows).items():
+            leaves[int(index)] = tensor
+        return pytree.tree_unflatten(leaves, structure)
+
+
+class CorePrecision(XLAPrecision):
+    """Computes in fp32 or bf16, with parameters and losses in fp32; leaves the sync to our callback.
+
+    Lightning's own `bf16-true` depends on an environment variable that the runtime is about to drop, and converts
+    parameters and losses too. Its `16-true` sets a variable that the runtime ignores, and trains in fp32.
+    """
+
+    def __init__(self, cores: Strategy, *, bf16: bool) -> None:
+        super().__init__("32-true")
+        self._cores = cores
+        self._bf16 = bf16
+
+    @contextmanager
+    def forward_context(self) -> Generator[None, None, None]:
+        """Lightning enters this context around each step of the module."""
+        with torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16):
+            yield
+
+    def optimizer_step(  # type: ignore[override]  # as Lightning's own does
+        self, optimizer: Any, model: LightningModule, closure: Callable[[], Any], **kwargs: Any
+    ) -> Any:
+        """Traces the step. It runs at the end of the batch, in one program with the values that are reported.
+
+        An optimizer that `engine.loop.optimizer` does not cover takes its own step, with a learning rate above 0.
+        """
+        whole = partial(self._wrap_closure, model, optimizer, closure)
+        if optim.covers(optimizer):
+            # Schedulers check this mark to see whether the optimizer stepped before them.
+            vars(optimizer)["_opt_called"] = True
+            return _step(optimizer, self._send, whole)
+        with optim.without_zero(optimizer):
+            return optimizer.step(closure=whole, **kwargs)
+
+    def _send(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return backend.put(tensors, self._cores.device)
+
+
+@torch.optim.Optimizer.profile_hook_step
+def _step(optimizer: torch.optim.Optimizer, send: optim.Send, closure: Callable[[], Any]) -> Any:
+    """One step of an optimizer, with the hooks that were registered on it."""
+    result = closure()
+    optim.update(optimizer, send)
+    return result
+
+
+class SectionProfiler(Profiler):
+    """Charges the actions of Lightning's loop to our sections."""
+
+    def __init__(self, sections: SectionTimer, evaluating: Callable[[], bool]) -> None:
+        """Actions are ignored while `evaluating`, which is one section as a whole."""
+        super().__init__()
+        self._evaluating = evaluating
+        self._sections = sections
+        self._running: dict[str, AbstractContextManager[None]] = {}
+
+    def start(self, action_name: str) -> None:
+        """Lightning begins an action."""
+        name = _ACTION_SECTIONS.get(action_name) or ("data" if action_name.endswith(_TRANSFER_SUFFIX) else None)
+        if name is not None and not self._evaluating():
+            running = self._running[action_name] = self._sections.section(name)
+            running.__enter__()
+
+    def stop(self, action_name: str) -> None:
+        """Lightning ends an action."""
+        running = self._running.pop(action_name, None)
+        if running is not None:
+            running.__exit__(None, None, None)
+
+
+def offer_cores(num_cores: int) -> None:
+    """From now on Lightning finds that many cores; this is printed to stderr."""
+    sys.stderr.write(
+        "tputui: Lightning finds no TPU here and would refuse its XLA path; in this process it is given "
+        f"{num_cores} virtual cores\n"
+    )
+    _offer(num_cores)
+
+
+def offer_nothing() -> None:
+    """From now on Lightning finds no XLA device, and does not import the runtime to look for one."""
+    _offer(0)
+
+
+def _offer(num_cores: int) -> None:
+    for cls in (FabricAccelerator, XLAAccelerator):
+        # On the classes, since Lightning calls these methods on the classes.
+        setattr(cls, "auto_device_count", staticmethod(lambda: num_cores))  # noqa: B010 - mypy forbids the assignment
+        setattr(cls, "is_available", staticmethod(lambda: num_cores > 0))  # noqa: B010
+
 
 __all__ = ["LightningRun", "strategy", "trainer"]
 
@@ -149,7 +291,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> LightningRun:
     # What Lightning logs about the machine would be wrong: with fake devices it reports a TPU.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     if plan.machine.device != "TPU":
-        fake_devices.offer_cores(plan.config.device.virtual_cores)
+        offer_cores(plan.config.device.virtual_cores)
     if plan.config.device.precision in ("16", "fp16", 16):
         events.warn(
             f"device.precision = {plan.config.device.precision} is trained in bf16, which TPUs compute in; Lightning's "

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.checkpoint.checkpoint_store import Saved
 from engine.checkpoint.resume import Position
-from engine.data.stage_times import StageTimes
+from engine.data.batch_reader import StageTimes
 from engine.errors import BadExample
 from engine.loop import step_blocks
 from engine.loop.step_buffer import Float32s

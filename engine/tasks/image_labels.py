@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from engine.data.options import ImageData
 from engine.errors import Problem
-from engine.models import scaling
-from engine.models.scaling import ScaledModel, Scaling
+from engine.models import unet
+from engine.models.unet import ScaledModel, Scaling
 from engine.task import Dataset, Options, Picture, Splits
 from engine.tasks.labelled import Labelled
 
@@ -87,7 +87,7 @@ class ImageLabels(Labelled):
 
         if not self._names:
             self._learn_names(data, None)
-        self._scaled = scaling.of(options)
+        self._scaled = unet.of(options)
         net, head = _net(options, len(self._names))
         if options.weights:
             weights.load(net, options.weights, head)
@@ -128,7 +128,7 @@ class ImageLabels(Labelled):
         """A mean or std with the wrong number of channels."""
         assert isinstance(plan.model, ImageLabelsModel)
         assert isinstance(plan.data, ImageLabelsData)
-        return scaling.problems(plan.model, plan.data.channels)
+        return unet.problems(plan.model, plan.data.channels)
 
     def inputs(self, data: ImageLabelsData, source: Path) -> Dataset:
         """Images of a table, TFRecord files, a folder, or one image."""

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from engine.data import sources
 from engine.data.options import ImageData
 from engine.errors import Problem, Refused
-from engine.models import scaling
-from engine.models.scaling import ScaledModel
+from engine.models import unet
+from engine.models.unet import ScaledModel
 from engine.task import Dataset, Options, Picture, Sizes, Splits, Task
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class MaskDepth(Task):
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """`mask` logits and `depth`, float32 [n, 1, height, width] each."""
-        maps = model(scaling.of(self._options)(batch["image"]))
+        maps = model(unet.of(self._options)(batch["image"]))
         return {"mask": maps.mask, "depth": maps.depth}
 
     def outcomes(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -187,7 +187,7 @@ class MaskDepth(Task):
         """A mean or std with the wrong number of channels."""
         assert isinstance(plan.model, MaskDepthModel)
         assert isinstance(plan.data, MaskDepthData)
-        return scaling.problems(plan.model, plan.data.channels)
+        return unet.problems(plan.model, plan.data.channels)
 
     def inputs(self, data: MaskDepthData, source: Path) -> Dataset:
         """Images of a table, of a folder, or one image."""

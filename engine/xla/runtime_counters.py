@@ -22,8 +22,7 @@ from engine.xla.compile_ledger import (
     CompileLedger,
     TraceActivity,
 )
-from tputui.observers.sinks import Sink, is_disabled
-from tputui.observers.totals import ResettableTotal
+from tputui.observers.sinks import ResettableTotal, Sink, is_disabled
 from tputui.observers.xla_observer import XlaObserver, follow_optimizers
 from tputui.telemetry.events import HbmReading, MemorySampled, StepPrograms, XlaMetricsRead
 

@@ -19,8 +19,7 @@ from tputui.cache.state_codec import NotCacheable, decode, encode
 from tputui.state import core_series as cols
 from tputui.state.process_history import Pace
 from tputui.state.process_log import Marks, ProcessLog
-from tputui.state.process_state import ProcessState
-from tputui.state.receipts import Receipts
+from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
 from tputui.state.series import Series
 from tputui.state.snapshot_builder import build_snapshot

@@ -11,7 +11,7 @@ from tests.engine.test_datasets import SETS
 from tputui import config, user_cache
 from tputui.cli.launch_service import EngineLaunchService
 from tputui.telemetry import requests, rundir
-from tputui.ui.launch.service import Launch, LaunchError
+from tputui.ui.launch.checker import Launch, LaunchError
 
 DIGITS = Path(__file__).parents[2] / "sample_configs" / "digits.toml"
 CPU = {"PJRT_DEVICE": "CPU"}

@@ -16,8 +16,7 @@ from tests.deadline import DEADLINE_S
 from tests.observers.observed import installed
 from tputui.config import ScriptConfig, script_from_builtins
 from tputui.state import conditions
-from tputui.supervise.alert_targets import AlertMessage
-from tputui.supervise.alerts import AlertRules
+from tputui.supervise.alerts import AlertMessage, AlertRules
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGE = (GUIDE / "own-script.md").read_text()

@@ -32,9 +32,9 @@ from tests.diagnosis.runs import (
 from tests.observers.observed import PROGRAMS, faults_of, installed
 from tputui import config
 from tputui.cli.main import main
-from tputui.cli.rehearsal_run import shortened, virtual_cores
+from tputui.cli.rehearse import shortened, virtual_cores
 from tputui.diagnosis.rehearsal import PredictedMemory, ProgramShapes, Rehearsal, Shapes, fits, rehearsed
-from tputui.logs import xla_programs
+from tputui.logs import torch_trace
 from tputui.telemetry import events as ev
 from tputui.text import rehearsal_lines
 
@@ -192,9 +192,9 @@ def test_memory_is_compared_with_every_kind_of_tpu(tmp_path: Path) -> None:
     sizes += "Intermediate tensor size: 1.000000\nCompiled program size: 0.500000\n"
     made = "".join(f"Post Compilation Analysis: {line} GB\n" for line in sizes.splitlines())
     (tmp_path / "sizes").write_text(f"Compilation Analysis: x\n{made}{made.replace('1.0', '3.0')}")
-    assert xla_programs.largest_program(tmp_path / "sizes") == 6 * gib
+    assert torch_trace.largest_program(tmp_path / "sizes") == 6 * gib
     (tmp_path / "sizes").write_text("Compilation Analysis: x\n")
-    assert xla_programs.largest_program(tmp_path / "sizes") is None
+    assert torch_trace.largest_program(tmp_path / "sizes") is None
 
 
 def rehearse(tmp_path: Path, *words: str) -> CommandResult:

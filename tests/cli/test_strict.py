@@ -11,7 +11,7 @@ import pytest
 from tests.cli.helpers import tputui
 from tests.deadline import DEADLINE_S
 from tests.diagnosis.runs import change, frame, plan, recompiled, reports, snapshot_of, topology
-from tputui.compare.causes import cause
+from tputui.compare.verdict import cause
 
 SCRIPT = """
 import sys, time

@@ -29,7 +29,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import decode
 from tputui.ui.app import ScreenApp
-from tputui.ui.render.image_files import Unshowable, locate
+from tputui.ui.render.image_grid import Unshowable, locate
 from tputui.ui.render.lines import clean
 from tputui.ui.runs.screen import RunsScreen
 

@@ -9,8 +9,7 @@ from tests.recorded import T0, opened
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import RuleName, Verdict
 from tputui.state.reducer import RunState
-from tputui.state.run_details import RunDetails
-from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot import RunDetails, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 

@@ -19,7 +19,7 @@ from tputui.session.family import family_goodput
 from tputui.state.time_spent import TimeOfSave, TimeView
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.text import goodput_lines
+from tputui.text import verdict_lines
 
 STEPS_PER_EPOCH = 200
 REPORT_STEPS = 10
@@ -206,8 +206,8 @@ def test_a_command_without_known_steps_has_no_goodput(tmp_path: Path, engine: bo
         assert found.parts_s["init"] == pytest.approx(15)
         return
     assert (found.share, found.parts_s, found.reason) == (None, {}, "the command reported no steps")
-    assert goodput_lines.line(found) == "not available: the command reported no steps"
-    text = "\n".join(goodput_lines.blocks(found, 3.6))
+    assert verdict_lines.goodput_line(found) == "not available: the command reported no steps"
+    text = "\n".join(verdict_lines.goodput_blocks(found, 3.6))
     assert "%" not in text
     assert "cost 0.01 at 3.60 an hour" in text
 

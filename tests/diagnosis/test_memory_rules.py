@@ -9,8 +9,7 @@ import pytest
 
 from tests.diagnosis.runs import by_rule, plan, verdicts
 from tests.recorded import T0, opened
-from tputui.diagnosis.memory_rules import trend_of
-from tputui.diagnosis.out_of_memory import parse
+from tputui.diagnosis.memory_rules import parse, trend_of
 from tputui.diagnosis.verdict import Verdict, found
 from tputui.telemetry import events as ev
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, CompileLedger, TraceActivity
-from tputui.observers.totals import ResettableTotal
+from tputui.observers.sinks import ResettableTotal
 
 WARM_UP = {"step": 2, "evaluate": 2}
 NOTHING = TraceActivity()

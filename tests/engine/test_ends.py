@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.data.sampler import permutation
+from engine.data.batch_reader import permutation
 from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.engine.bend import NUM_TRAIN

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from engine.errors import BadExample, Refused
-from engine.loop import lazy_layers
+from engine.loop import network
 from tests.engine.mytask import Line
 
 
@@ -33,8 +33,8 @@ def net() -> nn.Module:
 
 def test_lazy_layers_take_shapes_from_one_example() -> None:
     model = net()
-    lazy_layers.materialise(model, Line(), Pairs())
-    assert lazy_layers.uninitialized(model) == []
+    network.materialise(model, Line(), Pairs())
+    assert network.uninitialized(model) == []
     assert [tuple(parameter.shape) for parameter in model.parameters()] == [(4, 3), (4,), (4,), (4,), (1, 4), (1,)]
     assert model.training
     assert dict(model.named_buffers())["1.num_batches_tracked"] == 0
@@ -45,7 +45,7 @@ def test_the_weights_are_those_of_the_seed() -> None:
     for _ in range(2):
         torch.manual_seed(0)
         model = net()
-        lazy_layers.materialise(model, Line(), Pairs())
+        network.materialise(model, Line(), Pairs())
         drawn.append(list(model.parameters()))
     assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
 
@@ -62,8 +62,8 @@ def test_unresolved_lazy_layer_is_rejected_by_name() -> None:
     with pytest.raises(
         Refused, match=r"model\(\): 0.weight, 0.bias, .* predict\(\) .* failed: ValueError: two rows at le"
     ):
-        lazy_layers.materialise(net(), Fails(), Pairs())
+        network.materialise(net(), Fails(), Pairs())
     with pytest.raises(
         Refused, match=r"0.weight has no shape yet, and predict\(\) does not use it; give the layer its"
     ):
-        lazy_layers.materialise(net(), Unused(), Pairs())
+        network.materialise(net(), Unused(), Pairs())

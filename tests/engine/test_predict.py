@@ -67,7 +67,7 @@ def test_csv_json_lines_and_arrays_agree(tmp_path: Path) -> None:
 def test_non_numeric_columns_pass_and_wide_are_numbered(tmp_path: Path) -> None:
     import numpy as np
 
-    from engine.commands.prediction_writers import open_table
+    from engine.commands.predict import open_table
 
     for form in ("csv", "jsonl"):
         with open_table(str(tmp_path / form), form) as table:
@@ -81,7 +81,7 @@ def test_non_numeric_columns_pass_and_wide_are_numbered(tmp_path: Path) -> None:
 def test_too_wide_predictions_are_rejected_without_file(tmp_path: Path) -> None:
     import numpy as np
 
-    from engine.commands.prediction_writers import open_table
+    from engine.commands.predict import open_table
     from engine.errors import Refused
 
     with (
@@ -177,7 +177,7 @@ cores = 1
 def test_no_text_of_predictions_as_csv_is_a_formula(tmp_path: Path) -> None:
     import numpy as np
 
-    from engine.commands.prediction_writers import open_table
+    from engine.commands.predict import open_table
 
     files = np.array(["=cmd()", "-a.png", "b.png", "-0.5"])
     with open_table(str(tmp_path / "a.csv"), "csv") as table:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.commands.describe import check
-from engine.models.scaling import Scaling
+from engine.models.unet import Scaling
 from engine.process import hardware
 from engine.task import Task
 from engine.tasks.image_labels import ImageLabels, ImageLabelsData, ImageLabelsModel

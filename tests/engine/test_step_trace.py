@@ -14,7 +14,7 @@ from tests.deadline import DEADLINE_S
 from tests.engine.workers import LINE, make
 from tests.supervise.harness import events_in, wait_for
 from tputui import wire
-from tputui.cli import xprof_summary
+from tputui.cli import trace
 from tputui.cli.main import main
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
@@ -153,7 +153,7 @@ def test_summary_prints_what_xprof_found() -> None:
         "cols": [{"id": name} for name in columns],
         "rows": [{"c": [{"v": value} for value in row]} for row in rows],
     }
-    assert xprof_summary.summary_lines(overview, operations, {"suggestions": [{"suggestion_text": "Use bf16."}]}) == [
+    assert trace.summary_lines(overview, operations, {"suggestions": [{"suggestion_text": "Use bf16."}]}) == [
         "step time     13.1 ms on average, 12.9 to 14.0 ms",
         "of it         device compute 9 ms, input 4.1 ms",
         "input         Your program is HIGHLY input-bound.",
@@ -165,5 +165,5 @@ def test_summary_prints_what_xprof_found() -> None:
 
 
 def test_unreadable_profile_has_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(xprof_summary.NoSummaryError, match=r"XProf is not installed|no \.xplane\.pb file"):
-        xprof_summary.read(tmp_path)
+    with pytest.raises(trace.NoSummaryError, match=r"XProf is not installed|no \.xplane\.pb file"):
+        trace.read(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.engine.workers import BETWEEN_CLOCKS_S, HERE, LINE, Run, make, runs_to_end
-from tputui.state.stall_limits import SILENT_S
+from tputui.state.time_spent import SILENT_S
 from tputui.telemetry import events as ev
 from tputui.telemetry import layer_table
 from tputui.telemetry import requests as control

@@ -22,8 +22,8 @@ from tests.logs.test_tfevents import EVENTS, HEAD
 from tests.supervise.harness import wait_for
 from tputui.cli.main import main
 from tputui.log_import import place
-from tputui.log_import.opening import OpenedLog
-from tputui.logs.values import UnknownLog
+from tputui.log_import.place import OpenedLog
+from tputui.logs.rows import UnknownLog
 from tputui.session import session
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot

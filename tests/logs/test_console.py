@@ -8,8 +8,7 @@ import math
 import pytest
 
 from tests.cost import bounded
-from tputui.logs.console import ConsoleParser, check_pattern
-from tputui.logs.console_text import LINE_CHARS_MAX
+from tputui.logs.console import LINE_CHARS_MAX, ConsoleParser, check_pattern
 
 T = 1795367320.5
 Found = list[tuple[str, int | None, float, float | None]]

@@ -11,7 +11,7 @@ import pytest
 from tputui import config
 from tputui.logs.console import ConsoleParser
 from tputui.logs.tags import TagMeaning, TagRule, meaning_of
-from tputui.telemetry.metric_names import LOSS_NAMES
+from tputui.telemetry.logged_values import LOSS_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "metrics-from-logs.md").read_text()
 ROWS = re.findall(r"^\| `([^`]+)` \| (\S+) \| (train|valid) \| (\d*) ?\|$", PAGE, re.MULTILINE)

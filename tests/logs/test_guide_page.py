@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tputui.logs import lines, rows, tfevents, wandb_log
-from tputui.logs.console import ConsoleParser, check_pattern
-from tputui.logs.console_text import LINE_CHARS_MAX
+from tputui.logs import growing, rows, tfevents, wandb_log
+from tputui.logs.console import LINE_CHARS_MAX, ConsoleParser, check_pattern
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "open-existing-logs.md").read_text()
 CONSOLE = PAGE[PAGE.index("## Console output") :]
@@ -43,6 +42,6 @@ def test_pattern_of_the_page_is_valid() -> None:
 def test_page_lists_the_names_and_the_limits() -> None:
     names = {*rows.STEP_NAMES, *rows.EPOCH_NAMES, *rows.TIME_NAMES}
     assert [name for name in names if not name.startswith("_") and f"`{name}`" not in PAGE] == []
-    assert lines.LINE_BYTES_MAX == 1 << 20
+    assert growing.LINE_BYTES_MAX == 1 << 20
     assert tfevents.RECORD_BYTES_MAX == wandb_log.RECORD_BYTES_MAX == 64 << 20
     assert f"{LINE_CHARS_MAX:,} characters" in PAGE

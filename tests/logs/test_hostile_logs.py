@@ -11,7 +11,7 @@ import pytest
 from tests.logs.test_tfevents import EVENTS, HEAD, record
 from tests.logs.test_wandb_log import CONTENT
 from tputui.logs.formats import open_log
-from tputui.logs.values import LoggedValue, UnknownLog
+from tputui.logs.rows import LoggedValue, UnknownLog
 
 NAMES = ("a.csv", "a.jsonl", "trainer_state.json", "events.out.tfevents.1.h", "run-a.wandb", "a.parquet", "a.log")
 SAMPLES = (

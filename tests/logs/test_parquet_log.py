@@ -12,7 +12,7 @@ import pytest
 
 from tests.logs.test_text_logs import all_values
 from tputui.logs.formats import open_log
-from tputui.logs.values import LoggedValue, UnknownLog
+from tputui.logs.rows import LoggedValue, UnknownLog
 
 pl = pytest.importorskip("polars")
 T = datetime(2026, 11, 22, 17, 5, 13, tzinfo=UTC)

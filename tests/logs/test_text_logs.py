@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tputui.logs.formats import open_log
-from tputui.logs.lines import LINE_BYTES_MAX
-from tputui.logs.values import LoggedValue, LogReader, UnknownLog
+from tputui.logs.growing import LINE_BYTES_MAX
+from tputui.logs.rows import LoggedValue, LogReader, UnknownLog
 from tputui.ui.base.export import Figures, as_csv
 
 LIGHTNING_ROWS = "epoch,step,train_loss,val_loss\r\n0,9,0.5,\r\n0,9,,0.25\r\n1,19,nan,\r\n"

@@ -17,8 +17,8 @@ from tests import forked
 from tests.logs.test_text_logs import all_values
 from tputui.logs import growing, tfevents
 from tputui.logs.formats import open_log
+from tputui.logs.rows import LoggedValue, LogReader
 from tputui.logs.tfevents import masked_crc
-from tputui.logs.values import LoggedValue, LogReader
 
 pytest.importorskip("tensorboard")
 

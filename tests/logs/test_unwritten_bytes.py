@@ -13,7 +13,7 @@ from tests.logs.test_text_logs import all_values
 from tests.logs.test_tfevents import EVENTS, HEAD
 from tests.logs.test_wandb_log import CONTENT
 from tputui.logs.formats import open_log
-from tputui.logs.values import LoggedValue
+from tputui.logs.rows import LoggedValue
 
 ROWS = [{"step": step, "loss": step / 3} for step in range(1, 40)]
 FILES = {

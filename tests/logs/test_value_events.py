@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from tputui.logs import loss_rows
+from tputui.logs import value_events
+from tputui.logs.rows import LoggedValue
 from tputui.logs.tags import TagRule
 from tputui.logs.value_events import ValueEvents
-from tputui.logs.values import LoggedValue
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks
 from tputui.telemetry.logged_values import CONSOLE, unpack
@@ -90,7 +90,7 @@ def test_cores_that_log_late_are_waited_for_until_all_that_are_known_have_a_valu
 
 
 def test_steps_that_not_every_core_logs_are_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_rows, "WAITING_MAX", 3)
+    monkeypatch.setattr(value_events, "WAITING_MAX", 3)
     gathered = ValueEvents()
     found = []
     for number, first in enumerate((1, 10, 20)):

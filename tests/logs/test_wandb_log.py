@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.logs.test_text_logs import all_values
 from tputui.logs.formats import open_log
-from tputui.logs.values import LogReader, UnknownLog
+from tputui.logs.rows import LogReader, UnknownLog
 from tputui.logs.wandb_log import BLOCK_BYTES, HEADER_BYTES
 
 pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="needs wandb")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.deadline import DEADLINE_S
 from tests.observers import observed
-from tputui.logs.file_names import opened_logs_name
+from tputui.logs.formats import opened_logs_name
 from tputui.telemetry.rundir import host_id
 
 FORKING = """

@@ -11,12 +11,9 @@ import pytest
 
 from tests.test_reporter_api import of_type, read_events
 from tputui.observers import xla_graph
-from tputui.observers.compile_reports import FIRST_EMITTED, CompileReports
-from tputui.observers.sinks import RANKS, ObserverJournal
-from tputui.observers.xla_calls import Calls
-from tputui.observers.xla_runtime import XlaRuntime
-from tputui.observers.xla_scopes import Call
-from tputui.observers.xla_trouble import AGAIN_AFTER_S, READS, RECOMPILES, Trouble
+from tputui.observers.sinks import FIRST_EMITTED, RANKS, CompileReports, ObserverJournal
+from tputui.observers.xla_graph import AGAIN_AFTER_S, READS, RECOMPILES, Trouble
+from tputui.observers.xla_runtime import Call, Calls, XlaRuntime
 from tputui.telemetry import events as ev
 
 FILE = "/home/me/train.py"

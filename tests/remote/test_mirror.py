@@ -22,7 +22,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.compressed import seal
 from tputui.telemetry.journal import Bookmark, JournalWriter, Tail
-from tputui.ui.render.image_files import ImageFiles
+from tputui.ui.render.image_grid import ImageFiles
 
 
 def snapshot_of(run_dir: Path) -> Snapshot:

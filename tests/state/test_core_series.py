@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recorded import T0, steps_recorded
-from tputui.state import core_columns, core_series
+from tputui.state import core_series
 from tputui.state.chart_data import CoreColumn
-from tputui.state.core_columns import CoreSeries
-from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, combined
+from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, CoreSeries, combined
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
@@ -168,7 +167,7 @@ def test_blocks_held_for_extremes_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     for report in range(2_000):
         made.take(pod(report * 4 + 1, 4, 8, float(-report)), None, decode)
         ends = [end for column in made.columns for end in (column.high, column.low)]
-        assert sum(len(end.event.block) for end in ends if isinstance(end, core_columns.Unlocated)) <= 1_000
+        assert sum(len(end.event.block) for end in ends if isinstance(end, core_series.Unlocated)) <= 1_000
 
 
 def test_spike_of_one_of_2048_cores_is_found_in_a_sampled_run() -> None:
@@ -274,7 +273,7 @@ def test_incremental_reads_equal_one_read(whole: int, blocks: list[Rows], most: 
 
 def test_columns_are_joined_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # The hosts of a pod have too many columns at the same step.
-    joins, join = list[CoreSeries](), core_columns.joined
+    joins, join = list[CoreSeries](), core_series.joined
 
     def counted(left: CoreSeries, right: CoreSeries) -> CoreSeries:
         joins.append(join(left, right))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.recorded import T0, manifest, opened, write_journal
 from tests.state.pod import reduced, started, trained
 from tputui.session.session import Session, load
-from tputui.state.deferral import split_work
+from tputui.state.aligned import split_work
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot

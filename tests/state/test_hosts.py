@@ -12,7 +12,7 @@ from tests.state.pod import CORES, STEP_S, reduced, saved, shown, started, train
 from tputui.cache import state_codec
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.goodput import goodput, run_time
-from tputui.state.host_data import SlowHostView
+from tputui.state.snapshot import SlowHostView
 from tputui.telemetry import events as ev
 from tputui.text.show_page import show_text
 

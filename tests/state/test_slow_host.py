@@ -9,9 +9,9 @@ from typing import Any, SupportsIndex
 import pytest
 from msgspec.structs import replace
 
-from tputui.state.host_data import SlowHostView
 from tputui.state.host_reports import HostPace
 from tputui.state.slow_host import SlowHosts
+from tputui.state.snapshot import SlowHostView
 
 COMPUTE_S, DATA_S, STEP_S = 0.008, 0.001, 0.01
 REPORT_STEPS = 10

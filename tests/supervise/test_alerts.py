@@ -12,10 +12,17 @@ import pytest
 
 from tests.supervise.harness import wait_for
 from tputui.state import conditions
-from tputui.supervise import alert_delivery, alert_targets
-from tputui.supervise.alert_delivery import AlertDelivery
-from tputui.supervise.alert_targets import AlertMessage, DeliveryError, InvalidTarget, Target, parse
-from tputui.supervise.alerts import REARM_S, Trigger
+from tputui.supervise import alerts
+from tputui.supervise.alerts import (
+    REARM_S,
+    AlertDelivery,
+    AlertMessage,
+    DeliveryError,
+    InvalidTarget,
+    Target,
+    Trigger,
+    parse,
+)
 from tputui.telemetry import events as ev
 
 MESSAGE = AlertMessage(
@@ -108,7 +115,7 @@ def test_command_that_fails_or_hangs_is_an_error(monkeypatch: pytest.MonkeyPatch
         (("sleep", "60"), 0.2, "did not end within 0.2 s and was killed"),
         (("no-such-program-x",), 120.0, '"no-such-program-x" is not in PATH'),
     ):
-        monkeypatch.setattr(alert_targets, "COMMAND_TIMEOUT_S", limit_s)
+        monkeypatch.setattr(alerts, "COMMAND_TIMEOUT_S", limit_s)
         with pytest.raises(DeliveryError) as raised:
             Target("command", words).deliver(MESSAGE, os.environ, lambda _: None, Event())
         assert why in str(raised.value)
@@ -116,7 +123,7 @@ def test_command_that_fails_or_hangs_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 def test_target_that_hangs_delays_nothing_and_is_given_up_at_the_end() -> None:
     delivery = AlertDelivery([Target("command", ("sleep", "60")), Target("command", ("true",))], os.environ, print)
-    for _ in range(alert_delivery.PENDING_MAX + 3):
+    for _ in range(alerts.PENDING_MAX + 3):
         delivery.send(MESSAGE)
     results: list[ev.AlertDelivered | ev.AlertFailed] = []
 
@@ -129,7 +136,7 @@ def test_target_that_hangs_delays_nothing_and_is_given_up_at_the_end() -> None:
     failed = [result for result in results if isinstance(result, ev.AlertFailed)]
     assert {result.why.partition(" after")[0] for result in failed} >= {"not delivered within 1 s"}
     assert any("already waiting" in result.why for result in failed)
-    assert len(results) == 2 * (alert_delivery.PENDING_MAX + 3)
+    assert len(results) == 2 * (alerts.PENDING_MAX + 3)
     delivered = [result for result in results if isinstance(result, ev.AlertDelivered)]
     assert delivered, "an attempt of the other target takes 60 s"
 

@@ -16,7 +16,7 @@ from tests.cli.helpers import one_sentence, tputui
 from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
-from tputui.telemetry.disk_space import free_bytes, free_inodes
+from tputui.telemetry.files import free_bytes, free_inodes
 
 SCRIPT = """
 import os, sys, time

@@ -13,7 +13,7 @@ from tests import recorded
 from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, wait_for
 from tputui.logs.formats import open_log
-from tputui.logs.values import LoggedValue, LogReader
+from tputui.logs.rows import LoggedValue, LogReader
 from tputui.supervise import log_collector, log_files
 from tputui.supervise.log_collector import LogCollector
 from tputui.telemetry import events as ev

@@ -31,9 +31,8 @@ from tputui.report.card import card
 from tputui.report.page import page
 from tputui.session import session
 from tputui.text import show_page
-from tputui.text.lines import LineWriter, follow
+from tputui.text.lines import LineWriter, QuietWriter, follow
 from tputui.text.prometheus import exposition
-from tputui.text.quiet_lines import QuietWriter
 
 RUN_SECONDS_MAX = 15.0
 """Maximum seconds to open a hostile run of a few megabytes in all views; most take 0.2 s."""

@@ -20,10 +20,9 @@ from tputui.session.player import spans
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry.compressed import seal
-from tputui.telemetry.host_clocks import HostClock
 from tputui.telemetry.journal import SUFFIX, JournalWriter
 from tputui.telemetry.logged_values import LoggedColumns, unpack, values_logged
-from tputui.telemetry.merge import JournalEvent, Merge
+from tputui.telemetry.merge import HostClock, JournalEvent, Merge
 
 ERROR_S = 0.005
 SKEWS = st.lists(st.floats(-300.0, 300.0), min_size=1, max_size=3)

@@ -16,9 +16,9 @@ from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import NumberedEvent, encode
-from tputui.telemetry.continued import continue_journal
 from tputui.telemetry.journal import Damage, JournalWriter, Tail
 from tputui.telemetry.merge import Merge
+from tputui.telemetry.reporter import continue_journal
 
 EVENTS: list[ev.Event] = [ev.LogWritten(t=float(number), line=f"line {number}") for number in range(6)]
 LINES = [encode(event, seq) for seq, event in enumerate(EVENTS)]

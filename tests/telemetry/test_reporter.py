@@ -20,10 +20,9 @@ from tests.deadline import DEADLINE_S
 from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, rundir
-from tputui.telemetry.continued import StillWritten
 from tputui.telemetry.float_blocks import FLOAT32_MAX
 from tputui.telemetry.journal import Tail
-from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.reporter import Reporter, StillWritten
 
 
 def journal_events(run_dir: Path) -> list[ev.Event]:

@@ -15,8 +15,7 @@ from tests.state import pod
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
-from tputui.text.lines import follow
-from tputui.text.quiet_lines import QuietWriter
+from tputui.text.lines import QuietWriter, follow
 
 SCRIPT = r"""
 import tputui

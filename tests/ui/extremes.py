@@ -30,10 +30,9 @@ from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.log_lines import Rows, folded
 from tputui.ui.monitor.loss import LossPanel
-from tputui.ui.runs.columns import COLUMNS
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.rows import row_of
-from tputui.ui.runs.table import cell
+from tputui.ui.runs.table import COLUMNS, cell
 from tputui.ui.widgets.panel import Panel
 
 FLOATS = (math.nan, math.inf, -math.inf, 1e308, -1e308, -1.0, 0.0, 5e-324, 253402300800.0)

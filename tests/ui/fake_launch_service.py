@@ -12,8 +12,8 @@ from tputui import config
 from tputui.check_result import CheckResult, Option, Problem, TaskDescription
 from tputui.telemetry import events as ev
 from tputui.ui.app import ScreenApp
+from tputui.ui.launch.checker import Launch, LaunchError, LaunchService
 from tputui.ui.launch.screen import LauncherScreen
-from tputui.ui.launch.service import Launch, LaunchError, LaunchService
 from tputui.ui.runs.screen import RunsScreen
 
 NOW = recorded.T0 + 11

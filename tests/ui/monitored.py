@@ -9,7 +9,7 @@ from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base.preferences import Views
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.terminal.capabilities import Capabilities
+from tputui.ui.terminal.themes import Capabilities
 
 STAMP = "20251009-085500"
 

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.ui import made
-from tputui.state.host_data import GenerationView, HostView, SlowHostView
-from tputui.state.snapshot import CoreView, LogLine, Snapshot
+from tputui.state.snapshot import CoreView, GenerationView, HostView, LogLine, SlowHostView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 
 CORES = 8

@@ -18,10 +18,9 @@ from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.terminal.capabilities import draws_characters
-from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES, after
-from tputui.ui.widgets.bars import KeyBar
+from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, MONO, THEMES, after, draws_characters
 from tputui.ui.widgets.dialogs import Confirm, ExportScreen
+from tputui.ui.widgets.player_bar import KeyBar
 
 # Themes.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tputui.ui.terminal.capabilities import Capabilities, capabilities_of, supports_unicode
+from tputui.ui.terminal.themes import Capabilities, capabilities_of, supports_unicode
 
 UTF8 = {"TERM": "xterm-256color", "LANG": "de_DE.UTF-8"}
 

@@ -27,25 +27,30 @@ from tputui.compare.compare import compare
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.charts.columns import WEIGHTS
-from tputui.ui.compare.chart import Curve, draw_chart
-from tputui.ui.compare.compare_view import ComparedPart, CompareView
+from tputui.ui.compare.compare_view import ComparedPart, CompareReader, CompareView, Reading
 from tputui.ui.compare.curves import (
     ComparedCurvesPanel,
+    Curve,
     cell_at,
     curves_of,
+    draw_chart,
     known_meters,
     position_of,
     position_text,
 )
-from tputui.ui.compare.reader import CompareReader, Reading
-from tputui.ui.compare.runs import ComparedRunsPanel, CompareHeader
 from tputui.ui.compare.screen import PANEL_TYPES, PANELS, CompareBody, CompareScreen, arrange
-from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel, GridRow, grid
+from tputui.ui.compare.tables import (
+    ComparedConfigPanel,
+    ComparedFiguresPanel,
+    ComparedRunsPanel,
+    CompareHeader,
+    GridRow,
+    grid,
+)
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.lines import Cell, width_of
-from tputui.ui.widgets.panel import Panel
-from tputui.ui.widgets.panel_grid import Box
+from tputui.ui.widgets.panel import Box, Panel
 
 Compare = Callable[..., bool]
 

@@ -17,8 +17,7 @@ from tests.ui.test_pictures import DRAWN_BY, Compare
 from tputui import config_diff
 from tputui.cli.main import main
 from tputui.session.session import Session
-from tputui.state.run_details import GitView, RunDetails
-from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot import GitView, RunDetails, Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.monitor.details import DetailsPanel, DetailsScreen
 from tputui.ui.monitor.screen import MonitorScreen

@@ -7,12 +7,11 @@ import pytest
 from tests.ui import diagnosed, made, pods
 from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
 from tests.ui.monitored import app_of
-from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.diagnose import RecentVerdicts, diagnose
 from tputui.diagnosis.goodput import goodput_of
-from tputui.diagnosis.recent import RecentVerdicts
 from tputui.diagnosis.verdict import Verdict, found
 from tputui.state.snapshot import Snapshot
-from tputui.text import goodput_lines, verdict_lines
+from tputui.text import verdict_lines
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import palette
 from tputui.ui.monitor.body import Body
@@ -69,7 +68,7 @@ def test_without_findings_it_claims_no_more_than_doctor() -> None:
     drawing = panel.draw(DiagnosisPanel.pick(run), 200, 40)
     first, *rows = ["".join(span.text for span in line) for line in (*drawing.head, *drawing.rows)]
     assert first == " no findings"
-    of_doctor = [*goodput_lines.blocks(goodput_of(run), None), *verdict_lines.blocks(diagnose(run))]
+    of_doctor = [*verdict_lines.goodput_blocks(goodput_of(run), None), *verdict_lines.blocks(diagnose(run))]
     assert {"".join(row.split()) for row in of_doctor} <= {"".join(row.split()) for row in rows}
     assert any(row.split()[:2] == ["nothing", "found"] and "recompile, sync, fallback" in row for row in rows)
     assert any("slow host" in row and "not available: the run has one host" in row for row in rows)

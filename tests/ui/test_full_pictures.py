@@ -20,8 +20,7 @@ from tests.ui.test_terminal import Terminal
 from tputui.cli.main import main
 from tputui.exit_codes import ExitCode
 from tputui.ui.monitor.pictures import GalleryPanel
-from tputui.ui.render.image_files import CACHED_BYTES_MAX, CACHED_PX, FULL_PX, longest_side, scaled
-from tputui.ui.render.image_grid import UPPER_HALF, Pixels
+from tputui.ui.render.image_grid import CACHED_BYTES_MAX, CACHED_PX, FULL_PX, UPPER_HALF, Pixels, longest_side, scaled
 from tputui.ui.render.picture_codes import CellSize, paletted
 from tputui.ui.terminal import picture_protocol
 from tputui.ui.terminal.picture_output import PictureOutput, cell_size_of

@@ -17,11 +17,10 @@ from tputui.state.snapshot import PicturesView, SkippedExample, SkippedView, Sna
 from tputui.telemetry.events import PictureKept
 from tputui.ui.app import ScreenApp
 from tputui.ui.help import HelpScreen
+from tputui.ui.monitor.events import SkippedScreen
 from tputui.ui.monitor.pictures import PICTURES_MAX, GalleryPanel, GalleryPart, PicturesScreen, why_none
-from tputui.ui.monitor.problems import SkippedScreen
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.render.image_files import scaled
-from tputui.ui.render.image_grid import UPPER_HALF, Drawer, Example, ImageGrid, Pixels, Tile, coloured
+from tputui.ui.render.image_grid import UPPER_HALF, Drawer, Example, ImageGrid, Pixels, Tile, coloured, scaled
 from tputui.ui.render.lines import width_of
 
 same_textual = pytest.mark.skipif(textual.__version__ != DRAWN_BY, reason=f"drawn by Textual {DRAWN_BY}")

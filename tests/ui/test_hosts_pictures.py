@@ -10,7 +10,7 @@ from tests.ui.driving import monitor
 from tests.ui.test_base_app_pictures import DRAWN_BY, SIZES, Compare
 from tests.ui.test_layouts_pictures import pressing
 from tputui.ui.app import ScreenApp
-from tputui.ui.terminal.capabilities import Capabilities
+from tputui.ui.terminal.themes import Capabilities
 
 pytestmark = pytest.mark.skipif(
     textual.__version__ != DRAWN_BY, reason=f"the pictures were drawn by Textual {DRAWN_BY}; another may draw otherwise"

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tputui.ui.render import image_files
-from tputui.ui.render.image_files import ImageFiles, Unshowable, decode, locate, scaled
-from tputui.ui.render.image_grid import Pixels
+from tputui.ui.render import image_grid
+from tputui.ui.render.image_grid import ImageFiles, Pixels, Unshowable, decode, locate, scaled
 
 RED, GREEN, BLUE, BLACK, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0), (255, 255, 255)
 
@@ -152,7 +151,7 @@ def _why(run_dir: Path, name: str, data: bytes) -> str:
 def test_decompression_bomb_is_not_decoded(run_dir: Path) -> None:
     assert _why(run_dir, "bomb.png", claiming(60_000, 60_000)) == "too large: 60,000 x 60,000 pixels"
     with (run_dir / "huge.png").open("wb") as file:
-        file.truncate(image_files.FILE_BYTES_MAX + 1)
+        file.truncate(image_grid.FILE_BYTES_MAX + 1)
     assert reason_for(run_dir, "huge.png").startswith("too large: 8.0 MiB")
 
 
@@ -208,7 +207,7 @@ def test_growing_repeats_pixels() -> None:
 
 def test_large_picture_is_downscaled_with_its_aspect() -> None:
     shown = decode(png(Image.new("RGB", (1024, 512), GREEN)))
-    assert (shown.width, shown.height) == (image_files.CACHED_PX, image_files.CACHED_PX // 2)
+    assert (shown.width, shown.height) == (image_grid.CACHED_PX, image_grid.CACHED_PX // 2)
     assert set(colours(shown)) == {GREEN}
     assert decode(png(Image.new("L", (1, 2048)))).width == 1
 

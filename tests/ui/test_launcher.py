@@ -17,11 +17,10 @@ from tputui.telemetry import requests, rundir
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
-from tputui.ui.launch.fields_panel import FieldsPanel
 from tputui.ui.launch.form import FormState, PickedConfig
+from tputui.ui.launch.panels import FieldsPanel, LaunchHeader
 from tputui.ui.launch.picker import ConfigPicker
 from tputui.ui.launch.screen import LauncherScreen
-from tputui.ui.launch.side_panels import LaunchHeader
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.screen import RunsScreen
 from tputui.ui.widgets.dialogs import LeaveChanged

@@ -29,11 +29,18 @@ from tputui.ui.monitor.arrangement import (
     arrange,
 )
 from tputui.ui.monitor.body import Body
-from tputui.ui.monitor.layout_dialog import LayoutsScreen
-from tputui.ui.monitor.layouts import LAYOUTS_MAX, Chosen, InvalidLayout, SavedLayouts, layout_of, lines_of
+from tputui.ui.monitor.layouts import (
+    LAYOUTS_MAX,
+    Chosen,
+    InvalidLayout,
+    LayoutsScreen,
+    SavedLayouts,
+    layout_of,
+    lines_of,
+)
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.widgets.panel_grid import Box
+from tputui.ui.widgets.panel import Box
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
 KEYS = [

@@ -19,8 +19,7 @@ from tputui.ui.charts.loss import LossChart
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.render import braille
 from tputui.ui.render.braille import Canvas, Layer
-from tputui.ui.render.lines import Line, width_of
-from tputui.ui.render.ramp import STEPS, Ramp
+from tputui.ui.render.lines import STEPS, Line, Ramp, width_of
 from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, ramp_of
 
 UPPER_HALF, LOWER_HALF = "\u2580", "\u2584"

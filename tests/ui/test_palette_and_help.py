@@ -16,9 +16,8 @@ from tputui.ui.help import HelpPanel, HelpScreen, help_lines, matching
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.terminal.capabilities import Capabilities
-from tputui.ui.terminal.themes import LIGHT, THEMES
-from tputui.ui.widgets.run_requests import REQUEST_ACTIONS
+from tputui.ui.terminal.themes import LIGHT, THEMES, Capabilities
+from tputui.ui.widgets.dialogs import REQUEST_ACTIONS
 
 
 async def search_palette(pilot: AppPilot, wanted: str) -> None:

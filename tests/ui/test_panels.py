@@ -28,8 +28,7 @@ from tputui.ui.base import status_text
 from tputui.ui.charts.chart_view import ChartView, Window
 from tputui.ui.monitor.arrangement import DIAGNOSIS, HOSTS, PANELS, arrange
 from tputui.ui.monitor.body import PANEL_TYPES
-from tputui.ui.monitor.core_history import CoreHistory
-from tputui.ui.monitor.cores import CoresPanel
+from tputui.ui.monitor.cores import CoreHistory, CoresPanel
 from tputui.ui.monitor.epochs import SECTION_GLYPHS, EpochsPanel, bar_scale_s
 from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.loss import LossPanel
@@ -42,8 +41,7 @@ from tputui.ui.render.lines import Line, Span, clean, crop, fit, printed, width_
 from tputui.ui.runs.rows import row_of
 from tputui.ui.runs.table import summary_text
 from tputui.ui.terminal.output_filter import to_ascii
-from tputui.ui.widgets.panel import RunPanel
-from tputui.ui.widgets.panel_grid import Box
+from tputui.ui.widgets.panel import Box, RunPanel
 
 ALL: list[Callable[[], Snapshot]] = [
     made.running,

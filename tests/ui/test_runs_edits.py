@@ -20,14 +20,14 @@ from tputui.telemetry.run_labels import NO_LABELS, RunLabels
 from tputui.ui.app import ScreenApp
 from tputui.ui.base.preferences import Views
 from tputui.ui.render.lines import width_of
-from tputui.ui.runs import columns
-from tputui.ui.runs.columns import ColumnChoice, completed, layout, parse_columns
+from tputui.ui.runs import table
+from tputui.ui.runs.edits import LabelsScreen
 from tputui.ui.runs.filter import SortOrder, parse_filter, parse_sort_order, sort_rows, unknown_keys
-from tputui.ui.runs.labels_dialog import LabelsScreen
 from tputui.ui.runs.rows import RunRow, metrics_of, value_at
 from tputui.ui.runs.screen import COLUMNS_KEY, RunsScreen
+from tputui.ui.runs.table import ColumnChoice, completed, layout, parse_columns
 from tputui.ui.widgets.dialogs import Confirm
-from tputui.ui.widgets.line_input import EditedText
+from tputui.ui.widgets.line_widget import EditedText
 
 
 def labels(tmp_path: Path, number: int) -> RunLabels:
@@ -332,7 +332,7 @@ def test_columns_fit_and_give_way_in_order(width: int, choice: str) -> None:
 def test_choice_of_columns_is_parsed() -> None:
     assert parse_columns("a, b.c  a -curve") == ColumnChoice(("a", "b.c"), frozenset({"curve"}))
     assert parse_columns("") == ColumnChoice()
-    assert len(parse_columns(" ".join(map(str, range(99)))).shown) == columns.CHOSEN_MAX
+    assert len(parse_columns(" ".join(map(str, range(99)))).shown) == table.CHOSEN_MAX
 
 
 @pytest.mark.parametrize(
@@ -354,9 +354,7 @@ def test_key_is_completed_as_far_as_it_is_clear(typed: str, done: str) -> None:
 def test_values_of_every_type_are_drawn() -> None:
     config = {"a": True, "b": [1, 2], "c": "x\x1b[2J", "d": 1e-300, "e": 2**62, "f": None}
     shown = row("a", config=config, metrics={"best.loss": float("nan"), "train.loss": 0.123456789})
-    cells = {
-        key: columns.chosen_cell(shown, columns.TableColumn(key, key, 8, 0))[0] for key in (*config, *shown.metrics)
-    }
+    cells = {key: table.chosen_cell(shown, table.TableColumn(key, key, 8, 0))[0] for key in (*config, *shown.metrics)}
     assert (cells["a"], cells["b"], cells["f"]) == ("true", "[1, 2]", "-")
     assert "\x1b" not in cells["c"]
     assert cells["train.loss"] == "0.123457"

@@ -13,7 +13,7 @@ from tests import recorded
 from tests.ui.driving import AppPilot, drive, first_frame, text, until
 from tests.ui.test_pictures import DRAWN_BY, Compare
 from tests.ui.test_runs import NOW, table_of
-from tputui.log_import.opening import OpenedLog
+from tputui.log_import.place import OpenedLog
 from tputui.log_import.scan import Bounds
 from tputui.ui.app import ScreenApp
 from tputui.ui.compare.screen import CompareScreen

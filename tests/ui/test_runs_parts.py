@@ -31,13 +31,12 @@ from tputui.ui.launch.field_values import (
 )
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import width_of
-from tputui.ui.runs.columns import COLUMNS
-from tputui.ui.runs.empty import empty_text
 from tputui.ui.runs.filter import (
     SORT_KEYS,
     RunFilter,
     SortKey,
     SortOrder,
+    empty_text,
     parse_filter,
     parse_sort_order,
     sort_rows,
@@ -45,8 +44,8 @@ from tputui.ui.runs.filter import (
 )
 from tputui.ui.runs.rows import Listing, RunRow
 from tputui.ui.runs.runs_reader import RunsReader
-from tputui.ui.runs.table import cell, reason_line, short_age, short_span
-from tputui.ui.widgets.line_input import EditedText, press, spans
+from tputui.ui.runs.table import COLUMNS, cell, reason_line, short_age, short_span
+from tputui.ui.widgets.line_widget import EditedText, press, spans
 
 TEXTS = st.text(max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)

@@ -12,7 +12,7 @@ from tests.ui.driving import AppPilot, first_frame, text, until
 from tests.ui.fake_launch_service import FakeLaunchService, edit, make_place, pick
 from tests.ui.test_pictures import DRAWN_BY, Compare
 from tputui.ui.app import ScreenApp
-from tputui.ui.launch.fields_panel import FieldsPanel
+from tputui.ui.launch.panels import FieldsPanel
 from tputui.ui.runs.screen import RunsScreen
 
 SIZES = [(80, 24), (120, 36), (200, 50)]

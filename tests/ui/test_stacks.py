@@ -11,13 +11,12 @@ import pytest
 from tests import recorded
 from tests.ui import made
 from tests.ui.driving import AppPilot, drive, monitor, text, until
-from tputui.state.snapshot import Snapshot
-from tputui.state.stacks_view import ProcessStacks, StacksView
+from tputui.state.snapshot import ProcessStacks, Snapshot, StacksView
 from tputui.telemetry import requests
 from tputui.telemetry.events import CodeFrame, ThreadStack
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import keymap
-from tputui.ui.monitor.problems import StacksScreen
+from tputui.ui.monitor.events import StacksScreen
 from tputui.ui.monitor.screen import MonitorScreen
 
 

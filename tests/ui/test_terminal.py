@@ -25,8 +25,7 @@ from textual import events
 from tests import recorded
 from tests.deadline import DEADLINE_S
 from tputui.ui.app import HANGUP_EXIT_CODE, is_gone
-from tputui.ui.terminal.input_driver import PASTE_S
-from tputui.ui.terminal.key_parser import KeyParser
+from tputui.ui.terminal.input_driver import PASTE_S, KeyParser
 
 VIEWER = """
 import signal, sys

@@ -30,8 +30,8 @@ from tputui.ui.charts.chart_view import (
 )
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.metric_page import MetricCharts
-from tputui.ui.charts.scale import Scale
-from tputui.ui.charts.y_range import (
+from tputui.ui.charts.scale import (
+    Scale,
     SortedValues,
     YRange,
     limits_of,
@@ -39,8 +39,7 @@ from tputui.ui.charts.y_range import (
     robust_scale_of,
     suggests_log,
 )
-from tputui.ui.monitor.loss import LossPanel
-from tputui.ui.monitor.loss_settings import keep_look, kept_look
+from tputui.ui.monitor.loss import LossPanel, keep_look, kept_look
 from tputui.ui.widgets.dialogs import PromptInput
 from tputui.ui.widgets.line_widget import plain_text
 

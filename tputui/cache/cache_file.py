@@ -8,6 +8,8 @@ reason, which costs only time. Cache files are untrusted input: size and head ar
 
 Opening a run trusts a cache file that matches its journal. `CacheVerifier`, for `tputui check`, also finds forged
 states: it reduces every event once more and compares the states byte by byte.
+
+Heads are read once, at the first lookup; a state only when it is used. A file that was refused is not tried again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import hashlib
 import os
 import re
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -25,12 +28,12 @@ import msgspec
 from tputui import __version__
 from tputui.cache import state_codec
 from tputui.state.process_state import ProcessState
-from tputui.telemetry import atomic_write
+from tputui.telemetry import files
 from tputui.telemetry.events import INT_MAX, Event
+from tputui.telemetry.files import open_plain
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
-from tputui.telemetry.safe_open import open_plain
 
 FORMAT = 13
 """Version of the file format. Files of another version of tputui are refused as well."""
@@ -226,7 +229,7 @@ def _write(path: Path, head: Head, content: bytes) -> int:
         raise state_codec.NotCacheable(f"it would take {len(whole)} bytes")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     # Not synced: losing a cache file in a power cut costs only time, and waiting for the disk would block the caller.
-    atomic_write.write(path, lambda file: file.write(whole), sync=False)
+    files.write(path, lambda file: file.write(whole), sync=False)
     return len(whole)
 
 
@@ -321,3 +324,75 @@ class CacheVerifier:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
+
+
+class CachedState(NamedTuple):
+    """The state of a process after the events before a bookmark. Fork it before applying events."""
+
+    bookmark: Bookmark
+    state: ProcessState
+    newest_t: float
+    """Newest unix time of those events."""
+
+
+class _CacheFile(NamedTuple):
+    path: Path
+    head: Head
+
+
+class StateCache:
+    """The cached states of one run."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._kept: dict[str, list[_CacheFile]] | None = None
+
+    def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, CachedState]:
+        """The newest cached state of each process whose events are not newer than the unix time `t`.
+
+        A process is left out unless that state contains events after the number in `beyond`.
+        """
+        if self._kept is None:
+            self._kept = _heads(self._run_dir)
+        found: dict[str, CachedState] = {}
+        for writer, kept in self._kept.items():
+            cached_state = self._newest(kept, t, beyond.get(writer, -1))
+            if cached_state is not None:
+                found[writer] = cached_state
+        return found
+
+    def _newest(self, kept: list[_CacheFile], t: float, beyond: int) -> CachedState | None:
+        from tputui.cache import cache_file
+
+        for one in reversed(kept.copy()):
+            if one.head.newest_t > t:
+                continue
+            if one.head.last_seq <= beyond:
+                return None
+            try:
+                cache_file.check_fit(self._run_dir, one.head)
+                state, _ = cache_file.read_state(one.path, one.head)
+            except (cache_file.CacheRefused, OSError):
+                kept.remove(one)
+                continue
+            head = one.head
+            bookmark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
+            return CachedState(bookmark, state, head.newest_t)
+        return None
+
+
+def _heads(run_dir: Path) -> dict[str, list[_CacheFile]]:
+    """Readable cache files by process, in order of their events."""
+    if not (run_dir / CACHE_DIR).is_dir():
+        return {}
+    # Imported only if there are cache files: the import takes longer than reading a short run.
+    from tputui.cache import cache_file
+
+    found: dict[str, list[_CacheFile]] = {}
+    for path in cache_file.listed(run_dir):
+        try:
+            head = cache_file.read_head(path)
+        except (cache_file.CacheRefused, OSError):
+            continue
+        found.setdefault(head.writer, []).append(_CacheFile(path, head))
+    return {writer: sorted(kept, key=lambda one: one.head.last_seq) for writer, kept in found.items()}

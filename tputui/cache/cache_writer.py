@@ -20,9 +20,8 @@ from tputui.cache.cache_file import CacheRefused
 from tputui.cache.state_codec import NotCacheable
 from tputui.state.process_state import ProcessState
 from tputui.telemetry import rundir
-from tputui.telemetry.host_clocks import HostClocks, WriterClock
 from tputui.telemetry.journal import SUFFIX, Bookmark
-from tputui.telemetry.merge import open_tail
+from tputui.telemetry.merge import HostClocks, WriterClock, open_tail
 
 SPACING_BYTES = 2 << 20
 """Least bytes of journal between two cache files of a process: about 20 ms of work for a reader ..."""

@@ -10,12 +10,14 @@ import datetime
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tputui import formatting as fmt
 from tputui.cli.console import CommandError
 from tputui.cli.parser import Parser, nearest
+from tputui.diagnosis.verdict import Strict
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
@@ -26,15 +28,6 @@ from tputui.telemetry import rundir
 def add_run_argument(parser: Parser, *, optional: bool = False, help: str = "name or directory of a run") -> None:
     """Adds the argument RUN."""
     parser.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=help)
-
-
-def add_hosts_option(parser: Parser) -> None:
-    """Adds the option `--hosts`, for a run on other machines."""
-    parser.add_option(
-        "--hosts",
-        metavar="HOSTS",
-        help="RUN is on these machines: a,b,c or @FILE with one per line, each [user@]HOST[:port]; read over ssh",
-    )
 
 
 def parent_of(args: argparse.Namespace) -> Path:
@@ -265,3 +258,31 @@ def _parse_date(text: str) -> RunTime:
         return RunTime(text, "clock", datetime.datetime.fromisoformat(text).timestamp())
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(f"invalid time {text!r}; write {TIME_FORMS}") from None
+
+
+RULES: tuple[str, ...] = get_args(Strict)
+
+
+def add_strict_option(parser: Parser) -> None:
+    """Adds `--strict`."""
+    parser.add_option(
+        "--strict",
+        type=_rules,
+        metavar="RULES",
+        help=f"exit with 3 if the run has such findings, though it succeeds: {','.join(RULES)}, or some of them",
+    )
+
+
+def with_option(table: object, args: argparse.Namespace) -> object:
+    """The table `[diagnosis]` of a file with the option in place of its key; unchanged if it is not a table."""
+    if args.strict is None or not (table is None or isinstance(table, Mapping)):
+        return table
+    return {**(table or {}), "strict": args.strict}
+
+
+def _rules(text: str) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in RULES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(RULES)}")
+    return names

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tputui.cache.cache_file import CacheFinding, CacheVerifier
-from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run, words_of_mirror
+from tputui.cli.arguments import add_run_argument, chosen_run, words_of_mirror
 from tputui.cli.console import CommandError, say, say_json
-from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.cli.parser import Command, Parser, add_hosts_option, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import counted, inert
 from tputui.session import truncation

@@ -41,7 +41,7 @@ from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.merge import head_of
 from tputui.telemetry.rank_environment import environ_of
 from tputui.telemetry.rundir import ProcessId
-from tputui.text import goodput_lines, verdict_lines
+from tputui.text import verdict_lines
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
 DESCRIPTION = """With RUN, prints what slows that run down: the line of code, the time lost, the evidence and the fix.
@@ -127,7 +127,7 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
             say(inert(line))
         if checked := verdict_lines.checked(verdicts):
             say(f"{'nothing found':<{verdict_lines.INDENT}}{checked}")
-        for line in goodput_lines.blocks(goodput, args.price):
+        for line in verdict_lines.goodput_blocks(goodput, args.price):
             say(inert(line))
     return ExitCode.DAMAGED if findings else ExitCode.DONE
 

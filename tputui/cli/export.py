@@ -21,7 +21,7 @@ from tputui.exports import tables, tensorboard
 from tputui.exports.rows import RunRows
 from tputui.formatting import inert
 from tputui.session import session
-from tputui.telemetry import atomic_write, disk_space, rundir
+from tputui.telemetry import files, rundir
 
 DESCRIPTION = """Writes the recorded data of a run for other programs: with --to csv, jsonl or parquet a folder of
 tables (every step of every core, every metric, epochs, events), with --to tensorboard a folder for TensorBoard. The
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     except tables.MissingPackage as error:
         raise CommandError(ExitCode.ENVIRONMENT, str(error)) from None
     except OSError as error:
-        words = f"{fmt.inert(str(target))}: cannot be written: {disk_space.reason(error, target.absolute().parent)}"
+        words = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
         raise CommandError(ExitCode.USAGE, words) from None
     if rows.unreadable is not None:
         number, why = rows.unreadable
@@ -121,12 +121,12 @@ def _write_page(run_dir: Path, target: Path, *, as_json: bool) -> ExitCode:
 
     content = page(session.load(run_dir), __version__).encode("utf-8", "replace")
     try:
-        atomic_write.write(target, lambda file: file.write(content), replace=False, only_owner=False)
+        files.write(target, lambda file: file.write(content), replace=False, only_owner=False)
     except FileExistsError:
         words = f"{fmt.inert(str(target))} already exists; choose another --out"
         raise CommandError(ExitCode.USAGE, words) from None
     except OSError as error:
-        words = f"{fmt.inert(str(target))}: cannot be written: {disk_space.reason(error, target.absolute().parent)}"
+        words = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
         raise CommandError(ExitCode.USAGE, words) from None
     if as_json:
         say_json({"path": str(target.absolute()), "bytes": len(content)})
@@ -153,7 +153,7 @@ def _new_folder(target: Path) -> Iterator[Path]:
     if not target.absolute().parent.is_dir():
         raise CommandError(ExitCode.USAGE, f"{fmt.inert(str(target.parent))}: no such directory")
     try:
-        with atomic_write.becoming(target.absolute(), replace=False) as staging:
+        with files.becoming(target.absolute(), replace=False) as staging:
             staging.mkdir()
             staging.chmod(0o700)
             yield staging

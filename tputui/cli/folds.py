@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tputui import config
 from tputui import formatting as fmt
-from tputui.cli import alert_options, launch, open_run
+from tputui.cli import alert, launch, open_run
 from tputui.cli.arguments import parent_of
 from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -182,7 +182,7 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     first = _loaded(args, None)
-    alert_options.check(first.alerts, args.config, args.set)
+    alert.check(first.alerts, args.config, args.set)
     num_folds = int(launch.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
     if num_folds < 2:
         words = f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`'

@@ -18,7 +18,7 @@ from tputui.formatting import inert
 from tputui.telemetry import rundir
 
 if TYPE_CHECKING:
-    from tputui.log_import.opening import OpenedLog
+    from tputui.log_import.place import OpenedLog
 
 RUN_OR_LOG = (
     "name or directory of a run, ssh://[user@]HOST[:port]/RUN, or a log: TensorBoard, W&B, CSV, JSON lines, "
@@ -47,8 +47,8 @@ class RunOrLog:
                 raise CommandError(ExitCode.USAGE, f"--follow {inert(name)}: {words}")
             return
         # Imported here so that viewers of runs start faster.
-        from tputui.log_import.opening import OpenedLog
-        from tputui.logs.values import UnknownLog
+        from tputui.log_import.place import OpenedLog
+        from tputui.logs.rows import UnknownLog
 
         try:
             self._log = OpenedLog(path, follow=follow)

@@ -28,7 +28,7 @@ from tputui.formatting import inert
 from tputui.session.run_directory import RunDirectory
 from tputui.supervise import spawn
 from tputui.supervise.command import UserCommand
-from tputui.telemetry import code_record, disk_space, provenance, redaction, rundir
+from tputui.telemetry import code_record, files, provenance, redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 
 AnswerT = TypeVar("AnswerT")
@@ -195,7 +195,7 @@ def create_directory(
     except UnicodeEncodeError:
         raise CommandError(ExitCode.USAGE, _not_utf8(manifest)) from None
     except OSError as error:
-        why = disk_space.reason(error, parent)
+        why = files.reason(error, parent)
         words = f"{error.filename or parent}: cannot create a run here: {why}; choose another --runs-dir"
         raise CommandError(ExitCode.USAGE, words) from None
     # A full disk is reported by the start of the supervisor.
@@ -240,7 +240,7 @@ def start_supervisor(
     try:
         process = spawn.start_supervisor(run_dir, command, index)
     except OSError as error:
-        words = f"{inert(run_dir.name)} could not be started: {disk_space.reason(error, run_dir)}"
+        words = f"{inert(run_dir.name)} could not be started: {files.reason(error, run_dir)}"
         _remove(run_dir, host_index)
         raise CommandError(ExitCode.FAILED, words) from None
     deadline = time.monotonic() + SUPERVISOR_START_S

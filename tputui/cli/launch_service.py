@@ -11,7 +11,7 @@ from threading import Event
 
 from tputui import config
 from tputui.check_result import CheckResult, TaskDescription
-from tputui.cli import alert_options, script
+from tputui.cli import alert, script
 from tputui.cli.console import CommandError
 from tputui.cli.data import list_sets
 from tputui.cli.launch import (
@@ -27,7 +27,7 @@ from tputui.cli.launch import (
 from tputui.environment import environment_problem
 from tputui.supervise.command import UserCommand
 from tputui.telemetry import rundir
-from tputui.ui.launch.service import Launch, LaunchError
+from tputui.ui.launch.checker import Launch, LaunchError
 
 
 class EngineLaunchService:
@@ -67,11 +67,11 @@ class EngineLaunchService:
         try:
             if config.is_script(launch.tables):
                 of_script = config.script_from_builtins(dict(launch.tables), launch.source)
-                alert_options.check(of_script.alerts, launch.source, environ=self._environ)
+                alert.check(of_script.alerts, launch.source, environ=self._environ)
                 script.prepared(of_script, launch.source)
                 return CheckResult(problems=[], facts={})
             loaded = config.from_builtins(dict(launch.tables), launch.source)
-            alert_options.check(loaded.alerts, launch.source, environ=self._environ)
+            alert.check(loaded.alerts, launch.source, environ=self._environ)
             if (problem := several_hosts(loaded)) is not None:
                 return CheckResult(problems=[problem], facts={})
             resume = last_checkpoint(launch.resume) if launch.resume is not None else None
@@ -92,7 +92,7 @@ class EngineLaunchService:
             if of_script:
                 return self._start_script(launch)
             loaded = config.from_builtins(dict(launch.tables), launch.source)
-            alert_options.check(loaded.alerts, launch.source)
+            alert.check(loaded.alerts, launch.source)
             resume = last_checkpoint(launch.resume) if launch.resume is not None else None
             check_with_engine(loaded, launch.source, resume)
             run_dir = create_run(
@@ -110,7 +110,7 @@ class EngineLaunchService:
 
     def _start_script(self, launch: Launch) -> Path:
         loaded = config.script_from_builtins(dict(launch.tables), launch.source)
-        alert_options.check(loaded.alerts, launch.source)
+        alert.check(loaded.alerts, launch.source)
         command = script.prepared(loaded, launch.source)
         argv = list(launch.argv)
         run_dir = script.create_run(

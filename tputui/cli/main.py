@@ -243,9 +243,11 @@ def _without_a_command(args: argparse.Namespace) -> ExitCode:
     from tputui.cli.console import has_screen
 
     if args.host is not None:
-        from tputui.cli import remote_runs
+        if not has_screen():
+            return runs.print_remote(args)
+        from tputui.cli import open_run, remote_runs
 
-        return remote_runs.show_list(args) if has_screen() else runs.print_remote(args)
+        return remote_runs.show_list(args, open_run.view_options(args))
     parent = existing_parent(args)
     if not has_screen():
         return runs.print_table(parent)

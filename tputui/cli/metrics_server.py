@@ -26,7 +26,7 @@ from tputui.formatting import inert
 from tputui.session.session import Session
 from tputui.state.snapshot import ENDED
 from tputui.supervise import spawn
-from tputui.telemetry.safe_open import open_plain
+from tputui.telemetry.files import open_plain
 from tputui.text.prometheus import CONTENT_TYPE, exposition
 
 HOST = "127.0.0.1"

@@ -74,8 +74,7 @@ def view_options(args: argparse.Namespace) -> ViewOptions:
 def line_writer(args: argparse.Namespace) -> LineWriter:
     """Makes the lines that the options of `add_view_options` choose. Raises `CommandError`."""
     # Imported here, as in `watch`, so that the screen opens faster.
-    from tputui.text.lines import LineWriter
-    from tputui.text.quiet_lines import QuietWriter
+    from tputui.text.lines import LineWriter, QuietWriter
 
     if not args.quiet:
         return LineWriter(timestamps=args.timestamps)

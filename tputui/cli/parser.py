@@ -150,3 +150,12 @@ class Command(NamedTuple):
     add_arguments: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], ExitCode]
     """Runs the command. Raises `CommandError`."""
+
+
+def add_hosts_option(parser: Parser) -> None:
+    """Adds the option `--hosts`, for a run on other machines."""
+    parser.add_option(
+        "--hosts",
+        metavar="HOSTS",
+        help="RUN is on these machines: a,b,c or @FILE with one per line, each [user@]HOST[:port]; read over ssh",
+    )

@@ -11,15 +11,18 @@ import os
 import shlex
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tputui.cli.arguments import add_hosts_option
 from tputui.cli.console import CommandError, narrate
-from tputui.cli.parser import Parser
+from tputui.cli.parser import Parser, add_hosts_option
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.remote.address import (
+from tputui.remote.opening import OpenedMirror, Unreachable
+from tputui.remote.run_list import CannotList, RemoteRun, list_runs
+from tputui.remote.ssh_command import (
     Host,
     InvalidAddress,
+    InvalidProgram,
     RunAddress,
     is_address,
     parse_address,
@@ -27,9 +30,9 @@ from tputui.remote.address import (
     parse_hosts,
     parse_run,
 )
-from tputui.remote.opening import OpenedMirror, Unreachable
-from tputui.remote.run_list import CannotList, RemoteRun, list_runs
-from tputui.remote.ssh_command import InvalidProgram
+
+if TYPE_CHECKING:
+    from tputui.ui.app import ViewOptions
 
 NARRATE_S = 2.0
 """Seconds of waiting after which the user is asked for patience."""
@@ -87,14 +90,13 @@ def opened_mirror(address: RunAddress, *, summary: bool = False) -> OpenedMirror
     return mirror
 
 
-def show_list(args: argparse.Namespace) -> ExitCode:
+def show_list(args: argparse.Namespace, options: ViewOptions) -> ExitCode:
     """Shows the runs of the machine of `--host` on the screen. Raises `CommandError`."""
-    from tputui.cli.open_run import view_options
     from tputui.ui.app import run_list
     from tputui.ui.runs.remote_rows import RemoteRuns
 
     remote = RemoteRuns(host_of(args), args.runs_dir)
-    run_list(remote.shown, remote=remote, read_only=args.read_only, options=view_options(args))
+    run_list(remote.shown, remote=remote, read_only=args.read_only, options=options)
     return ExitCode.DONE
 
 

@@ -13,16 +13,15 @@ from threading import Event as Pause
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run
+from tputui.cli.arguments import add_run_argument, chosen_run
 from tputui.cli.console import CommandError, narrate, say, say_json
-from tputui.cli.parser import Command, Parser, exit_codes, seconds
+from tputui.cli.parser import Command, Parser, add_hosts_option, exit_codes, seconds
 from tputui.exit_codes import ExitCode
 from tputui.session.session import Session
 from tputui.state import process_stacks
-from tputui.state.snapshot import ENDED, Snapshot
-from tputui.state.stacks_view import StacksView
-from tputui.telemetry import disk_space, requests
+from tputui.state.snapshot import ENDED, Snapshot, StacksView
 from tputui.telemetry import events as ev
+from tputui.telemetry import files, requests
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.merge import JournalEvent
 
@@ -128,7 +127,7 @@ def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) 
     try:
         return requests.submit(run_dir, kind, by=by, now=time.time(), steps=steps)
     except OSError as error:
-        words = f"{_name(run_dir)}: the request could not be written: {disk_space.reason(error, run_dir)}"
+        words = f"{_name(run_dir)}: the request could not be written: {files.reason(error, run_dir)}"
         raise CommandError(ExitCode.USAGE, words) from None
 
 

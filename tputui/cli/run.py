@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tputui import config
-from tputui.cli import alert_options, hosts, launch, metrics_server, open_run, script, strict_option
+from tputui.cli import alert, arguments, hosts, launch, metrics_server, open_run, script
 from tputui.cli.arguments import find_local_run, parent_of
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, port
@@ -60,8 +60,8 @@ def add_arguments(parser: Parser) -> None:
         help="serve the newest values to Prometheus on this port of 127.0.0.1 (0: any), as `tputui serve --metrics`",
     )
     hosts.add_options(parser)
-    alert_options.add_alert_options(parser)
-    strict_option.add_strict_option(parser)
+    alert.add_alert_options(parser)
+    arguments.add_strict_option(parser)
     open_run.add_view_options(parser)
     parser.suggest_set(config.keys_by_name())
 
@@ -169,8 +169,8 @@ def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
 def _option_tables(args: argparse.Namespace, tables: dict[str, Any]) -> dict[str, Any]:
     """The tables of a file that options change."""
     changed = {
-        "alerts": alert_options.with_options(tables.get("alerts"), args),
-        "diagnosis": strict_option.with_option(tables.get("diagnosis"), args),
+        "alerts": alert.with_options(tables.get("alerts"), args),
+        "diagnosis": arguments.with_option(tables.get("diagnosis"), args),
         "launch": hosts.with_options(tables.get("launch"), args),
     }
     return {name: table for name, table in changed.items() if table is not None}
@@ -189,7 +189,7 @@ def _create_script_run(
             loaded = config.script_from_builtins(tables, source, args.set)
         except config.ConfigError as error:
             raise CommandError(ExitCode.USAGE, str(error)) from None
-    alert_options.check(loaded.alerts, source, args.set)
+    alert.check(loaded.alerts, source, args.set)
     place = hosts.place_of_command(loaded.launch, args, os.environ)
     if place is not None:
         place = hosts.at_attempt(place, parent)
@@ -218,7 +218,7 @@ def _checked(
         loaded = config.from_builtins(tables, args.config, args.set)
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
-    alert_options.check(loaded.alerts, args.config, args.set)
+    alert.check(loaded.alerts, args.config, args.set)
     place = hosts.place_of(loaded.launch, args, os.environ)
     if place is not None:
         place = hosts.at_attempt(place, parent)

@@ -8,17 +8,17 @@ from typing import Any
 from msgspec import to_builtins
 
 from tputui import formatting as fmt
-from tputui.cli.arguments import add_hosts_option, add_run_argument, chosen_run, span, words_of_mirror
+from tputui.cli.arguments import add_run_argument, chosen_run, span, words_of_mirror
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
-from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
+from tputui.cli.parser import Command, Parser, add_hosts_option, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.session.family import family_goodput
 from tputui.telemetry import run_labels
 from tputui.telemetry.run_labels import RunLabels
-from tputui.text import goodput_lines, phrases, show_page, show_stream
+from tputui.text import phrases, show_page, show_stream, verdict_lines
 
 DESCRIPTION = """Prints the full status of a run: state, progress, losses by core, meters, epochs with their timings,
 XLA counters, memory, checkpoints, requests, NaN/inf values, and damage in the journals; command, host, versions and git
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         words = words_of_mirror(args, run_dir)
         where = f"{inert(words)}; mirrored in {snapshot.dir}" if words is not None else None
         page = show_page.show_text(snapshot, num_epochs=args.epochs, where=where).rstrip("\n")
-        kept = [f"{'goodput':<12} {goodput_lines.line(goodput)}"] if goodput.wall_s > 0 else []
+        kept = [f"{'goodput':<12} {verdict_lines.goodput_line(goodput)}"] if goodput.wall_s > 0 else []
         parts = [kept, _label_lines(labels, problem)]
         say("\n\n".join([page, *("\n".join(part) for part in parts if part)]))
     return ExitCode.DONE

@@ -9,10 +9,10 @@ from threading import Event as Pause
 
 from tputui import formatting as fmt
 from tputui.cli import open_run
-from tputui.cli.arguments import add_hosts_option, add_run_argument, span
+from tputui.cli.arguments import add_run_argument, span
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
-from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.cli.parser import Command, Parser, add_hosts_option, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session.session import Session

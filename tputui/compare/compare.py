@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.compare.causes import cause
 from tputui.compare.verdict import (
     METHOD,
     PaceVerdict,
@@ -19,6 +18,7 @@ from tputui.compare.verdict import (
     Side,
     SteadyPace,
     best_of,
+    cause,
     pace_verdict,
     steady,
 )

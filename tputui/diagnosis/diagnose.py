@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules, shape_rules
+from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules
 from tputui.diagnosis.coverage import unchecked
 from tputui.diagnosis.facts import Facts
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
 from tputui.diagnosis.verdict import RuleName, Verdict, in_order
-from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot import ENDED, Snapshot
 from tputui.telemetry.events import Observation
+
+if TYPE_CHECKING:
+    from tputui.diagnosis.verdict import Verdict
 
 Rule = Callable[[Facts], Iterable[Verdict]]
 
@@ -27,9 +32,9 @@ RULES: tuple[Rule, ...] = (
     input_rules.input_bound,
     input_rules.tracing_bound,
     input_rules.padding,
-    shape_rules.batch_multiple,
-    shape_rules.feature_multiple,
-    shape_rules.precision,
+    compile_rules.batch_multiple,
+    compile_rules.feature_multiple,
+    compile_rules.precision,
     device_rules.throttling,
     device_rules.link_health,
     host_rules.slow_host,
@@ -84,3 +89,25 @@ def unsupported(facts: Facts) -> Iterator[Verdict]:
 def _all(facts: Facts, rules: Iterable[Rule]) -> list[Verdict]:
     verdicts = [verdict for rule in rules for verdict in rule(facts)]
     return [*with_one_verdict_per_cause(facts, verdicts), *unsupported(facts)]
+
+
+class RecentVerdicts:
+    """The verdicts on the newest snapshot of one run. A live screen asks ten times a second, and shows them as they
+    were, so that figures that grow all the time do not change with every frame."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._evidence: object = None
+        self._verdicts: tuple[Verdict, ...] = ()
+
+    def of(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
+        """The verdicts on a snapshot, or those on one of the same second with the same evidence."""
+        second = math.floor(snapshot.now) if math.isfinite(snapshot.now) else None
+        newest = (snapshot.steps, snapshot.newest_fact, snapshot.is_behind) if snapshot.condition in ENDED else None
+        key = (second, snapshot.condition, len(snapshot.epochs), newest)
+        if key != self._key or snapshot.evidence is not self._evidence:
+            # Imported here so that the monitor opens faster.
+
+            self._key, self._evidence = key, snapshot.evidence
+            self._verdicts = diagnose(snapshot)
+        return self._verdicts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tputui.diagnosis import shape_rules
+from tputui.diagnosis import compile_rules
 from tputui.diagnosis.diagnose import diagnose_rehearsal
 from tputui.diagnosis.facts import Facts
 from tputui.diagnosis.verdict import Verdict
@@ -191,7 +191,7 @@ def _shapes(facts: Facts) -> Shapes:
         batch_per_core=plan.batch_per_core if plan is not None else None,
         global_batch=plan.global_batch if plan is not None else None,
         programs=programs,
-        matmul_padding=shape_rules.padding_share(facts),
+        matmul_padding=compile_rules.padding_share(facts),
         evaluation_padding=waste,
     )
 

@@ -21,8 +21,8 @@ from tputui import user_cache
 from tputui.exit_codes import ExitCode
 from tputui.log_import import place
 from tputui.log_import.importer import LogImport, Replaced
-from tputui.log_import.opening import FOLLOW
-from tputui.logs.values import UnknownLog
+from tputui.log_import.place import FOLLOW
+from tputui.logs.rows import UnknownLog
 from tputui.telemetry import rundir
 
 INTERVAL_S = 0.3

@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.csv_cells import plain_text
-from tputui.logs.lines import LineLog
+from tputui.logs.growing import LineLog
 from tputui.logs.number_forms import is_decimal_comma, unwrapped, without_comma
-from tputui.logs.rows import TAG_CHARS_MAX, Context, context_of, decimal, epoch_number, step_number, unix_time_s
-from tputui.logs.values import LoggedValue
+from tputui.logs.rows import (
+    TAG_CHARS_MAX,
+    Context,
+    LoggedValue,
+    context_of,
+    decimal,
+    epoch_number,
+    step_number,
+    unix_time_s,
+)
 
 DELIMITERS = ",;\t"
 BLANKS = " "

@@ -13,7 +13,7 @@ import msgspec
 
 from tputui.logs.tags import TagMeaning
 from tputui.telemetry import events as ev
-from tputui.telemetry.metric_names import LOSS
+from tputui.telemetry.logged_values import LOSS
 
 EPOCH_MAX = 1e9
 

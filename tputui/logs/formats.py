@@ -6,21 +6,20 @@ Other packages add formats by the entry point group `tputui.readers` (docs/guide
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tputui.logs.csv_log import BLANKS, CsvReader, Header, HeaderSearch
 from tputui.logs.growing import files_under, read_at
-from tputui.logs.jsonl_log import JsonlReader, object_of
+from tputui.logs.jsonl_log import JsonlReader, TrainerStateReader, object_of
 from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
 from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
 from tputui.logs.parquet_log import ParquetReader, parquet_files
-from tputui.logs.rows import decimal
+from tputui.logs.rows import LogReader, UnknownLog, decimal
 from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_files
 from tputui.logs.tfevents import NAME_PART
-from tputui.logs.trainer_state import TrainerStateReader
-from tputui.logs.values import LogReader, UnknownLog
 from tputui.logs.wandb_log import SUFFIX as WANDB_SUFFIX
 from tputui.logs.wandb_log import WandbReader, is_wandb
 
@@ -193,3 +192,27 @@ def _log_in(path: Path) -> Path:
     if logs:
         return logs[0]
     raise UnknownLog(f"{path}: contains no log; {EXPECTED}")
+
+
+_LOG = re.compile(r"(.*\.(csv|tsv|jsonl|ndjson|wandb)|.*tfevents.*|trainer_state\.json)", re.IGNORECASE | re.DOTALL)
+_OTHER = re.compile(
+    r".*\.(pt|pth|ckpt|bin|safetensors|npy|npz|h5|hdf5|pkl|pickle|arrow|parquet|tar|gz|zst|zip|so|py|pyc|lock|db|sqlite"
+    r"|png|jpg|jpeg|mp4|tmp|log|txt|out|err|onnx|lock|prof|xplane|pb)",
+    re.IGNORECASE | re.DOTALL,
+)  # fmt: skip
+
+
+def is_log(name: str) -> bool:
+    """Whether the name of a file is that of a log."""
+    return _LOG.fullmatch(name) is not None
+
+
+def is_other(name: str) -> bool:
+    """Whether the name of a file is that of no log, or of one whose lines are printed text."""
+    return _OTHER.fullmatch(name) is not None
+
+
+def opened_logs_name(host_id: str) -> str:
+    """Name of the file in a run directory in which the processes of a host list the logs that they open."""
+    # Without the process namespace, since a command may begin one of its own.
+    return f"opened-logs-{host_id.partition('/')[0]}"

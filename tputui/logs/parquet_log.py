@@ -15,8 +15,17 @@ from typing import Any, NamedTuple
 
 from tputui.logs.damage_notes import DamageNotes, Region
 from tputui.logs.growing import files_under, state_of
-from tputui.logs.rows import TAG_CHARS_MAX, Context, context_of, epoch_number, number, step_number, unix_time_s
-from tputui.logs.values import LoggedValue, UnknownLog
+from tputui.logs.rows import (
+    TAG_CHARS_MAX,
+    Context,
+    LoggedValue,
+    UnknownLog,
+    context_of,
+    epoch_number,
+    number,
+    step_number,
+    unix_time_s,
+)
 
 SUFFIX = ".parquet"
 MAGIC = b"PAR1"

@@ -19,7 +19,7 @@ import re
 from typing import NamedTuple
 
 from tputui.telemetry.events import Split
-from tputui.telemetry.metric_names import LOSS, LOSS_NAMES, class_of, in_form
+from tputui.telemetry.logged_values import LOSS, LOSS_NAMES, class_of, in_form
 
 CORE_MAX = 1 << 16
 NAMES_MAX = 4_096

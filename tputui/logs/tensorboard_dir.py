@@ -15,8 +15,8 @@ from typing import Any
 
 from tputui.logs.damage_notes import DamageNotes
 from tputui.logs.growing import GrowingFile, files_under
+from tputui.logs.rows import LoggedValue
 from tputui.logs.tfevents import NAME_PART, EventFile
-from tputui.logs.values import LoggedValue
 
 TAGS_MAX = 65_536
 """Tags that are remembered for each run."""

@@ -15,8 +15,7 @@ from typing import Any
 
 from tputui.logs import torch_guards
 from tputui.logs.damage_notes import DamageNotes
-from tputui.logs.growing import GrowingFile
-from tputui.logs.lines import LineReader
+from tputui.logs.growing import GrowingFile, LineReader
 from tputui.telemetry.events import (
     CodeFrame,
     CompileCause,
@@ -227,3 +226,37 @@ def _whole(value: Any) -> int:
 def _number(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
     return float(value) if is_number else None
+
+
+VARIABLES = ("PT_XLA_DEBUG_LEVEL", "PT_XLA_DEBUG_FILE", "PT_XLA_DEBUG")
+"""Environment variables that make torch_xla write them."""
+BYTES_MAX = 16 << 20
+"""More of the file is not read; a compilation takes 2 KB."""
+_GIB = 1 << 30
+_SIZE = re.compile(
+    rb"^Post Compilation Analysis: (Graph input|Graph output|Aliased Input|Intermediate tensor|Compiled program) size: "
+    rb"([0-9]{1,9}\.[0-9]{1,9}) GB$",
+    re.M,
+)
+_LAST = b"Compiled program"
+
+
+def variables(path: Path | None) -> dict[str, str]:
+    """The environment variables that make torch_xla write them into a file; empty for None."""
+    return {} if path is None else {"PT_XLA_DEBUG_LEVEL": "1", "PT_XLA_DEBUG_FILE": str(path)}
+
+
+def largest_program(path: Path) -> int | None:
+    """Bytes that the largest program takes on a device: inputs, outputs that are not written in place, intermediate
+    results and code. None if the file describes no program that takes memory. Raises `OSError`."""
+    with path.open("rb") as file:
+        content = file.read(BYTES_MAX)
+    largest = 0.0
+    sizes: dict[bytes, float] = {}
+    for name, gibibytes in _SIZE.findall(content):
+        sizes[name] = float(gibibytes)
+        if name == _LAST:
+            total = sum(sizes.values()) - 2 * sizes.get(b"Aliased Input", 0.0)
+            largest = max(largest, total)
+            sizes = {}
+    return round(largest * _GIB) if largest else None

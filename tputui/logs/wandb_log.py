@@ -14,8 +14,7 @@ from typing import Any
 
 from tputui.logs.damage_notes import DamageNotes
 from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record
-from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, decimal, epoch_number, step_number, unix_time_s
-from tputui.logs.values import LoggedValue
+from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, LoggedValue, decimal, epoch_number, step_number, unix_time_s
 from tputui.wire import Field, WireError, fields, signed
 
 SUFFIX = ".wandb"

@@ -68,9 +68,9 @@ def _torch_xla_imported() -> None:
     from tputui.observers.sinks import attaching
 
     with attaching("torch_xla", "torch_xla", "compilations", "reads", "fallbacks"):
-        from tputui.observers import xla_script
+        from tputui.observers import xla_observer
 
-        xla_script.start()
+        xla_observer.start()
 
 
 def _torch_compile_imported() -> None:

@@ -20,8 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tputui.logs import torch_guards
-from tputui.observers.compile_reports import CompileReports
-from tputui.observers.sinks import attaching, could_not_attach, observes_all, process_sink
+from tputui.observers.sinks import CompileReports, attaching, could_not_attach, observes_all, process_sink
 from tputui.observers.user_frames import user_line
 from tputui.telemetry.events import (
     CodeFrame,

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from tputui.logs.file_names import is_log, opened_logs_name
+from tputui.logs.formats import is_log, opened_logs_name
 from tputui.telemetry.rundir import host_id
 
 PATHS_MAX = 4_096

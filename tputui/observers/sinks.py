@@ -12,11 +12,14 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tputui.telemetry.events import Event, Observation, ObservationFailed, Runtime
+import msgspec
+
+from tputui.telemetry.events import CodeFrame, CompileObserved, Event, Observation, ObservationFailed, Runtime
 from tputui.telemetry.rank_environment import host_index, rank_info
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
@@ -199,3 +202,68 @@ def observes_all() -> bool:
 def is_disabled() -> bool:
     """Whether the user disabled the observers."""
     return any(os.environ.get(name, "") not in ("", "0") for name in DISABLED_VARIABLES)
+
+
+class ResettableTotal:
+    """A running total of a counter that any code may reset: a decrease is a reset, not a negative count."""
+
+    def __init__(self, newest: float = 0.0) -> None:
+        """`newest` is the value of the counter from which the total counts."""
+        self.value = 0.0
+        self._newest = newest
+
+    def read(self, now: float) -> float:
+        """Takes the current value of the counter; returns the increase since the last call."""
+        added = now - self._newest if now >= self._newest else now
+        self._newest = now
+        self.value += added
+        return added
+
+
+INTERVAL_S = 1.0
+FIRST_EMITTED = 8
+"""Events of a kind that are emitted at once."""
+KINDS_MAX = 256
+"""Later kinds are not combined."""
+_Kind = tuple[str, str, bool, CodeFrame | None]
+
+
+class CompileReports:
+    """Emits `CompileObserved` events. Not thread-safe."""
+
+    def __init__(self, emit: Callable[[CompileObserved], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._last: dict[_Kind, float] = {}
+        self._counts: Counter[_Kind] = Counter()
+        self._waiting: dict[_Kind, CompileObserved] = {}
+
+    def add(self, event: CompileObserved) -> None:
+        """Emits the event, or adds it to the next one of its kind. Those that name inputs are never combined."""
+        kind = (event.program, event.cause, event.warm_up, event.user_frame)
+        now = self._clock()
+        last = self._last.get(kind)
+        self._counts[kind] += 1
+        if event.changed_inputs or self._counts[kind] <= FIRST_EMITTED or last is None or now - last >= INTERVAL_S:
+            if last is not None or len(self._last) < KINDS_MAX:
+                self._last[kind] = now
+            waiting = self._waiting.pop(kind, None)
+            if waiting is not None and event.changed_inputs:
+                self._emit(waiting)
+                waiting = None
+            self._emit(_combined(waiting, event))
+        else:
+            self._waiting[kind] = _combined(self._waiting.get(kind), event)
+
+    def flush(self) -> None:
+        """Emits what waits."""
+        waiting, self._waiting = self._waiting, {}
+        for event in waiting.values():
+            self._emit(event)
+
+
+def _combined(earlier: CompileObserved | None, event: CompileObserved) -> CompileObserved:
+    if earlier is None:
+        return event
+    parts = [one.seconds for one in (earlier, event) if one.seconds is not None]
+    return msgspec.structs.replace(event, count=earlier.count + event.count, seconds=sum(parts) if parts else None)

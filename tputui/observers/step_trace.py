@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tputui.telemetry import events as ev
-from tputui.telemetry.disk_space import free_bytes
+from tputui.telemetry.files import free_bytes
 from tputui.telemetry.requests import TRACE_SECONDS_MAX, TRACE_STEPS_DEFAULT, TRACE_STEPS_MAX, Request
 
 FOLDER = "traces"

@@ -6,6 +6,8 @@ window of a few steps finds the lines; see `xla_window`. In warm-up each program
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 import threading
 import time
@@ -18,18 +20,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tputui.observers.compile_reports import INTERVAL_S, CompileReports
-from tputui.observers.sinks import Sink, observes_all
+from tputui.observers.sinks import INTERVAL_S, CompileReports, Sink, observes_all, process_sink
 from tputui.observers.user_frames import UserLine, line_of, user_frames
-from tputui.observers.xla_calls import Calls
-from tputui.observers.xla_compiles import Compilations
-from tputui.observers.xla_metrics import MetricTotals
+from tputui.observers.xla_graph import EVERY_STEP, READ_COMPILES, RECOMPILES, Reason, Trouble
 from tputui.observers.xla_programs import Place, ProgramInspector
-from tputui.observers.xla_runtime import XlaRuntime
-from tputui.observers.xla_steps import StepSyncs
+from tputui.observers.xla_runtime import Calls, MetricTotals, XlaRuntime
 from tputui.observers.xla_threads import TrainingThreads
-from tputui.observers.xla_trouble import EVERY_STEP, READ_COMPILES, RECOMPILES, Reason, Trouble
-from tputui.observers.xla_window import OTHER_THREAD, STEPS, XlaWindow
+from tputui.observers.xla_window import OTHER_THREAD, STEPS, Compilations, StepSyncs, XlaWindow
 from tputui.telemetry.events import (
     ChangedInput,
     CompileCause,
@@ -504,3 +501,34 @@ def _uses_dynamo() -> bool:
     """Whether the program has compiled a function with `torch.compile`."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     return bool(utils is not None and utils.counters.get("frames"))
+
+
+_lock = threading.Lock()
+_started: list[XlaObserver] = []
+
+
+def start() -> None:
+    """Observes torch_xla, which is imported. Later calls do nothing."""
+    with _lock:
+        if _started:
+            return
+        observer = XlaObserver(process_sink, reports_totals=True)
+        _started.append(observer)
+    module: Any = sys.modules["torch_xla.torch_xla"]
+    module.sync = wrapped = _observed(module.sync, observer)
+    package: Any = sys.modules["torch_xla"]
+    if hasattr(package, "sync"):
+        package.sync = wrapped
+    follow_optimizers(observer)
+    process_sink.before_close(observer.flush)
+    os.register_at_fork(after_in_child=observer.after_fork)
+
+
+def _observed(real: Callable[..., None], observer: XlaObserver) -> Callable[..., None]:
+    @functools.wraps(real)
+    def sync(*args: Any, **kwargs: Any) -> None:
+        place = observer.begin(sys._getframe(1))
+        real(*args, **kwargs)
+        observer.end(place)
+
+    return sync

@@ -11,10 +11,9 @@ from math import prod
 from types import FrameType
 from typing import Any
 
-from tputui.observers import variables, xla_graph
+from tputui.observers import user_frames, xla_graph
 from tputui.observers.user_frames import UserLine
-from tputui.observers.xla_runtime import XlaRuntime
-from tputui.observers.xla_scopes import CallScopes
+from tputui.observers.xla_runtime import CallScopes, XlaRuntime
 from tputui.observers.xla_window import SizedCall
 from tputui.telemetry.events import RESULT_OF, ChangedInput, ProgramObserved
 
@@ -58,7 +57,7 @@ class ProgramInspector:
 
     def __init__(self, runtime: XlaRuntime) -> None:
         self._runtime = runtime
-        self._variants: dict[object, deque[variables.Specs]] = {}
+        self._variants: dict[object, deque[user_frames.Specs]] = {}
         self._lines: dict[object, UserLine] = {}
         """The lines that made programs compile again, by key, as far as graphs were compared; later compilations
         without another explanation count for them."""
@@ -115,10 +114,10 @@ class ProgramInspector:
         return line, changed
 
     def _compare(self, place: Place) -> tuple[UserLine, list[ChangedInput] | None]:
-        now = variables.specs_of(place.frames)
+        now = user_frames.specs_of(place.frames)
         before = self._variants.setdefault(place.key, deque(maxlen=VARIANTS_MAX))
         # Of equally similar ones the newest.
-        changes = [variables.changed(specs, now) for specs in reversed(before)]
+        changes = [user_frames.changed(specs, now) for specs in reversed(before)]
         before.append(now)
         changed = min(filter(None, changes), key=len, default=None)
         earlier = self._newest.get(place.key)
@@ -138,7 +137,7 @@ class ProgramInspector:
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         device = self._runtime.own_device()
         # Another thread may change the tensors of its device now: reading them ends the process.
-        known = (*variables.xla_tensors(place.frames), *weights, *gradients)
+        known = (*user_frames.xla_tensors(place.frames), *weights, *gradients)
         roots = [tensor for tensor in known if str(tensor.device) == device]
         return xla_graph.parse(self._runtime.program_text(roots), self.scopes.call_of) if roots else None
 
@@ -156,7 +155,7 @@ class ProgramInspector:
 
     def describe(self, place: Place, graph: xla_graph.Graph) -> ProgramObserved:
         """What a program consists of."""
-        weights = {variables.spec_of(weight) for weight in self._weights()}
+        weights = {user_frames.spec_of(weight) for weight in self._weights()}
         return ProgramObserved(
             t=time.time(),
             runtime="torch_xla",

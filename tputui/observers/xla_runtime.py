@@ -1,9 +1,22 @@
-"""The counters of torch_xla, read through `sys.modules`. A counter takes 0.4 us, a metric up to 80 us."""
+"""The counters of torch_xla, read through `sys.modules`. A counter takes 0.4 us, a metric up to 80 us.
+
+The runtime records the innermost call of Python code as the line of an operation, which is in torch for `x ** y` and
+most functions. It also records in which scope of the profiler an operation was made: each call gets one of its own.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Hashable
+from itertools import count
 from typing import Any, NamedTuple
+
+from tputui.observers.sinks import ResettableTotal
+from tputui.telemetry.events import CodeFrame, StepPrograms, XlaMetricsRead
 
 SCALAR_READS = "aten::_local_scalar_dense"
 """Counter of `.item()`, `float()` and `if tensor`, which the runtime lists among the fallbacks although it is none."""
@@ -114,3 +127,140 @@ class XlaRuntime:
     def fallbacks(self) -> dict[str, int]:
         """Operations that ran on the host CPU because they have no lowering, with their counts."""
         return {name: self.count(name) for name in self._fallback_names() if name != SCALAR_READS}
+
+
+class Calls:
+    """Finds out which call made a counter rise.
+
+    A read of a value and an operation on the host wait for the device, so of several calls that run when the counter
+    rises, the last one to end is the cause.
+    """
+
+    def __init__(self) -> None:
+        self.num_threads = 1
+        """Threads that train."""
+        self.num_hooked = 0
+        """Threads whose calls are observed."""
+        self._lock = threading.RLock()
+        self._running: dict[Hashable, Counter[str]] = {}
+        """The calls that run, each with what was not claimed at its start."""
+        self._claimed: Counter[str] = Counter()
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether several threads train."""
+        return self.num_threads > 1
+
+    def begin(self, caller: Hashable, counters: Counter[str]) -> None:
+        """A call begins."""
+        with self._lock:
+            self._running[caller] = counters - self._claimed
+
+    def drop(self, caller: Hashable) -> None:
+        """A call raised an exception."""
+        with self._lock:
+            self._running.pop(caller, None)
+
+    def end(self, caller: Hashable, counters: Counter[str], sure: str) -> Counter[str]:
+        """A call ended; returns by how much it made each counter rise. `sure`: a counter that it certainly makes rise
+        by one, if it rose; others are only claimed while all threads are observed."""
+        with self._lock:
+            now = counters - self._claimed
+            before = self._running.pop(caller, now)
+            others = list(self._running.values())
+            claimed = now - before
+            for name in list(claimed):
+                if name == sure:
+                    claimed[name] = 1
+                elif self.num_hooked < self.num_threads or any(other[name] < now[name] for other in others):
+                    del claimed[name]
+            for name, count in claimed.items():
+                self._claimed[name] += count
+                for other in others:
+                    # Of what rose before the other call began, it knows that it was not claimed.
+                    other[name] -= max(0, min(count, other[name] - before[name]))
+            return claimed
+
+
+class MetricTotals:
+    """Reads all counters that a run reports. Not thread-safe."""
+
+    def __init__(self, runtime: XlaRuntime) -> None:
+        self._runtime = runtime
+        self._totals: dict[str, ResettableTotal] = {}
+
+    def read(self, recompiles: int, steps: StepPrograms | None) -> XlaMetricsRead:
+        """The event, with the number of compilations after warm-up and what the steps after it ran."""
+        runtime, total = self._runtime, self._total
+        executes = [runtime.metric(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
+        fallbacks = {
+            name.removeprefix("aten::"): int(total(name, count)) for name, count in runtime.fallbacks().items()
+        }
+        return XlaMetricsRead(
+            t=time.time(),
+            compiles=int(total("compiles", runtime.metric("CompileTime")[0])),
+            compile_s=total("compile_s", runtime.compile_s()),
+            recompiles=recompiles,
+            executes=int(total("executes", sum(count for count, _ in executes))),
+            execute_s=total("execute_s", sum(time_ns for _, time_ns in executes) * NANOSECONDS),
+            transfers_to_device=int(total("to", runtime.metric("TransferToDeviceTime")[0])),
+            transfers_from_device=int(total("from", runtime.reads())),
+            bytes_to_device=int(total("bytes to", runtime.metric("OutboundData")[1])),
+            bytes_from_device=int(total("bytes from", runtime.metric("InboundData")[1])),
+            fallbacks=fallbacks,
+            scalar_reads=int(total("scalar reads", runtime.count(SCALAR_READS))),
+            steps=steps,
+        )
+
+    def _total(self, name: str, now: float) -> float:
+        counter = self._totals.setdefault(name, ResettableTotal())
+        counter.read(now)
+        return counter.value
+
+
+CALLS_MAX = 10_000
+"""Most calls that are distinguished at a time."""
+_SCOPE = re.compile(r"\btputui_(\d+)")
+
+
+class Call(NamedTuple):
+    """A call of torch."""
+
+    function: str
+    """The function of torch, as `layer_norm`."""
+    frame: CodeFrame
+    """The innermost line of the user that led to it."""
+    is_direct: bool
+    """Whether this line calls the function itself, not by a library."""
+
+
+class CallScopes:
+    """The scopes of the calls of all threads."""
+
+    def __init__(self, runtime: XlaRuntime) -> None:
+        self._runtime = runtime
+        self._numbers = count()
+        """None is used twice: operations of an earlier window may be a part of a later graph."""
+        self._known: dict[Call, int] = {}
+        self._calls: dict[int, Call] = {}
+
+    def open(self, call: Call) -> Any:
+        """Marks what the calling thread adds to the graph, as long as the result is referenced; None if there are too
+        many different calls. No sync may run meanwhile."""
+        number = self._known.get(call)
+        if number is None:
+            if len(self._known) >= CALLS_MAX:
+                return None
+            number = self._known[call] = next(self._numbers)
+            self._calls[number] = call
+        return self._runtime.open_scope(f"tputui_{number}")
+
+    def call_of(self, scopes: str) -> Call | None:
+        """The call that an operation comes from, by the names of the scopes in which it was made."""
+        found = _SCOPE.search(scopes)
+        return self._calls.get(int(found.group(1)[:9])) if found is not None else None
+
+    def forget(self) -> None:
+        """Frees the calls."""
+        self._known.clear()
+        self._calls.clear()

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from tputui.observers.xla_compiles import Compilation
+from tputui.observers.xla_graph import Reason
 from tputui.observers.xla_programs import Place
 from tputui.observers.xla_runtime import XlaRuntime
-from tputui.observers.xla_trouble import Reason
+from tputui.observers.xla_window import Compilation
 
 if TYPE_CHECKING:
     from tputui.observers.xla_window import XlaWindow

@@ -1,4 +1,4 @@
-"""Reads one journal of a run for a viewer that has a part of it: the bytes that follow, or the events that follow.
+"""The files of a run as a host streams them: its journals, and the small files that views read beside them.
 
 Bytes are sent as they are, so the viewer's copy is equal to the journal. Events are encoded anew where the bytes
 cannot be the same: a journal that was sealed after the viewer got a part of it, and with `--summary`.
@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from tputui.remote.protocol import DATA_BYTES, MARK_BYTES, Data, Follow, Form
+from tputui.remote.protocol import DATA_BYTES, MARK_BYTES, SIDE_FILE_BYTES_MAX, Data, File, Follow, Form, is_side_file
 from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import NumberedEvent, encode
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.files import open_plain, read_small
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX, Tail
-from tputui.telemetry.rundir import SEALED_SUFFIX
-from tputui.telemetry.safe_open import open_plain
+from tputui.telemetry.rundir import MANIFEST, REQUESTS, SEALED_SUFFIX
 
 READS_MAX = 16
 """Parts of a journal that are read at once for events that the viewer does not have, so that it hears in between."""
@@ -252,3 +254,116 @@ def _is_prefix(path: Path, follow: Follow) -> bool:
         return follow.size > 0 and marks_of(path, follow.size) == (follow.head_crc, follow.tail_crc)
     except OSError:
         return False
+
+
+LOOK_S = 1.0
+"""Seconds between two looks at the files."""
+FOLDER_LOOK_S = 10.0
+"""Seconds after which a folder is listed although its modification time is the same."""
+TOP_FILES = (MANIFEST, "labels.json", "model.json", "code.json")
+PICTURES = "pictures"
+PICTURE_BYTES_MAX = 2 << 20
+PICTURES_BYTES_MAX = 32 << 20
+"""Bytes of pictures that a viewer gets over one connection, newest epochs first."""
+FILES_MAX = 4_096
+"""Files of a folder, in its order, that are looked at."""
+ROUND_BYTES = 256 << 10
+
+
+class SideFiles:
+    """Finds files that are new or changed."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._sent: dict[str, tuple[int, int, int]] = {}
+        """Files that the viewer has: inode, size and modification time."""
+        self._folders: dict[str, tuple[int, float]] = {}
+        """When each folder was modified as it was listed, and when that was."""
+        self._pending: list[str] = []
+        self._looked_at = -LOOK_S
+        self._pictures_left = PICTURES_BYTES_MAX
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether more files are to be sent."""
+        return bool(self._pending)
+
+    def skip(self, path: str) -> None:
+        """Does not send a file that the viewer wrote."""
+        self._sent[path] = (0, 0, 0)
+
+    def read(self) -> list[File]:
+        """Files that are new or changed, about `ROUND_BYTES` of them."""
+        now = time.monotonic()
+        if not self._pending and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._pending = [path for path in self._paths(now) if self._is_changed(path)]
+        files: list[File] = []
+        size = 0
+        while self._pending and size < ROUND_BYTES:
+            file = self._file(self._pending.pop(0))
+            if file is not None:
+                files.append(file)
+                size += len(file.content)
+        return files
+
+    def _paths(self, now: float) -> Iterator[str]:
+        yield from TOP_FILES
+        yield from self._listed(REQUESTS, now)
+        if self._pictures_left <= 0 or not self._has_changed(PICTURES, now):
+            return
+        for folder in sorted(self._names(PICTURES), reverse=True):
+            if folder.startswith("rank-"):
+                for below in sorted(self._names(f"{PICTURES}/{folder}"), reverse=True):
+                    yield from self._listed(f"{PICTURES}/{folder}/{below}", now)
+            else:
+                yield from self._listed(f"{PICTURES}/{folder}", now)
+
+    def _listed(self, folder: str, now: float) -> Iterator[str]:
+        if self._has_changed(folder, now):
+            yield from (f"{folder}/{name}" for name in sorted(self._names(folder)))
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            with os.scandir(self._run_dir / folder) as entries:
+                return [entry.name for entry, _ in zip(entries, range(FILES_MAX), strict=False)]
+        except OSError:
+            return []
+
+    def _has_changed(self, folder: str, now: float) -> bool:
+        try:
+            modified = (self._run_dir / folder).stat().st_mtime_ns
+        except OSError:
+            return False
+        seen, listed = self._folders.get(folder, (0, 0.0))
+        if modified == seen and now - listed < FOLDER_LOOK_S:
+            return False
+        self._folders[folder] = (modified, now)
+        return True
+
+    def _is_changed(self, path: str) -> bool:
+        if not is_side_file(path):
+            return False
+        is_fixed = "/" in path
+        if is_fixed and path in self._sent:
+            return False
+        try:
+            status = (self._run_dir / path).stat()
+        except OSError:
+            return False
+        mark = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._sent.get(path) == mark:
+            return False
+        self._sent[path] = mark
+        return True
+
+    def _file(self, path: str) -> File | None:
+        is_picture = path.startswith(PICTURES)
+        limit = min(PICTURE_BYTES_MAX, self._pictures_left) if is_picture else SIDE_FILE_BYTES_MAX
+        try:
+            content = read_small(self._run_dir / path, limit)
+        except OSError:
+            return None
+        if is_picture:
+            self._pictures_left -= len(content)
+        return File(path=path, content=content)

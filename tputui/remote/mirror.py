@@ -23,8 +23,7 @@ from pathlib import Path
 import msgspec
 
 from tputui import user_cache
-from tputui.remote.address import RunAddress
-from tputui.remote.journal_source import last_event, marks_of
+from tputui.remote.journal_source import PICTURES, last_event, marks_of
 from tputui.remote.protocol import (
     HAVE_BYTES_MAX,
     HAVE_MAX,
@@ -36,12 +35,11 @@ from tputui.remote.protocol import (
     is_side_file,
     is_writer,
 )
-from tputui.remote.side_files import PICTURES
-from tputui.telemetry.disk_space import free_bytes
+from tputui.remote.ssh_command import RunAddress
+from tputui.telemetry.files import free_bytes, open_plain
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX
 from tputui.telemetry.requests import Request
 from tputui.telemetry.rundir import REQUESTS, SEALED_SUFFIX, write_atomically
-from tputui.telemetry.safe_open import open_plain
 
 LINK_FILE = "link.json"
 JOURNALS_MAX = 16_384

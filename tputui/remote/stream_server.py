@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tputui import __version__
-from tputui.remote.address import InvalidAddress, parse_run
-from tputui.remote.journal_source import JournalSource, open_source
+from tputui.remote.clock_offset import RunTime
+from tputui.remote.journal_source import JournalSource, SideFiles, open_source
 from tputui.remote.protocol import (
     DATA_BYTES,
     GREETING,
@@ -41,12 +41,11 @@ from tputui.remote.protocol import (
     ViewerFrames,
     is_writer,
 )
-from tputui.remote.run_time import RunTime
-from tputui.remote.side_files import SideFiles
+from tputui.remote.ssh_command import InvalidAddress, parse_run
 from tputui.telemetry import requests, rundir
+from tputui.telemetry.files import open_plain
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.rundir import SEALED_SUFFIX
-from tputui.telemetry.safe_open import open_plain
 
 POLL_S = 0.2
 LISTING_S = 2.0

@@ -10,7 +10,7 @@ from tputui.report import charts
 from tputui.state.metric_series import LOSS, MetricSeries, MetricSource, metric_series
 from tputui.state.snapshot import ENDED, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
-from tputui.telemetry.metric_names import class_of, first_of
+from tputui.telemetry.logged_values import class_of, first_of
 
 METRICS_MAX = 12
 _TEXT_MAX = 300

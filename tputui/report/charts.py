@@ -17,8 +17,18 @@ from tputui.state.chart_data import Segment
 from tputui.state.metric_series import MetricPoint, MetricSeries
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.ui.charts.columns import ChartColumn, columns
-from tputui.ui.charts.scale import Scale, label, scale_for, step_ticks, ticks
-from tputui.ui.charts.y_range import LEAST_RANGE, joined_scale, outside_note, robust_scale_of, suggests_log
+from tputui.ui.charts.scale import (
+    LEAST_RANGE,
+    Scale,
+    joined_scale,
+    label,
+    outside_note,
+    robust_scale_of,
+    scale_for,
+    step_ticks,
+    suggests_log,
+    ticks,
+)
 
 COLUMNS_MAX = 360
 """Points of a curve."""

@@ -21,7 +21,7 @@ import msgspec
 
 from tputui.reporting import jax_runtime
 from tputui.telemetry import requests, rundir
-from tputui.telemetry.safe_open import read_small
+from tputui.telemetry.files import read_small
 
 ARRIVAL_S = 20.0
 """How long a request may take to all ranks, once they train."""

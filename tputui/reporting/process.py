@@ -25,10 +25,9 @@ from tputui.reporting.requests import RunRequests
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
-from tputui.telemetry.continued import newest_head
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.rank_environment import host_index, is_of_torchrun, num_hosts, rank_info, restarts
-from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.reporter import Reporter, newest_head
 
 ROLE = "worker"
 HEARTBEAT_INTERVAL_S = 0.5

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tputui.cache.state_cache import CachedState, StateCache
+from tputui.cache.cache_file import CachedState, StateCache
 from tputui.state.reducer import RunState
 from tputui.telemetry.journal import START, Damage
 from tputui.telemetry.merge import JournalEvent, Merge, Reached

@@ -13,18 +13,16 @@ from pathlib import Path
 
 import msgspec
 
-from tputui.cache.state_cache import StateCache
+from tputui.cache.cache_file import StateCache
 from tputui.session import truncation, viewer_parts
 from tputui.session.journal_reader import CachedStates, JournalReader
-from tputui.session.player import JournalSpan, Player, Reach, reach_of, spans
-from tputui.session.present import Present
-from tputui.session.remote_link import RemoteLink
+from tputui.session.player import JournalSpan, Player, Present, Reach, reach_of, spans
 from tputui.session.run_directory import RunDirectory
 from tputui.session.truncation import JournalFile
+from tputui.session.viewer_parts import RemoteLink
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
-from tputui.state.run_details import RunDetails
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.snapshot import ENDED, RunDetails, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import is_time

@@ -5,6 +5,9 @@ piece of the others belongs to the cell in which it begins. In a snapshot of hun
 host has replaced or added its newest piece since the one before, so only the cells at the end are combined again. From
 time to time every series joins its pieces in pairs; `AheadAligner` has the cells of the joined pieces ready by then. A
 host that returns after a while has pieces for many cells, of which a call combines only as many as its caller allows.
+
+A host that returns after a while changes many older steps of hundreds of hosts at once. A screen shows ten snapshots a
+second, so each of them takes a part of these steps until none is left. Whoever asks for a single snapshot gets all.
 """
 
 from __future__ import annotations
@@ -17,8 +20,23 @@ from itertools import pairwise
 from operator import lt
 from typing import Generic, Protocol, TypeVar
 
-from tputui.state.deferral import split_work
 from tputui.state.state_struct import JoinedAhead
+
+T = TypeVar("T")
+
+
+def split_work(changed: Sequence[T], most: int) -> tuple[Sequence[T], Sequence[T]]:
+    """What to do now and what to do later, of changes in order of steps; at most `most` now.
+
+    One half are the newest ones, which change in every frame, the other half the oldest, so that none waits forever.
+    """
+    most = max(0, most)
+    if len(changed) <= most:
+        return changed, ()
+    oldest = most // 2
+    newest = len(changed) - (most - oldest)
+    return [*changed[:oldest], *changed[newest:]], changed[oldest:newest]
+
 
 P = TypeVar("P")
 C = TypeVar("C")

@@ -19,9 +19,8 @@ from tputui.state.liveness import Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, CoreCondition, CoreView
-from tputui.state.stall_limits import STEPPING
 from tputui.state.step_values import rows_most
-from tputui.state.time_spent import TimeView, lasts_s
+from tputui.state.time_spent import STEPPING, TimeView, lasts_s
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Phase
 

@@ -19,8 +19,7 @@ from tputui.state.process_stacks import waiting
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import RunCondition
-from tputui.state.stall_limits import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS
-from tputui.state.time_spent import lasts_s
+from tputui.state.time_spent import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, lasts_s
 from tputui.telemetry.events import HeartbeatSent, Outcome
 
 Alive = Mapping[str, bool | None]

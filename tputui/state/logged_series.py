@@ -18,8 +18,7 @@ from tputui.state.state_struct import POINTS_MAX, AtLeastOne, Count, Metric, Sta
 from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.events import Int, Split, ValuesLogged
 from tputui.telemetry.float_blocks import BlockError
-from tputui.telemetry.logged_values import LoggedColumns
-from tputui.telemetry.metric_names import class_of
+from tputui.telemetry.logged_values import LoggedColumns, class_of
 
 NAMES_MAX = 256
 """Metrics per process that are stored ..."""

@@ -10,7 +10,7 @@ import msgspec
 
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import Split
-from tputui.telemetry.metric_names import class_of, first_of
+from tputui.telemetry.logged_values import class_of, first_of
 
 MeterT = TypeVar("MeterT", ev.MeterReading, float)
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from tputui.state.chart_data import LoggedView, MeterPoint, Segment, ThroughputPoint
 from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
-from tputui.telemetry.metric_names import class_of, first_of
+from tputui.telemetry.logged_values import class_of, first_of
 
 POINTS_MAX = 2_048
 """Points of one curve; several times the dots of the widest terminal."""

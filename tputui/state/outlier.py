@@ -20,8 +20,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from tputui.state.aligned import split_work
 from tputui.state.chart_data import CoreColumn, OutlierView
-from tputui.state.deferral import split_work
 from tputui.state.state_struct import CORES_MAX, Count, StateStruct
 from tputui.telemetry.events import Int
 

@@ -13,8 +13,7 @@ from tputui import formatting as fmt
 from tputui.state import device_views
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import RequestState, RequestView
-from tputui.state.stacks_view import ProcessStacks, StacksView
+from tputui.state.snapshot import ProcessStacks, RequestState, RequestView, StacksView
 from tputui.state.time_spent import lasts_s
 from tputui.telemetry import events as ev
 

@@ -1,4 +1,4 @@
-"""The state of one process, reduced from the events of its journal.
+"""The state of one process, reduced from the events of its journal, also of one that takes the place of another.
 
 One method per event type, chosen by the table at the end. Events that contradict themselves are counted, never raised:
 a viewer must survive any journal. Everything is bounded, or grows only with rare events (checkpoints, requests,
@@ -9,28 +9,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from tputui import formatting as fmt
-from tputui.state import meter_limits, restart
+from tputui.state import meter_limits
 from tputui.state.chart_data import EpochStart, MeterPoint
-from tputui.state.device_history import DeviceHistory
 from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
-from tputui.state.host_reports import HOST_REPORTS, HostReports
+from tputui.state.host_reports import HOST_REPORTS, REASON_CHARS_MAX, HostReports, ReportedFailure, Restart
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
-from tputui.state.process_history import MemoryHistory, Pace, XlaHistory, has_worker
+from tputui.state.process_history import DeviceHistory, MemoryHistory, Pace, XlaHistory, has_worker
 from tputui.state.process_log import LOGGED, ProcessLog
-from tputui.state.receipts import Receipts
-from tputui.state.stall_limits import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
-from tputui.state.time_spent import TimeSpent
+from tputui.state.time_spent import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, TimeSpent
 from tputui.telemetry import events as ev
 from tputui.telemetry import logged_values
 from tputui.telemetry.events import T_MAX, run_time
 from tputui.telemetry.float_blocks import BlockError
+from tputui.telemetry.process_end import FOLLOWING
+
+if TYPE_CHECKING:
+    from tputui.telemetry.events import FailureReported, JournalOpened, WorkerStarted
+
+
+class Receipts(StateStruct):
+    """The answers of a process to one request."""
+
+    seen: ev.RequestSeen | None = None
+    applied: ev.RequestApplied | None = None
+    refused: ev.RequestRefused | None = None
+
+    def add(self, event: ev.RequestSeen | ev.RequestApplied | ev.RequestRefused) -> None:
+        """Adds an answer; a later one of the same kind replaces it."""
+        if isinstance(event, ev.RequestSeen):
+            self.seen = event
+        elif isinstance(event, ev.RequestApplied):
+            self.applied = event
+        else:
+            self.refused = event
+
 
 EndT = TypeVar("EndT", ev.TrainingEnded, ev.RunEnded)
 
@@ -252,14 +272,14 @@ class ProcessState(StateStruct):
     def _journal_opened(self, event: ev.JournalOpened) -> None:
         """The head; a later one is that of a process that continues to read an imported log."""
         if self.opened is not None and event.generation > self.opened.generation:
-            restart.restart(self, event)
+            restart(self, event)
         self.opened, self.training_ended = event, None
 
     def _training_planned(self, event: ev.TrainingPlanned) -> None:
         self.plan = event
         self.reports.begun_at(event.first_step)
         if self.reports.awaits_plan:
-            restart.cut(self, event.first_step)
+            cut(self, event.first_step)
 
     def _topology_declared(self, event: ev.TopologyDeclared) -> None:
         if not makes_sense(event):
@@ -295,7 +315,7 @@ class ProcessState(StateStruct):
         # Scripts report no plan.
         self.reports.begun_at(event.first)
         if self.reports.awaits_plan:
-            restart.cut(self, event.first)
+            cut(self, event.first)
         self._done(event.first + event.n - 1, event.t)
         self.values.take(self.last_seq, event, self.log, self.newest_t)
 
@@ -412,6 +432,77 @@ class ProcessState(StateStruct):
         return event if math.isfinite(event.t) else msgspec.structs.replace(event, t=self.newest_t or 0.0)
 
 
+def restart(state: ProcessState, event: JournalOpened) -> None:
+    """Forgets what belongs to the process that ended; its curves stay until the first step of the new one is known."""
+    failure, beat = state.failure, state.beat
+    # Steps are reported together; the newest ones may have been only in heartbeats.
+    newest_step = max(state.steps_done, beat.step if beat is not None else 0)
+    begun = Restart(event.generation, event.t, newest_step)
+    if failure is not None:
+        begun = replace(begun, reason=_shortened(f"{failure.error}: {failure.message}"), failed_t=failure.t)
+    state.reports.restarted(begun)
+    times = [beat.t] if beat is not None else []
+    state.time.restarted(max([*times, state.moved_t or 0.0]))
+    text = f"the training processes were restarted (restart {event.generation})"
+    state.log.marks.add("restart", event.t, state.steps_done, text)
+    if state.index == 0 and event.role == "worker":
+        state.log.add_line(event.t, text, "warning")
+    state.beat = state.progress = state.moved_t = state.failure = state.xla = None
+    state.rank_exits, state.xla_history = [], XlaHistory()
+
+
+def cut(state: ProcessState, first_step: int) -> None:
+    """Removes what was recorded of `first_step` and later ones, which are trained again."""
+    began_t = state.first_t if state.time.began_t is None else state.time.began_t
+    kept_t = state.values.time_of(first_step - 1) if first_step > 1 else began_t
+    state.reports.planned(first_step, kept_t)
+    state.values.cut(first_step)
+    state.pace.cut(first_step)
+    state.time.cut(first_step)
+    state.epoch_starts.keep(lambda start: start.first_step < first_step)
+    for points in state.meter_history.values():
+        points.keep(lambda point: point.step < first_step)
+    state.num_meter_reports += 1
+    state.meters = {split: event for split, event in state.meters.items() if event.step < first_step}
+    state.epochs = {number: event for number, event in state.epochs.items() if event.step < first_step}
+    state.epoch_started, state.steps_done = None, max(first_step - 1, 0)
+    # They were not in a checkpoint, so they are trained and reported again.
+    state.dropped_steps -= min(state.dropped_steps, state.reports.unread_steps)
+    state.reports.unread_steps = 0
+
+
+def started(state: ProcessState, event: WorkerStarted) -> None:
+    """A supervisor recorded that the training process of its host was started; if again, with the failure before."""
+    begun, reported = state.worker_started, state.failure_reported
+    if begun is not None:
+        before = state.reports.restarts
+        again = Restart(before[-1].number + 1 if before else 1, event.t, state.steps_done)
+        if reported is not None and reported.t >= begun.t and reported.error not in FOLLOWING:
+            place = _shortened(reported.other_host or "") or None
+            again = replace(again, reason=_sentence(reported), failed_t=reported.t, other_host=place)
+        state.reports.restarted(again)
+        # Of an earlier generation, even if a supervisor that was held up reported it after this one had begun.
+        state.failure_reported = None
+    state.worker_started = event
+
+
+def failure_reported(state: ProcessState, event: FailureReported) -> None:
+    """A supervisor reported the first failure of a generation."""
+    state.failure_reported = event
+    if event.error not in FOLLOWING:
+        state.reports.failed(ReportedFailure(event.t, _sentence(event)))
+
+
+def _sentence(reported: FailureReported) -> str:
+    """`SIGKILL: the kernel ...`."""
+    message = _shortened(reported.message)
+    return message if message.endswith(_UNREPORTED) else _shortened(f"{reported.error}: {message}")
+
+
+def _shortened(text: str) -> str:
+    return text.partition("\n")[0][:REASON_CHARS_MAX]
+
+
 _NEWEST: dict[type[ev.Event], str] = {
     ev.RunStarted: "run_started",
     ev.WorkerExited: "worker_exited",
@@ -426,8 +517,8 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.JournalOpened: ProcessState._journal_opened,
     ev.TopologyDeclared: ProcessState._topology_declared,
     ev.TrainingPlanned: ProcessState._training_planned,
-    ev.WorkerStarted: restart.started,
-    ev.FailureReported: restart.failure_reported,
+    ev.WorkerStarted: started,
+    ev.FailureReported: failure_reported,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
     ev.StepsRecorded: ProcessState._steps_recorded,
@@ -455,3 +546,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     **dict.fromkeys(OBSERVED, ProcessState._observed),
     **dict.fromkeys(HOST_REPORTS, lambda state, event: state.reports.take(event)),
 }
+
+
+_UNREPORTED = "without an error report"
+"""End of messages of supervisors that contain the signal or the exit code."""

@@ -19,12 +19,12 @@ from operator import attrgetter
 from statistics import median
 from typing import Literal, NamedTuple
 
-from tputui.state.deferral import split_work
-from tputui.state.host_data import SlowHostView
+from tputui.state.aligned import split_work
 from tputui.state.host_reports import HostPace
 from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_distance, median_of_sorted
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
+from tputui.state.snapshot import SlowHostView
 
 SLOWER = 0.05
 """Share of a step by which a host must exceed the median host."""

@@ -28,9 +28,7 @@ from tputui.state.aligned import COMBINED_MAX
 from tputui.state.chart_data import Segment
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
-from tputui.state.recompiles import num_recompiles
 from tputui.state.reducer import RunState
-from tputui.state.run_details import RunDetails
 from tputui.state.series import combined, piece_aligner
 from tputui.state.slow_host import slow_host
 from tputui.state.snapshot import (
@@ -40,10 +38,11 @@ from tputui.state.snapshot import (
     MeterView,
     Plan,
     RequestView,
+    RunDetails,
     Snapshot,
     Topology,
 )
-from tputui.state.xla_view import XlaView, newest_of
+from tputui.state.xla_view import XlaView, newest_of, num_recompiles
 from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProgressReported, Split, StepPrograms
 
 

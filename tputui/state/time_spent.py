@@ -11,6 +11,7 @@ import msgspec
 
 from tputui.state.state_struct import StateStruct
 from tputui.telemetry import events as ev
+from tputui.telemetry.events import Phase
 
 SAVES_MAX = 256
 """Checkpoints whose time is stored, the newest ones."""
@@ -242,3 +243,13 @@ def partition(parts: Mapping[KeyT, float], total_s: float) -> dict[KeyT, float]:
 def lasts_s(beat: ev.HeartbeatSent, until: float) -> float:
     """Seconds that the phase of a heartbeat has lasted at the unix time `until`."""
     return beat.phase_s + max(0.0, until - beat.t)
+
+
+STEPPING: frozenset[Phase] = frozenset({"data", "executing", "reporting"})
+"""Phases in which steps are expected; any other may take any time."""
+SILENT_S = 10.0
+"""Seconds without any event that count as a stall; heartbeats are sent every second."""
+STUCK_S = 30.0
+"""Seconds without a step, in a phase in which steps are expected, that count as a stall ..."""
+STUCK_STEPS = 20.0
+"""... or this many step times, if that is longer."""

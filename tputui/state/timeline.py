@@ -13,16 +13,15 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment, TraceView
-from tputui.state.host_data import HostReceipt
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
-from tputui.state.process_state import ProcessState
-from tputui.state.receipts import Receipts
+from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import (
     CheckpointView,
     DamageRegion,
     DamageView,
+    HostReceipt,
     LogLine,
     NonFinite,
     PicturesView,

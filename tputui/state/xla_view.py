@@ -1,12 +1,23 @@
-"""The counters of the XLA runtime as the snapshot has them, and what they say about the steps after warm-up."""
+"""The counters of the XLA runtime as the snapshot has them, and which compilations after warm-up are recompiles.
+
+The one definition that the diagnosis, the counters of the snapshot and all views share.
+
+A program may be compiled once for each of a few states of its inputs: buckets of lengths, a smaller last batch, a
+batch of an evaluation. It is recompiled if there are more of them, if it compiles for a state again, or if something
+other than a size keeps changing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from tputui.state.evidence_groups import CompileGroup
 from tputui.telemetry import events as ev
+from tputui.telemetry.events import RESULT_OF, ChangedInput
 
 EXTRA_LEAST = 0.05
 """Unexpected executions per step from which they are shown: one in twenty steps."""
@@ -79,3 +90,109 @@ def is_used(counters: ev.XlaMetricsRead) -> bool:
 def newest_of(readings: Iterable[ev.XlaMetricsRead | None]) -> ev.XlaMetricsRead:
     """The newest reading of the counters of one process, from all of its journals. There must be one."""
     return max((one for one in readings if one is not None), key=lambda one: (one.t, one.executes))
+
+
+SIZES_MAX = 3
+"""Compilations after warm-up for changed sizes up to which each is the first of its size; with the program before them
+these are four."""
+VALUES_MAX = 2
+"""Compilations after warm-up for changed values, types or numbers of inputs, up to which each is the first of its
+state. No program has such buckets on purpose."""
+SPEC = re.compile(r"([a-z]+[0-9a-z]*)\[([0-9,]*)\]")
+"""Type and shape of an input, as `f32[8,28]`."""
+SIZE = re.compile(r"size [0-9]+ in dimension ([0-9]+)")
+"""How `torch.compile` reports a shape that changed."""
+
+
+class LateCompiles(NamedTuple):
+    """The compilations of a run after warm-up, by cause: the groups with one cause, the one that shows it first."""
+
+    recompiles: list[list[CompileGroup]]
+    """Those of programs that are compiled again and again."""
+    first: list[list[CompileGroup]]
+    """Those for a few states of the inputs, once each."""
+
+
+def late_compiles(groups: Iterable[CompileGroup]) -> LateCompiles:
+    """Sorts the compilations after warm-up, without those that a persistent cache answered."""
+    late = _by_cause(_attributed([group for group in groups if not group.warm_up and group.count > group.num_cached]))
+    return LateCompiles(
+        [same for same in late if not _is_first(same[0])], [same for same in late if _is_first(same[0])]
+    )
+
+
+def num_recompiles(counted: int, groups: Iterable[CompileGroup]) -> int:
+    """Recompiles of torch_xla. `counted`: its compilations after warm-up by the counters, which know no states: without
+    events, a few are those for the first of their state."""
+    late = late_compiles(group for group in groups if group.runtime == "torch_xla")
+    if late.recompiles or late.first:
+        return sum(group.total for same in late.recompiles for group in same)
+    return counted if counted > SIZES_MAX else 0
+
+
+def is_size(change: ChangedInput) -> bool:
+    """Whether an input has another size in a dimension, and nothing else."""
+    if SIZE.fullmatch(change.before) and SIZE.fullmatch(change.now):
+        return True
+    before, now = SPEC.fullmatch(change.before), SPEC.fullmatch(change.now)
+    return before is not None and now is not None and before[1] == now[1]
+
+
+def _is_first(group: CompileGroup) -> bool:
+    if group.num_repeats:
+        return False
+    is_of_sizes = all(map(is_size, group.changes or ()))
+    return group.num_states <= (SIZES_MAX if is_of_sizes else VALUES_MAX)
+
+
+def _by_cause(groups: Iterable[CompileGroup]) -> list[list[CompileGroup]]:
+    """The groups by cause. JAX compiles each operation outside of a compiled function by itself, such as `true_divide`,
+    and does not compare its inputs: it shares the cause of what else compiles at its line."""
+    found: dict[object, list[CompileGroup]] = {}
+    for group in sorted(groups, key=lambda one: (_is_first(one), one.changes is None)):
+        is_shared = group.runtime == "jax" and _has_line(group)
+        place = group.line if is_shared else group.key
+        if place in found and not (group.changes is None or _is_first(group)):
+            place = group.key
+        found.setdefault(place, []).append(group)
+    return list(found.values())
+
+
+def _attributed(groups: Sequence[CompileGroup]) -> list[CompileGroup]:
+    """The groups; those from before their cause was found are joined to the one whose cause was, if there is just one.
+
+    The line of a read, and the input that changed, are found once something has compiled again.
+    """
+    made = list(groups)
+    for explains, is_open in ((_has_line, _any), (_has_changes, _any), (_has_result, _has_sizes)):
+        for group in [one for one in made if not explains(one) and is_open(one)]:
+            found = [one for one in made if explains(one) and _may_explain(one, group)]
+            if len(found) == 1:
+                made = [group.join(one) if one is found[0] else one for one in made if one is not group]
+    return made
+
+
+def _has_line(group: CompileGroup) -> bool:
+    return bool(group.line.file)
+
+
+def _has_changes(group: CompileGroup) -> bool:
+    return bool(group.changes)
+
+
+def _has_result(group: CompileGroup) -> bool:
+    return any(change.name.startswith(RESULT_OF) for change in group.changes or ())
+
+
+def _has_sizes(group: CompileGroup) -> bool:
+    """Whether only sizes changed, which may be those of a result."""
+    return all(map(is_size, group.changes or ()))
+
+
+def _any(_: CompileGroup) -> bool:
+    return True
+
+
+def _may_explain(later: CompileGroup, group: CompileGroup) -> bool:
+    same = (later.runtime, later.program, later.cause) == (group.runtime, group.program, group.cause)
+    return same and group.last_step <= later.first_step

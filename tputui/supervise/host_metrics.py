@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from tputui.supervise.training_processes import NewProcesses, environment_of
 from tputui.telemetry.events import HostSampled, ProcessSample
+from tputui.telemetry.files import read_small
 from tputui.telemetry.rank_environment import RankInfo, rank_info
-from tputui.telemetry.safe_open import read_small
 
 CHILDREN_INTERVAL_S = 5.0
 """Seconds between searches for children of the worker; each search reads the whole process table."""

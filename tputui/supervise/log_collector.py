@@ -18,13 +18,12 @@ from typing import Any
 
 from tputui.logs.console import ConsoleParser, check_pattern
 from tputui.logs.damage_notes import ReportedDamage
-from tputui.logs.file_names import is_log
-from tputui.logs.formats import open_log
+from tputui.logs.formats import is_log, open_log
+from tputui.logs.jsonl_log import TrainerStateReader
+from tputui.logs.rows import LoggedValue, LogReader, UnknownLog
 from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
 from tputui.logs.tensorboard_dir import EventFileReader
-from tputui.logs.trainer_state import TrainerStateReader
 from tputui.logs.value_events import ValueEvents
-from tputui.logs.values import LoggedValue, LogReader, UnknownLog
 from tputui.supervise.log_files import LogFinder, shown_path
 from tputui.supervise.torch_traces import TorchTraces
 from tputui.telemetry import events as ev

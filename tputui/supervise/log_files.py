@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.logs.file_names import is_log, is_other, opened_logs_name
+from tputui.logs.formats import is_log, is_other, opened_logs_name
 from tputui.supervise.training_processes import NewProcesses, environment_of, read_proc
+from tputui.telemetry.files import open_plain
 from tputui.telemetry.rank_environment import RankInfo, rank_info
 from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE, host_id
-from tputui.telemetry.safe_open import open_plain
 
 PROCESSES_MAX = 256
 FILES_MAX = 1_000

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.supervise.native_aborts import interpreter_stack
+from tputui.telemetry.files import open_plain
 from tputui.telemetry.redaction import KeyMasker, masked_lines
-from tputui.telemetry.safe_open import open_plain
 
 LINE_CHARS_MAX = 2_000
 LINES_MAX = 200

@@ -9,7 +9,7 @@ from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import Strict, Verdict, found
 from tputui.state.liveness import assess
 from tputui.state.reducer import RunState
-from tputui.state.run_details import RunDetails
+from tputui.state.snapshot import RunDetails
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry.rundir import Manifest
 

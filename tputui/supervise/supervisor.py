@@ -24,23 +24,22 @@ from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn, strict
 from tputui.supervise.alerts import AlertRules, Alerts, rules_of
-from tputui.supervise.clock_watch import ClockWatch
+from tputui.supervise.child_ends import SETTLE_S, LeftProcesses, daemons_text
 from tputui.supervise.command import UserCommand, unobserved_reason
-from tputui.supervise.disk_watch import DiskWatch
+from tputui.supervise.disk_watch import ClockWatch, DiskWatch
 from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, StallStacks, Timing, signals_caught
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.hosts import HostLaunch, name_of, needs_launcher
-from tputui.supervise.left_processes import SETTLE_S, LeftProcesses, daemons_text
 from tputui.supervise.log_tail import LogTail, read_last
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, unsaved_reason
 from tputui.supervise.own_log import ProblemLog, log_line
+from tputui.supervise.python_stacks import StackSignal
 from tputui.supervise.script import STOPS, Script
 from tputui.supervise.sealing import seal_journals
-from tputui.supervise.stack_signal import StackSignal
 from tputui.supervise.worker_state import WorkerState, journals_of, worker_journals
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, run_clock, rundir
-from tputui.telemetry.disk_space import ReservedSpace
+from tputui.telemetry.files import ReservedSpace
 from tputui.telemetry.process_end import worker_exited
 from tputui.telemetry.reporter import Reporter
 

@@ -20,12 +20,12 @@ from typing import BinaryIO
 
 import msgspec
 
-from tputui.telemetry import atomic_write, float_blocks
+from tputui.telemetry import files, float_blocks
 from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode, encode
 from tputui.telemetry.events import JournalOpened, StepsRecorded
+from tputui.telemetry.files import next_data, open_plain
 from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, JournalPosition, Tail, add_damage
 from tputui.telemetry.rundir import SEALED_SUFFIX
-from tputui.telemetry.safe_open import next_data, open_plain
 
 FRAMES = 32
 """A frame contains about this part of the journal, so that damage to one costs no more, but within these limits:"""
@@ -75,8 +75,8 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
     try:
         if not os.stat(path).st_size:
             raise CompressionError(f"{path.name} is empty")
-        with atomic_write.becoming(target) as temporary:
-            with os.fdopen(atomic_write.open_new(temporary, os.O_WRONLY), "wb") as file:
+        with files.becoming(target) as temporary:
+            with os.fdopen(files.open_new(temporary, os.O_WRONLY), "wb") as file:
                 _write_frames(file, tail, os.stat(path).st_size, note)
                 if regions := tail.regions(final=True):
                     raise CompressionError(f"{path.name} is damaged: {regions[0].reason}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tputui.telemetry import safe_open
+from tputui.telemetry import files
 from tputui.telemetry.masking import FieldMasker, Name
 
 FILE = "model.json"
@@ -56,7 +56,7 @@ def read(run_dir: Path) -> LayerTable:
     """The table of a run. Raises `NoTable`."""
     path = run_dir / FILE
     try:
-        return msgspec.json.decode(safe_open.read_small(path, BYTES_MAX), type=LayerTable)
+        return msgspec.json.decode(files.read_small(path, BYTES_MAX), type=LayerTable)
     except FileNotFoundError:
         why = f"{run_dir.name} has no {FILE}: it is written when the first training step is traced"
         raise NoTable(why) from None

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.telemetry import atomic_write, rundir
 from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+from tputui.telemetry.files import becoming, data_extents, open_plain, read_small
 from tputui.telemetry.merge import events_of, open_tail
 from tputui.telemetry.rundir import MANIFEST, Manifest
-from tputui.telemetry.safe_open import data_extents, open_plain, read_small
 
 _COPY_BYTES = 1 << 20
 REPORT = "repair.json"
@@ -75,7 +75,7 @@ def repair_run(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
 
     Raises `NothingReadable`, `FileExistsError` if `target` exists, and other `OSError`s if it cannot be written.
     """
-    with atomic_write.becoming(target, replace=False) as staging:
+    with becoming(target, replace=False) as staging:
         staging.mkdir(mode=0o700)
         repaired = _fill(run_dir, staging)
         if not repaired.num_events and repaired.manifest == "missing":

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from tputui.telemetry.events import RequestApplied, RequestKind, RequestRefused, StacksTaken
-from tputui.telemetry.line_search import LineSearch
+from tputui.telemetry.files import read_small
+from tputui.telemetry.journal import LineSearch
 from tputui.telemetry.masking import Exact, FieldMasker, Text
 from tputui.telemetry.rundir import REQUESTS, write_atomically
-from tputui.telemetry.safe_open import read_small
 
 REQUEST_BYTES_MAX = 64 << 10
 """Maximum size of a request file."""

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from tputui.telemetry import redaction
+from tputui.telemetry.files import read_small
 from tputui.telemetry.masking import Exact, FieldMasker, Text
 from tputui.telemetry.rundir import write_atomically
-from tputui.telemetry.safe_open import read_small
 
 LABELS = "labels.json"
 LABELS_BYTES_MAX = 1 << 16

@@ -28,12 +28,12 @@ from pathlib import Path
 
 import msgspec
 
-from tputui.telemetry import atomic_write
+from tputui.telemetry import files
 from tputui.telemetry.codec import check_free
 from tputui.telemetry.events import JournalOpened
+from tputui.telemetry.files import read_small
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.masking import CommandLine, Exact, FieldMasker, Text, Values
-from tputui.telemetry.safe_open import read_small
 
 MANIFEST = "run.json"
 REQUESTS = "requests"
@@ -283,7 +283,7 @@ def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes a small file atomically."""
-    atomic_write.write(path, lambda file: file.write(content))
+    files.write(path, lambda file: file.write(content))
 
 
 def this_process() -> ProcessId:

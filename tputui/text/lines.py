@@ -3,6 +3,8 @@
 `follow` reads a session until the run has ended. If stdout is closed, it returns early and the run goes on. Log lines
 read the same here and in the log panel; reports and the start of the run have lines of their own. The format of the
 lines is stable.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -30,9 +32,75 @@ from tputui.state.snapshot import LogLine, Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import to_json
+from tputui.telemetry.logged_values import CONSOLE
 from tputui.telemetry.merge import JournalEvent
 from tputui.text import phrases, verdict_lines
-from tputui.text.logged_line import LoggedLine
+
+INTERVAL_S = 1.0
+"""Shortest time between two lines."""
+METRICS_SHOWN = 12
+"""More metrics are only counted."""
+
+
+class LoggedLine:
+    """Gathers the values of one process until their line is due."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, float] = {}
+        """Newest values by split and name, since the last line."""
+        self._sources: set[str] = set()
+        self._t = -math.inf
+        """Time of the newest event with a value."""
+        self._printed_t = -math.inf
+        self.step = 0
+        """Newest step of a value; 0 before the first."""
+        self.loss_step = 0
+        """Newest step whose loss was recorded since the last line; 0 if none was."""
+
+    def is_due(self, event: ev.Event) -> bool:
+        """Whether a line is printed before an event: the events of one look at the logs, which have the same time, make
+        one line."""
+        has_values = bool(self._values) or self.loss_step > 0
+        is_due = has_values and event.t > self._t and event.t - self._printed_t >= INTERVAL_S
+        if is_due:
+            self._printed_t = event.t
+        return is_due
+
+    def add(self, event: ev.Event) -> None:
+        """Adds the values of an event."""
+        if isinstance(event, ev.ValuesLogged):
+            self._t = event.t
+            self.step = max(self.step, event.step)
+            self._values[event.name if event.split == "train" else f"valid {event.name}"] = event.value
+            self._sources.add(event.source)
+        elif isinstance(event, ev.StepsRecorded) and event.metric == "loss":
+            self._t = event.t
+            self.loss_step = event.first + event.n - 1
+            self.step = max(self.step, self.loss_step)
+
+    def take(self, loss: str, epoch: int, step_s: float | None) -> tuple[float, str] | None:
+        """The unix time and the text of the line; None without new values.
+
+        `loss` is the loss of `loss_step`, empty if unknown; `step_s` is the time of a step in seconds.
+        """
+        if not (self._values or self.loss_step):
+            return None
+        if loss:
+            self._values.pop("loss", None)
+        shown = [f"{name} {fmt.number(value)}" for name, value in list(self._values.items())[:METRICS_SHOWN]]
+        if len(self._values) > METRICS_SHOWN:
+            shown.append(f"{len(self._values) - METRICS_SHOWN} more")
+        columns = [
+            f"epoch {epoch}" if epoch else "",
+            f"step {self.step}",
+            loss,
+            ", ".join(shown),
+            f"{fmt.duration(step_s)}/step" if step_s is not None else "",
+            "(from console)" if self._sources == {CONSOLE} else "",
+        ]
+        self._values, self._sources, self.loss_step = {}, set(), 0
+        return self._t, "  ".join(column for column in columns if column)
+
 
 LOGS = "logs"
 """Role of the journal of a user's command."""
@@ -423,3 +491,90 @@ def write_line(out: TextIO, line: str) -> None:
         line = line.encode(encoding, "backslashreplace").decode(encoding)
     out.write(line + "\n")
     out.flush()
+
+
+QUIET_INTERVAL_S = 60.0
+"""Shortest time between two reports of a run without epochs."""
+
+
+class QuietWriter(LineWriter):
+    """Prints the start, epochs, warnings, failures and the end, and of a run without epochs a report a minute."""
+
+    def __init__(self, *, timestamps: bool = False) -> None:
+        super().__init__(timestamps=timestamps)
+        self._newest: TimedLine | None = None
+        """Newest report that was not printed."""
+        self._printed_t = -math.inf
+        """Time of the newest printed report."""
+        self._bad: set[tuple[str, str]] = set()
+        """Metrics of processes that are NaN or infinite at present, which is printed once."""
+
+    def flush(self) -> list[str]:
+        """The newest report of a run without epochs, if it was not printed."""
+        return self._stamped([*self._withheld(), *self._last()])
+
+    def _wants(self, line: LogLine, event: ev.Event) -> bool:
+        return line.level != "info" or isinstance(event, ev.TrainingEnded | ev.RunEnded)
+
+    def _lines(self, process: str, seq: int, event: ev.Event) -> list[TimedLine]:
+        lines = super()._lines(process, seq, event)
+        if lines and isinstance(event, ev.TrainingEnded):
+            return [*self._last(), *lines]
+        return lines
+
+    def _compiled(self, event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> Iterable[str]:
+        return ()
+
+    def _own(self, process: ProcessState, event: ev.Event) -> Iterable[str]:
+        if isinstance(event, ev.RunStarted | ev.FailureRaised | ev.FailureReported):
+            yield from super()._own(process, event)
+        elif isinstance(event, ev.TrainingPlanned) and self._is_first(process):
+            yield from self._restart(process)
+        elif isinstance(event, ev.EpochEnded) and self._is_first(process):
+            yield self._epoch(process, event)
+        elif isinstance(event, ev.StepsRecorded):
+            key = process.name, event.metric
+            if not event.bad:
+                self._bad.discard(key)
+            elif key not in self._bad:
+                self._bad.add(key)
+                yield from super()._own(process, event)
+
+    def _epoch(self, process: ProcessState, event: ev.EpochEnded) -> str:
+        plan = snapshot_builder.plan_of(self._state)
+        of_epochs, of_steps = (f"/{plan.num_epochs}", f"/{plan.total_steps}") if plan else ("", "")
+        loss = process.values.newest.get("loss") if not event.train else None
+        took = event.train_s + event.valid_s
+        columns = [
+            f"epoch {event.epoch}{of_epochs}",
+            f"step {event.step}{of_steps}",
+            f"train loss {fmt.number(loss.mean)}" if loss is not None else "",
+            fmt.meters_line(event.train, event.valid, event.scores),
+            fmt.duration(took) if math.isfinite(took) else "",
+            "best" if event.best else "",
+        ]
+        return "  ".join(column for column in columns if column)
+
+    def _release(self) -> list[TimedLine]:
+        return self._sparse(super()._release())
+
+    def _release_logged(self) -> list[TimedLine]:
+        return self._sparse(super()._release_logged())
+
+    def _sparse(self, lines: list[TimedLine]) -> list[TimedLine]:
+        """The line of a report, if the run has no epochs and the line is due; else withheld until a later one."""
+        if not lines or self._has_epochs():
+            return []
+        if lines[-1][0] - self._printed_t < QUIET_INTERVAL_S:
+            self._newest = lines[-1]
+            return []
+        self._newest, self._printed_t = None, lines[-1][0]
+        return lines
+
+    def _last(self) -> list[TimedLine]:
+        """The newest withheld report of a run without epochs; none if it was printed."""
+        newest, self._newest = self._newest, None
+        return [newest] if newest is not None and not self._has_epochs() else []
+
+    def _has_epochs(self) -> bool:
+        return any(worker.epoch_started is not None for worker in self._state.workers)

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from tputui import formatting as fmt
-from tputui.state.run_details import GitView, RunDetails
-from tputui.state.snapshot import DamageRegion, FlopsView, Snapshot
+from tputui.state.snapshot import DamageRegion, FlopsView, GitView, RunDetails, Snapshot
 from tputui.state.xla_view import XlaView
 from tputui.telemetry.events import CoreSample
 from tputui.telemetry.journal import Damage

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tputui import formatting as fmt
-from tputui.state.host_data import GenerationView, HostView, SlowHostView
-from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot import GenerationView, HostView, SlowHostView, Snapshot
 from tputui.text.phrases import row
 
 HOSTS_SHOWN = 16

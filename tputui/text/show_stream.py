@@ -10,7 +10,7 @@ from typing import Any
 from tputui import formatting as fmt
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
-from tputui.telemetry.metric_names import class_of, first_of
+from tputui.telemetry.logged_values import class_of, first_of
 from tputui.text.show_page import to_show
 
 LINE_S = 1.0

@@ -28,15 +28,15 @@ from textual.widgets import Static
 
 from tputui.ui.base.preferences import Views, state_path
 from tputui.ui.base_app import BaseApp
-from tputui.ui.terminal.capabilities import Capabilities, capabilities_of
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
+from tputui.ui.terminal.themes import Capabilities, capabilities_of
 from tputui.user_config import user_config_path
 
 if TYPE_CHECKING:
     from textual.types import CSSPathType
 
     from tputui.ui.base.reader_thread import Source
-    from tputui.ui.launch.service import LaunchService
+    from tputui.ui.launch.checker import LaunchService
     from tputui.ui.monitor.screen import MonitorResult
     from tputui.ui.runs.remote_rows import RemoteRuns
 

@@ -12,11 +12,10 @@ from textual.binding import Binding, BindingType
 from tputui.ui.base.keymap import Key
 from tputui.ui.base.palette import grade
 from tputui.ui.render.lines import Line, Span, paragraph, width_of, wrap
-from tputui.ui.terminal.capabilities import key_names
-from tputui.ui.widgets.bars import NoticeBar
-from tputui.ui.widgets.line_input import EditedText, press, spans
-from tputui.ui.widgets.panel import Drawing, Panel
-from tputui.ui.widgets.panel_grid import Overlay
+from tputui.ui.terminal.themes import key_names
+from tputui.ui.widgets.line_widget import EditedText, press, spans
+from tputui.ui.widgets.panel import Drawing, Overlay, Panel
+from tputui.ui.widgets.player_bar import NoticeBar
 
 _KEY_WIDTH = 12
 

@@ -16,9 +16,8 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from tputui import csv_cells
 from tputui.state.chart_data import CoreExtreme, Mark
-from tputui.state.host_data import HostView
-from tputui.state.snapshot import LogLine, Snapshot, best_epoch
-from tputui.telemetry import atomic_write
+from tputui.state.snapshot import HostView, LogLine, Snapshot, best_epoch
+from tputui.telemetry import files
 from tputui.ui.base.reader_thread import Frame
 
 Form = Literal["txt", "csv", "svg"]
@@ -79,7 +78,7 @@ def write_new(directory: Path, name: str, content: str) -> Path:
     for number in range(1, _NAMES_MAX):
         path = directory / (name if number == 1 else f"{stem}-{number}.{form}")
         try:
-            atomic_write.write(path, lambda file: file.write(content.encode()), replace=False, only_owner=False)
+            files.write(path, lambda file: file.write(content.encode()), replace=False, only_owner=False)
         except FileExistsError:
             continue
         return path

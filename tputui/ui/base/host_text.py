@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import OutlierView
-from tputui.state.host_data import GenerationView, HostView, SlowHostView
-from tputui.state.snapshot import ENDED, CoreView, Snapshot
-from tputui.state.stall_limits import SILENT_S
+from tputui.state.snapshot import ENDED, CoreView, GenerationView, HostView, SlowHostView, Snapshot
+from tputui.state.time_spent import SILENT_S
 from tputui.ui.render.lines import Tone, clean
 
 ProblemKind = Literal["missing", "lost", "nan", "stalled", "link", "slow", "outlier", "lag", "memory"]

@@ -15,8 +15,7 @@ from textual.content import Content
 from textual.markup import escape
 
 from tputui.ui.base.keymap import COMMON, Key, on_widget
-from tputui.ui.terminal.capabilities import key_names
-from tputui.ui.terminal.themes import THEMES
+from tputui.ui.terminal.themes import THEMES, key_names
 
 _APART = 1e-4
 """Difference in score between entries of one grade, which preserves their order."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from tputui import user_cache
-from tputui.telemetry import atomic_write
+from tputui.telemetry import files
 
 Value = bool | int | float | str | list[str]
 
@@ -211,4 +211,4 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
     user_cache.create_missing(path.parent)
     content = msgspec.json.format(msgspec.json.encode(dict(sorted(values.items()))), indent=2)
     # Not synced: losing view settings in a power cut costs little.
-    atomic_write.write(path, lambda file: file.write(content + b"\n"), sync=False)
+    files.write(path, lambda file: file.write(content + b"\n"), sync=False)

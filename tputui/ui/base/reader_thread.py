@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tputui.diagnosis.recent import RecentVerdicts
+from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.state.snapshot import ENDED, Snapshot
 
 if TYPE_CHECKING:

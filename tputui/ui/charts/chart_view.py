@@ -29,12 +29,21 @@ from tputui.ui.charts.axis import (
 )
 from tputui.ui.charts.columns import WEIGHTS, ColumnCache
 from tputui.ui.charts.events_line import EventSign
-from tputui.ui.charts.scale import Scale, fitted, scale_for, y_labels
+from tputui.ui.charts.scale import (
+    Scale,
+    YRange,
+    fitted,
+    joined_scale,
+    manual_scale,
+    outside_note,
+    robust_scale,
+    robust_scale_of,
+    scale_for,
+    y_labels,
+)
 from tputui.ui.charts.spikes import Extremes
-from tputui.ui.charts.y_range import YRange, joined_scale, manual_scale, outside_note, robust_scale, robust_scale_of
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Line, Span
-from tputui.ui.render.ramp import Ramp
+from tputui.ui.render.lines import Line, Ramp, Span
 
 ViewKind = Literal["band", "overlay", "multiples", "heat"]
 VIEWS: tuple[ViewKind, ...] = get_args(ViewKind)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tputui.state.chart_data import Segment
-from tputui.ui.charts.y_range import SortedValues
+from tputui.ui.charts.scale import SortedValues
 
 
 class ChartColumn(NamedTuple):

@@ -22,8 +22,7 @@ from tputui.ui.charts.chart_view import (
     with_axes,
 )
 from tputui.ui.charts.columns import ChartColumn
-from tputui.ui.charts.scale import Scale
-from tputui.ui.charts.y_range import suggests_log
+from tputui.ui.charts.scale import Scale, suggests_log
 from tputui.ui.render import braille
 from tputui.ui.render.braille import Canvas, Layer
 from tputui.ui.render.lines import Line, Tone

@@ -29,8 +29,7 @@ from tputui.ui.charts.chart_view import (
 )
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.render.braille import DOTS_X, GUIDE
-from tputui.ui.render.lines import RGB, Line, Span, Tone
-from tputui.ui.render.ramp import STEPS, Ramp
+from tputui.ui.render.lines import RGB, STEPS, Line, Ramp, Span, Tone
 
 SHADES = " \u2591\u2592\u2593\u2588"
 """Shades from none to full."""

@@ -12,8 +12,7 @@ from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, visible_data
 from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.curves import dot_of, draw_band, fill_band, trace
-from tputui.ui.charts.scale import fitted, scale_for, y_labels
-from tputui.ui.charts.y_range import YRange
+from tputui.ui.charts.scale import YRange, fitted, scale_for, y_labels
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, joined

@@ -18,19 +18,16 @@ from tputui.telemetry import code_record
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
-from tputui.ui.charts.y_range import YRange, limits_of, limits_text, lines_of
-from tputui.ui.compare.compare_view import ComparedPart, CompareView
+from tputui.ui.charts.scale import YRange, limits_of, limits_text, lines_of
+from tputui.ui.compare.compare_view import ComparedPart, CompareReader, CompareView, Reading, Source
 from tputui.ui.compare.curves import ComparedCurvesPanel, cell_at, known_meters, metric_text, position_of
-from tputui.ui.compare.reader import CompareReader, Reading, Source
-from tputui.ui.compare.runs import ComparedRunsPanel, CompareHeader
-from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel
+from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel, ComparedRunsPanel, CompareHeader
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorResult, MonitorScreen
 from tputui.ui.render.lines import clean
-from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices, PromptScreen
-from tputui.ui.widgets.panel import Panel
-from tputui.ui.widgets.panel_grid import Box, Panels
+from tputui.ui.widgets.panel import Box, Panel, Panels
+from tputui.ui.widgets.player_bar import KeyBar
 
 PANELS = ("runs", "curves", "figures", "config")
 """Ids of the panels in the order of their keys, from 1."""

@@ -18,10 +18,9 @@ from tputui.check_result import CheckResult, Option, Problem, TaskDescription
 from tputui.config import BATCH_RIVALS, ConfigError, RunConfig, ScriptConfig
 from tputui.config.tables import field_docs
 from tputui.telemetry import rundir
-from tputui.ui.launch.checker import CheckRequest, CheckUpdate
+from tputui.ui.launch.checker import CheckRequest, CheckUpdate, Launch
 from tputui.ui.launch.configs import ConfigChoice
 from tputui.ui.launch.field_values import Field, FieldError, format_value, inline, parse_value
-from tputui.ui.launch.service import Launch
 
 NAME = "name"
 """Key of the run name, the only field that is not part of the configuration."""

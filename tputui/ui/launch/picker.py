@@ -17,10 +17,10 @@ from tputui.ui.launch import configs
 from tputui.ui.launch.configs import BLANK, ConfigChoice, Readiness
 from tputui.ui.launch.form import PickedConfig
 from tputui.ui.render.lines import Line, Span, Tone, cells_of, clean, crop, fit, paragraph, width_of
-from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_widget import Drawn
 from tputui.ui.widgets.panel import ListPanel
+from tputui.ui.widgets.player_bar import KeyBar
 
 _HEADINGS = {"file": "Configuration files", "blank": "", "run": "Re-run or resume"}
 _NAME_WIDTHS = (20, 46)

@@ -14,19 +14,25 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui import formatting as fmt
-from tputui.telemetry import atomic_write
+from tputui.telemetry import files
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
-from tputui.ui.launch.checker import Checker, CheckUpdate
+from tputui.ui.launch.checker import Checker, CheckUpdate, Launch, LaunchError, LaunchService
 from tputui.ui.launch.field_values import document, format_value
-from tputui.ui.launch.fields_panel import FieldsPanel, FieldsPart
 from tputui.ui.launch.form import FormState, PickedConfig
-from tputui.ui.launch.service import Launch, LaunchError, LaunchService
-from tputui.ui.launch.side_panels import FieldPanel, FieldPart, LaunchHeader, SummaryPanel, SummaryPart
+from tputui.ui.launch.panels import (
+    FieldPanel,
+    FieldPart,
+    FieldsPanel,
+    FieldsPart,
+    LaunchHeader,
+    SummaryPanel,
+    SummaryPart,
+)
 from tputui.ui.render.lines import clean
-from tputui.ui.widgets.bars import KeyBar
 from tputui.ui.widgets.dialogs import Leave, LeaveChanged, Notices
-from tputui.ui.widgets.line_input import LineInput
+from tputui.ui.widgets.line_widget import LineInput
+from tputui.ui.widgets.player_bar import KeyBar
 
 NOTICE_S = 8.0
 SIDES_MIN_WIDTH = 60
@@ -300,7 +306,7 @@ class LauncherScreen(Screen[Path | None]):
             return
         text = document(self._state.form.tables(), [f"From {self._state.form.source}."])
         try:
-            atomic_write.write(path, lambda file: file.write(text.encode()), replace=False, only_owner=False)
+            files.write(path, lambda file: file.write(text.encode()), replace=False, only_owner=False)
         except FileExistsError:
             notice = f"{name} already exists; press ctrl+o to choose another name"
         except (OSError, ValueError) as error:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tputui.ui.monitor.cores import strip_rows
-from tputui.ui.widgets.panel import FRAME
-from tputui.ui.widgets.panel_grid import Box
+from tputui.ui.widgets.panel import FRAME, Box
 
 DIAGNOSIS = "diagnosis"
 """Visible on a wide terminal only if something was found, or if it is selected."""

@@ -30,7 +30,7 @@ from tputui.ui.monitor.arrangement import (
 from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.diagnosis import DiagnosisPanel, part_of
 from tputui.ui.monitor.epochs import EpochsPanel
-from tputui.ui.monitor.events import EventsPanel
+from tputui.ui.monitor.events import EventsPanel, FailurePanel
 from tputui.ui.monitor.hosts import HostsPanel
 from tputui.ui.monitor.layouts import Chosen, InvalidLayout, SavedLayouts
 from tputui.ui.monitor.log import LogPanel
@@ -38,11 +38,9 @@ from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.memory import MemoryPanel
 from tputui.ui.monitor.meters import MetersPanel
 from tputui.ui.monitor.pace import PacePanel
-from tputui.ui.monitor.problems import FailurePanel
 from tputui.ui.monitor.xla import XlaPanel
 from tputui.ui.render.lines import clean
-from tputui.ui.widgets.panel import Panel, RunPanel
-from tputui.ui.widgets.panel_grid import Box, Panels
+from tputui.ui.widgets.panel import Box, Panel, Panels, RunPanel
 
 PANEL_TYPES: tuple[type[RunPanel[Any]], ...] = (
     CoresPanel,
@@ -245,7 +243,7 @@ class Body(Panels[RunPanel[Any]]):
     def action_layouts(self) -> None:
         """Open the dialog of panels and layouts."""
         # Imported here so that the monitor opens faster.
-        from tputui.ui.monitor.layout_dialog import LayoutsScreen
+        from tputui.ui.monitor.layouts import LayoutsScreen
 
         self.app.push_screen(LayoutsScreen(self))
 

@@ -10,13 +10,11 @@ from textual.binding import Binding, BindingType
 
 from tputui import formatting as fmt
 from tputui.config_diff import ConfigLine, config_lines
-from tputui.state.run_details import RunDetails
-from tputui.state.snapshot import Snapshot, Topology
+from tputui.state.snapshot import RunDetails, Snapshot, Topology
 from tputui.text import phrases
 from tputui.ui.base.export import Figures
 from tputui.ui.render.lines import Line, Span, Tone, clean, wrap
-from tputui.ui.widgets.panel import Drawing, RunPanel
-from tputui.ui.widgets.panel_grid import RunOverlay
+from tputui.ui.widgets.panel import Drawing, RunOverlay, RunPanel
 
 _NAME_WIDTH = 14
 _MARK = "\u2022"

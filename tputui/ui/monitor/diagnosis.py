@@ -155,9 +155,9 @@ def part_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> DiagnosisPart:
     """The content of the panel, from verdicts on the snapshot."""
     # Imported here so that the monitor opens faster.
     from tputui.diagnosis.goodput import goodput_of
-    from tputui.text import goodput_lines
+    from tputui.text import verdict_lines
 
-    goodput = [*goodput_lines.blocks(goodput_of(snapshot), None)]
+    goodput = [*verdict_lines.goodput_blocks(goodput_of(snapshot), None)]
     if snapshot.details.resumed_from is not None:
         goodput.append(f"{'':<{verdict_lines.INDENT}}of this run alone; with those that it continues: tputui doctor")
     steps = min(Facts.of(snapshot).steps, STEPS_MIN)

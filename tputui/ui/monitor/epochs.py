@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.host_data import GenerationView
-from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import EpochView, GenerationView, Snapshot, best_epoch, monitored
 from tputui.ui.base import host_text, status_text
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.render.lines import (

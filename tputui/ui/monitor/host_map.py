@@ -13,13 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tputui import formatting as fmt
-from tputui.state.host_data import HostView
 from tputui.state.outlier import distance_of
-from tputui.state.snapshot import CoreView
+from tputui.state.snapshot import CoreView, HostView
 from tputui.telemetry.events import HbmReading, Phase
 from tputui.ui.base.host_text import HostProblem, ProblemKind, median_step, non_finite_cores
-from tputui.ui.render.lines import Line, Span, Tone, joined
-from tputui.ui.render.ramp import STEPS, Ramp
+from tputui.ui.render.lines import STEPS, Line, Ramp, Span, Tone, joined
 
 MapValue = Literal["loss", "lag", "time", "memory", "phase"]
 MAP_VALUES: tuple[MapValue, ...] = get_args(MapValue)

@@ -9,21 +9,17 @@ from textual.binding import Binding, BindingType
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, OutlierView, SlowCoreView
-from tputui.state.host_data import HostView
-from tputui.state.snapshot import LogLine, Snapshot
+from tputui.state.snapshot import HostView, LogLine, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui.base import status_text
 from tputui.ui.base.host_text import HostProblem
-from tputui.ui.monitor.core_history import CoreHistory
-from tputui.ui.monitor.cores import has_small, loss_span, state_of
-from tputui.ui.monitor.host_table import clock, summary_parts
-from tputui.ui.monitor.hosts import HostsPanel, HostsPart
+from tputui.ui.monitor.cores import CoreHistory, has_small, loss_span, state_of
+from tputui.ui.monitor.hosts import HostsPanel, HostsPart, clock, summary_parts
 from tputui.ui.monitor.log_lines import folded, host_of_source
 from tputui.ui.monitor.memory import NEARLY_FULL, process_line
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, fit, width_of
-from tputui.ui.terminal.capabilities import key_names
-from tputui.ui.widgets.panel import Drawing, RunPanel
-from tputui.ui.widgets.panel_grid import RunOverlay
+from tputui.ui.terminal.themes import key_names
+from tputui.ui.widgets.panel import Drawing, RunOverlay, RunPanel
 
 NOTE = "\u2190 \u2192 other hosts, 7 its log, esc closes"
 _LOG_LINES = 200

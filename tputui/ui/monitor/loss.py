@@ -7,30 +7,100 @@ import functools
 import math
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from textual import events
 from textual.message import Message
 
-from tputui.state.snapshot import Snapshot
+from tputui.state.metric_series import MetricSource
+from tputui.state.snapshot import CoreView, Snapshot
+from tputui.ui.base import status_text
 from tputui.ui.base.export import Figures
-from tputui.ui.base.preferences import undo_of
+from tputui.ui.base.preferences import Views, undo_of, views_of
 from tputui.ui.base.reader_thread import FRAME_S
 from tputui.ui.base_app import ShowsNotices
-from tputui.ui.charts import loss, metric_page, metric_titles
-from tputui.ui.charts.chart_view import Chart, ChartView, VisibleData, Window
+from tputui.ui.charts import loss, metric_page
+from tputui.ui.charts.axis import X_KINDS, axis_info_of
+from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, VisibleData, Window
+from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
-from tputui.ui.charts.y_range import YRange, limits_of, limits_text
-from tputui.ui.monitor.loss_part import LossPart
-from tputui.ui.monitor.loss_settings import keep_look, kept_look
+from tputui.ui.charts.scale import RANGES, RangeKind, YRange, limits_of, limits_text, lines_of, ranges_of
+from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Span, clean, fit, paragraph, width_of
-from tputui.ui.render.ramp import Ramp
-from tputui.ui.terminal.capabilities import paints_grounds
-from tputui.ui.terminal.themes import ramp_of
+from tputui.ui.render.lines import Ramp, Span, clean, fit, paragraph, width_of
+from tputui.ui.terminal.themes import paints_grounds, ramp_of
 from tputui.ui.widgets.dialogs import PromptScreen
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
+
+
+def kept_look(app: object) -> ChartView:
+    """How the user looked at the loss last; part and cursor are of a run, so they are not kept."""
+    views = views_of(app)
+    view, x = views.get("loss.view", "band"), views.get("loss.x", "step")
+    return ChartView(
+        kind=next((one for one in VIEWS if one == view), "band"),
+        log=views.get("loss.log_axis", False),
+        smoothing=min(max(views.get("loss.smoothing", 0), 0), len(WEIGHTS) - 1),
+        x=next((one for one in X_KINDS if one == x), "step"),
+        y=_kept_range(views),
+        other_y=tuple(ranges_of(views.get("metrics.y_ranges", list[str]()))),
+    )
+
+
+def _kept_range(views: Views) -> YRange:
+    kept = views.get("loss.y_range", "robust")
+    kind: RangeKind = next((one for one in RANGES if one == kept), "robust")
+    y = YRange(kind, views.get("loss.y_low", 0.0), views.get("loss.y_high", 1.0))
+    return y if y.is_sound else YRange("robust" if kind == "manual" else kind)
+
+
+def keep_look(app: object, look: ChartView) -> None:
+    """Remembers how the user looks at the loss."""
+    views = views_of(app)
+    views.set("loss.view", look.kind)
+    views.set("loss.log_axis", look.log)
+    views.set("loss.smoothing", look.smoothing)
+    views.set("loss.x", look.x)
+    views.set("loss.y_range", look.y.kind)
+    views.set("loss.y_low", look.y.low)
+    views.set("loss.y_high", look.y.high)
+    if lines := lines_of(look.other_y):
+        views.set("metrics.y_ranges", lines)
+    else:
+        views.remove("metrics.y_ranges")
+
+
+class LossPart(NamedTuple):
+    """The content of the panel."""
+
+    whole: ChartSeries
+    newest: float | None
+    """The loss of the newest step."""
+    cores: list[CoreView]
+    """The newest values of each core."""
+    num_non_finite: int
+    why_none: str
+    startup: tuple[StartupStep, ...]
+    """The steps up to the first report; none after it."""
+    devices: str
+    source: MetricSource
+    """What the curves of all metrics are made from."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> LossPart:
+        """The loss of all steps and cores, and the events."""
+        why = "" if snapshot.loss else status_text.nothing_yet(snapshot, "report")
+        startup = checklist(snapshot)
+        source = MetricSource.of(snapshot)
+        segments = snapshot.loss or source.axis_segments()
+        whole = ChartSeries(
+            segments, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
+        )  # fmt: skip
+        cores, num_bad = snapshot.cores, snapshot.num_non_finite
+        return cls(whole, snapshot.newest_loss, cores, num_bad, why, startup, devices_of(snapshot), source)
+
 
 TWO_HEADS_FROM = 12
 """Height inside the frame from which the legend has two lines."""
@@ -183,7 +253,7 @@ class LossPanel(RunPanel[LossPart]):
             return Drawing(page.chart.lines, note=note)
         head = loss.cursor_values(data)[0]
         if data.view.cursor is None:
-            head = metric_titles.legend(page.shown[0].best_epoch, part.source.monitored, width)
+            head = metric_page.legend(page.shown[0].best_epoch, part.source.monitored, width)
         while width_of(head) > width and len(head) > 1:
             head.pop()
         return Drawing(page.chart.lines, head=(fit(head, width),), note=note)

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import DevicePoint, MemoryPoint
-from tputui.state.host_data import HostView
-from tputui.state.snapshot import DevicesView, MemoryView, Snapshot
+from tputui.state.snapshot import DevicesView, HostView, MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.text import phrases
 from tputui.ui.base import host_text, status_text

@@ -22,15 +22,24 @@ from tputui.telemetry.events import PictureKept
 from tputui.ui.base import keymap, status_text
 from tputui.ui.base.reader_thread import Frame
 from tputui.ui.help import HelpScreen
-from tputui.ui.render.image_files import ImageFiles, scaled
-from tputui.ui.render.image_grid import Drawer, DrawsPictures, Example, ImageGrid, Pixels, Tile, coloured, grey
+from tputui.ui.render.image_grid import (
+    Drawer,
+    DrawsPictures,
+    Example,
+    ImageFiles,
+    ImageGrid,
+    Pixels,
+    Tile,
+    coloured,
+    grey,
+    scaled,
+)
 from tputui.ui.render.lines import Line, Span, clean, crop, paragraph, wrap
-from tputui.ui.terminal.capabilities import draws_characters
 from tputui.ui.terminal.picture_output import PictureOutput, picture_output_of
-from tputui.ui.widgets.bars import KeyBar, NoticeBar
+from tputui.ui.terminal.themes import draws_characters
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
-from tputui.ui.widgets.player_bar import Command, PlayerBar
+from tputui.ui.widgets.player_bar import Command, KeyBar, NoticeBar, PlayerBar
 
 POLL_S = 2.0
 """Seconds between two polls of the files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -19,25 +20,113 @@ from tputui.ui.base import keymap
 from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
 from tputui.ui.base_app import BaseApp
 from tputui.ui.charts.events_line import sign_of
-from tputui.ui.monitor import offered_keys
+from tputui.ui.monitor.arrangement import PANELS
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.events import EventsPanel
 from tputui.ui.monitor.header import Behind, Header
 from tputui.ui.monitor.hosts import HostsPanel
+from tputui.ui.monitor.layouts import DEFAULT_NAME
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_lines import OlderLines, host_lane, older_lines
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.notification import is_fresh
 from tputui.ui.widgets import player_bar
-from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.dialogs import Notices
-from tputui.ui.widgets.panel_grid import RunOverlay
-from tputui.ui.widgets.player_bar import Command, KnownMarks, PlayerBar
-from tputui.ui.widgets.run_requests import REQUEST_ACTIONS, RunRequests
+from tputui.ui.widgets.dialogs import REQUEST_ACTIONS, Notices, RunRequests
+from tputui.ui.widgets.panel import RunOverlay
+from tputui.ui.widgets.player_bar import Command, KeyBar, KnownMarks, PlayerBar
 
 if TYPE_CHECKING:
     from tputui.ui.monitor.pictures import PicturesScreen, RunMoment
+
+ONE_HOST = "this run has one host"
+
+
+class FooterState(NamedTuple):
+    """What the keys of the footer depend on."""
+
+    is_typing: bool
+    has_pictures: bool
+    in_past: bool
+    is_over: bool
+    hidden: frozenset[str]
+    """The hidden panels."""
+    has_hosts: bool
+    has_map: bool
+    """Whether the hosts are a map, whose value can be changed."""
+
+
+def state_of(body: Body, snapshot: Snapshot | None, *, in_past: bool, is_over: bool) -> FooterState:
+    """What the keys depend on now. `in_past` and `is_over` are as for `keymap.offered`."""
+    return FooterState(
+        is_typing=body.get(LogPanel).is_typing,
+        has_pictures=snapshot is not None and snapshot.pictures is not None,
+        in_past=in_past,
+        is_over=is_over,
+        hidden=body.layout_now.hidden,
+        has_hosts=body.has_hosts,
+        has_map=body.has_hosts and body.get(HostsPanel).has_map,
+    )
+
+
+def footer_keys(in_force: Sequence[keymap.Key], state: FooterState, body: Body) -> list[keymap.Key]:
+    """The keys that act now, with the numbers of the hidden panels; while a search is typed, its keys."""
+    if state.is_typing:
+        return list(keymap.TYPING)
+    acting = {"pictures": state.has_pictures, keymap.SELECT_HOSTS: state.has_hosts, keymap.NEXT_VALUE: state.has_map}
+    known = [key for key in in_force if acting.get(key.action, True)]
+    return _with_hidden(keymap.offered(known, in_past=state.in_past, over=state.is_over), body)
+
+
+def _with_hidden(keys: Sequence[keymap.Key], body: Body) -> list[keymap.Key]:
+    """The keys without those of hidden panels, and with the numbers of the hidden panels."""
+    hidden = body.hidden()
+    ids = tuple(f"app.on_widget({panel.id!r}," for panel in hidden)
+    word = f"hidden {' '.join(panel.key for panel in hidden)}" if hidden else ""
+    of_layouts = keymap.on_widget("body", "layouts")
+    return [
+        key._replace(footer=word if key.action == of_layouts else key.footer)
+        for key in keys
+        if not key.action.startswith(ids)
+    ]
+
+
+def why_no_hosts(key: keymap.Key, body: Body) -> str:
+    """Why a key of the hosts does nothing; empty if it is none of them, or if there are several hosts."""
+    return ONE_HOST if key.action in (keymap.SELECT_HOSTS, keymap.NEXT_VALUE) and not body.has_hosts else ""
+
+
+def of_panels(body: Body) -> list[keymap.Key]:
+    """Entries of the palette: the keys of log and hosts from any panel, each panel, and each saved layout."""
+    of_log = [key._replace(action=f"in_log({key.action!r})") for key in keymap.LOG]
+    of_hosts = [key._replace(action=keymap.on_widget("hosts", key.action)) for key in keymap.HOSTS if body.has_hosts]
+    panels = [
+        keymap.Key(
+            "",
+            "",
+            keymap.on_widget("body", f"hide_or_show({panel.id!r})"),
+            "",
+            f"{'hide' if body.layout_now.shows(panel.id or '') else 'show'} {panel.name_shown}",
+            "panels",
+            also="hidden toggle",
+        )
+        for panel in body.panels()
+        if panel.id in PANELS and body.exists(panel.id)
+    ]
+    layouts = [
+        keymap.Key(
+            "",
+            "",
+            keymap.on_widget("body", f"choose_layout({name!r})"),
+            "",
+            f"layout: {clean(name)}",
+            "layouts",
+            also="arrangement panels saved",
+        )
+        for name in (DEFAULT_NAME, *body.saved.names())
+    ]
+    return [*panels, *layouts, *of_log, *of_hosts]
+
 
 # The screens above this one are imported when they are opened, so that the monitor opens faster.
 
@@ -92,7 +181,7 @@ class MonitorScreen(Screen[MonitorResult]):
         """Time of the newest alert that was shown."""
         self._overlay: PicturesScreen | RunOverlay | None = None
         """The screen above this one that is updated with every frame."""
-        self._keys_depend_on: offered_keys.FooterState | None = None
+        self._keys_depend_on: FooterState | None = None
         """What the keys of the footer were found from."""
         self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
         self.notices = Notices(self, self._put_notice)
@@ -225,8 +314,8 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def keys_offered(self) -> list[tuple[keymap.Key, str]]:
         """For the palette: every key with the reason why it does nothing now, and the log's keys from every panel."""
-        of_panels = [(key, "") for key in offered_keys.of_panels(self.query_one(Body))]
-        return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *of_panels]
+        keys_of_panels = [(key, "") for key in of_panels(self.query_one(Body))]
+        return [*((key, self._why_unfit(key)) for key in keymap.MONITOR), *keys_of_panels]
 
     async def action_in_log(self, action: str) -> None:
         """Select the log, and run one of its actions."""
@@ -235,16 +324,16 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def _why_unfit(self, key: keymap.Key) -> str:
         reason = keymap.why_unfit(key, replaying=self._replaying, timed=self._timed)
-        reason = reason or offered_keys.why_no_hosts(key, self.query_one(Body))
+        reason = reason or why_no_hosts(key, self.query_one(Body))
         return reason or ((self._refusal() or "") if key.action in REQUEST_ACTIONS else "")
 
     def _show_keys(self) -> None:
         """Show the keys in force, found again only if something changed that they depend on: frames change little."""
         body = self.query_one(Body)
-        depend_on = offered_keys.state_of(body, self._snapshot, in_past=self._in_past, is_over=self._is_over)
+        depend_on = state_of(body, self._snapshot, in_past=self._in_past, is_over=self._is_over)
         if depend_on != self._keys_depend_on:
             self._keys_depend_on = depend_on
-            self.query_one(KeyBar).show(offered_keys.footer_keys(self._in_force(), depend_on, body))
+            self.query_one(KeyBar).show(footer_keys(self._in_force(), depend_on, body))
 
     def panel_descriptions(self) -> list[tuple[str, str]]:
         """The key of each panel, and its name with what it shows."""
@@ -292,7 +381,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_stacks(self) -> None:
         """Request the stacks of every process, and show them; in a recording, show the stacks dumped then."""
-        from tputui.ui.monitor.problems import StacksScreen
+        from tputui.ui.monitor.events import StacksScreen
 
         refused, found = self._refusal() is not None, self._snapshot is not None and self._snapshot.stacks is not None
         if not (refused and found):  # else the screen of the stacks shows the refusal
@@ -327,7 +416,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def action_skipped(self) -> None:
         """Show the examples that were skipped."""
-        from tputui.ui.monitor.problems import SkippedScreen
+        from tputui.ui.monitor.events import SkippedScreen
 
         self._push_overlay(SkippedScreen(self._snapshot))
 

@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from tputui.session.session import Session
+from tputui.ui.launch.checker import LaunchService
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.lines import clean
+from tputui.ui.runs.filter import SortOrder, sort_rows
 from tputui.ui.runs.rows import RunRow
+from tputui.ui.runs.table import summary_text
 from tputui.ui.widgets.dialogs import Notices
 
 if TYPE_CHECKING:
-    from tputui.log_import.opening import OpenedLog
+    from tputui.log_import.place import OpenedLog
     from tputui.remote.opening import OpenedMirror
+    from tputui.ui.launch.form import PickedConfig
 
 _UNTIL_REPLACED_S = 3_600.0
 
@@ -132,10 +136,10 @@ class RunOpener:
 
     def _open_logs(self, reading: _Reading) -> None:
         from tputui.child_process import Cancelled
-        from tputui.log_import import opening as logs
-        from tputui.logs.values import UnknownLog
+        from tputui.log_import import place as logs
+        from tputui.logs.rows import UnknownLog
         from tputui.remote import opening as mirrors
-        from tputui.remote.address import RunAddress, parse_host
+        from tputui.remote.ssh_command import RunAddress, parse_host
 
         opened: dict[Path, OpenedLog | OpenedMirror] = {}
         problem = ""
@@ -178,3 +182,56 @@ class RunOpener:
 def _close(logs: Sequence[OpenedLog | OpenedMirror]) -> None:
     for log in logs:
         log.close()
+
+
+class NewRun:
+    """Opens the screens that start a run."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        service: LaunchService,
+        config_dir: Path,
+        rows: Callable[[], Sequence[RunRow]],
+        on_started: Callable[[Path], object],
+    ) -> None:
+        """`rows` returns the known runs; `on_started` is called with the directory of the new run."""
+        self._screen = screen
+        self._service = service
+        self._config_dir = config_dir
+        self._rows = rows
+        self._on_started = on_started
+
+    def choose(self, now: float) -> None:
+        """Opens the list of configurations. `now` is unix time."""
+        # Imported here so that the list opens faster.
+        from tputui.ui.launch.picker import ConfigPicker
+
+        rows = sort_rows(self._rows(), SortOrder(), now)
+        runs = [(row.path, summary_text(row)) for row in rows if row.state not in ("unreadable", "log")]
+
+        def edit(picked: PickedConfig | None) -> None:
+            if picked is not None:
+                self._edit(picked, now)
+
+        self._screen.app.push_screen(ConfigPicker(self._config_dir, runs, self._service.data_sets), edit)
+
+    def edit_demo(self, now: float) -> None:
+        """Opens the launcher with the digits sample. `now` is unix time."""
+        from tputui.ui.launch import configs
+        from tputui.ui.launch.form import PickedConfig
+
+        self._edit(PickedConfig(configs.demo(self._config_dir), resume=False), now)
+
+    def _edit(self, picked: PickedConfig, now: float) -> None:
+        """Opens the launcher with a configuration; leaving it leads back to the configurations."""
+        from tputui.ui.launch.screen import LauncherScreen
+
+        def closed(run_dir: Path | None) -> None:
+            if run_dir is not None:
+                self._on_started(run_dir)
+            else:
+                self.choose(now)
+
+        taken = {row.path.name for row in self._rows()}
+        self._screen.app.push_screen(LauncherScreen(self._service, picked, self._config_dir, taken), closed)

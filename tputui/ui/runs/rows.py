@@ -15,11 +15,37 @@ from tputui import formatting as fmt
 from tputui.config_diff import flatten
 from tputui.state.chart_data import LoggedView, Segment
 from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
+from tputui.telemetry import run_labels
 from tputui.telemetry.events import Phase
 from tputui.telemetry.run_labels import NO_LABELS, RunLabels
 from tputui.ui.base import status_text
 from tputui.ui.charts.columns import ChartColumn, columns
-from tputui.ui.runs.labels_reader import ReadLabels
+
+
+class ReadLabels(NamedTuple):
+    """The labels of a run, and the state of the file when they were read."""
+
+    labels: RunLabels
+    problem: str
+    """Why they cannot be read."""
+    file: tuple[int, int, int]
+    """Inode, size and modification time."""
+
+
+def labels_of(run_dir: Path, known: ReadLabels | None) -> ReadLabels | None:
+    """The labels of a run, read again if their file changed; None without such a file."""
+    try:
+        status = (run_dir / run_labels.LABELS).lstat()
+    except OSError:
+        return None
+    file = (status.st_ino, status.st_size, status.st_mtime_ns)
+    if known is not None and known.file == file:
+        return known
+    try:
+        return ReadLabels(run_labels.read(run_dir), "", file)
+    except run_labels.InvalidLabels as error:
+        return ReadLabels(NO_LABELS, str(error), file)
+
 
 NUM_COLUMNS = 120
 """Resolution of the loss curve of a row."""

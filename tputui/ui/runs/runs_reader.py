@@ -13,8 +13,7 @@ from pathlib import Path
 from tputui.session.session import Session
 from tputui.telemetry import rundir
 from tputui.ui.base.reader_thread import PollingThread
-from tputui.ui.runs.labels_reader import ReadLabels, labels_of
-from tputui.ui.runs.rows import Listing, RunRow, row_of
+from tputui.ui.runs.rows import Listing, ReadLabels, RunRow, labels_of, row_of
 
 REFRESH_S = 1.0
 """Seconds between two polls of the directory and of the active runs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
@@ -18,24 +19,88 @@ from tputui.telemetry.events import RequestKind
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.help import HelpScreen
-from tputui.ui.launch.service import LaunchService
+from tputui.ui.launch.checker import LaunchService
 from tputui.ui.monitor.screen import MonitorResult
 from tputui.ui.render.lines import Line, Span, clean
-from tputui.ui.runs.columns import ColumnsInput, known_keys, parse_columns, unknown
-from tputui.ui.runs.edits import Edit, RunEdits
-from tputui.ui.runs.empty import empty_keys, empty_text
-from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
-from tputui.ui.runs.new_run import NewRun
-from tputui.ui.runs.offered_keys import READ_ONLY, OfferedKeys
-from tputui.ui.runs.opener import RunOpener
+from tputui.ui.runs.edits import EDIT_ACTIONS, Edit, RunEdits
+from tputui.ui.runs.filter import (
+    RunFilter,
+    SortOrder,
+    empty_keys,
+    empty_text,
+    parse_filter,
+    parse_sort_order,
+    sort_rows,
+)
+from tputui.ui.runs.opener import NewRun, RunOpener
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.remote_rows import RemoteRuns, readers_of
 from tputui.ui.runs.rows import Listing, RunRow
-from tputui.ui.runs.table import RunsHeader, RunsTable, counts_text, reason_line
-from tputui.ui.widgets.bars import KeyBar
-from tputui.ui.widgets.dialogs import Notices
-from tputui.ui.widgets.line_input import LineInput
-from tputui.ui.widgets.run_requests import RunRequests
+from tputui.ui.runs.table import (
+    ColumnsInput,
+    RunsHeader,
+    RunsTable,
+    counts_text,
+    known_keys,
+    parse_columns,
+    reason_line,
+    unknown,
+)
+from tputui.ui.widgets.dialogs import REQUEST_ACTIONS, Notices, RunRequests
+from tputui.ui.widgets.line_widget import LineInput
+from tputui.ui.widgets.player_bar import KeyBar
+
+READ_ONLY = "this view is read-only"
+_WIDE_FOOTER = EDIT_ACTIONS | {"columns"}
+_WIDE_FOOTER_FROM = 110
+"""Terminal width from which the footer shows these keys too."""
+
+
+class OfferedKeys(NamedTuple):
+    """The keys for the run under the cursor and the marked ones."""
+
+    row: RunRow | None
+    marked: Sequence[RunRow]
+    read_only: bool
+    can_start: bool
+
+    def in_force(self) -> list[keymap.Key]:
+        """The keys of this view: without starting and requests if it is read-only."""
+        return [
+            key
+            for key in keymap.RUNS
+            if (key.action != "new" or self.can_start)
+            and not (self.read_only and key.action in (*REQUEST_ACTIONS, *EDIT_ACTIONS))
+        ]
+
+    def footer(self, width: int) -> list[keymap.Key]:
+        """The keys that act now."""
+        hidden = _WIDE_FOOTER if width < _WIDE_FOOTER_FROM else frozenset[str]()
+        return [key for key in self.in_force() if key.action not in hidden and self.refusal(key) is None]
+
+    def refusal(self, key: keymap.Key) -> str | None:
+        """Why a key does nothing now; None if it acts."""
+        if key.action == "new" and not self.can_start:
+            return READ_ONLY
+        if key.action in EDIT_ACTIONS:
+            return self.edit_refusal(key.action.removeprefix("edit('").removesuffix("')"))
+        if key.action not in REQUEST_ACTIONS:
+            return None
+        if self.row is None:
+            return "no run selected"
+        return READ_ONLY if self.read_only else self.row.request_refusal
+
+    def edit_refusal(self, kind: str) -> str | None:
+        """Why the run under the cursor, or the marked runs, cannot be changed; None if they can."""
+        if self.read_only or self.row is None:
+            return READ_ONLY if self.read_only else "no run selected"
+        rows = [self.row] if kind in ("pin", "labels") else self.marked or [self.row]
+        log = next((each for each in rows if each.is_log), None)
+        if log is None:
+            return None
+        unmark = f"; unmark {log.name}" if log is not self.row else ""
+        return f"logs of other programs are never changed or deleted{unmark}"
+
 
 ORDER_KEY = "runs.order"
 """Name of the sort order in the preferences."""

@@ -5,12 +5,68 @@ from __future__ import annotations
 import os
 import select
 from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+from textual import events
+from textual._xterm_parser import BRACKETED_PASTE_END, XTermParser
 from textual.constants import ESCAPE_DELAY
 from textual.driver import Driver
+from textual.drivers import web_driver
+from textual.drivers._input_reader import InputReader
 from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers.web_driver import WebDriver
+from textual.keys import Keys
+from textual.message import Message
 
-from tputui.ui.terminal.key_parser import KeyParser
+_CELLS_MAX = 1_000_000
+"""Cells of the largest terminal: a reported size beyond it is no size, and drawing it would take minutes."""
+
+
+class KeyParser(XTermParser):
+    """Textual's parser, which ignores sequences that it would raise for, and sizes that no terminal has."""
+
+    def feed(self, data: str) -> Iterator[Message]:
+        """The messages of a part of the input; never raises."""
+        yield from self._valid(super().feed(data))
+
+    def tick(self) -> Iterator[Message]:
+        """The messages that silence brings about: Escape was pressed by itself."""
+        yield from self._valid(super().tick())
+
+    def end_paste(self) -> Iterator[Message]:
+        """The text of a paste whose end never came, after which keys are keys again."""
+        yield from self.feed(BRACKETED_PASTE_END)
+
+    def _valid(self, messages: Iterable[Message]) -> Iterator[Message]:
+        screen = (self.mouse_pixels, self.terminal_size, self.terminal_pixel_size)
+        try:
+            for message in messages:
+                if not isinstance(message, events.Resize) or _is_size(message):
+                    screen = (self.mouse_pixels, self.terminal_size, self.terminal_pixel_size)
+                    yield message
+                else:
+                    self.mouse_pixels, self.terminal_size, self.terminal_pixel_size = screen
+        except Exception:
+            # The generator inside has ended: a new one goes on with the input that follows.
+            super().__init__()
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        try:
+            keys = list(super()._sequence_to_key_events(sequence, alt))
+        except (ValueError, OverflowError):
+            return [events.Key(Keys.Ignore, sequence)]
+        return [key if _is_writable(key.character) else events.Key(Keys.Ignore, sequence) for key in keys]
+
+
+def _is_size(message: events.Resize) -> bool:
+    return min(message.size) > 0 and message.size.area <= _CELLS_MAX
+
+
+def _is_writable(character: str | None) -> bool:
+    """Whether a character can be written to a terminal, where a text field shows it; a surrogate cannot."""
+    return character is None or not any("\ud800" <= each <= "\udfff" for each in character)
+
 
 _READ_BYTES = 4096
 _ESCAPE_S = ESCAPE_DELAY + 0.01
@@ -74,7 +130,43 @@ def input_driver(driver: type[Driver]) -> type[Driver]:
     """The driver to use for a driver that Textual has chosen: those for terminals and browsers are replaced."""
     if driver.__module__ == "textual.drivers.web_driver":
         # Imported here so that the screen in a terminal opens faster.
-        from tputui.ui.terminal.web_input_driver import WebInputDriver
 
         return WebInputDriver
     return InputDriver if driver is LinuxDriver else driver
+
+
+ESCAPE_S = ESCAPE_DELAY + 0.01
+"""Seconds after input until a sequence that it began is incomplete for certain: then Escape itself was pressed."""
+
+
+class WaitingReader(InputReader):
+    """Textual's reader of standard input, which sleeps until there is input or it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stop = os.pipe()
+
+    def close(self) -> None:
+        """End the iteration, from any thread."""
+        super().close()
+        os.write(self._stop[1], b"\0")
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The input; nothing once after it, so that an Escape is known by the silence that follows."""
+        timeout_s: float | None = None
+        while not self._exit_event.is_set():
+            ready = select.select([self._fileno, self._stop[0]], [], [], timeout_s)[0]
+            data = os.read(self._fileno, _READ_BYTES) if self._fileno in ready else b""
+            if self._fileno in ready and not data:
+                return
+            yield data
+            timeout_s = ESCAPE_S if ready else None
+
+
+class WebInputDriver(WebDriver):
+    """Textual's driver for browsers, whose thread for input sleeps until there is input."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._input_reader = WaitingReader()
+        web_driver.XTermParser = KeyParser  # type: ignore[attr-defined]

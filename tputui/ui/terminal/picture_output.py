@@ -17,8 +17,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from tputui.ui.render import picture_codes as codes
-from tputui.ui.render.image_files import scaled
-from tputui.ui.render.image_grid import Pixels, coloured
+from tputui.ui.render.image_grid import Pixels, coloured, scaled
 from tputui.ui.render.lines import Line, Span
 from tputui.ui.render.picture_codes import CellSize, Paletted
 from tputui.ui.terminal.picture_protocol import PictureProtocol, Pictures, terminal_fd
