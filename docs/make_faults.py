@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults import test_bears, test_ends
+from tests.faults import test_ending_faults, test_survived_faults
 from tests.faults.harness import MOMENTS
 
 PAGE = Path(__file__).with_name("faults.md")
@@ -39,7 +39,7 @@ very step if the row says so. Every step before an end that the training process
 there as not read.
 """
 
-BEARS = """
+SURVIVED = """
 ## Faults that a run survives
 
 After each of them the run trains on from where it was, and then serves a request to stop.
@@ -49,9 +49,9 @@ _ENGINE, _JOURNALS = "`tests/engine/test_{}.py`", "`tests/telemetry/test_{}.py`"
 ELSEWHERE = [
     (
         "a rank of `replica` raises, hangs, is killed, exits, loses its worker; ranks with different weights",
-        f"{_ENGINE.format('ends')}, {_ENGINE.format('strategies')}",
+        f"{_ENGINE.format('failures')}, {_ENGINE.format('strategies')}",
     ),
-    ("a module that does not import; `abort()` and an exception in a worker thread", _ENGINE.format("ends")),
+    ("a module that does not import; `abort()` and an exception in a worker thread", _ENGINE.format("failures")),
     ("an error whose `__str__` raises, whose text is 50 MB long or not UTF-8", _ENGINE.format("crash_report")),
     (
         "the kernel's out-of-memory killer; SIGSEGV; a child that outlives the worker; a renamed directory",
@@ -75,14 +75,16 @@ def page() -> str:
     """The whole page."""
     ends = [
         (name, *_marks(fault.moments), f"exit {fault.exit_code:d}; {fault.sees}", KEPT[fault.saves])
-        for name, fault in test_ends.FAULTS.items()
+        for name, fault in test_ending_faults.FAULTS.items()
     ]
-    bears = [(borne.fault, *_marks(borne.moments), borne.sees) for borne in test_bears.BEARS]
+    survivals = [
+        (survived.fault, *_marks(survived.moments), survived.sees) for survived in test_survived_faults.SURVIVED
+    ]
     parts = [
         HEAD + ENDS,
         _table(("fault", *MOMENTS, "seen", "kept"), ends),
-        BEARS,
-        _table(("fault", *MOMENTS, "seen"), bears),
+        SURVIVED,
+        _table(("fault", *MOMENTS, "seen"), survivals),
         "\n## Faults with tests elsewhere\n",
         _table(("fault", "test"), ELSEWHERE),
     ]

@@ -88,7 +88,7 @@ class Process:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """EndingTask it at once."""
         self.send_signal(signal.SIGKILL)
 
 

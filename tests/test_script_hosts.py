@@ -50,7 +50,7 @@ def save():
     dist.barrier()
     return path
 while not run.should_stop():
-    # Ends with an error after a minute if the other rank has left.
+    # EndingTask with an error after a minute if the other rank has left.
     loss = torch.ones(1)
     dist.all_reduce(loss)
     step += 1

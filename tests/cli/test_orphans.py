@@ -14,7 +14,7 @@ import pytest
 from tests import recorded
 from tests.cli.test_end_to_end import Terminal
 from tests.deadline import DEADLINE_S
-from tests.engine.test_ends import Watched
+from tests.engine.test_failures import Watched
 from tests.engine.workers import LINE, make
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui import environment

@@ -83,7 +83,7 @@ class Untied(Tied):
         self.decoder.weight = nn.Parameter(self.decoder.weight.detach().clone())
 
 
-class Spoilt(Tied):
+class NonFiniteTask(Tied):
     """Its sixth loss is NaN, and everything after it."""
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:

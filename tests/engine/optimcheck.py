@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 TEXT = """
-task = "tests.engine.bend:Bend"
+task = "tests.engine.curve_task:CurveTask"
 epochs = 3
 [data]
 global_batch = 32

@@ -23,7 +23,7 @@ from engine.process.requests import Progress, RequestQueue
 from engine.xla import backend
 from tests import recorded
 from tests.engine.processes import NUM_CORES
-from tests.engine.test_strategies import BEND
+from tests.engine.test_strategies import CURVE
 from tests.engine.workers import Run
 from tests.ports import reserved_port
 from tputui import config
@@ -48,7 +48,9 @@ class Counted(SpmdOverHosts):
 def trained(name: str, cores: Strategy, folder: Path) -> dict[str, Any]:
     """Losses, scores and the position of each report of a run."""
     overrides = [f"device.cores={NUM_CORES}", f"epochs={EPOCHS}", "report.every_batches=3"]
-    plan = run_plan.make(config.parse(BEND, "test.toml", overrides), hardware.find({"PJRT_DEVICE": "CPU"}), "test.toml")
+    plan = run_plan.make(
+        config.parse(CURVE, "test.toml", overrides), hardware.find({"PJRT_DEVICE": "CPU"}), "test.toml"
+    )
     run = Run(rundir.create(folder, recorded.manifest(name)))
     reporter = Reporter(run.dir, "worker")
     built = trainer(plan, cores, RunContext(run.dir, reporter, Progress(), RequestQueue()))

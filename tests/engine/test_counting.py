@@ -16,8 +16,8 @@ from tputui.text.lines import LineWriter
 pytestmark = [pytest.mark.xla, pytest.mark.slow]
 
 ROOT = HERE.parents[1]
-NOSY = """
-task = "tests.engine.nosy:Median"
+WAITING = """
+task = "tests.engine.waiting_step_task:Median"
 epochs = 2
 [data]
 batch_per_core = 8
@@ -52,14 +52,14 @@ def lines(run: Run) -> list[str]:
 @pytest.fixture(scope="module")
 def median(runs_dir: Path) -> Run:
     """Takes a median in each step, on two cores of one process."""
-    return runs_to_end(make(runs_dir, "median", text=NOSY, cwd=ROOT))
+    return runs_to_end(make(runs_dir, "median", text=WAITING, cwd=ROOT))
 
 
 @pytest.fixture(scope="module")
 def reading(runs_dir: Path) -> Run:
     """Reads a value in each step, on two cores of a process each."""
-    options = ["task=tests.engine.nosy:Reading", "device.strategy=replica"]
-    return runs_to_end(make(runs_dir, "reading", options, text=NOSY, cwd=ROOT))
+    options = ["task=tests.engine.waiting_step_task:Reading", "device.strategy=replica"]
+    return runs_to_end(make(runs_dir, "reading", options, text=WAITING, cwd=ROOT))
 
 
 def test_compiles_inside_trace_are_recompiles_in_every_view(median: Run) -> None:
@@ -126,7 +126,7 @@ def test_only_the_first_rank_warns(reading: Run) -> None:
 
 
 def test_diagnosis_names_the_lines_of_the_task(median: Run, reading: Run) -> None:
-    source = ROOT / "tests" / "engine" / "nosy.py"
+    source = ROOT / "tests" / "engine" / "waiting_step_task.py"
     numbers = {line.strip(): number for number, line in enumerate(source.read_text().splitlines(), 1)}
     of_median = next(number for line, number in numbers.items() if "torch.median(" in line)
     fallback = median.one(ev.FallbackObserved)
@@ -144,9 +144,9 @@ def test_diagnosis_names_the_lines_of_the_task(median: Run, reading: Run) -> Non
 
 
 def test_a_constant_of_the_task_that_changes_is_found_by_line(runs_dir: Path) -> None:
-    options = ["task=tests.engine.nosy:Shifting", "epochs=1"]
-    run = runs_to_end(make(runs_dir, "shifting", options, text=NOSY, cwd=ROOT))
-    source = ROOT / "tests" / "engine" / "nosy.py"
+    options = ["task=tests.engine.waiting_step_task:Shifting", "epochs=1"]
+    run = runs_to_end(make(runs_dir, "shifting", options, text=WAITING, cwd=ROOT))
+    source = ROOT / "tests" / "engine" / "waiting_step_task.py"
     numbers = {line.strip(): number for number, line in enumerate(source.read_text().splitlines(), 1)}
     late = [event for event in run.all(ev.CompileObserved) if not event.warm_up]
     explained = [event for event in late if event.changed_inputs]

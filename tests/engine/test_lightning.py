@@ -224,8 +224,8 @@ def test_broken_weight_tie_ends_training_and_names_pair(runs_dir: Path) -> None:
 
 @pytest.mark.slow
 def test_nan_loss_ends_training_by_policy(runs_dir: Path) -> None:
-    options = ["model.module=mylit:Spoilt", "non_finite.policy=save-stop", "report.every_batches=1"]
-    run = runs_to_end(make(runs_dir, "lit-spoilt", options, text=TIED), exit_code=3)
+    options = ["model.module=mylit:NonFiniteTask", "non_finite.policy=save-stop", "report.every_batches=1"]
+    run = runs_to_end(make(runs_dir, "lit-non_finite", options, text=TIED), exit_code=3)
     found, failure = run.one(ev.NonFiniteFound), run.one(ev.FailureRaised)
     assert (found.metric, found.step, found.cores, found.gradient_norms) == ("loss", 6, [], [])
     assert failure.kind == "non_finite"

@@ -95,16 +95,16 @@ def test_invalid_pixels_are_ignored_even_if_nan(name: str) -> None:
     predicted, targets, valid = pictures()
     loss = PIXEL_LOSSES[name]
     expected = loss(predicted, targets, valid)
-    spoilt, wrong = predicted.clone(), targets.clone()
-    spoilt[~valid], wrong[~valid] = math.inf, math.nan
-    spoilt.requires_grad_()
-    found = loss(spoilt, wrong, valid)
+    damaged, wrong = predicted.clone(), targets.clone()
+    damaged[~valid], wrong[~valid] = math.inf, math.nan
+    damaged.requires_grad_()
+    found = loss(damaged, wrong, valid)
     torch.testing.assert_close(found, expected)
     found.sum().backward()  # type: ignore[no-untyped-call]
-    assert spoilt.grad is not None
-    assert (spoilt.grad[~valid] == 0).all()
-    assert spoilt.grad[valid].isfinite().all()
-    assert spoilt.grad[valid].abs().sum() > 0
+    assert damaged.grad is not None
+    assert (damaged.grad[~valid] == 0).all()
+    assert damaged.grad[valid].isfinite().all()
+    assert damaged.grad[valid].abs().sum() > 0
 
 
 @each_loss

@@ -11,8 +11,8 @@ import torch
 
 from engine import non_finite
 from engine.non_finite import NonFiniteDetector
-from tests.engine.spoilt import STEPS, late
-from tests.engine.test_strategies import BEND, HERE, rank_events
+from tests.engine.non_finite_task import STEPS, late
+from tests.engine.test_strategies import CURVE, HERE, rank_events
 from tests.engine.workers import Run, make
 from tputui.telemetry import events as ev
 
@@ -90,7 +90,7 @@ def test_infinite_mask_is_fine_but_nan_buffer_is_not() -> None:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A run under each setup."""
     parent = tmp_path_factory.mktemp("nonfinite")
-    text = BEND.replace("tests.engine.bend:Bend", "tests.engine.spoilt:Spoilt")
+    text = CURVE.replace("tests.engine.curve_task:CurveTask", "tests.engine.non_finite_task:NonFiniteTask")
     made = {
         name: make(parent, name, ["report.every_batches=2", *overrides], text=text, cwd=HERE.parents[1])
         for name, overrides in SETUPS.items()

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.xla
 
 
 def test_out_of_memory_report_names_consumers_and_fixes(tmp_path: Path) -> None:
-    text = LINE.replace("mytask:Line", "tests.engine.hungry:Hungry")
-    run = runs_to_end(make(tmp_path, "hungry", text=text, cwd=Path(__file__).parents[2]), exit_code=3)
+    text = LINE.replace("mytask:Line", "tests.engine.large_step_task:LargeStep")
+    run = runs_to_end(make(tmp_path, "large-step", text=text, cwd=Path(__file__).parents[2]), exit_code=3)
     failure = run.one(ev.FailureRaised)
     assert failure.error == "OutOfMemory"
     first, *rest = failure.message.splitlines()

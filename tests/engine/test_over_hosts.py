@@ -18,11 +18,11 @@ from engine import run_plan
 from engine.errors import Refused
 from engine.process import hardware
 from tests import forked
-from tests.engine.bend import DIES_SAVING, NUM_VALID, SAVES_AFTER, STOP_AT, STOP_RUN
+from tests.engine.curve_task import DIES_SAVING, NUM_VALID, SAVES_AFTER, STOP_AT, STOP_RUN
 from tests.engine.hostcheck import NUM_HOSTS, RANKS_EACH
+from tests.engine.non_finite_task import late
 from tests.engine.processes import on_cores
-from tests.engine.spoilt import late
-from tests.engine.test_strategies import BEND, STEPS, TOLERANCE, rank_events
+from tests.engine.test_strategies import CURVE, STEPS, TOLERANCE, rank_events
 from tests.engine.workers import DIGITS, Run, make
 from tests.ports import reserved_port
 from tputui import config
@@ -200,16 +200,16 @@ def test_each_host_profiles_the_same_steps(digits: tuple[Run, list[Run]]) -> Non
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
     """A run on one core of two hosts that is stopped by a request to the second; resumed on one host and on two."""
     parent = tmp_path_factory.mktemp("stopped")
-    whole = make(parent, "whole", ["device.cores=2", "device.strategy=replica"], text=BEND, cwd=CWD)
-    two = Hosts(parent / "two", BEND, ONE_CORE)
+    whole = make(parent, "whole", ["device.cores=2", "device.strategy=replica"], text=CURVE, cwd=CWD)
+    two = Hosts(parent / "two", CURVE, ONE_CORE)
     with ending(whole, *two.runs):
         two.start({STOP_AT: "6", STOP_RUN: str(two.runs[1].dir)})
         whole.start()
         assert two.codes() == [4, 4], two.log()
         assert whole.finish() == 0, whole.log.read_text()
     last = two.runs[0].dir / "checkpoints" / "last.pt"
-    one = make(parent, "one", ["device.cores=2", "device.strategy=replica"], text=BEND, cwd=CWD, resume_from=last)
-    again = Hosts(parent / "again", BEND, ONE_CORE, resume=last)
+    one = make(parent, "one", ["device.cores=2", "device.strategy=replica"], text=CURVE, cwd=CWD, resume_from=last)
+    again = Hosts(parent / "again", CURVE, ONE_CORE, resume=last)
     with ending(one, *again.runs):
         one.start()
         again.start()
@@ -253,11 +253,11 @@ def test_run_resumes_on_another_number_of_hosts_where_it_stopped(stopped: dict[s
 def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Hosts]:
     """Runs on one core of two hosts: `killed` loses its second host, is restarted, and then stopped at once."""
     parent = tmp_path_factory.mktemp("broken")
-    killed = Hosts(parent / "killed", BEND, LONG)
-    example = Hosts(parent / "example", BEND, [*ONE_CORE, "data.break_at=200"])
-    differs = Hosts(parent / "differs", BEND, ONE_CORE, of_last=("optim.lr=0.02",))
-    spoilt = BEND.replace("bend:Bend", "spoilt:Spoilt")
-    nan = Hosts(parent / "nan", spoilt, [*ONE_CORE, f"data.at={late(2).example}", "non_finite.policy=stop"])
+    killed = Hosts(parent / "killed", CURVE, LONG)
+    example = Hosts(parent / "example", CURVE, [*ONE_CORE, "data.break_at=200"])
+    differs = Hosts(parent / "differs", CURVE, ONE_CORE, of_last=("optim.lr=0.02",))
+    non_finite = CURVE.replace("curve_task:CurveTask", "non_finite_task:NonFiniteTask")
+    nan = Hosts(parent / "nan", non_finite, [*ONE_CORE, f"data.at={late(2).example}", "non_finite.policy=stop"])
     every = [run for hosts in (killed, example, differs, nan) for run in hosts.runs]
     with ending(*every):
         killed.start()
@@ -295,7 +295,7 @@ def test_lost_host_is_named_at_once(broken: dict[str, Hosts]) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 def test_epoch_whose_save_another_host_did_not_survive_is_recorded(tmp_path: Path, *, is_late: bool) -> None:
     """Late: the first host begins to write when it has reported that the other one is lost."""
-    hosts = Hosts(tmp_path, BEND, [*ONE_CORE, "epochs=2"])
+    hosts = Hosts(tmp_path, CURVE, [*ONE_CORE, "epochs=2"])
     after = {SAVES_AFTER: str(hosts.runs[0].dir / "worker-0.jsonl")} if is_late else {}
     with ending(*hosts.runs):
         hosts.start({DIES_SAVING: "1"}, of_first=after)
@@ -408,7 +408,7 @@ def test_cores_that_cannot_train_over_hosts_are_refused(
     overrides: list[str], machine: hardware.Machine, words: str
 ) -> None:
     with pytest.raises(Refused, match=words.replace("[", r"\[")):
-        run_plan.make(config.parse(BEND, "test.toml", overrides), machine, "test.toml", 4)
+        run_plan.make(config.parse(CURVE, "test.toml", overrides), machine, "test.toml", 4)
 
 
 def test_lightning_over_hosts_is_refused_in_one_sentence_whatever_the_strategy() -> None:
@@ -416,19 +416,19 @@ def test_lightning_over_hosts_is_refused_in_one_sentence_whatever_the_strategy()
     for strategy in ("spmd", "replica"):
         overrides = ["task=lightning", f"device.strategy={strategy}", "model.module=engine.tasks.lit_digits:LitDigits"]
         with pytest.raises(Refused) as refused:
-            run_plan.make(config.parse(BEND, source, overrides), machine, source, 2)
+            run_plan.make(config.parse(CURVE, source, overrides), machine, source, 2)
         assert [f"{problem.key}: {problem.message}" for problem in refused.value.problems] == [
             'task: "lightning" has a loop of its own, which trains on one host; the run has 2'
         ]
 
 
 def test_sizes_of_a_run_are_those_of_all_hosts() -> None:
-    checked = config.parse(BEND, "test.toml", ['device.cores="all"', "optim.lr_scaling=linear"])
+    checked = config.parse(CURVE, "test.toml", ['device.cores="all"', "optim.lr_scaling=linear"])
     plan = run_plan.make(checked, hardware.Machine("TPU", 4, 2, None, chip="TPU v3"), "test.toml", 4)
     assert (plan.config.num_cores, plan.config.global_batch, plan.config.batch_per_core) == (32, 32, 1)
     assert plan.config.scaled_lr == pytest.approx(32 * 0.01)
     assert plan.num_processes == 1
-    replica = config.parse(BEND, "test.toml", ["device.cores=2", "device.strategy=replica"])
+    replica = config.parse(CURVE, "test.toml", ["device.cores=2", "device.strategy=replica"])
     assert run_plan.make(replica, hardware.Machine("CPU", 0, 0, "x"), "test.toml", 4).num_processes == 2
 
 

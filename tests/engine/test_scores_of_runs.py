@@ -10,14 +10,14 @@ from PIL import Image
 
 from engine.loop.artifacts import MAX_POSITIONS, RunArtifacts, present_rows, rows_by_batch, spread_examples
 from engine.task import Picture
-from tests.engine.shades import NUM_VALID
+from tests.engine.skipped_rows_task import NUM_VALID
 from tests.engine.workers import Run, make, runs_to_end
 from tputui.telemetry import events as ev
 
 pytestmark = pytest.mark.xla
 
 BRIGHT = """
-task = "shades:Bright"
+task = "skipped_rows_task:Bright"
 epochs = 3
 [data]
 batch_per_core = 2

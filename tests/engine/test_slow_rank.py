@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.limping import TIMES
+from tests.engine.slow_rank_task import TIMES
 from tests.engine.workers import Run, make
 from tputui.state.outlier import NAMED
 from tputui.state.reducer import RunState
@@ -14,8 +14,8 @@ from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 
-LIMPING = """
-task = "tests.engine.limping:Limping"
+SLOW_RANK_RUN = """
+task = "tests.engine.slow_rank_task:SlowRank"
 epochs = 2
 [data]
 batch_per_core = 4
@@ -33,7 +33,7 @@ SLOW_RANK, FROM_STEP, DELAY_S = 2, 61, 0.1
 
 
 def trained(parent: Path, name: str, overrides: list[str]) -> Run:
-    run = make(parent, name, overrides, text=LIMPING, cwd=Path(__file__).parents[2])
+    run = make(parent, name, overrides, text=SLOW_RANK_RUN, cwd=Path(__file__).parents[2])
     try:
         run.start({TIMES: str(parent / name / "times")})
         assert run.finish() == 0, run.log.read_text()

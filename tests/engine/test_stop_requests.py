@@ -15,7 +15,7 @@ import torch
 
 from engine.checkpoint import checksums
 from tests.deadline import DEADLINE_S
-from tests.engine.test_ends import Watched
+from tests.engine.test_failures import Watched
 from tests.engine.workers import make
 from tests.faults.gated import STEPS_PER_EPOCH, GateKeeper
 from tests.faults.harness import CONFIG, REPOSITORY, is_compiling

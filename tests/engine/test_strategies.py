@@ -21,7 +21,7 @@ import torch
 
 from engine.data.batch_reader import cut, permutation, valid_shares
 from engine.process import hardware
-from tests.engine.bend import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
+from tests.engine.curve_task import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.workers import Run, make
 from tests.supervise.harness import wait_for
 from tputui import config
@@ -39,8 +39,8 @@ STEPS = 8
 """Steps of an epoch."""
 TOLERANCE = 1e-5
 HERE = Path(__file__).parent
-BEND = f"""
-task = "tests.engine.bend:Bend"
+CURVE = f"""
+task = "tests.engine.curve_task:CurveTask"
 epochs = 2
 [data]
 global_batch = {BATCH}
@@ -77,7 +77,7 @@ class Fetched(NamedTuple):
 
 def new(parent: Path, name: str, overrides: list[str], resume_from: Path | None = None) -> Run:
     """A run of the task, not started."""
-    return make(parent, name, overrides, text=BEND, cwd=HERE.parents[1], resume_from=resume_from)
+    return make(parent, name, overrides, text=CURVE, cwd=HERE.parents[1], resume_from=resume_from)
 
 
 def train(runs: dict[str, Run], environ: Callable[[Run], dict[str, str]] = lambda run: {}) -> None:
@@ -390,7 +390,7 @@ def test_exception_in_one_rank_ends_the_run_as_its_own(broken: dict[str, Run]) -
     assert failure.message.startswith("rank 1 (core 1, pid ")
     assert own.message in failure.message
     assert "the file is cut short" in own.message
-    assert "bend.py" in failure.traceback
+    assert "curve_task.py" in failure.traceback
     assert run.one(ev.TrainingEnded).outcome == "failed"
 
 
@@ -423,14 +423,14 @@ def test_replica_uses_one_process_per_core_or_chip() -> None:
     cpu = hardware.Machine("CPU", 0, 0, "made up")
     tpu_v3, tpu_v5e = hardware.Machine("TPU", 4, 2, None), hardware.Machine("TPU", 8, 1, None)
     for cores, on, expected in (("1", cpu, 1), ("[5]", cpu, 1), ("4", cpu, 4), ("8", tpu_v3, 4), ("8", tpu_v5e, 8)):
-        checked = config.parse(BEND, "test.toml", ["device.strategy=replica", f"device.cores={cores}"])
+        checked = config.parse(CURVE, "test.toml", ["device.strategy=replica", f"device.cores={cores}"])
         assert hardware.num_processes(checked, on) == expected
-    four = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
+    four = config.parse(CURVE, "test.toml", ["device.strategy=replica", "device.cores=4"])
     assert hardware.environment(four, cpu)["CPU_NUM_DEVICES"] == "1"
 
 
 def test_part_of_a_tpu_is_rejected() -> None:
-    checked = config.parse(BEND, "test.toml", ["device.strategy=replica", "device.cores=4"])
+    checked = config.parse(CURVE, "test.toml", ["device.strategy=replica", "device.cores=4"])
     (problem,) = hardware.core_problems(checked, hardware.Machine("TPU", 4, 2, None))
     assert problem.sentence == (
         "device.cores: 4 is not possible: a process on every chip drives all 8 TPU cores or one; "

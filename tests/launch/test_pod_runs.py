@@ -95,7 +95,7 @@ class PodRun:
         return [command.wait(DEADLINE_S) for command in self.commands]
 
     def end(self) -> None:
-        """Ends what is left."""
+        """EndingTask what is left."""
         for index, command in enumerate(self.commands):
             command.kill()
             command.wait()

@@ -61,7 +61,7 @@ class RestartedRun:
         return head.pid
 
     def end(self) -> None:
-        """Ends what is left."""
+        """EndingTask what is left."""
         self.command.kill()
         self.command.wait()
         if events_in(self.dir, "supervisor-0", ev.JournalOpened) and pids_alive([self.supervisor_pid]):

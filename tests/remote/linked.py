@@ -51,7 +51,7 @@ class Linked:
                 return
 
     def cut(self) -> None:
-        """Ends the connection; the mirror stays."""
+        """EndingTask the connection; the mirror stays."""
         self._stream.close()
 
 

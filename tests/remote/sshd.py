@@ -93,7 +93,7 @@ class Sshd:
         return [child for child in children if child.name() == "tputui"]
 
     def stop(self) -> None:
-        """Ends the server and all connections."""
+        """EndingTask the server and all connections."""
         if self._server is not None:
             server, self._server = self._server, None
             children = psutil.Process(server.pid).children(recursive=True)

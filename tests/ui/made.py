@@ -514,7 +514,7 @@ def outlying() -> Snapshot:
     )
 
 
-def limping(num_cores: int = 8) -> Snapshot:
+def with_slow_core(num_cores: int = 8) -> Snapshot:
     """Core 5 takes a third longer than the others."""
     run = running(num_cores)
     found = [

@@ -292,7 +292,7 @@ def test_the_frame_names_the_outlier() -> None:
 
 
 def test_slow_core_is_named_in_every_form_of_the_panel() -> None:
-    run = made.limping()
+    run = made.with_slow_core()
     table = drawn(CoresPanel, run, width=60, height=12)
     assert "time" in table.splitlines()[0]
     assert "26.6 ms  \u25b2 33 % slower" in table
@@ -302,11 +302,11 @@ def test_slow_core_is_named_in_every_form_of_the_panel() -> None:
     strip = CoresPanel().draw(CoresPanel.pick(run), 78, 2)
     assert "core 5: 33 % slower" in strip.note
     for many, width, height in ((64, 60, 14), (2048, 60, 16)):
-        assert "\u25b2 core 5: 33 % slower" in drawn(CoresPanel, made.limping(many), width=width, height=height)
+        assert "\u25b2 core 5: 33 % slower" in drawn(CoresPanel, made.with_slow_core(many), width=width, height=height)
 
 
 def test_alarm_names_the_slow_core() -> None:
-    alarms = status_text.alarms(made.limping())
+    alarms = status_text.alarms(made.with_slow_core())
     assert [alarm.text for alarm in alarms if "slower" in alarm.text] == ["core 5: 33 % slower since step 121"]
 
 

@@ -31,7 +31,7 @@ BORNE: tuple[Moment, ...] = (*HELD, "train")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Moment, Run]]:
     """The runs, each started at its first use."""
-    made = Runs(tmp_path_factory.mktemp("borne"))
+    made = Runs(tmp_path_factory.mktemp("survived"))
     yield made
     for run in made.values():
         run.clean_up()
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest, runs: dict[Moment, Run]) -> Run:
     return runs[request.param]
 
 
-class Borne(NamedTuple):
+class SurvivedFault(NamedTuple):
     """A fault, and what the user sees."""
 
     fault: str
@@ -66,13 +66,13 @@ class Borne(NamedTuple):
     moments: tuple[Moment, ...]
 
 
-BEARS: list[Borne] = []
+SURVIVED: list[SurvivedFault] = []
 """Every fault of this module."""
 
 
 def at(*moments: Moment, fault: str, sees: str) -> pytest.MarkDecorator:
     """Runs a test at those moments; all tests of a moment are adjacent."""
-    BEARS.append(Borne(fault, sees, moments))
+    SURVIVED.append(SurvivedFault(fault, sees, moments))
     return pytest.mark.parametrize("run", moments, indirect=True, scope="module")
 
 

@@ -20,8 +20,8 @@ import pytest
 from engine.data.batch_reader import permutation
 from tests import forked
 from tests.deadline import DEADLINE_S
-from tests.engine.bend import NUM_TRAIN
-from tests.engine.test_strategies import BATCH, BEND, HERE
+from tests.engine.curve_task import NUM_TRAIN
+from tests.engine.test_strategies import BATCH, CURVE, HERE
 from tests.engine.workers import Run, make
 from tests.supervise.harness import events_in, wait_for
 from tputui.session.session import load
@@ -83,7 +83,7 @@ class Watched:
         return self.reported().t - self.failure().t
 
     def clean_up(self) -> None:
-        """Ends all processes."""
+        """EndingTask all processes."""
         for started in events_in(self.dir, "supervisor-0", ev.WorkerStarted):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
@@ -98,7 +98,7 @@ class Runs(dict[str, Watched]):
         self._parent = parent
 
     def __missing__(self, name: str) -> Watched:
-        text = BEND.replace("tests.engine.bend:Bend", "tests.engine.ends:Ends")
+        text = CURVE.replace("tests.engine.curve_task:CurveTask", "tests.engine.ending_task:EndingTask")
         self[name] = Watched(make(self._parent, name, SETUPS[name], text=text, cwd=HERE.parents[1]))
         return self[name]
 

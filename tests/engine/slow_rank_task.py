@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 from engine.task import Options
 from tests.engine.mytask import Line, PointsModel
 
-TIMES = "LIMPING_TIMES"
+TIMES = "SLOW_RANK_TIMES"
 """Environment variable: file to which the slow rank appends a line with step and unix time at the end of each delay."""
 
 
-class LimpingModel(PointsModel, frozen=True, kw_only=True):
+class SlowRankModel(PointsModel, frozen=True, kw_only=True):
     """Keys of `[model]`."""
 
     rank: int = -1
@@ -27,12 +27,12 @@ class LimpingModel(PointsModel, frozen=True, kw_only=True):
     """How much longer it takes."""
 
 
-class Limping(Line):
+class SlowRank(Line):
     """Fits a line."""
 
-    model_options: ClassVar[type[Options]] = LimpingModel
+    model_options: ClassVar[type[Options]] = SlowRankModel
 
-    def model(self, options: LimpingModel, data: Any) -> Any:  # type: ignore[override]
+    def model(self, options: SlowRankModel, data: Any) -> Any:  # type: ignore[override]
         """One weight and one bias."""
         self._options, self._step = options, 0
         return super().model(options, data)

@@ -7,10 +7,10 @@ import threading
 from typing import Any, ClassVar
 
 from engine.task import Options, Splits
-from tests.engine.bend import NUM_TRAIN, NUM_VALID, Bend, BendData, Curve
+from tests.engine.curve_task import NUM_TRAIN, NUM_VALID, Curve, CurveData, CurveTask
 
 
-class EndsData(BendData, frozen=True, kw_only=True):
+class EndingData(CurveData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     how: str = "raise"
@@ -24,11 +24,11 @@ class Unprintable(BaseException):
         raise RuntimeError("no text for you")
 
 
-class Ending(Curve):
+class EndingCurve(Curve):
     """Points of a curve, one of which ends the process."""
 
-    def __init__(self, split: str, first: int, size: int, data: EndsData) -> None:
-        super().__init__(split, first, size, BendData())
+    def __init__(self, split: str, first: int, size: int, data: EndingData) -> None:
+        super().__init__(split, first, size, CurveData())
         self._at = data.break_at if split == "train" else -1
         self._how = data.how
 
@@ -50,12 +50,12 @@ class Ending(Curve):
         raise ValueError("shard 7 is cut short")
 
 
-class Ends(Bend):
+class EndingTask(CurveTask):
     """Fits a curve until the marked example."""
 
-    data_options: ClassVar[type[Options]] = EndsData
+    data_options: ClassVar[type[Options]] = EndingData
 
-    def load(self, data: BendData, seed: int) -> Splits:
+    def load(self, data: CurveData, seed: int) -> Splits:
         """Neighbouring points for training and validation."""
-        assert isinstance(data, EndsData)
-        return Splits(Ending("train", 0, NUM_TRAIN, data), Ending("valid", NUM_TRAIN, NUM_VALID, data))
+        assert isinstance(data, EndingData)
+        return Splits(EndingCurve("train", 0, NUM_TRAIN, data), EndingCurve("valid", NUM_TRAIN, NUM_VALID, data))

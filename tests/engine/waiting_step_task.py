@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.engine.bend import Bend
+from tests.engine.curve_task import CurveTask
 
 
-class Median(Bend):
+class Median(CurveTask):
     """Takes a median, which runs on the host CPU."""
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
@@ -18,7 +18,7 @@ class Median(Bend):
         return {**found, "loss": found["loss"] + 0.0 * torch.median(predictions["y"].detach())}
 
 
-class Reading(Bend):
+class Reading(CurveTask):
     """Reads the mean of each step's loss."""
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Reading(Bend):
         return found
 
 
-class Shifting(Bend):
+class Shifting(CurveTask):
     """Shifts each batch by another number of rows, from the fourth batch on."""
 
     batches = 0

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from engine.data.batch_reader import permutation
 from engine.task import Options, Splits
-from tests.engine.bend import NUM_TRAIN, NUM_VALID, Bend, BendData, Curve
+from tests.engine.curve_task import NUM_TRAIN, NUM_VALID, Curve, CurveData, CurveTask
 
 BATCH = 32
 STEPS = NUM_TRAIN // BATCH
@@ -15,7 +15,7 @@ STEPS = NUM_TRAIN // BATCH
 INPUTS = {"nothing": math.nan, "endless": math.inf}
 
 
-class SpoiltData(BendData, frozen=True, kw_only=True):
+class NonFiniteData(CurveData, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     at: int = -1
@@ -43,10 +43,10 @@ def late(num_cores: int) -> Place:
     return Place(second[place], STEPS + step + 1, row * num_cores // BATCH)
 
 
-class Spoiling(Curve):
+class NonFiniteCurve(Curve):
     """Points of a curve, one of which is marked."""
 
-    def __init__(self, split: str, first: int, size: int, data: SpoiltData) -> None:
+    def __init__(self, split: str, first: int, size: int, data: NonFiniteData) -> None:
         super().__init__(split, first, size, data)
         self._at = data.at if split == data.split else -1
         self._how = data.how
@@ -64,15 +64,15 @@ class Spoiling(Curve):
         return batch
 
 
-class Spoilt(Bend):
+class NonFiniteTask(CurveTask):
     """Fits a curve until a value is not finite."""
 
-    data_options: ClassVar[type[Options]] = SpoiltData
+    data_options: ClassVar[type[Options]] = NonFiniteData
 
-    def load(self, data: BendData, seed: int) -> Splits:
+    def load(self, data: CurveData, seed: int) -> Splits:
         """Neighbouring points for training and validation."""
-        assert isinstance(data, SpoiltData)
-        return Splits(Spoiling("train", 0, NUM_TRAIN, data), Spoiling("valid", NUM_TRAIN, NUM_VALID, data))
+        assert isinstance(data, NonFiniteData)
+        return Splits(NonFiniteCurve("train", 0, NUM_TRAIN, data), NonFiniteCurve("valid", NUM_TRAIN, NUM_VALID, data))
 
     def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
         """`y` [examples], with an infinite gradient at the marked example."""
@@ -85,6 +85,6 @@ class Spoilt(Bend):
         return {"y": predicted + torch.where(steep, root, 0.0)}
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
-        """The outcomes of `Bend`, with the added values."""
+        """The outcomes of `CurveTask`, with the added values."""
         found = super().outcomes(predictions, batch)
         return {**found, "loss": found["loss"] + batch["apart"]}

@@ -10,7 +10,7 @@ SIDE = 600_000
 """Of a square of float32: 1.4 TB."""
 
 
-class Hungry(Line):
+class LargeStep(Line):
     """Fits a line, and wastes memory in every step."""
 
     def predict(self, model: Any, batch: dict[str, Any]) -> dict[str, Any]:

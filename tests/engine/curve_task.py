@@ -26,14 +26,14 @@ SAVES_AFTER = "BEND_SAVES_AFTER"
 """Environment variable: the process saves when this journal contains a failure."""
 
 
-class BendData(Options, frozen=True, kw_only=True):
+class CurveData(Options, frozen=True, kw_only=True):
     """Keys of `[data]`."""
 
     break_at: int = -1
     """Training example that cannot be read."""
 
 
-class BendModel(Options, frozen=True, kw_only=True):
+class CurveModel(Options, frozen=True, kw_only=True):
     """Keys of `[model]`."""
 
     norm: bool = False
@@ -45,7 +45,7 @@ class BendModel(Options, frozen=True, kw_only=True):
 class Curve:
     """Points of a curve."""
 
-    def __init__(self, split: str, first: int, size: int, data: BendData) -> None:
+    def __init__(self, split: str, first: int, size: int, data: CurveData) -> None:
         self._split = split
         self._first = first
         self._size = size
@@ -73,23 +73,23 @@ class Curve:
         return {"x": x, "y": y, "index": torch.from_numpy(indices).float()}
 
 
-class Bend(Task):
+class CurveTask(Task):
     """Fits a curve."""
 
-    data_options: ClassVar[type[Options]] = BendData
-    model_options: ClassVar[type[Options]] = BendModel
+    data_options: ClassVar[type[Options]] = CurveData
+    model_options: ClassVar[type[Options]] = CurveModel
     meters: ClassVar[tuple[str, ...]] = ("loss", "far")
     scores: ClassVar[tuple[str, ...]] = ("in_order", "worst")
 
-    def sizes(self, data: BendData, seed: int) -> Sizes:
+    def sizes(self, data: CurveData, seed: int) -> Sizes:
         """Sizes that are not multiples of the batch."""
         return Sizes(NUM_TRAIN, NUM_VALID)
 
-    def load(self, data: BendData, seed: int) -> Splits:
+    def load(self, data: CurveData, seed: int) -> Splits:
         """Neighbouring points for training and validation."""
         return Splits(Curve("train", 0, NUM_TRAIN, data), Curve("valid", NUM_TRAIN, NUM_VALID, data))
 
-    def model(self, options: BendModel, data: BendData) -> Any:
+    def model(self, options: CurveModel, data: CurveData) -> Any:
         """Two layers."""
         import torch
         from torch import nn
