@@ -20,7 +20,7 @@ class WireError(ValueError):
     """Bytes are not a message; the message of the error is the reason."""
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """One field of a message, as it is encoded."""
 
     number: int
@@ -47,7 +47,7 @@ class Field(NamedTuple):
         return _unpacked("<f", self.content)
 
 
-def fields(message: bytes) -> Iterator[Field]:
+def fields(message: bytes) -> Iterator[WireField]:
     """The fields of a message in their order. Raises `WireError`."""
     offset, size = 0, len(message)
     while offset < size:
@@ -55,7 +55,7 @@ def fields(message: bytes) -> Iterator[Field]:
         number, kind = key >> 3, key & 7
         if kind == VARINT:
             integer, offset = varint(message, offset)
-            yield Field(number, kind, integer, b"")
+            yield WireField(number, kind, integer, b"")
             continue
         if kind == BYTES:
             length, offset = varint(message, offset)
@@ -65,7 +65,7 @@ def fields(message: bytes) -> Iterator[Field]:
             raise WireError(f"field {number} has the unknown wire type {kind}")
         if offset + length > size:
             raise WireError(f"field {number} is longer than its message")
-        yield Field(number, kind, 0, message[offset : offset + length])
+        yield WireField(number, kind, 0, message[offset : offset + length])
         offset += length
 
 

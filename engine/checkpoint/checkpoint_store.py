@@ -66,7 +66,7 @@ class Checkpoint(NamedTuple):
         return self.best_epoch > 0 and (at.epoch, at.batch) == (self.best_epoch + 1, 0)
 
 
-class Saved(NamedTuple):
+class SavedCheckpoint(NamedTuple):
     """A checkpoint file."""
 
     path: str
@@ -84,7 +84,7 @@ class Saved(NamedTuple):
 class CheckpointStore:
     """The checkpoints of a run."""
 
-    unshared: Saved | None = None
+    unshared: SavedCheckpoint | None = None
     """The newest checkpoint, if another process ended before it could hear of it."""
 
     def __init__(self, run_dir: Path, plan: Plan, identity: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -97,7 +97,7 @@ class CheckpointStore:
         self._sums = checksums.read(self._directory)
         """Digests of every file here; both digests of a name whose save was interrupted."""
 
-    def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
+    def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> SavedCheckpoint:
         """Writes a checkpoint as `last.pt`, and as `best.pt` if it is the best; with NaN/inf weights as neither.
 
         Raises `SaveFailed`.
@@ -120,7 +120,7 @@ class CheckpointStore:
         dropped = () if unfit else self._retain(path, periodic)
         self._settle_sums([path.name, *besides], written.sha256)
         seconds = time.monotonic() - began
-        return Saved(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
+        return SavedCheckpoint(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
 
     def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """The content of the file."""

@@ -4,7 +4,7 @@ Images stay uint8 on the host. `random_mirror`, `random_light` and `scaled` run 
 
 JPEG and PNG are decoded by torchvision, every other format by Pillow (first frame only). The EXIF orientation is
 applied, so that an image looks as viewers show it. Pixels stay uint8: they are converted and normalised on the device,
-which transfers a quarter of the bytes. For bad bytes only `Unreadable` is raised.
+which transfers a quarter of the bytes. For bad bytes only `UnreadableImage` is raised.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NO_SIZES = (0xC4, 0xC8, 0xCC)
 """Markers of JPEG between 0xC0 and 0xCF that do not begin a frame."""
 
 
-class Unreadable(Exception):
+class UnreadableImage(Exception):
     """The bytes cannot be decoded as an image; the text says why."""
 
 
@@ -55,25 +55,25 @@ class Shape(NamedTuple):
 
 
 def image(data: bytes, shape: Shape) -> torch.Tensor:
-    """uint8 [channels, height, width]. Raises `Unreadable`."""
+    """uint8 [channels, height, width]. Raises `UnreadableImage`."""
     return resized(_pixels(data, shape.channels), shape)
 
 
 def mask(data: bytes, shape: Shape, above: int) -> torch.Tensor:
-    """uint8 [1, height, width], 1 where the gray value is more than `above`. Raises `Unreadable`."""
+    """uint8 [1, height, width], 1 where the gray value is more than `above`. Raises `UnreadableImage`."""
     gray = resized(_pixels(data, 1), shape._replace(resize="nearest"))
     return (gray > above).to(torch.uint8)
 
 
 def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
-    """float32 [1, height, width]: the stored depth times `scale`, 0 if unknown. Raises `Unreadable`.
+    """float32 [1, height, width]: the stored depth times `scale`, 0 if unknown. Raises `UnreadableImage`.
 
     Takes a PNG of 8 or 16 bits, another gray image, or `.npy` of [height, width]. A depth of 0 or less, NaN or infinity
     is unknown.
     """
     values = _array(data) if data.startswith(NPY) else _stored(data)
     if values.ndim != 2:
-        raise Unreadable(f"a depth map must be [height, width], but this one is {list(values.shape)}")
+        raise UnreadableImage(f"a depth map must be [height, width], but this one is {list(values.shape)}")
     known = np.where(np.isfinite(values) & (values > 0), values, 0).astype(np.float32) * np.float32(scale)
     return resized(torch.from_numpy(np.ascontiguousarray(known)).unsqueeze(0), shape._replace(resize="nearest"))
 
@@ -81,7 +81,7 @@ def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
 def _pixels(data: bytes, channels: int) -> torch.Tensor:
     """uint8 [channels, height, width] in the size of the file."""
     if not data:
-        raise Unreadable("the file is empty")
+        raise UnreadableImage("the file is empty")
     if not data.startswith((JPEG, PNG)):
         return _by_pillow(data, channels)
     _check_size(*(_png_size(data) if data.startswith(PNG) else _jpeg_size(data)))
@@ -96,7 +96,7 @@ def _pixels(data: bytes, channels: int) -> torch.Tensor:
         else:
             pixels = decode_png(encoded, mode, apply_exif_orientation=True)
     except RuntimeError as error:
-        raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
+        raise UnreadableImage(f"the image cannot be decoded: {_first_line(error)}") from error
     if pixels.dtype == torch.uint8:
         return pixels
     return torch.from_numpy((pixels.numpy() // BITS_16).astype(np.uint8))
@@ -104,7 +104,7 @@ def _pixels(data: bytes, channels: int) -> torch.Tensor:
 
 def _check_size(height: int, width: int) -> None:
     if height * width > MOST_PIXELS:
-        raise Unreadable(f"the image has {height:,} x {width:,} pixels; at most {MOST_PIXELS:,} are decoded")
+        raise UnreadableImage(f"the image has {height:,} x {width:,} pixels; at most {MOST_PIXELS:,} are decoded")
 
 
 def _png_size(data: bytes) -> tuple[int, int]:
@@ -139,7 +139,7 @@ def _by_pillow(data: bytes, channels: int) -> torch.Tensor:
     try:
         array = np.array(opened.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
     except (OSError, ValueError) as error:
-        raise Unreadable(f"the image cannot be converted: {_first_line(error)}") from error
+        raise UnreadableImage(f"the image cannot be converted: {_first_line(error)}") from error
     return torch.from_numpy(array.reshape(*array.shape[:2], channels)).permute(2, 0, 1)
 
 
@@ -151,32 +151,32 @@ def _opened(data: bytes) -> Any:
         found = Image.open(io.BytesIO(data))
         _check_size(found.height, found.width)
         if found.format == "EPS":  # Pillow would run another program for it.
-            raise Unreadable("PostScript is a program, not an image; save it as PNG")
+            raise UnreadableImage("PostScript is a program, not an image; save it as PNG")
         return ImageOps.exif_transpose(found)
     except UnidentifiedImageError as error:
-        raise Unreadable("unknown image format") from error
+        raise UnreadableImage("unknown image format") from error
     except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:
-        raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
+        raise UnreadableImage(f"the image cannot be decoded: {_first_line(error)}") from error
 
 
 def _stored(data: bytes) -> npt.NDArray[Any]:
     """The stored values of a gray image, [height, width]."""
     if not data:
-        raise Unreadable("the file is empty")
+        raise UnreadableImage("the file is empty")
     opened = _opened(data)
     try:
         return np.asarray(opened if opened.mode in ("I;16", "I;16B", "I;16L", "I", "F", "L") else opened.convert("L"))
     except (OSError, ValueError, SyntaxError) as error:
-        raise Unreadable(f"the image cannot be decoded: {_first_line(error)}") from error
+        raise UnreadableImage(f"the image cannot be decoded: {_first_line(error)}") from error
 
 
 def _array(data: bytes) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError, MemoryError) as error:
-        raise Unreadable(f"the array cannot be read: {_first_line(error)}") from error
+        raise UnreadableImage(f"the array cannot be read: {_first_line(error)}") from error
     if array.dtype.kind not in "iuf":
-        raise Unreadable("the array is not numeric")
+        raise UnreadableImage("the array is not numeric")
     return array
 
 
@@ -198,7 +198,7 @@ def _first_line(error: BaseException) -> str:
 MIB = 2**20
 
 
-class Layer(NamedTuple):
+class PixelLayer(NamedTuple):
     """Dtype and shape of one tensor of a row."""
 
     dtype: torch.dtype
@@ -312,7 +312,7 @@ class ImageCache:
                 data = self._read(name, row)
             with stage(DECODE):
                 return how(data)
-        except Unreadable as error:
+        except UnreadableImage as error:
             raise self._bad(row, name, str(error)) from error
         except OSError as error:
             raise self._bad(row, name, f"the file cannot be read: {error.strerror or error}") from error
@@ -335,7 +335,7 @@ def _regular(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:
+def layers(rows: Rows, options: ImageData) -> dict[str, PixelLayer]:
     """The tensors of each row: `image`, and `mask` and `depth` if the rows have them."""
     height, width = options.size
     kinds = {
@@ -344,7 +344,9 @@ def layers(rows: Rows, options: ImageData) -> dict[str, Layer]:
         "depth": (torch.float32, 1),
     }
     return {
-        name: Layer(dtype, (channels, height, width)) for name, (dtype, channels) in kinds.items() if name in rows.files
+        name: PixelLayer(dtype, (channels, height, width))
+        for name, (dtype, channels) in kinds.items()
+        if name in rows.files
     }
 
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import msgspec
 
-from engine.checkpoint.checkpoint_store import LAST, Checkpoint, CheckpointStore, Saved, SaveFailed
+from engine.checkpoint.checkpoint_store import LAST, Checkpoint, CheckpointStore, SavedCheckpoint, SaveFailed
 from engine.checkpoint.resume import Position
 from engine.errors import NotFinite, Stopped
 from engine.loop.events import EventEmitter
@@ -87,7 +87,7 @@ class CheckpointManager:
         else:
             self.acknowledge(requests, saved, at)
 
-    def end_epoch(self, epoch: int, requests: list[Request], *, is_best: bool) -> Saved | None:
+    def end_epoch(self, epoch: int, requests: list[Request], *, is_best: bool) -> SavedCheckpoint | None:
         """Saves at the end of an epoch if a save is due or requested; None if nothing was saved.
 
         A failed save ends training only in the last epoch, whose result would be lost. If `is_best` and the weights
@@ -100,7 +100,7 @@ class CheckpointManager:
             self.best.revert()
         return saved
 
-    def acknowledge(self, requests: list[Request], saved: Saved, at: Position) -> None:
+    def acknowledge(self, requests: list[Request], saved: SavedCheckpoint, at: Position) -> None:
         """Reports that requests were served by a save at a position.
 
         Raises `Stopped` if one of them asks to stop and there is an epoch left to train.
@@ -136,7 +136,7 @@ class CheckpointManager:
             raise NotFinite(f"{ended}; {error}; {self._good()}") from error
         raise NotFinite(f"{ended}; saved as {saved.path}{self._unfit_suffix}")
 
-    def _save_epoch(self, requests: list[Request], *, best: bool, required: bool) -> Saved | None:
+    def _save_epoch(self, requests: list[Request], *, best: bool, required: bool) -> SavedCheckpoint | None:
         try:
             return self._save(_reason(requests) if requests else "epoch", best=best)
         except SaveFailed as error:
@@ -151,7 +151,7 @@ class CheckpointManager:
         """Whether a checkpoint was written, but another process ended before it could hear of it."""
         return self._store.unshared is not None
 
-    def _save(self, reason: str, *, best: bool) -> Saved:
+    def _save(self, reason: str, *, best: bool) -> SavedCheckpoint:
         with self._events.progress.saving:
             with self._events.sections.section("save"):
                 state = self._state()
@@ -166,12 +166,12 @@ class CheckpointManager:
         self._check_weights(saved, state.position)
         return saved
 
-    def _record(self, saved: Saved, at: Position, reason: str, *, best: bool) -> None:
+    def _record(self, saved: SavedCheckpoint, at: Position, reason: str, *, best: bool) -> None:
         epoch = at.epoch if at.batch or at.epoch == 1 else at.epoch - 1
         reason = "non-finite" if saved.unfit else reason
         self._events.checkpoint_saved(saved, at, epoch=epoch, reason=reason, best=best and not saved.unfit)
 
-    def _check_weights(self, saved: Saved, at: Position) -> None:
+    def _check_weights(self, saved: SavedCheckpoint, at: Position) -> None:
         """Warns of weights that are not finite, once until they are finite again."""
         self._unfit = saved.unfit
         if not saved.unfit:
@@ -202,7 +202,7 @@ class SharedCheckpointStore(CheckpointStore):
         super().__init__(run_dir, plan, identity)
         self._strategy = strategy
 
-    def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> Saved:
+    def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> SavedCheckpoint:
         """As `CheckpointStore.save`. Collective."""
         saved = self._in_first(partial(CheckpointStore.save, self, checkpoint, periodic=periodic, best=best))
         assert saved is not None
@@ -212,7 +212,7 @@ class SharedCheckpointStore(CheckpointStore):
         """As `CheckpointStore.adopt_best`. Collective."""
         self._in_first(partial(CheckpointStore.adopt_best, self, resumed, source))
 
-    def _in_first(self, work: Callable[[], Saved | None]) -> Saved | None:
+    def _in_first(self, work: Callable[[], SavedCheckpoint | None]) -> SavedCheckpoint | None:
         """Returns the result of `work` in the first process, or raises its `SaveFailed`, in every process."""
         outcome = _Outcome()
         if self._strategy.is_first:
@@ -231,7 +231,7 @@ class SharedCheckpointStore(CheckpointStore):
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the first process."""
 
-    saved: Saved | None = None
+    saved: SavedCheckpoint | None = None
     failed: str | None = None
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.checkpoint.checkpoint_store import Saved
+from engine.checkpoint.checkpoint_store import SavedCheckpoint
 from engine.checkpoint.resume import Position
 from engine.data.batch_reader import StageTimes
 from engine.errors import BadExample
@@ -267,7 +267,7 @@ class EventEmitter:
             ev.ExampleSkipped(t=time.time(), split=split, where=bad.where, why=bad.why, skipped=skipped, limit=limit)
         )
 
-    def checkpoint_saved(self, saved: Saved, at: Position, *, epoch: int, reason: str, best: bool) -> None:
+    def checkpoint_saved(self, saved: SavedCheckpoint, at: Position, *, epoch: int, reason: str, best: bool) -> None:
         """A checkpoint is on disk, and the older ones that it replaces are removed."""
         self.emit(
             ev.CheckpointSaved(
@@ -289,7 +289,7 @@ class EventEmitter:
         if self.programs.compile_s > self._reported_compile_s:
             self._report_programs()
 
-    def request_applied(self, request: Request, at: Position, saved: Saved) -> None:
+    def request_applied(self, request: Request, at: Position, saved: SavedCheckpoint) -> None:
         """A request was served by a save."""
         self.served.add(request.id)
         self.emit(

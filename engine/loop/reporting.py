@@ -20,7 +20,7 @@ import torch
 from engine.checkpoint.resume import Position
 from engine.data.feed import Batch
 from engine.loop.events import EventEmitter, HostPace
-from engine.loop.step_buffer import Detached, ReportInterval, StepBuffer, StepValues
+from engine.loop.step_buffer import Detached, FetchedSteps, ReportInterval, StepBuffer
 from engine.non_finite import NonFiniteDetector
 from engine.parallel.base import Strategy
 from engine.parallel.coordinator import Coordinator
@@ -43,7 +43,7 @@ class _FetchedReport(NamedTuple):
     at: Position
     """Position after its last step."""
     lr: float
-    values: StepValues
+    values: FetchedSteps
     step_s: float
     host_pace: HostPace | None
     """Pace of this host, if there are several."""

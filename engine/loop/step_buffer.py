@@ -95,7 +95,7 @@ class Detached(NamedTuple):
     """[steps, own cores] compute time; NaN if not known."""
 
 
-class StepValues(NamedTuple):
+class FetchedSteps(NamedTuple):
     """The values of steps that were fetched."""
 
     sums: Float32s
@@ -178,7 +178,7 @@ class StepBuffer:
         self._detached_at = time.perf_counter()
         return detached
 
-    def fetch(self, detached: Detached) -> StepValues:
+    def fetch(self, detached: Detached) -> FetchedSteps:
         """Reads detached steps into the meters; one transfer, which waits until they have run."""
         rows = self._strategy.read(detached.register).reshape(MAX_REPORT_STEPS, self._num_rows, self._num_cores)
         # In one exchange; a float64 holds the counts exactly.
@@ -190,4 +190,4 @@ class StepBuffer:
         with np.errstate(invalid="ignore", divide="ignore"):
             means: Float32s = np.divide(sums[:, 0, :], counts, dtype=np.float32)
         norms = rows[:, -1, 0].tolist() if self._with_norm else []
-        return StepValues(sums[:, 0, :], means, norms, None if np.isnan(compute_s).any() else compute_s)
+        return FetchedSteps(sums[:, 0, :], means, norms, None if np.isnan(compute_s).any() else compute_s)

@@ -43,7 +43,7 @@ class DigitsModel(Options, frozen=True, kw_only=True):
     """Share of features dropped before the last layer in training."""
 
 
-class Images:
+class DigitImages:
     """A dataset of images in memory, with labels if they are known."""
 
     def __init__(self, pixels: torch.Tensor, labels: torch.Tensor | None) -> None:
@@ -86,7 +86,9 @@ class Digits(Task):
         pixels = torch.from_numpy((digits.images[order] / PIXEL_MAX).astype(np.float32)).unsqueeze(1)
         labels = torch.from_numpy(digits.target[order].astype(np.int64))
         num_train = self.sizes(data, seed).train
-        return Splits(Images(pixels[:num_train], labels[:num_train]), Images(pixels[num_train:], labels[num_train:]))
+        return Splits(
+            DigitImages(pixels[:num_train], labels[:num_train]), DigitImages(pixels[num_train:], labels[num_train:])
+        )
 
     def model(self, options: DigitsModel, data: DigitsData) -> torch.nn.Module:
         """Two convolutions and a linear layer."""
@@ -114,7 +116,7 @@ class Digits(Task):
         labels = batch["labels"]
         return [Picture("input", f"{row + 1}: {labels[row]}", pixels) for row, pixels in enumerate(gray)]
 
-    def inputs(self, data: DigitsData, source: Path) -> Images:
+    def inputs(self, data: DigitsData, source: Path) -> DigitImages:
         """A user's images: `.npy` with 64 values per image, from 0 to 16; or CSV with 64 columns and optionally
         `label`.
 
@@ -131,7 +133,7 @@ class Digits(Task):
             row, column = np.argwhere(wrong)[0]
             raise ValueError(f"{source}: row {row + 1}: pixel {column + 1} is not from 0 to {PIXEL_MAX:g}")
         images = torch.from_numpy((pixels / PIXEL_MAX).astype(np.float32)).view(-1, 1, SIDE, SIDE)
-        return Images(images, None if labels is None else torch.from_numpy(labels))
+        return DigitImages(images, None if labels is None else torch.from_numpy(labels))
 
     def columns(self, predictions: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """The most likely digit and its probability."""

@@ -27,7 +27,7 @@ from tests.supervise.harness import wait_for
 from tests.telemetry.hostile import BYTES, hostile_run
 from tputui.cache import cache_file, state_codec
 from tputui.cache.cache_file import CacheFinding, CacheVerifier
-from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX, CacheWriter, Frame
+from tputui.cache.cache_writer import BYTES_MAX, OF_A_WRITER_MAX, CacheWriter, SealedFrame
 from tputui.cli.main import main
 from tputui.session import session
 from tputui.session.session import Session
@@ -49,8 +49,8 @@ def seal_with_cache(run_dir: Path) -> list[Path]:
     """Seals the worker's journal as the supervisor does."""
     cache_writer = CacheWriter(run_dir, spacing_bytes=longrun.SPACING_BYTES, spacing_share=0)
     cache_writer.finish(60.0)
-    frames: list[Frame] = []
-    target = seal(run_dir / JOURNAL, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
+    frames: list[SealedFrame] = []
+    target = seal(run_dir / JOURNAL, lambda offset, first_seq: frames.append(SealedFrame(offset, first_seq)))
     cache_writer.retarget_to_sealed("worker-0", target.name, frames)
     assert cache_writer.error is None
     return cache_file.listed(run_dir)

@@ -17,7 +17,7 @@ from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Entry, interleav
 from tests.telemetry.hostile import hostile_run
 from tputui.cache.state_codec import NotCacheable, decode, encode
 from tputui.state import core_series as cols
-from tputui.state.process_history import Pace
+from tputui.state.process_history import PaceHistory
 from tputui.state.process_log import Marks, ProcessLog
 from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
@@ -220,7 +220,7 @@ def _with(content: bytes, changes: dict[str, Any]) -> bytes:
         form: Any = ProcessState
         at = root
         *path, last = key.split(".")
-        kinds = {"values": StepValues, "columns": cols.AllCoreSeries, "pace": Pace,
+        kinds = {"values": StepValues, "columns": cols.AllCoreSeries, "pace": PaceHistory,
                  "log": ProcessLog, "epoch_starts": Downsampled, "loss": Series}  # fmt: skip
         for name in path:
             at = at[name] if isinstance(at, dict) else at[form.__struct_fields__.index(name)]

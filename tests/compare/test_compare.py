@@ -17,8 +17,8 @@ from tputui.compare.table import raw_rows
 from tputui.compare.verdict import (
     REPORTS_MIN,
     PaceVerdict,
-    Side,
     SteadyPace,
+    VerdictSide,
     pace_ratio,
     pace_verdict,
     percent,
@@ -165,11 +165,11 @@ def test_verdict_is_symmetric_in_run_order() -> None:
 
 @given(st.floats(0.51, 1.99), st.floats(0.001, 0.3))
 def test_significant_difference_has_bounds_that_exclude_1(ratio: float, error: float) -> None:
-    def side(label: str, examples_per_s: float) -> Side:
+    def side(label: str, examples_per_s: float) -> VerdictSide:
         pace = SteadyPace(
             num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error
         )
-        return Side(label, pace, None, "running", 8, "TPU", 64, "digits")
+        return VerdictSide(label, pace, None, "running", 8, "TPU", 64, "digits")
 
     found = pace_verdict(side("B", 100 * ratio), side("A", 100.0))
     if found.stands_out:

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.recorded import T0, manifest, opened, write_journal
-from tputui.diagnosis.goodput import PARTS, RunTime, goodput
+from tputui.diagnosis.goodput import PARTS, TimeOfRun, goodput
 from tputui.session import session
 from tputui.session.family import family_goodput
 from tputui.state.time_spent import TimeOfSave, TimeView
@@ -169,7 +169,7 @@ def test_parts_of_killed_and_resumed_runs_match_the_schedule(tmp_path: Path, see
     assert found.lost_steps == schedule.lost_steps
 
 
-def _trained(name: str, began: float, ended: bool, condition: str, resumed: str | None = None) -> RunTime:
+def _trained(name: str, began: float, ended: bool, condition: str, resumed: str | None = None) -> TimeOfRun:
     """A run of 100 s that spent all of its time on steps."""
     time = TimeView(
         began=began, first_step=1, until=began + 100, sections_s={"execute": 100.0}, newest_s={}, newest_wall_s=0.0,
@@ -177,7 +177,9 @@ def _trained(name: str, began: float, ended: bool, condition: str, resumed: str 
         saves={"last.pt": TimeOfSave(t=began + 100, step=10, sections_s={"execute": 100.0})},
     )  # fmt: skip
     on_purpose = condition in ("done", "stopped")
-    return RunTime(name, began, began + 100, time, 10, ended, condition == "done", resumed, ended_on_purpose=on_purpose)
+    return TimeOfRun(
+        name, began, began + 100, time, 10, ended, condition == "done", resumed, ended_on_purpose=on_purpose
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,8 +216,8 @@ def test_a_command_without_known_steps_has_no_goodput(tmp_path: Path, engine: bo
 
 def test_runs_whose_clocks_disagree_have_no_negative_part() -> None:
     """The second run begins, by its clock, before the first one."""
-    first = RunTime("a", T0, T0 + 100, None, 0, True, False)
-    second = RunTime("b", T0 - 30, T0 - 10, None, 0, True, False, "/runs/a/checkpoints/last.pt")
+    first = TimeOfRun("a", T0, T0 + 100, None, 0, True, False)
+    second = TimeOfRun("b", T0 - 30, T0 - 10, None, 0, True, False, "/runs/a/checkpoints/last.pt")
     for runs in ([first, second], [second, first]):
         found = goodput(runs)
         assert min(found.parts_s.values()) >= 0

@@ -86,7 +86,7 @@ def test_script_without_repository_is_kept(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     record = collect(tmp_path, [sys.executable, "train.py", "--lr", "1"])
     assert record.diff_why == "not a git repository"
-    assert record.script == code_record.Script(path="train.py", text="print(1)\n")
+    assert record.script == code_record.UntrackedScript(path="train.py", text="print(1)\n")
 
 
 def test_packages_are_those_of_the_interpreter_of_the_command(tmp_path: Path) -> None:

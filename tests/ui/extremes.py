@@ -28,7 +28,7 @@ from tputui.ui.compare.compare_view import ComparedPart, CompareView
 from tputui.ui.compare.screen import PANEL_TYPES as COMPARED_TYPES
 from tputui.ui.monitor.body import PANEL_TYPES
 from tputui.ui.monitor.header import Header
-from tputui.ui.monitor.log_lines import Rows, folded
+from tputui.ui.monitor.log_lines import LogRows, folded
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.rows import row_of
@@ -202,7 +202,7 @@ def draw(snapshot: Snapshot) -> None:
     for field in COLUMNS:
         cell(row, field, recorded.T0 + 20)
     _drawn(RunPreview(), PreviewPart(row), 120, 20)
-    joined(list(Rows(folded(snapshot.logs), 120, wrapped=True, with_source=True)))
+    joined(list(LogRows(folded(snapshot.logs), 120, wrapped=True, with_source=True)))
     both = [snapshot, msgspec.structs.replace(snapshot, run="b")]
     part = ComparedPart(compare(both, 0), both, CompareView(2), frozenset())
     for compared in COMPARED_TYPES:

@@ -36,7 +36,7 @@ from tputui.state.snapshot import (
     MemoryView,
     MeterView,
     NonFinite,
-    Plan,
+    PlanView,
     RequestView,
     SkippedView,
     Snapshot,
@@ -237,7 +237,7 @@ def running(num_cores: int = 8) -> Snapshot:
         condition_reason="training",
         config={"task": "digits"},
         topology=Topology(strategy="spmd", device="TPU", device_reason=None, num_cores=num_cores, num_hosts=1),
-        plan=Plan(
+        plan=PlanView(
             task="digits",
             num_epochs=4,
             steps_per_epoch=110,

@@ -10,7 +10,7 @@ import msgspec
 
 from tests.ui import made
 from tputui.state.chart_data import EpochStart, MemoryPoint, Segment, ThroughputPoint, ThroughputView
-from tputui.state.snapshot import Plan, Snapshot
+from tputui.state.snapshot import PlanView, Snapshot
 from tputui.telemetry.events import MeterReading
 
 CONFIG: dict[str, Any] = {
@@ -76,7 +76,7 @@ def run(
     loss = [_segment(step, (2.3 * math.exp(-step / decay) + floor) * (1 + 0.1 * rng.uniform(-1, 1)), started, step_s)
             for step in range(1, base.steps + 1)]  # fmt: skip
     assert base.topology is not None
-    assert isinstance(base.plan, Plan)
+    assert isinstance(base.plan, PlanView)
     return msgspec.structs.replace(
         base,
         **{

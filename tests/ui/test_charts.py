@@ -25,7 +25,7 @@ from tputui.ui.charts.columns import WEIGHTS, ColumnCache, gather, smoothed
 from tputui.ui.charts.loss import LossChart, OutlierDetector
 from tputui.ui.charts.series_chart import chart_of_view, evenly
 from tputui.ui.render import braille
-from tputui.ui.render.braille import Canvas, Layer
+from tputui.ui.render.braille import Canvas, DotLayer
 from tputui.ui.render.lines import Line, Span, width_of
 
 
@@ -244,7 +244,7 @@ def test_topmost_layer_owns_the_cell_band_edges_stay() -> None:
     for x in range(8):
         band.column(x, 0, 7)
         line.set(x, 3)
-    first, second = braille.compose([Layer(line, "accent")], band=Layer(band, "band"))
+    first, second = braille.compose([DotLayer(line, "accent")], band=DotLayer(band, "band"))
     assert [span.tone for span in first] == ["accent"]
     assert [span.tone for span in second] == ["band"]
     assert text([second]) == "\u28ff" * 4
@@ -253,7 +253,7 @@ def test_topmost_layer_owns_the_cell_band_edges_stay() -> None:
 def test_guide_is_drawn_only_in_empty_cells() -> None:
     canvas = Canvas(3, 2)
     canvas.set(2, 0)
-    first, second = braille.compose([Layer(canvas, "accent")], guide=1)
+    first, second = braille.compose([DotLayer(canvas, "accent")], guide=1)
     assert braille.GUIDE not in text([first])
     assert text([second]) == f" {braille.GUIDE} "
 

@@ -27,10 +27,10 @@ from tputui.compare.compare import compare
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.charts.columns import WEIGHTS
-from tputui.ui.compare.compare_view import ComparedPart, CompareReader, CompareView, Reading
+from tputui.ui.compare.compare_view import ComparedPart, CompareReader, CompareView, RunStates
 from tputui.ui.compare.curves import (
     ComparedCurvesPanel,
-    Curve,
+    RunCurve,
     cell_at,
     curves_of,
     draw_chart,
@@ -109,14 +109,14 @@ def test_every_line_has_the_letter_of_its_run_on_it() -> None:
 
 @pytest.mark.parametrize(("value", "said"), [(math.nan, "all values are NaN"), (-1.0, "all values are 0")])
 def test_empty_chart_states_reason(value: float, said: str) -> None:
-    curve = Curve(0, [1.0, 2.0], [value, value], [], [])
+    curve = RunCurve(0, [1.0, 2.0], [value, value], [], [])
     drawing = draw_chart([curve], "step", 60, 8, log=True, chosen=0, cursor=None)
     assert drawing is not None
     assert said in joined(drawing.lines)
 
 
 def test_no_letter_is_drawn_in_a_gap() -> None:
-    curve = Curve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
+    curve = RunCurve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
     drawing = draw_chart([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
     assert drawing is not None
     assert joined(drawing.lines).count("A") == 1
@@ -243,7 +243,9 @@ def test_curves_fit_their_area(points: list[list[tuple[float, float]]], width: i
     for run, pairs in enumerate(points):
         xs = sorted(x for x, _ in pairs)
         values = [value for _, value in pairs]
-        found.append(Curve(run, xs, values, [], [x for x, v in zip(xs, values, strict=True) if not math.isfinite(v)]))
+        found.append(
+            RunCurve(run, xs, values, [], [x for x, v in zip(xs, values, strict=True) if not math.isfinite(v)])
+        )
     drawing = draw_chart(found, "step", width, height, log=log, chosen=0, cursor=xs[0])
     if drawing is not None:
         assert len(drawing.lines) == height
@@ -686,7 +688,7 @@ def test_reader_alternates_and_ends_with_the_last_run() -> None:
     sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
     for source in sources.values():
         source.settled = True
-    readings: list[Reading] = []
+    readings: list[RunStates] = []
     reader = CompareReader(list(sources), readings.append, sources.__getitem__)
     reader.run()
     assert [snapshot.run for snapshot in readings[-1].snapshots] == ["a", "b"]
@@ -697,10 +699,10 @@ def test_reader_alternates_and_ends_with_the_last_run() -> None:
 def test_reader_reports_unread_runs() -> None:
     sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
     sources[Path("b")].caught_up = False
-    readings: list[Reading] = []
+    readings: list[RunStates] = []
     delivered = threading.Event()
 
-    def deliver(reading: Reading) -> None:
+    def deliver(reading: RunStates) -> None:
         readings.append(reading)
         delivered.set()
 
@@ -716,7 +718,7 @@ def test_reader_reports_unread_runs() -> None:
 
 def test_reader_delivers_news_at_once_and_ages_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = {Path(name): FakeSource(paces.run(name)) for name in ("a", "b")}
-    readings: list[Reading] = []
+    readings: list[RunStates] = []
     reader = CompareReader(list(sources), readings.append, sources.__getitem__)
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -743,7 +745,7 @@ def test_unreadable_run_does_not_stop_the_others() -> None:
         served.settled = True
         return served
 
-    readings: list[Reading] = []
+    readings: list[RunStates] = []
     CompareReader([Path("a"), Path("runs/b")], readings.append, open_run, lambda: 5.0).run()
     first, second = readings[-1].snapshots
     assert first.run == "a"

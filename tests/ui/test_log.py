@@ -27,8 +27,8 @@ from tputui.ui.monitor.log_lines import (
     TOO_SLOW,
     FilteredLog,
     LogFilter,
+    LogRows,
     LogStore,
-    Rows,
     compile_search,
     filtered,
     folded,
@@ -152,7 +152,7 @@ def test_any_text_is_an_expression_or_a_reason(typed: str) -> None:
 )
 def test_every_row_belongs_to_an_entry_and_fits(texts: list[str], width: int, wrapped: bool) -> None:
     entries, _ = filtered([said(10 * index, text) for index, text in enumerate(texts)], LogFilter())
-    rows = Rows(entries, width, wrapped=wrapped, with_source=False)
+    rows = LogRows(entries, width, wrapped=wrapped, with_source=False)
     assert len(rows[:]) == len(rows)
     assert [rows.entry_at(rows.first_row(index)) for index in range(len(entries))] == list(range(len(entries)))
     if wrapped:
@@ -162,7 +162,7 @@ def test_every_row_belongs_to_an_entry_and_fits(texts: list[str], width: int, wr
 
 def test_matches_are_highlighted() -> None:
     entries, _ = filtered([said(0, "loss nan at nan")], LogFilter())
-    [line] = Rows(entries, 60, wrapped=True, with_source=False, pattern=compile_search("nan")[0])[:]
+    [line] = LogRows(entries, 60, wrapped=True, with_source=False, pattern=compile_search("nan")[0])[:]
     assert [span.text for span in line if span.tone == "hit"] == ["nan", "nan"]
 
 

@@ -14,7 +14,7 @@ from tests.ui.driving import AppPilot, drive, monitor, text, until
 from tputui.cli.open_run import parting
 from tputui.session.session import Session
 from tputui.state.chart_data import Mark
-from tputui.state.snapshot import Plan, Snapshot
+from tputui.state.snapshot import PlanView, Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import Views
@@ -641,7 +641,7 @@ def test_home_seeks_to_the_start_of_an_ended_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plan", [made.running().plan, None])
-def test_reason_of_lost_run_is_shown_in_full_once(plan: Plan | None) -> None:
+def test_reason_of_lost_run_is_shown_in_full_once(plan: PlanView | None) -> None:
     why = "no end event; supervisor-0 (pid 9391) and worker-0 (pid 9393) gone for 2 min 18 s, after nothing"
 
     async def script(pilot: AppPilot) -> None:

@@ -18,7 +18,7 @@ from tputui.ui.charts.heatmap import LOWER, SHADES
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.render import braille
-from tputui.ui.render.braille import Canvas, Layer
+from tputui.ui.render.braille import Canvas, DotLayer
 from tputui.ui.render.lines import STEPS, Line, Ramp, width_of
 from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, ramp_of
 
@@ -43,7 +43,7 @@ def text(lines: Sequence[Line]) -> str:
 
 def composed(band: Canvas, line: Canvas, guide: int | None = None) -> list[list[tuple[str, str]]]:
     """The cells of each row as pairs of character and tone."""
-    rows = braille.compose([Layer(line, "accent")], band=Layer(band, "band"), guide=guide, painted=True)
+    rows = braille.compose([DotLayer(line, "accent")], band=DotLayer(band, "band"), guide=guide, painted=True)
     return [[(char, span.tone) for span in row for char in span.text] for row in rows]
 
 

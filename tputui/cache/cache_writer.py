@@ -45,7 +45,7 @@ _READ_BYTES = 256 << 10
 _AFTER_TROUBLE_S = 60.0
 
 
-class Frame(NamedTuple):
+class SealedFrame(NamedTuple):
     """Start of a frame in a sealed journal, or the end of the journal."""
 
     offset: int
@@ -177,7 +177,7 @@ class CacheWriter:
                 one.tail.close()
             self._left.update(self._followed)
 
-    def retarget_to_sealed(self, writer: str, journal: str, frames: Sequence[Frame]) -> None:
+    def retarget_to_sealed(self, writer: str, journal: str, frames: Sequence[SealedFrame]) -> None:
         """Points the cache files of a process to its sealed journal. `frames` are in order."""
         followed = self._followed.get(writer)
         for kept in followed.kept if followed else ():

@@ -17,7 +17,7 @@ import msgspec
 from tputui.state.chart_data import Mark, MarkKind
 from tputui.state.core_series import AllCoreSeries
 from tputui.state.logged_series import LoggedMetrics
-from tputui.state.process_history import Pace
+from tputui.state.process_history import PaceHistory
 from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
 from tputui.state.process_state import ProcessState
 from tputui.state.slow_core import CORES_TIMED_MAX, SlowCores
@@ -170,7 +170,7 @@ def _check_logged(logged: LoggedMetrics) -> None:
                 _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
 
 
-def _check_pace(pace: Pace) -> None:
+def _check_pace(pace: PaceHistory) -> None:
     _need(pace.steps.keys() == pace.seconds.keys(), "step times lack steps, or seconds")
     _need(bool(pace.steps) == bool(pace.num_reports), "step times have no report")
     seconds = [*pace.seconds.values(), *(reports.total_s for reports in pace.history)]

@@ -133,7 +133,7 @@ _CLOCK = re.compile(r"(?:(\d+):)?(\d+):([0-5]\d(?:\.\d+)?)", re.ASCII)
 _NUMBERED = re.compile(r"(step|epoch):([\d,_]+)", re.ASCII)
 
 
-class RunTime(NamedTuple):
+class WantedTime(NamedTuple):
     """A time in a run, as the user wrote it."""
 
     text: str
@@ -142,21 +142,21 @@ class RunTime(NamedTuple):
     """By kind: seconds since the start, a step, an epoch, unix time, or seconds since local midnight."""
 
 
-def parse_time(text: str) -> RunTime:
+def parse_time(text: str) -> WantedTime:
     """Parses a time in a run, as the type of an option. Raises `ArgumentTypeError`."""
     word = text.strip().lower()
     if word == "end":
-        return RunTime(text, "end", math.inf)
+        return WantedTime(text, "end", math.inf)
     if numbered := _NUMBERED.fullmatch(word):
         number = int(numbered[2].replace(",", "").replace("_", "") or 0)
         if number < 1:
             raise argparse.ArgumentTypeError(f"invalid time {text!r}: steps and epochs count from 1")
-        return RunTime(text, "step" if numbered[1] == "step" else "epoch", number)
+        return WantedTime(text, "step" if numbered[1] == "step" else "epoch", number)
     if clock := _CLOCK.fullmatch(word):
         hours, minutes, seconds = clock.groups()
-        return RunTime(text, "since", int(hours or 0) * 3_600 + int(minutes) * 60 + float(seconds))
+        return WantedTime(text, "since", int(hours or 0) * 3_600 + int(minutes) * 60 + float(seconds))
     if word and not _SPAN.sub("", word):
-        return RunTime(text, "since", span(word))
+        return WantedTime(text, "since", span(word))
     return _parse_date(text.strip())
 
 
@@ -182,7 +182,7 @@ def positive_number(text: str) -> float:
     return number
 
 
-def unix_time(wanted: RunTime, run_dir: Path) -> float:
+def unix_time(wanted: WantedTime, run_dir: Path) -> float:
     """The unix time, in seconds, of a time in a run. Raises `CommandError` if it is outside the run."""
     start, end, _ = session.extent(run_dir)
     if wanted.kind == "end":
@@ -206,7 +206,7 @@ def local_time(t: float) -> str:
         return "at an unknown time"
 
 
-def _time_of(wanted: RunTime, run_dir: Path, start: float) -> float:
+def _time_of(wanted: WantedTime, run_dir: Path, start: float) -> float:
     if wanted.kind == "since":
         return start + wanted.value
     if wanted.kind == "clock":
@@ -218,7 +218,7 @@ def _time_of(wanted: RunTime, run_dir: Path, start: float) -> float:
     return _time_of_count(wanted, run_dir)
 
 
-def _time_of_count(wanted: RunTime, run_dir: Path) -> float:
+def _time_of_count(wanted: WantedTime, run_dir: Path) -> float:
     """When the first process reported that a step was done, or that an epoch began."""
     number, most, times = int(wanted.value), 0, [math.inf]
     for entry in session.read_events(run_dir):
@@ -248,14 +248,14 @@ def _epoch(event: ev.Event) -> int:
     return event.epoch if isinstance(event, ev.EpochStarted) else 0
 
 
-def _parse_date(text: str) -> RunTime:
+def _parse_date(text: str) -> WantedTime:
     try:
         if text[:1] in ("T", "t"):
             of_day = datetime.time.fromisoformat(text[1:])
-            return RunTime(
+            return WantedTime(
                 text, "day", of_day.hour * 3_600 + of_day.minute * 60 + of_day.second + of_day.microsecond / 1e6
             )
-        return RunTime(text, "clock", datetime.datetime.fromisoformat(text).timestamp())
+        return WantedTime(text, "clock", datetime.datetime.fromisoformat(text).timestamp())
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(f"invalid time {text!r}; write {TIME_FORMS}") from None
 

@@ -39,7 +39,7 @@ reported. The run is never changed."""
 EXIT_CODES = exit_codes(DONE="no damage", DAMAGED="something is damaged", USAGE="no such run")
 
 
-class Reading(NamedTuple):
+class ReadJournal(NamedTuple):
     """The result of reading a journal to its end."""
 
     name: str
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DAMAGED if regions else ExitCode.DONE
 
 
-def examine(run_dir: Path, verifier: CacheVerifier | None = None) -> tuple[list[Reading], list[Damage]]:
+def examine(run_dir: Path, verifier: CacheVerifier | None = None) -> tuple[list[ReadJournal], list[Damage]]:
     """Reads every journal to its end, passing every event to `verifier`; returns the readings and the damaged regions.
 
     Raises `CommandError`.
@@ -104,13 +104,13 @@ def examine(run_dir: Path, verifier: CacheVerifier | None = None) -> tuple[list[
     return readings, regions
 
 
-def _read(path: Path, name: str, state: RunState, verifier: CacheVerifier | None) -> Reading:
+def _read(path: Path, name: str, state: RunState, verifier: CacheVerifier | None) -> ReadJournal:
     """Reads a journal to its end. Events that show whether other journals are complete go into `state`."""
     try:
         tail = open_tail(path)
     except OSError as error:
         why = f"it cannot be opened: {error.strerror}"
-        return Reading(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
+        return ReadJournal(name, path.name, 0, 0, None, None, Damage(path.name, 0, 0, why, None))
     num_events, inconsistent, dropped, unread, ended, writer, trouble = 0, 0, 0, 0, False, None, None
     try:
         for numbered in events_of(tail):
@@ -133,10 +133,12 @@ def _read(path: Path, name: str, state: RunState, verifier: CacheVerifier | None
         offset, size = tail.position
         trouble = Damage(path.name, offset, size, f"it cannot be read: {error.strerror}", None)
     dropped += unread
-    return Reading(name, path.name, tail.position.size, num_events, writer, tail, trouble, inconsistent, ended, dropped)
+    return ReadJournal(
+        name, path.name, tail.position.size, num_events, writer, tail, trouble, inconsistent, ended, dropped
+    )
 
 
-def _regions(readings: list[Reading]) -> list[Damage]:
+def _regions(readings: list[ReadJournal]) -> list[Damage]:
     """Damaged regions of all journals.
 
     A half line at the end is damage only if its writer is gone; if the writer is unknown, if no process is alive.
@@ -152,18 +154,18 @@ def _regions(readings: list[Reading]) -> list[Damage]:
     return regions
 
 
-def is_alive(reading: Reading) -> bool | None:
+def is_alive(reading: ReadJournal) -> bool | None:
     """Whether the writer is alive; None if unknown: it runs on another host, or its first event cannot be read."""
     return rundir.is_alive(reading.writer) if reading.writer else None
 
 
-def _is_over(readings: list[Reading], state: RunState) -> bool:
+def _is_over(readings: list[ReadJournal], state: RunState) -> bool:
     """Whether an end event was read, or no process of the run is known to be alive."""
     ended = any(process.run_ended or process.training_ended for process in state.processes.values())
     return ended or not any(is_alive(reading) for reading in readings)
 
 
-def _print(name: str, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]) -> None:
+def _print(name: str, readings: list[ReadJournal], regions: list[Damage], findings: list[CacheFinding]) -> None:
     for region in regions:
         say(inert(phrases.damage(region)))
     for one in findings:
@@ -192,7 +194,7 @@ def lost_records(regions: list[Damage]) -> int:
 
 
 def _as_json(
-    run_dir: Path, readings: list[Reading], regions: list[Damage], findings: list[CacheFinding]
+    run_dir: Path, readings: list[ReadJournal], regions: list[Damage], findings: list[CacheFinding]
 ) -> dict[str, Any]:
     return {
         "run": run_dir.name,

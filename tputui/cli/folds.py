@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     base = args.name or time.strftime("%Y%m%d-%H%M%S-") + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
     found: list[Fold] = []
     code = ExitCode.DONE
-    signals = StopSignals()
+    signals = FoldStopSignals()
     with signals.caught():
         for number in range(num_folds):
             if signals.first is not None:
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     return code
 
 
-class StopSignals:
+class FoldStopSignals:
     """Turns Ctrl-C, SIGTERM and SIGHUP into requests to the run of the current fold."""
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -204,7 +204,7 @@ def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
 
 
 def _train(
-    args: argparse.Namespace, parent: Path, base: str, number: int, of: int, signals: StopSignals
+    args: argparse.Namespace, parent: Path, base: str, number: int, of: int, signals: FoldStopSignals
 ) -> tuple[Fold, ExitCode]:
     """Trains a fold, unless it is already done."""
     first, resume = f"{base}-fold-{number}", None

@@ -42,7 +42,7 @@ _OF_HOST = re.compile(
 """The number after an option such as `--node-rank`, in a list of words as JSON."""
 
 
-class HostPlace(NamedTuple):
+class LaunchPlace(NamedTuple):
     """This host among those of a run."""
 
     host_index: int
@@ -102,7 +102,7 @@ def with_options(table: object, args: argparse.Namespace) -> object:
 
 def place_of(
     launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str], *, joins: bool = True
-) -> HostPlace | None:
+) -> LaunchPlace | None:
     """The place of this host; None for a run on one host that nothing restarts.
 
     `joins`: whether the hosts meet before they train, as those of the engine do. Raises `CommandError`.
@@ -144,11 +144,11 @@ def place_of(
         raise CommandError(ExitCode.USAGE, words)
     resolved = msgspec.structs.replace(launch, engine=engine, nnodes=num_hosts, rdzv_endpoint=endpoint)
     if found is None:
-        return HostPlace(index, resolved, name)
-    return HostPlace(index, resolved, name, found.restarts, found.retries, found.attempt, found.may_undercount)
+        return LaunchPlace(index, resolved, name)
+    return LaunchPlace(index, resolved, name, found.restarts, found.retries, found.attempt, found.may_undercount)
 
 
-def at_attempt(place: HostPlace, parent: Path) -> HostPlace:
+def at_attempt(place: LaunchPlace, parent: Path) -> LaunchPlace:
     """The place with the number of the attempt that all hosts agree on: `parent` has a run of each one before."""
     attempt = place.attempt
     while place.may_undercount and _was_started(parent / place.run_of(attempt), place.host_index):
@@ -156,14 +156,14 @@ def at_attempt(place: HostPlace, parent: Path) -> HostPlace:
     return place._replace(attempt=attempt)
 
 
-def earlier_checkpoint(place: HostPlace, parent: Path) -> Path | None:
+def earlier_checkpoint(place: LaunchPlace, parent: Path) -> Path | None:
     """The last checkpoint of the attempts before this one, from which it resumes; None if none has saved one."""
     runs = (parent / place.run_of(attempt) for attempt in reversed(range(place.attempt)))
     saved = (run_dir / rundir.CHECKPOINTS / LAST_CHECKPOINT for run_dir in runs)
     return next((path.resolve() for path in saved if path.is_file()), None)
 
 
-def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> HostPlace | None:
+def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> LaunchPlace | None:
     """The place of this host in a run of a command of the user; only the options and the file make it one of several,
     since a cluster may start commands that have nothing to do with each other. Raises `CommandError`."""
     if launch.num_hosts == 1 and args.host_index is None:
@@ -171,7 +171,7 @@ def place_of_command(launch: LaunchConfig, args: argparse.Namespace, environ: Ma
     return place_of(launch, args, environ, joins=False)
 
 
-def exit_code(code: ExitCode, place: HostPlace | None, stops: Iterable[str | None]) -> ExitCode:
+def exit_code(code: ExitCode, place: LaunchPlace | None, stops: Iterable[str | None]) -> ExitCode:
     """The exit code of this command: a stop on request is no failure for a cluster that would start the hosts again,
     unless the cluster itself has ended one by SIGTERM. `stops`: what requested the run to stop, None if that happened
     on another host."""

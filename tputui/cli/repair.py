@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tputui.cli.arguments import add_run_argument, find_local_run, parent_of
-from tputui.cli.check import Reading, examine, is_alive, lost_records
+from tputui.cli.check import ReadJournal, examine, is_alive, lost_records
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
@@ -95,7 +95,7 @@ def _write_copy(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
         raise CommandError(ExitCode.USAGE, words) from None
 
 
-def _print_undamaged(run_dir: Path, readings: list[Reading], *, as_json: bool) -> None:
+def _print_undamaged(run_dir: Path, readings: list[ReadJournal], *, as_json: bool) -> None:
     if as_json:
         say_json({"run": run_dir.name, "dir": str(run_dir), "sound": True, "copy": None, "regions": []}, indent=2)
         return

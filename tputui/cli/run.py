@@ -178,7 +178,7 @@ def _option_tables(args: argparse.Namespace, tables: dict[str, Any]) -> dict[str
 
 def _create_script_run(
     args: argparse.Namespace, parent: Path, tables: dict[str, Any] | None, argv: list[str]
-) -> tuple[UserCommand, Path, hosts.HostPlace | None]:
+) -> tuple[UserCommand, Path, hosts.LaunchPlace | None]:
     """Checks a command and creates the directory of its run, on this host of several. Raises `CommandError`."""
     if tables is None:
         loaded, source = script.from_words(args.command, _option_tables(args, {})), "run"
@@ -211,7 +211,7 @@ def _create_script_run(
 
 def _checked(
     args: argparse.Namespace, parent: Path, tables: dict[str, Any]
-) -> tuple[config.RunConfig, Path | None, hosts.HostPlace | None]:
+) -> tuple[config.RunConfig, Path | None, hosts.LaunchPlace | None]:
     """The configuration, the checkpoint to resume from, and the place of this host among several, after all checks.
     Creates nothing. Raises `CommandError`."""
     try:
@@ -231,7 +231,7 @@ def _checked(
     return loaded, resume, place
 
 
-def _resume_path(args: argparse.Namespace, parent: Path, place: hosts.HostPlace | None) -> Path | None:
+def _resume_path(args: argparse.Namespace, parent: Path, place: hosts.LaunchPlace | None) -> Path | None:
     """The checkpoint to resume from: of an earlier attempt of a cluster, else of `--resume`. Raises `CommandError`."""
     earlier = hosts.earlier_checkpoint(place, parent) if place is not None else None
     if earlier is not None or args.resume is None:
@@ -257,7 +257,7 @@ def _show(
     run_dir: Path,
     supervisor: subprocess.Popen[bytes],
     args: argparse.Namespace,
-    place: hosts.HostPlace | None,
+    place: hosts.LaunchPlace | None,
     interrupts: open_run.Interrupts,
 ) -> ExitCode:
     narrate(f"run {run_dir.name} in {run_dir}")

@@ -14,7 +14,7 @@ import msgspec
 from tputui import config
 from tputui.cli import launch
 from tputui.cli.console import CommandError
-from tputui.cli.hosts import HostPlace
+from tputui.cli.hosts import LaunchPlace
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.logs.console import check_pattern
@@ -74,7 +74,7 @@ def shown_command(run: config.ScriptRun) -> str:
     return shlex.join(redaction.masked_argv(run.script.command))
 
 
-def at_host(command: UserCommand, place: HostPlace) -> UserCommand:
+def at_host(command: UserCommand, place: LaunchPlace) -> UserCommand:
     """The command with the index of its host, and the number of hosts, in its environment."""
     of_host = {RUN_HOST_INDEX: str(place.host_index), RUN_NUM_HOSTS: str(place.launch.num_hosts)}
     return command._replace(environ={**command.environ, **of_host})

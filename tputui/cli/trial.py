@@ -25,12 +25,12 @@ from tputui.cli.trial_run import (
     BLOCK_S,
     CACHE_VARIABLE,
     SKIPPED,
-    Measured,
+    MeasuredBlocks,
     Outcome,
-    Plan,
-    Progress,
-    Side,
+    ProgressLine,
     TrialFailed,
+    TrialPlan,
+    TrialProcess,
     measure,
 )
 from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     began = time.monotonic()
     restarts = args.restart or trial.on_tpu
-    plan = Plan(args.blocks, args.steps, args.timeout, restarts)
+    plan = TrialPlan(args.blocks, args.steps, args.timeout, restarts)
     if args.steps is None and not args.json:
         length = f"{fmt.counted(args.blocks, 'block')} of about {BLOCK_S:g} s"
     else:
@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> ExitCode:
             for name, loaded in (("without the change", trial.base), ("with the change", trial.changed))
         ]
         try:
-            outcome = measure(sides[0], sides[1], plan, Progress())
+            outcome = measure(sides[0], sides[1], plan, ProgressLine())
         except TrialFailed as error:
             raise CommandError(ExitCode.FAILED, inert(str(error))) from None
         except OSError as error:
@@ -277,7 +277,7 @@ def _why_not(key: str) -> str:
     return "has no effect on the pace of training steps, which is all that try measures"
 
 
-def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, restarts: bool) -> Side:
+def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, restarts: bool) -> TrialProcess:
     """The training process of a configuration; its run is in `folder`."""
     trained = replace(
         loaded,
@@ -300,10 +300,10 @@ def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, re
     if restarts:
         environ.setdefault(CACHE_VARIABLE, str(folder / "programs"))
     skip = SKIPPED + (loaded.data.prefetch_batches if restarts else 0)
-    return Side(name, run_dir, skip, loaded.optim.accumulate, environ)
+    return TrialProcess(name, run_dir, skip, loaded.optim.accumulate, environ)
 
 
-def _ratio(outcome: Outcome, plan: Plan) -> Ratio:
+def _ratio(outcome: Outcome, plan: TrialPlan) -> Ratio:
     pairs = list(zip(_rates(outcome.without), _rates(outcome.changed), strict=True))
     ratio = paired_ratio(pairs)
     if ratio is None:
@@ -313,11 +313,11 @@ def _ratio(outcome: Outcome, plan: Plan) -> Ratio:
     return ratio
 
 
-def _rates(measured: Measured) -> list[float]:
+def _rates(measured: MeasuredBlocks) -> list[float]:
     return [block.examples / block.seconds for block in measured.blocks]
 
 
-def _rate(measured: Measured) -> float:
+def _rate(measured: MeasuredBlocks) -> float:
     """Examples per second over all blocks."""
     return sum(block.examples for block in measured.blocks) / sum(block.seconds for block in measured.blocks)
 
@@ -350,7 +350,7 @@ def _predicted(trial: Trial) -> float | None:
     return min(verdict.speedup, max(1.0, trial.changed.data.workers / measured.threads))
 
 
-def _lines(trial: Trial, outcome: Outcome, ratio: Ratio, plan: Plan) -> list[str]:
+def _lines(trial: Trial, outcome: Outcome, ratio: Ratio, plan: TrialPlan) -> list[str]:
     what = f"{ratio.ratio:.2f}x as fast" if ratio.stands_out else f"no difference found: {ratio.ratio:.2f}x as fast"
     interval = f"{LEVEL * 100:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f}"
     lines = [f"{', '.join(trial.changes)}: {what} ({interval})"]
@@ -391,7 +391,7 @@ def _as_json(trial: Trial, outcome: Outcome, ratio: Ratio, seconds: float) -> di
     }
 
 
-def _side_json(measured: Measured) -> dict[str, Any]:
+def _side_json(measured: MeasuredBlocks) -> dict[str, Any]:
     blocks = [{"examples_per_s": block.examples / block.seconds, "seconds": block.seconds} for block in measured.blocks]
     return {"examples_per_s": _rate(measured), "steps_per_block": measured.steps, "blocks": blocks}
 

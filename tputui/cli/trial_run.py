@@ -53,7 +53,7 @@ class OutOfTime(Exception):
     """The total time is over."""
 
 
-class Plan(NamedTuple):
+class TrialPlan(NamedTuple):
     """How to measure."""
 
     pairs: int
@@ -66,7 +66,7 @@ class Plan(NamedTuple):
     """Whether each block is trained by a new process."""
 
 
-class Measured(NamedTuple):
+class MeasuredBlocks(NamedTuple):
     """Blocks of one configuration, in the order of the pairs."""
 
     steps: int
@@ -77,13 +77,13 @@ class Measured(NamedTuple):
 class Outcome(NamedTuple):
     """What was measured."""
 
-    without: Measured
-    changed: Measured
+    without: MeasuredBlocks
+    changed: MeasuredBlocks
     is_cut: bool
     """Whether the time was over before all blocks were measured."""
 
 
-class Progress:
+class ProgressLine:
     """One line on stderr that says what happens: rewritten in a terminal, else printed when it changes."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Progress:
             self._shown = line
 
 
-class Side:
+class TrialProcess:
     """The training process of one configuration."""
 
     def __init__(self, name: str, run_dir: Path, skip: int, multiple: int, environ: dict[str, str]) -> None:
@@ -261,13 +261,13 @@ class Side:
                 os.killpg(self._process.pid, number)
 
 
-def measure(without: Side, changed: Side, plan: Plan, progress: Progress) -> Outcome:
+def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progress: ProgressLine) -> Outcome:
     """Measures both in pairs of neighbouring blocks: first without and then with the change, then the other way round.
 
     Raises `TrialFailed`, `OSError` and `KeyboardInterrupt`; no process is left in any case.
     """
     deadline = time.monotonic() + plan.timeout_s
-    sides, found = (without, changed), ([], [])  # type: tuple[Side, Side], tuple[list[BlockResult], list[BlockResult]]
+    sides, found = (without, changed), ([], [])  # type: tuple[TrialProcess, TrialProcess], tuple[list[BlockResult], list[BlockResult]]
     with _handlers(_interrupt):
         try:
             for side in sides:
@@ -284,11 +284,11 @@ def measure(without: Side, changed: Side, plan: Plan, progress: Progress) -> Out
             with _handlers(signal.SIG_IGN):
                 for side in sides:
                     side.end()
-    first, second = (Measured(side.steps, blocks) for side, blocks in zip(sides, found, strict=True))
+    first, second = (MeasuredBlocks(side.steps, blocks) for side, blocks in zip(sides, found, strict=True))
     return Outcome(first, second, len(first.blocks) < plan.pairs)
 
 
-def _start(side: Side, plan: Plan, deadline: float, progress: Progress) -> None:
+def _start(side: TrialProcess, plan: TrialPlan, deadline: float, progress: ProgressLine) -> None:
     """Starts a process and trains its first steps, in which its programs are compiled."""
     side.start()
     step_s = side.warm_up(deadline, lambda: progress.show(f"starting training {side.name}"))
@@ -297,7 +297,7 @@ def _start(side: Side, plan: Plan, deadline: float, progress: Progress) -> None:
         _rest(side, plan)
 
 
-def _block(side: Side, number: int, plan: Plan, deadline: float, progress: Progress) -> BlockResult:
+def _block(side: TrialProcess, number: int, plan: TrialPlan, deadline: float, progress: ProgressLine) -> BlockResult:
     if not side.is_started:
         _start(side, plan, deadline, progress)
     text = f"measuring {fmt.counted(plan.pairs, 'block')} with the change and as many without it"
@@ -307,7 +307,7 @@ def _block(side: Side, number: int, plan: Plan, deadline: float, progress: Progr
     return result
 
 
-def _rest(side: Side, plan: Plan) -> None:
+def _rest(side: TrialProcess, plan: TrialPlan) -> None:
     if plan.restarts:
         side.end()
     else:

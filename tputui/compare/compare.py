@@ -15,8 +15,8 @@ from tputui.compare.verdict import (
     METHOD,
     PaceVerdict,
     QualityVerdict,
-    Side,
     SteadyPace,
+    VerdictSide,
     best_of,
     cause,
     pace_verdict,
@@ -246,8 +246,10 @@ def _meters(snapshot: Snapshot) -> list[MeterFigure]:
     return by_epoch + by_step
 
 
-def _side(run: ComparedRun) -> Side:
-    return Side(run.label, run.pace, run.no_pace, run.condition, run.num_cores, run.device, run.global_batch, run.task)
+def _side(run: ComparedRun) -> VerdictSide:
+    return VerdictSide(
+        run.label, run.pace, run.no_pace, run.condition, run.num_cores, run.device, run.global_batch, run.task
+    )
 
 
 def _pace(snapshot: Snapshot) -> SteadyPace | None:

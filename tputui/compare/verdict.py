@@ -173,7 +173,7 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
-class Side(NamedTuple):
+class VerdictSide(NamedTuple):
     """The values of one run that a verdict needs."""
 
     label: str
@@ -249,7 +249,7 @@ class PaceVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A short form for a table cell."""
 
 
-def pace_verdict(run: Side, base: Side) -> PaceVerdict:
+def pace_verdict(run: VerdictSide, base: VerdictSide) -> PaceVerdict:
     """Compares the speed of a run with the base. Swapping them gives the opposite verdict."""
     if run.pace is None or base.pace is None:
         without = next(side for side in (run, base) if side.pace is None)
@@ -288,7 +288,7 @@ def percent(value: float, within: float) -> tuple[str, str]:
     return f"{value:.{digits}f} %", f"{within:.{digits}f} %"
 
 
-def _refused(run: Side, base: Side, sentence: str, short: str) -> PaceVerdict:
+def _refused(run: VerdictSide, base: VerdictSide, sentence: str, short: str) -> PaceVerdict:
     return PaceVerdict(
         label=run.label,
         base=base.label,
@@ -302,7 +302,7 @@ def _refused(run: Side, base: Side, sentence: str, short: str) -> PaceVerdict:
     )
 
 
-def _by_pace(run: Side, base: Side, ratio: Ratio) -> tuple[str, str]:
+def _by_pace(run: VerdictSide, base: VerdictSide, ratio: Ratio) -> tuple[str, str]:
     """`B is 7 % +- 2 % faster than A`: faster by examples per second, slower by time per example."""
     in_examples = "" if run.global_batch == base.global_batch else " in examples/s"
     if not ratio.stands_out:
@@ -319,7 +319,7 @@ def _by_pace(run: Side, base: Side, ratio: Ratio) -> tuple[str, str]:
     return f"{run.label} is {by} {word} than {base.label}{in_examples}", f"{by} {word}"
 
 
-def _by_cores(run: Side, base: Side, ratio: Ratio, scaling: float | None) -> tuple[str, str]:
+def _by_cores(run: VerdictSide, base: VerdictSide, ratio: Ratio, scaling: float | None) -> tuple[str, str]:
     """`B's 8 cores do 5.1x +- 0.2x of A's 1 core, 64 % of linear`, whichever of them is the base."""
     many, few, factor = run, base, ratio
     if (base.num_cores or 0, 1.0) > (run.num_cores or 0, ratio.ratio):
@@ -333,12 +333,12 @@ def _by_cores(run: Side, base: Side, ratio: Ratio, scaling: float | None) -> tup
     return sentence, f"{_times(ratio)}{share}"
 
 
-def _is_scaling(run: Side, base: Side) -> bool:
+def _is_scaling(run: VerdictSide, base: VerdictSide) -> bool:
     known = None not in (run.num_cores, base.num_cores, run.device, base.device)
     return known and (run.num_cores, run.device) != (base.num_cores, base.device)
 
 
-def _scaling(run: Side, base: Side, ratio: float) -> float | None:
+def _scaling(run: VerdictSide, base: VerdictSide, ratio: float) -> float | None:
     if not run.num_cores or not base.num_cores or run.num_cores == base.num_cores or run.device != base.device:
         return None
     as_cores = ratio * base.num_cores / run.num_cores
@@ -367,7 +367,7 @@ def _digits(within: float, times: float) -> int:
     return 1 if within >= 0.095 or times >= 10 else 2 if within >= 0.0095 or times >= 1 else 3
 
 
-def _cores(side: Side, kind: str) -> str:
+def _cores(side: VerdictSide, kind: str) -> str:
     return f"{side.num_cores:,}{kind} core{'' if side.num_cores == 1 else 's'}"
 
 

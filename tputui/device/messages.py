@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tputui.telemetry.events import INT_MAX, CoreState
-from tputui.wire import BYTES, FIXED64, VARINT, Field, fields, signed
+from tputui.wire import BYTES, FIXED64, VARINT, WireField, fields, signed
 
 CORES_MAX = 4096
 """Cores, and readings of one metric, that are read from an answer; no host has as many."""
@@ -25,7 +25,7 @@ _TENSOR_CORE = 1
 """The type of a core, and of its sequencer, that runs XLA programs; others belong to sparse cores."""
 
 
-class Reading(NamedTuple):
+class DeviceReading(NamedTuple):
     """The value of a metric on one device."""
 
     device: int | None
@@ -51,14 +51,14 @@ def metric_names(answer: bytes) -> list[str]:
     return [text for entry in entries if (text := _text(entry, 1))]
 
 
-def readings(answer: bytes) -> list[Reading]:
+def readings(answer: bytes) -> list[DeviceReading]:
     """The readings in a `MetricResponse`; those that are no finite numbers are left out. Raises `WireError`."""
-    found: list[Reading] = []
+    found: list[DeviceReading] = []
     for metric in _messages(answer, 1):
         for entry in _messages(metric, 3):
             value = _number(entry)
             if value is not None and math.isfinite(value) and len(found) < CORES_MAX:
-                found.append(Reading(_device(entry), value))
+                found.append(DeviceReading(_device(entry), value))
     return found
 
 
@@ -135,7 +135,7 @@ def _listed_devices(attributes: bytes) -> Iterator[int]:
             yield from (number for number in values if number is not None)
 
 
-def _device_number(field: Field) -> int | None:
+def _device_number(field: WireField) -> int | None:
     if field.kind == VARINT:
         return field.integer if field.integer < CORES_MAX else None
     if field.kind != BYTES:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tputui import environment
 from tputui.device import service
-from tputui.device.messages import Reading
+from tputui.device.messages import DeviceReading
 from tputui.device.service import DEADLINE_S, METRICS, Metrics, RuntimeService, ServiceError
 from tputui.telemetry.events import (
     CoreSample,
@@ -80,7 +80,7 @@ def _by_device(metrics: Metrics) -> dict[int, dict[str, float]]:
     return {device: row for device, row in rows.items() if row}
 
 
-def _values(name: str, readings: Sequence[Reading]) -> dict[int | None, float]:
+def _values(name: str, readings: Sequence[DeviceReading]) -> dict[int | None, float]:
     """One value per device: queues are added, since a core may have several; of other readings the greatest counts,
     which is the worst link or the fullest memory."""
     found: dict[int | None, float] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tputui.device import messages
-from tputui.device.messages import Reading
+from tputui.device.messages import DeviceReading
 from tputui.telemetry.events import CoreState
 from tputui.wire import WireError
 
@@ -39,7 +39,7 @@ class ServiceError(Exception):
     """A port cannot be read now; the text is the reason, without the port."""
 
 
-Metrics = Mapping[str, list[Reading]]
+Metrics = Mapping[str, list[DeviceReading]]
 """What the service of one process measured, by key of `METRICS`; absent metrics have no key."""
 
 _Answer = TypeVar("_Answer")
@@ -73,7 +73,7 @@ class RuntimeService:
             key: self._start("GetRuntimeMetric", messages.metric_request(name, skip_node_aggregation=not self._is_only))
             for key, name in self._offered.items()
         }
-        found: dict[str, list[Reading]] = {}
+        found: dict[str, list[DeviceReading]] = {}
         for key, call in calls.items():
             answer = self._answer(call, messages.readings)
             if answer:

@@ -51,7 +51,7 @@ _PART_OF: Mapping[str, Part] = {
 }
 
 
-class RunTime(NamedTuple):
+class TimeOfRun(NamedTuple):
     """The times of one run."""
 
     run: str
@@ -123,14 +123,14 @@ def goodput_of(snapshot: Snapshot) -> Goodput:
     return goodput([own])
 
 
-def run_time(snapshot: Snapshot) -> RunTime | None:
+def run_time(snapshot: Snapshot) -> TimeOfRun | None:
     """The times of a run; None if they are not known."""
     time, began = snapshot.time_spent, snapshot.started
     is_over = snapshot.condition in ENDED
     if began is None or unknown_reason(snapshot) is not None:
         return None
     until = snapshot.now if not is_over else snapshot.ended or snapshot.newest_fact or began
-    return RunTime(
+    return TimeOfRun(
         run=snapshot.run,
         began=began,
         until=max(until, time.until) if time is not None else until,
@@ -145,7 +145,7 @@ def run_time(snapshot: Snapshot) -> RunTime | None:
     )
 
 
-def goodput(runs: Sequence[RunTime]) -> Goodput:
+def goodput(runs: Sequence[TimeOfRun]) -> Goodput:
     """The goodput of the runs of one family, in order of time, of which the last one continues earlier ones.
 
     Raises `ValueError` if there is none.
@@ -183,7 +183,7 @@ def goodput(runs: Sequence[RunTime]) -> Goodput:
     )
 
 
-def _parts(run: RunTime, end: float, kept: TimeOfSave | None) -> dict[Part, float]:
+def _parts(run: TimeOfRun, end: float, kept: TimeOfSave | None) -> dict[Part, float]:
     """Seconds of one run by part, from its first event to `end`."""
     time = run.time
     if time is None:
@@ -207,7 +207,7 @@ def _parts(run: RunTime, end: float, kept: TimeOfSave | None) -> dict[Part, floa
 _NOTHING = TimeOfSave(t=0.0, step=0, sections_s={})
 
 
-def _kept_of(runs: Sequence[RunTime]) -> dict[str, TimeOfSave | None]:
+def _kept_of(runs: Sequence[TimeOfRun]) -> dict[str, TimeOfSave | None]:
     """By run, the checkpoint up to which its work was kept; None if all of it was.
 
     Nothing is kept of a run that the last one does not continue, such as one that was killed before it had saved.
@@ -224,7 +224,7 @@ def _kept_of(runs: Sequence[RunTime]) -> dict[str, TimeOfSave | None]:
     return {run.run: kept.get(run.run, _NOTHING) for run in runs}
 
 
-def _newest_save(run: RunTime, child: RunTime | None = None) -> TimeOfSave:
+def _newest_save(run: TimeOfRun, child: TimeOfRun | None = None) -> TimeOfSave:
     """The newest checkpoint of a run, or the one from which another run continues it."""
     saves = list(run.time.saves.values()) if run.time is not None else []
     if child is not None:

@@ -55,7 +55,7 @@ class Buffer(NamedTuple):
     """`HLO temp`, `argument`, ...; empty if not printed."""
 
 
-class OutOfMemory(NamedTuple):
+class MemoryShortage(NamedTuple):
     """An error of XLA for lack of device memory."""
 
     when: Literal["compile", "allocate"]
@@ -69,18 +69,18 @@ class OutOfMemory(NamedTuple):
     """The largest ones, largest first."""
 
 
-def parse(text: str) -> OutOfMemory | None:
+def parse(text: str) -> MemoryShortage | None:
     """The error in a text; None if it contains none."""
     text = text[:TEXT_MAX]
     if found := _COMPILE.search(text):
         needed, available = _bytes(found[1], found[2]), _bytes(found[3], found[4])
         code = "E1000" if "E1000" in text or "CompileTimeHbmOom" in text else ""
-        return OutOfMemory("compile", needed, available, code, _buffers(text))
+        return MemoryShortage("compile", needed, available, code, _buffers(text))
     if found := _ALLOCATE.search(text):
-        return OutOfMemory("allocate", _bytes(found[1], found[2]), _bytes(found[3], found[4]), "", _buffers(text))
+        return MemoryShortage("allocate", _bytes(found[1], found[2]), _bytes(found[3], found[4]), "", _buffers(text))
     asked = _ASKED.search(text)
     if asked or _MARKS.search(text):  # the error of XLA's CPU devices has no mark
-        return OutOfMemory("allocate", _bytes(asked[1], asked[2]) if asked else None, None, "", _buffers(text))
+        return MemoryShortage("allocate", _bytes(asked[1], asked[2]) if asked else None, None, "", _buffers(text))
     return None
 
 
@@ -175,7 +175,7 @@ def _host_failure(facts: Facts, failure: Failure) -> Verdict:
     )
 
 
-def _evidence(error: OutOfMemory) -> Iterator[str]:
+def _evidence(error: MemoryShortage) -> Iterator[str]:
     if error.code:
         yield f"XLA's error {error.code} (CompileTimeHbmOom)"
     for buffer in error.buffers[:BUFFERS_SHOWN]:
@@ -187,7 +187,7 @@ def _evidence(error: OutOfMemory) -> Iterator[str]:
         yield "the text of the error lists no buffers"
 
 
-def _line(error: OutOfMemory, failure: Failure) -> Line:
+def _line(error: MemoryShortage, failure: Failure) -> Line:
     """The line of the largest buffer in the user's code; else that of the call that failed."""
     own = [buffer for buffer in error.buffers if buffer.file and not _is_library(buffer)]
     for buffer in own or [buffer for buffer in error.buffers if buffer.file]:

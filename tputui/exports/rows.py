@@ -74,7 +74,7 @@ class EpochRow(NamedTuple):
 Row = StepRow | MetricRow | EpochRow | EventRow
 
 
-class Unreadable(NamedTuple):
+class UnreadableEvents(NamedTuple):
     """Events whose values could not be decoded."""
 
     num_events: int
@@ -92,7 +92,7 @@ class RunRows:
         """Of the process that is read, by journal."""
         self._first_steps: dict[int, int] = {}
         """By generation that began with a restart."""
-        self.unreadable: Unreadable | None = None
+        self.unreadable: UnreadableEvents | None = None
         """Set while the rows are read."""
 
     def __iter__(self) -> Iterator[Row]:
@@ -107,7 +107,9 @@ class RunRows:
             except BlockError as error:
                 before = self.unreadable
                 why = f"{entry.writer}: event {entry.seq}: {error}"
-                self.unreadable = Unreadable(before.num_events + 1, before.why) if before else Unreadable(1, why)
+                self.unreadable = (
+                    UnreadableEvents(before.num_events + 1, before.why) if before else UnreadableEvents(1, why)
+                )
 
     def _kept(self, entry: JournalEvent) -> Iterator[Row]:
         """The rows of an event without steps that later processes have trained again. What a script logs is kept."""

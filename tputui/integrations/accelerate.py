@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, LoggedMetrics, harmless, made_class
+from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, made_class
 from tputui.logs.tags import loss_rank
 from tputui.reporting.run import Run
 from tputui.reporting.start import current, join
@@ -39,7 +39,7 @@ class _Hooks(Harmless):
         self._runs_dir = runs_dir
         self._is_own = True
         """Whether the tracker opened the run, and closes it."""
-        self._logged: LoggedMetrics | None = None
+        self._logged: NamedMetrics | None = None
         self._loss_tag: str | None = None
         """The tag of the training loss, once one was logged."""
         self._reported_step = 0
@@ -65,7 +65,7 @@ class _Hooks(Harmless):
             self._run = join(
                 self._project, config, self._runs_dir, rank=state.process_index, world_size=state.num_processes
             )
-            self._logged = LoggedMetrics(self._run, SOURCE) if state.is_main_process else None
+            self._logged = NamedMetrics(self._run, SOURCE) if state.is_main_process else None
         return self._run
 
     @harmless
@@ -82,7 +82,7 @@ class _Hooks(Harmless):
             self._reported_step = run.last_step
         logged.take(numbers, number, _epoch(values))
 
-    def _loss_in(self, values: Mapping[str, Any], logged: LoggedMetrics) -> str | None:
+    def _loss_in(self, values: Mapping[str, Any], logged: NamedMetrics) -> str | None:
         """The tag of the training loss among the values; None if they contain none."""
         if self._loss_tag is None:
             ranked = []

@@ -80,7 +80,7 @@ class _Logged(NamedTuple):
     epoch: float
 
 
-class LoggedMetrics:
+class NamedMetrics:
     """Metrics that a framework logs by name, as `ValuesLogged`: exact, with their steps and epochs.
 
     The name of a metric and its split follow from its tag by the rule for log files: `eval_accuracy` is the `accuracy`

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, LoggedMetrics, harmless, length_of, made_class
+from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, length_of, made_class
 from tputui.reporting.start import current, join
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
@@ -39,7 +39,7 @@ class _Hooks(Harmless):
         self._runs_dir = runs_dir
         self._is_own = True
         """Whether the callback opened the run, and closes it."""
-        self._logged: LoggedMetrics | None = None
+        self._logged: NamedMetrics | None = None
         self._shape = _Shape()
         self._examples_open = 0
         """Examples since the last logged loss."""
@@ -65,7 +65,7 @@ class _Hooks(Harmless):
             self._run = run if run.is_active else None
         if self._run is None:
             return
-        self._logged = LoggedMetrics(self._run, SOURCE) if state.is_world_process_zero else None
+        self._logged = NamedMetrics(self._run, SOURCE) if state.is_world_process_zero else None
         self._shape = _Shape.of(args, state, given.get("train_dataloader"))
         self._epoch_number, self._first_step = 0, int(state.global_step) + 1
         self._run.emit(self._plan(args, state, model, given))

@@ -118,7 +118,7 @@ class Named(NamedTuple):
     end: int
 
 
-class Context(NamedTuple):
+class LineContext(NamedTuple):
     """What a line says about the time of its values."""
 
     step: int | None
@@ -173,20 +173,20 @@ def _count_of(text: str) -> int:
     return round(float(text[:-1]) * unit) if unit is not None else int(text.replace(",", "").replace("_", ""))
 
 
-def context_of(text: str) -> Context:
+def context_of(text: str) -> LineContext:
     """Step and epoch that are named on a line."""
     both = _EPOCH_AND_STEP.match(text)
     if both is not None:
-        return Context(int(both.group(2)), None, float(both.group(1)), both.end())
+        return LineContext(int(both.group(2)), None, float(both.group(1)), both.end())
     step = _STEP.search(text)
     epoch = _EPOCH.search(text)
     position = _POSITION.search(text, epoch.end() - 1) if epoch is not None and step is None else None
     end = max((match.end() for match in (step, epoch, position) if match is not None), default=0)
     found = step or position
     if found is None:
-        return Context(None, None, float(epoch.group(1)) if epoch else None, end)
+        return LineContext(None, None, float(epoch.group(1)) if epoch else None, end)
     total = _count_of(found.group(2)) if found.group(2) else None
-    return Context(_count_of(found.group(1)), total, float(epoch.group(1)) if epoch else None, end)
+    return LineContext(_count_of(found.group(1)), total, float(epoch.group(1)) if epoch else None, end)
 
 
 def pairs_of(text: str) -> list[Named]:

@@ -16,8 +16,8 @@ from tputui.logs.growing import LineLog
 from tputui.logs.number_forms import is_decimal_comma, unwrapped, without_comma
 from tputui.logs.rows import (
     TAG_CHARS_MAX,
-    Context,
     LoggedValue,
+    RowContext,
     context_of,
     decimal,
     epoch_number,
@@ -41,35 +41,35 @@ _NAMED_MAX = 3
 _CELL_CHARS_MAX = 40
 
 
-class Header(NamedTuple):
+class CsvHeader(NamedTuple):
     """The column names of a table, and what separates its cells."""
 
     names: list[str]
     delimiter: str
 
 
-def header_of(line: bytes) -> Header | None:
+def header_of(line: bytes) -> CsvHeader | None:
     """The header on a line; None if the line is not a header. Names that blanks separate count as one name."""
     return _header(line.decode("utf-8-sig", "replace").rstrip("\r"))
 
 
-def _header(text: str) -> Header | None:
+def _header(text: str) -> CsvHeader | None:
     delimiter = max(DELIMITERS, key=text.count)
     names = [plain_text(name.strip()).strip() for name in _cells(text, delimiter)]
     is_text = all(decimal(name) is None for name in names) and any(decimal(word) is None for word in text.split())
     is_header = any(names) and len(names) <= COLUMNS_MAX and is_text
-    return Header(names, delimiter) if is_header and "\0" not in text else None
+    return CsvHeader(names, delimiter) if is_header and "\0" not in text else None
 
 
 class HeaderSearch:
     """Finds the header of a table in its first lines, also behind comments or in the last one of them."""
 
     def __init__(self) -> None:
-        self.header: Header | None = None
+        self.header: CsvHeader | None = None
         self.is_refused = False
         """Whether the lines are not those of a table with a header."""
         self._comment = ""
-        self._waiting: Header | None = None
+        self._waiting: CsvHeader | None = None
         """A header without delimiters; the next line shows whether blanks separate its names, or it is a title."""
 
     def take(self, text: str) -> bool:
@@ -94,19 +94,19 @@ class HeaderSearch:
         return False
 
 
-def _split_at_blanks(header: Header, row: str) -> Header:
+def _split_at_blanks(header: CsvHeader, row: str) -> CsvHeader:
     names = header.names[0].split()
     is_split = len(names) == len(row.split()) and not any(delimiter in row for delimiter in ";\t")
-    return Header(names, BLANKS) if is_split else header
+    return CsvHeader(names, BLANKS) if is_split else header
 
 
-def _header_above(comment: str, row: str) -> Header | None:
+def _header_above(comment: str, row: str) -> CsvHeader | None:
     """The header in a comment above the first row; None if it does not fit the row."""
     delimiter = max(DELIMITERS, key=row.count)
     delimiter = delimiter if delimiter in row else BLANKS
     names = [name.strip() for name in _split(comment, delimiter)]
     fits = any(names) and len(names) == len(_split(row, delimiter))
-    return Header(names, delimiter) if fits and all(decimal(name) is None for name in names) else None
+    return CsvHeader(names, delimiter) if fits and all(decimal(name) is None for name in names) else None
 
 
 def _text(line: bytes) -> str:
@@ -152,7 +152,7 @@ class CsvReader(LineLog):
     def __init__(self, path: Path) -> None:
         super().__init__(path, _continues, needs_header=True)
         self._search = HeaderSearch()
-        self._header = Header([], ",")
+        self._header = CsvHeader([], ",")
         self._columns: list[tuple[int, str]] = []
         self._places: tuple[int | None, int | None, int | None] = (None, None, None)
         self._is_after_comment = False
@@ -239,18 +239,18 @@ class CsvReader(LineLog):
         self._is_after_comment = False
         return not text.isspace()
 
-    def _repeated(self, text: str) -> Header | None:
+    def _repeated(self, text: str) -> CsvHeader | None:
         """The header on a later line, of a file that was joined from several; None if the line is a row."""
         if any(decimal(cell.strip('"')) is not None for cell in text.split(self._header.delimiter)):
             return None
         header = _header(text)
         if header is not None and self._header.delimiter == BLANKS and len(header.names) == 1:
-            header = Header(text.split(), BLANKS)
+            header = CsvHeader(text.split(), BLANKS)
         if header is None or not (self._is_after_comment or set(header.names) & set(self._header.names)):
             return None
         return header
 
-    def _set_header(self, header: Header) -> None:
+    def _set_header(self, header: CsvHeader) -> None:
         self._header = header
         context = context_of(header.names)
         self._places = _places(header.names, context)
@@ -338,6 +338,6 @@ class CsvReader(LineLog):
         )
 
 
-def _places(names: list[str], context: Context) -> tuple[int | None, int | None, int | None]:
+def _places(names: list[str], context: RowContext) -> tuple[int | None, int | None, int | None]:
     step, epoch, time = (names.index(name) if name is not None else None for name in context)
     return step, epoch, time

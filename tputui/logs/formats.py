@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.logs.csv_log import BLANKS, CsvReader, Header, HeaderSearch
+from tputui.logs.csv_log import BLANKS, CsvHeader, CsvReader, HeaderSearch
 from tputui.logs.growing import files_under, read_at
 from tputui.logs.jsonl_log import JsonlReader, TrainerStateReader, object_of
 from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
@@ -115,7 +115,7 @@ def _is_table(head: bytes) -> bool:
     return search.header is not None and row is not None and _fits(search.header, row)
 
 
-def _fits(header: Header, row: str) -> bool:
+def _fits(header: CsvHeader, row: str) -> bool:
     """Whether the first row makes it likely that a file is a table. Words between blanks may as well be prose."""
     if header.delimiter == BLANKS:
         return all(decimal(cell) is not None for cell in row.split())

@@ -17,8 +17,8 @@ from tputui.logs.damage_notes import DamageNotes, Region
 from tputui.logs.growing import files_under, state_of
 from tputui.logs.rows import (
     TAG_CHARS_MAX,
-    Context,
     LoggedValue,
+    RowContext,
     UnknownLog,
     context_of,
     epoch_number,
@@ -45,7 +45,7 @@ class _Table(NamedTuple):
     frame: Any
     """A `polars.LazyFrame`."""
     columns: list[str]
-    context: Context
+    context: RowContext
     name_column: str | None
     """Column with the names of metrics, if there is a row per value; None if there is a column per metric."""
     value_column: str

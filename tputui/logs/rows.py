@@ -85,7 +85,7 @@ _PRINTED_CHARS_MAX = 400
 """Longer text is not a number."""
 
 
-class Context(NamedTuple):
+class RowContext(NamedTuple):
     """The names in a row that are not metrics."""
 
     step: str | None = None
@@ -93,14 +93,14 @@ class Context(NamedTuple):
     time: str | None = None
 
 
-def context_of(names: Iterable[str]) -> Context:
+def context_of(names: Iterable[str]) -> RowContext:
     """The names of step, epoch and time among the names of a row."""
     by_form = {form(name): name for name in reversed(list(names))}
 
     def first(known: tuple[str, ...]) -> str | None:
         return next((by_form[name] for name in known if name in by_form), None)
 
-    return Context(first(STEP_NAMES), first(EPOCH_NAMES), first(TIME_NAMES))
+    return RowContext(first(STEP_NAMES), first(EPOCH_NAMES), first(TIME_NAMES))
 
 
 def form(name: str) -> str:
@@ -205,7 +205,7 @@ def _leaves(row: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
 
 
 @lru_cache(maxsize=64)
-def _context_of(names: tuple[str, ...]) -> Context:
+def _context_of(names: tuple[str, ...]) -> RowContext:
     return context_of(names)
 
 

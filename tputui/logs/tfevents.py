@@ -20,7 +20,7 @@ import google_crc32c
 from tputui.logs.damage_notes import DamageNotes
 from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record, read_at
 from tputui.logs.rows import TAG_CHARS_MAX, LoggedValue
-from tputui.wire import BYTES, VARINT, Field, WireError, fields, signed, varint, varints
+from tputui.wire import BYTES, VARINT, WireError, WireField, fields, signed, varint, varints
 
 _DTYPE, _SHAPE, _CONTENT = 1, 2, 4
 _STRING, _STRING_VAL = 7, 8
@@ -102,7 +102,7 @@ def _of_content(layout: str, content: bytes) -> float:
     return float(value)
 
 
-def _of_typed(kind: _Type, field: Field | None) -> float:
+def _of_typed(kind: _Type, field: WireField | None) -> float:
     if field is None:
         return 0.0  # Protocol buffers omit zeros.
     if kind.typed_field == _FLOAT_VAL:
@@ -396,7 +396,7 @@ class EventFile(GrowingReader[LoggedValue]):
         if is_alone and len(self._shapes) < _SHAPES_MAX:
             self._shapes[body[:-4]] = tag
 
-    def _tag_and_value(self, parts: list[Field]) -> tuple[str, float | None]:
+    def _tag_and_value(self, parts: list[WireField]) -> tuple[str, float | None]:
         tag, value, tensor = "", None, None
         for part in parts:
             if part.number == _TAG:

@@ -34,7 +34,7 @@ UNKNOWN = "unknown"
 REASON = "the logs of a script do not name its devices"
 
 
-class Row(NamedTuple):
+class LossRow(NamedTuple):
     """The loss of one step: a value per core."""
 
     step: int
@@ -97,11 +97,11 @@ class LossRows:
         is_whole = len(self._seen) >= num_known and now - self._grown >= WAIT_S
         return is_whole or now - self._since >= WAIT_MAX_S
 
-    def _complete(self) -> list[Row]:
+    def _complete(self) -> list[LossRow]:
         size = len(self._cores)
         steps = [step for step, row in self._waiting.items() if len(row) == size]
         rows = [(step, self._waiting.pop(step)) for step in steps]
-        return [Row(step, [values[core] for core in self._cores]) for step, values in rows]
+        return [LossRow(step, [values[core] for core in self._cores]) for step, values in rows]
 
 
 def topology(t: float, cores: list[int]) -> ev.TopologyDeclared:
@@ -118,7 +118,7 @@ def topology(t: float, cores: list[int]) -> ev.TopologyDeclared:
     )
 
 
-def steps_recorded(rows: Sequence[Row], now: float) -> Iterator[ev.StepsRecorded]:
+def steps_recorded(rows: Sequence[LossRow], now: float) -> Iterator[ev.StepsRecorded]:
     """The steps as events; consecutive ones together."""
     start = 0
     for place in range(1, len(rows) + 1):
@@ -129,7 +129,7 @@ def steps_recorded(rows: Sequence[Row], now: float) -> Iterator[ev.StepsRecorded
         start = place
 
 
-def _events(rows: Sequence[Row], now: float) -> Iterator[ev.StepsRecorded]:
+def _events(rows: Sequence[LossRow], now: float) -> Iterator[ev.StepsRecorded]:
     """The rows as one event; as several if a finite value is beyond float32, since one alone stays exact."""
     exact = [value for row in rows for value in row.values]
     values = array("f", exact)

@@ -15,7 +15,7 @@ from typing import Any
 from tputui.logs.damage_notes import DamageNotes
 from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record
 from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, LoggedValue, decimal, epoch_number, step_number, unix_time_s
-from tputui.wire import Field, WireError, fields, signed
+from tputui.wire import WireError, WireField, fields, signed
 
 SUFFIX = ".wandb"
 IDENT = b":W&B"
@@ -256,7 +256,7 @@ def _item(item: bytes) -> tuple[str, str]:
     return "/".join(keys), value
 
 
-def _as_json(field: Field) -> str:
+def _as_json(field: WireField) -> str:
     if field.number in (_JSON, _VALUE_JSON):
         return field.text
     if field.number == _NUMBER:

@@ -60,7 +60,7 @@ HEAD_BYTES = 4_096
 """A head has less than 1 KB."""
 
 
-class RunTime:
+class HostRunTime:
     """The unix time by the clock that the processes of a run have on this host, which differs from that of the system
     if that was set since; by the clock of the system if none of them is from here."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tputui import __version__
-from tputui.remote.clock_offset import RunTime
+from tputui.remote.clock_offset import HostRunTime
 from tputui.remote.journal_source import JournalSource, SideFiles, open_source
 from tputui.remote.protocol import (
     DATA_BYTES,
@@ -138,7 +138,7 @@ class RunStream:
         """Whether there may be more to send at once."""
         self._run_dir = run_dir
         self._summary = summary
-        self._time = RunTime(run_dir, clock)
+        self._time = HostRunTime(run_dir, clock)
         self._announced: dict[str, bool] = {}
         """Journals that the viewer knows, and whether they were sealed then."""
         self._sources: dict[str, JournalSource] = {}

@@ -1,4 +1,4 @@
-"""Pictures and checkpoints that a script reports. Imports no array library: arrays come from the script."""
+"""EpochPictures and checkpoints that a script reports. Imports no array library: arrays come from the script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUM_AXES = 3
 _WHITE = 255
 
 
-class Pictures:
+class EpochPictures:
     """The pictures of the newest epoch that has some."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:

@@ -20,7 +20,7 @@ from tputui import __version__, environment
 from tputui.observers.sinks import process_sink
 from tputui.reporting import device_values
 from tputui.reporting.jax_runtime import JaxMemory
-from tputui.reporting.process_exit import Failure, as_consequence
+from tputui.reporting.process_exit import ScriptFailure, as_consequence
 from tputui.reporting.requests import RunRequests
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
@@ -51,7 +51,7 @@ class MeanPace(NamedTuple):
     """Seconds per step that were spent waiting for batches; None if that is not measured."""
 
 
-class Pace:
+class StepPace:
     """Counters of one thread, and its step times without those of other phases."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class RunProcess:
         """Whether this process reports the pace of its host, one of several, and answers requests for it."""
         self.epoch = 0
         """Epoch in training; 0 before the first."""
-        self._paces: list[Pace] = []
+        self._paces: list[StepPace] = []
         """Counters of the threads that train."""
         self._num_open = 0
         self._on_report: Callable[[], None] = _nothing
@@ -152,7 +152,7 @@ class RunProcess:
         """The journal of a rank, if that writes to the same directory."""
         return self.run_dir / f"{ROLE}-{rank}{SUFFIX}"
 
-    def join(self, pace: Pace, on_report: Callable[[], None] | None) -> None:
+    def join(self, pace: StepPace, on_report: Callable[[], None] | None) -> None:
         """Adds a thread that trains; `on_report` is called about once a second by the thread of the heartbeat."""
         self._paces.append(pace)
         self._num_open += 1
@@ -230,7 +230,7 @@ class RunProcess:
             self.warn(str(error))
             return default
 
-    def step_number(self, step: Any, pace: Pace) -> int:
+    def step_number(self, step: Any, pace: StepPace) -> int:
         """The number of a step that a script passed; warns if the script counts anew in every epoch."""
         number = self.whole("step", step, pace.step + 1)
         if number <= pace.step and pace.num_steps:
@@ -250,7 +250,7 @@ class RunProcess:
             _log.warning(text, exc_info=error)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: ScriptFailure) -> None:
         """Reports the error that ends training."""
         failure = as_consequence(failure) if self.world_size > 1 else failure
         self.emit(

@@ -21,11 +21,11 @@ from tputui.telemetry.process_end import PEER_LOST, is_lost_peer
 from tputui.telemetry.stack_frames import FRAMES_MAX, owner_of
 
 _EXIT_CODES = 256
-_newest: tuple[int, Ending] | None = None
+_newest: tuple[int, ScriptEnding] | None = None
 """Process id and ending of the newest call of `sys.exit` in the main thread."""
 
 
-class Failure(NamedTuple):
+class ScriptFailure(NamedTuple):
     """An error that ended training."""
 
     error: str
@@ -36,48 +36,48 @@ class Failure(NamedTuple):
     """Calls in the user's code that led to it, newest first."""
 
 
-class Ending(NamedTuple):
+class ScriptEnding(NamedTuple):
     """How training ended."""
 
     outcome: ev.Outcome | None = None
     """None if the script reached its end: `stopped` if a stop was requested, else `done`."""
     reason: str = ""
-    failure: Failure | None = None
+    failure: ScriptFailure | None = None
 
 
-def ending_of(error: BaseException) -> Ending:
+def ending_of(error: BaseException) -> ScriptEnding:
     """How training ended if an exception left it. Ctrl-C stops a run; `sys.exit()` and `sys.exit(0)` are its end."""
     if isinstance(error, SystemExit):
         cause = error.__cause__ if error.__suppress_context__ else error.__context__
         return _ending_of_exit(error.code, cause, lambda: _failure_of(error, str(error.code)))
     if isinstance(error, KeyboardInterrupt):
-        return Ending("stopped", "ended by KeyboardInterrupt")
+        return ScriptEnding("stopped", "ended by KeyboardInterrupt")
     failure = _failure_of(error, str(error))
-    return Ending("failed", f"{failure.error}: {failure.message}", failure)
+    return ScriptEnding("failed", f"{failure.error}: {failure.message}", failure)
 
 
-def _ending_of_exit(status: object, cause: BaseException | None, describe: Callable[[], Failure]) -> Ending:
+def _ending_of_exit(status: object, cause: BaseException | None, describe: Callable[[], ScriptFailure]) -> ScriptEnding:
     """`cause`: the exception that was handled at the call; it says more than the exit code."""
     code = 0 if status is None else status % _EXIT_CODES if isinstance(status, int) else 1
     if isinstance(cause, KeyboardInterrupt):
         return ending_of(cause)
     if not code:
-        return Ending()
+        return ScriptEnding()
     if cause is not None and not isinstance(cause, SystemExit):
         failure = _failure_of(cause, str(cause))
-        return Ending("failed", f"exit code {code} after {failure.error}: {failure.message}", failure)
+        return ScriptEnding("failed", f"exit code {code} after {failure.error}: {failure.message}", failure)
     text = f"exit code {code}" if isinstance(status, int) else f"exit code {code}: {status}"
-    return Ending("failed", text, describe()._replace(message=text))
+    return ScriptEnding("failed", text, describe()._replace(message=text))
 
 
-def _failure_of(error: BaseException, message: str) -> Failure:
+def _failure_of(error: BaseException, message: str) -> ScriptFailure:
     shown = traceback.TracebackException.from_exception(error)
     # `sys.exit` would seem to have failed here.
     shown.stack[:] = [call for call in shown.stack if call.filename != __file__]
-    return Failure(type(error).__name__, message, "".join(shown.format()), _of_user(shown.stack))
+    return ScriptFailure(type(error).__name__, message, "".join(shown.format()), _of_user(shown.stack))
 
 
-def as_consequence(failure: Failure) -> Failure:
+def as_consequence(failure: ScriptFailure) -> ScriptFailure:
     """A failure in a program of several ranks: one because another rank is gone is named so, and is not the first."""
     if not is_lost_peer(failure.message):
         return failure
@@ -107,16 +107,18 @@ class ExitWatch:
         if quitter is not None:
             quitter.Quitter.__call__ = _watched(quitter.Quitter.__call__)
 
-    def ending_at_exit(self) -> Ending:
+    def ending_at_exit(self) -> ScriptEnding:
         """How training ended; called by `atexit`."""
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException):
             return ending_of(error)
         if not self._was_left_by_exception():
-            return Ending()
-        pid, ending = _newest or (0, Ending())
+            return ScriptEnding()
+        pid, ending = _newest or (0, ScriptEnding())
         return (
-            ending if pid == os.getpid() else Ending("done", "ended by SystemExit with an exit code that is not known")
+            ending
+            if pid == os.getpid()
+            else ScriptEnding("done", "ended by SystemExit with an exit code that is not known")
         )
 
     def _was_left_by_exception(self) -> bool:
@@ -128,10 +130,10 @@ class ExitWatch:
         return not dis.opname[last].removeprefix("INSTRUMENTED_").startswith("RETURN")
 
 
-def ending_of_child() -> Ending:
+def ending_of_child() -> ScriptEnding:
     """How training ended in a process of `multiprocessing`, which calls its finalizers before it handles exceptions."""
     error = sys.exc_info()[1]
-    return Ending() if error is None else ending_of(error)
+    return ScriptEnding() if error is None else ending_of(error)
 
 
 def _watched(leave: Any) -> Any:
@@ -155,10 +157,10 @@ def _watched(leave: Any) -> Any:
 def _remember(error: SystemExit, caller: FrameType) -> None:
     global _newest
 
-    def describe() -> Failure:
+    def describe() -> ScriptFailure:
         stack = traceback.extract_stack(caller)
         lines = ["Traceback (most recent call last):\n", *stack.format(), f"SystemExit: {error.code}\n"]
-        return Failure("SystemExit", "", "".join(lines), _of_user(stack))
+        return ScriptFailure("SystemExit", "", "".join(lines), _of_user(stack))
 
     try:
         _newest = os.getpid(), _ending_of_exit(error.code, error.__context__, describe)

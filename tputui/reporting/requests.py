@@ -53,7 +53,7 @@ _WHY_NOT: dict[ev.RequestKind, str] = {
 }
 
 
-class Saved(NamedTuple):
+class ServedSave(NamedTuple):
     """How a thread served a request to save."""
 
     step: int
@@ -73,7 +73,7 @@ class _Open:
         """Step from which it is served; None until it is known."""
         self.was_returned = False
         """Whether the script was asked to stop."""
-        self.saves: dict[int, Saved] = {}
+        self.saves: dict[int, ServedSave] = {}
         """How each thread that trains served it, by the first of its columns."""
 
 
@@ -159,7 +159,7 @@ class RunRequests:
             return []
         return [w for w in self._due(step) if w.request.kind in ("checkpoint", "stop") and column not in w.saves]
 
-    def saved(self, served: list[_Open], column: int, saved: Saved) -> None:
+    def saved(self, served: list[_Open], column: int, saved: ServedSave) -> None:
         """Reports how a thread served these requests. They are answered once all threads that save have."""
         for waiting in served:
             with self._lock:
@@ -184,7 +184,7 @@ class RunRequests:
         for waiting in list(self._open):
             self._close(waiting)
             if stopped and waiting.request.kind in STOPS:
-                self._applied(waiting.request, Saved(step))
+                self._applied(waiting.request, ServedSave(step))
             else:
                 self._refused(waiting.request, ENDED)
         for request in self._early if not self._process.supervised else ():
@@ -300,7 +300,7 @@ class RunRequests:
             return 0 if self._num_calls >= CALLS_WITHOUT_STEP else None
         return step + max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / min(self._steps_s, default=AHEAD_S)))
 
-    def _applied(self, request: requests.Request, how: Saved) -> None:
+    def _applied(self, request: requests.Request, how: ServedSave) -> None:
         if self._answers:
             self._process.emit(
                 ev.RequestApplied(

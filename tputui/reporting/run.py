@@ -18,9 +18,9 @@ from typing import Any, Self
 
 from tputui.reporting import artifacts
 from tputui.reporting.device_values import host_number
-from tputui.reporting.process import Pace, RunProcess
-from tputui.reporting.process_exit import Ending, ending_of
-from tputui.reporting.requests import Saved
+from tputui.reporting.process import RunProcess, StepPace
+from tputui.reporting.process_exit import ScriptEnding, ending_of
+from tputui.reporting.requests import ServedSave
 from tputui.reporting.step_recorder import StepRecorder, ThreadValues, ignore
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
@@ -51,7 +51,7 @@ class Run:
         self,
         process: RunProcess | None,
         recorder: StepRecorder | None = None,
-        plan: Plan | None = None,
+        plan: ScriptPlan | None = None,
         column: int = 0,
     ) -> None:
         """Use `tputui.start`. Without a process nothing is reported."""
@@ -62,7 +62,7 @@ class Run:
         self._width = 0
         """Values per step that `_record_plain` takes; 0 until they are known."""
         self._record_plain: Callable[[int, Any], None] = ignore
-        self._pace = Pace()
+        self._pace = StepPace()
         self._examples: int | None = None
         """Of the newest step."""
         self._batch = 0
@@ -78,10 +78,10 @@ class Run:
         if process is not None and recorder is not None:
             self._process = process
             self._recorder = recorder
-            self._plan = plan or Plan("")
+            self._plan = plan or ScriptPlan("")
             self._values = ThreadValues(process, recorder, column)
             self._phases = Phases(process, self._pace)
-            self._pictures = artifacts.Pictures(process.run_dir, process.rank)
+            self._pictures = artifacts.EpochPictures(process.run_dir, process.rank)
             self._saves = Saves(process, self._pace, self._phases, column)
             self._tracer = process.requests.tracer
             process.join(self._pace, self.report if column == 0 else None)
@@ -280,7 +280,7 @@ class Run:
         """Reports that an exception ended training, and closes the journal. Ctrl-C stops the run."""
         self.close_with(ending_of(error))
 
-    def close_with(self, ending: Ending) -> None:
+    def close_with(self, ending: ScriptEnding) -> None:
         """Reports how training ended, and closes the journal."""
         with self._guarded("run.close") as active:
             if active and ending.failure is not None:
@@ -491,7 +491,7 @@ class EpochContext(AbstractContextManager[None]):
 class Phases:
     """The phases of one thread, and their time since the epoch began."""
 
-    def __init__(self, process: RunProcess, pace: Pace) -> None:
+    def __init__(self, process: RunProcess, pace: StepPace) -> None:
         self._process = process
         self._pace = pace
         self._nested_s: list[float] = []
@@ -548,7 +548,7 @@ class _PhaseContext(AbstractContextManager[None]):
 class Saves:
     """The checkpoints of one thread."""
 
-    def __init__(self, process: RunProcess, pace: Pace, phases: Phases, column: int) -> None:
+    def __init__(self, process: RunProcess, pace: StepPace, phases: Phases, column: int) -> None:
         self._process = process
         self._pace = pace
         self._phases = phases
@@ -588,7 +588,7 @@ class Saves:
                 saved = save()
         except Exception as error:  # noqa: BLE001, RUF100 - a save that the user asked for must not end training
             why = f"the script could not save: {type(error).__name__}: {error}"
-            self._process.requests.saved([*asked], self._column, Saved(self._pace.step, why_not=why))
+            self._process.requests.saved([*asked], self._column, ServedSave(self._pace.step, why_not=why))
             self._process.warn(f"the requested save failed: {type(error).__name__}: {error}; training continues")
             return False
         path = Path(saved) if isinstance(saved, str | Path) else None
@@ -608,10 +608,10 @@ class Saves:
                 self._process.warn(f"the requested save returned {path}, which does not exist")
         finally:
             # An open request would be served again at the next step, perhaps by this rank alone.
-            requests.saved([*asked], self._column, Saved(self._pace.step, shown, num_bytes, seconds))
+            requests.saved([*asked], self._column, ServedSave(self._pace.step, shown, num_bytes, seconds))
 
 
-class Plan:
+class ScriptPlan:
     """How long training will take, as far as the script said."""
 
     def __init__(

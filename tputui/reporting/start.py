@@ -22,8 +22,8 @@ from tputui.observers import autoload
 from tputui.observers.sinks import process_sink
 from tputui.reporting import jax_runtime
 from tputui.reporting.process import ROLE, RunProcess, create_run
-from tputui.reporting.process_exit import Ending, ExitWatch, ending_of_child
-from tputui.reporting.run import Plan, Run
+from tputui.reporting.process_exit import ExitWatch, ScriptEnding, ending_of_child
+from tputui.reporting.run import Run, ScriptPlan
 from tputui.reporting.step_recorder import StepRecorder
 from tputui.telemetry import rundir
 from tputui.telemetry.events import FlopsCounted, JournalOpened
@@ -80,17 +80,17 @@ def start(
     """
     what = name or Path(sys.argv[0] if sys.argv else "").stem or "run"
     return _joined_run(
-        Plan(what, total_steps, epochs, num_parameters, flops_per_step), what, config or {}, runs_dir, None
+        ScriptPlan(what, total_steps, epochs, num_parameters, flops_per_step), what, config or {}, runs_dir, None
     )
 
 
 def join(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, *, rank: int, world_size: int) -> Run:
     """As `start`, for a callback of a framework that knows the rank of the process."""
-    return _joined_run(Plan(what), what, config, runs_dir, RankInfo(rank, None, world_size))
+    return _joined_run(ScriptPlan(what), what, config, runs_dir, RankInfo(rank, None, world_size))
 
 
 def _joined_run(
-    plan: Plan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
+    plan: ScriptPlan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
 ) -> Run:
     with _lock:
         try:
@@ -111,7 +111,9 @@ def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get(DISABLED_VARIABLE, "") not in ("", "0")
 
 
-def _start(plan: Plan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None) -> Run:
+def _start(
+    plan: ScriptPlan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
+) -> Run:
     if is_disabled():
         return Run(None)
     column, num_threads = _thread_column()
@@ -243,7 +245,7 @@ def _close_in_child() -> None:
         _close_runs(ending_of_child())
 
 
-def _close_runs(ending: Ending) -> None:
+def _close_runs(ending: ScriptEnding) -> None:
     for run in list(_joined.runs.values()):
         if run.is_active:
             run.close_with(ending)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tputui.diagnosis.goodput import Goodput, RunTime, goodput, goodput_of, run_time
+from tputui.diagnosis.goodput import Goodput, TimeOfRun, goodput, goodput_of, run_time
 from tputui.session import session
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import rundir
@@ -38,7 +38,7 @@ def family_goodput(run_dir: Path, snapshot: Snapshot) -> Goodput:
     own = run_time(snapshot)
     if own is None:
         return goodput_of(snapshot)
-    others: list[RunTime] = []
+    others: list[TimeOfRun] = []
     for path in family(run_dir):
         found = run_time(session.load(path))
         others = [*others, found] if found is not None else others

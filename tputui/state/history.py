@@ -7,13 +7,13 @@ from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import EpochView, Plan
+from tputui.state.snapshot import EpochView, PlanView
 from tputui.state.xla_view import is_used
 from tputui.telemetry.events import ProgressReported, Split
 
 
 def throughput(
-    state: RunState, plan: Plan | None, epochs: list[EpochView], now: float, *, going_on: bool
+    state: RunState, plan: PlanView | None, epochs: list[EpochView], now: float, *, going_on: bool
 ) -> ThroughputView | None:
     """Throughput, by the first host with reports; None before its first report."""
     first = next((process for process in state.workers if process.pace.num_reports), None)
@@ -36,7 +36,7 @@ def throughput(
     )
 
 
-def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
+def eta_s(state: RunState, plan: PlanView | None, epochs: list[EpochView], now: float) -> float | None:
     """Seconds from `now` to the end of training, by the expected step time and the mean time of an epoch's end."""
     anchored = _anchored(state, plan, epochs)
     if plan is None or anchored is None:
@@ -48,7 +48,7 @@ def eta_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: floa
     return max(0.0, left - _worked_off_s(state, epochs, pace, now - anchor))
 
 
-def eta_epoch_s(state: RunState, plan: Plan | None, epochs: list[EpochView], now: float) -> float | None:
+def eta_epoch_s(state: RunState, plan: PlanView | None, epochs: list[EpochView], now: float) -> float | None:
     """Seconds from `now` to the end of the running epoch, estimated in the same way; None between two epochs."""
     anchored = _anchored(state, plan, epochs)
     if plan is None or anchored is None:
@@ -102,7 +102,7 @@ def xla_journals(state: RunState) -> list[list[ProcessState]]:
     return found
 
 
-def _anchored(state: RunState, plan: Plan | None, epochs: list[EpochView]) -> tuple[float, float] | None:
+def _anchored(state: RunState, plan: PlanView | None, epochs: list[EpochView]) -> tuple[float, float] | None:
     """Expected seconds per step, and the unix time up to which the finished steps are known."""
     progress = newest_progress(state)
     # The first report contains one-time work, such as the first execution of each program.

@@ -83,7 +83,7 @@ def deviating_cores_of(column: CoreColumn) -> OutlierRow:
     return deviating_cores(column.first_step, column.last_step, column.num_steps, column.means)
 
 
-class Score(StateStruct):
+class OutlierScore(StateStruct):
     """How long a core has been off on one side."""
 
     core: Core
@@ -111,7 +111,7 @@ class Score(StateStruct):
         return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
 
 
-_Scores = Annotated[dict[Core, Score], msgspec.Meta(max_length=CORES_MAX)]
+_Scores = Annotated[dict[Core, OutlierScore], msgspec.Meta(max_length=CORES_MAX)]
 
 
 class OutlierSearch(StateStruct):
@@ -120,7 +120,7 @@ class OutlierSearch(StateStruct):
     above: _Scores = msgspec.field(default_factory=dict)
     """Cores that are above the others, by core."""
     below: _Scores = msgspec.field(default_factory=dict)
-    recovered: Score | None = None
+    recovered: OutlierScore | None = None
     """The named core that was off for longest, of those that have recovered."""
     lead: Annotated[int, msgspec.Meta(ge=0, lt=NAMED)] = 0
     """Steps for which a core has been off already when a row first shows it, since the rows are smoothed."""
@@ -144,7 +144,7 @@ class OutlierSearch(StateStruct):
                 self.recovered = score
         for core, deviations in off.items():
             if core not in scores:
-                scores[core] = Score(core, row.first_step, row.first_step, value=self.lead, total=self.lead)
+                scores[core] = OutlierScore(core, row.first_step, row.first_step, value=self.lead, total=self.lead)
             scores[core].add(row, deviations)
 
     def outlier(self, *, now: bool = False) -> OutlierView | None:

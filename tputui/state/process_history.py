@@ -72,7 +72,7 @@ class ReportPace(NamedTuple):
         )
 
 
-class Pace(StateStruct):
+class PaceHistory(StateStruct):
     """Step times and throughput of one process, as it reported them."""
 
     num_reports: Count = 0

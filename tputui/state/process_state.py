@@ -20,7 +20,7 @@ from tputui.state.chart_data import EpochStart, MeterPoint
 from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
 from tputui.state.host_reports import HOST_REPORTS, REASON_CHARS_MAX, HostReports, ReportedFailure, Restart
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
-from tputui.state.process_history import DeviceHistory, MemoryHistory, Pace, XlaHistory, has_worker
+from tputui.state.process_history import DeviceHistory, MemoryHistory, PaceHistory, XlaHistory, has_worker
 from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
@@ -97,7 +97,7 @@ class ProcessState(StateStruct):
     values: StepValues = msgspec.field(default_factory=StepValues)
     logged: LoggedMetrics = msgspec.field(default_factory=LoggedMetrics)
     epoch_starts: Downsampled[EpochStart] = msgspec.field(default_factory=Downsampled)
-    pace: Pace = msgspec.field(default_factory=Pace)
+    pace: PaceHistory = msgspec.field(default_factory=PaceHistory)
     usage: MemoryHistory = msgspec.field(default_factory=MemoryHistory)
     meter_history: dict[ev.Split, Downsampled[MeterPoint]] = msgspec.field(default_factory=dict)
     num_meter_reports: Count = 0

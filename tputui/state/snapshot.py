@@ -223,7 +223,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of the TPU chips, such as `TPU v3`."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """The training plan."""
 
     task: str
@@ -505,7 +505,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     condition_reason: str
     config: dict[str, Any]
     topology: Topology | None
-    plan: Plan | None
+    plan: PlanView | None
     phase: ev.Phase | None
     """Phase of the first worker; None before its first heartbeat."""
     phase_s: float

@@ -36,7 +36,7 @@ from tputui.state.snapshot import (
     EpochView,
     MemoryView,
     MeterView,
-    Plan,
+    PlanView,
     RequestView,
     RunDetails,
     Snapshot,
@@ -233,7 +233,7 @@ def _loss(state: RunState) -> list[Segment]:
 
 
 def _place(
-    state: RunState, plan: Plan | None, epochs: list[EpochView], progress: ProgressReported | None
+    state: RunState, plan: PlanView | None, epochs: list[EpochView], progress: ProgressReported | None
 ) -> tuple[int, int]:
     """The current or last epoch, and the number of its completed steps."""
     begun = max((w.epoch_started.epoch for w in state.workers if w.epoch_started), default=0)
@@ -265,12 +265,12 @@ def topology_of(state: RunState) -> Topology | None:
     )
 
 
-def plan_of(state: RunState) -> Plan | None:
+def plan_of(state: RunState) -> PlanView | None:
     """Task, steps and batch sizes, from the first host that reported them."""
     plan = next((w.plan for w in state.workers if w.plan), None)
     if plan is None:
         return None
-    return Plan(
+    return PlanView(
         task=plan.task,
         num_epochs=plan.num_epochs,
         steps_per_epoch=plan.steps_per_epoch if plan.num_epochs else 0,

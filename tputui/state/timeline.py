@@ -25,7 +25,7 @@ from tputui.state.snapshot import (
     LogLine,
     NonFinite,
     PicturesView,
-    Plan,
+    PlanView,
     RequestView,
     SkippedExample,
     SkippedView,
@@ -40,7 +40,7 @@ REQUESTS_MARKED = 64
 
 
 def marks(
-    state: RunState, plan: Plan | None, loss: Sequence[Segment], requests: Iterable[RequestView], liveness: Liveness
+    state: RunState, plan: PlanView | None, loss: Sequence[Segment], requests: Iterable[RequestView], liveness: Liveness
 ) -> tuple[list[Mark], int]:
     """The timeline marks in order of time, and the number of all marks, including those not stored."""
     key = tuple(process.log.marks.count for process in state.in_order)
@@ -93,7 +93,7 @@ def _process_marks(state: RunState) -> tuple[list[Mark], list[Mark], int]:
     return [mark for mark in every if mark.step], [mark for mark in every if not mark.step], count
 
 
-def _placed(found: list[Mark], plan: Plan | None, loss: Sequence[Segment]) -> list[Mark]:
+def _placed(found: list[Mark], plan: PlanView | None, loss: Sequence[Segment]) -> list[Mark]:
     """Adds the newest step at that time to marks without a step."""
     before = plan.first_step - 1 if plan else 0
     placed: list[Mark] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tputui.cache.cache_writer import CacheWriter, Frame
+from tputui.cache.cache_writer import CacheWriter, SealedFrame
 from tputui.telemetry.compressed import CompressionError, seal
 from tputui.telemetry.journal import SUFFIX
 
@@ -23,9 +23,9 @@ def seal_journals(
 
 
 def _seal(path: Path, cache_writer: CacheWriter, log: Callable[[str], None]) -> None:
-    frames: list[Frame] = []
+    frames: list[SealedFrame] = []
     try:
-        target = seal(path, lambda offset, first_seq: frames.append(Frame(offset, first_seq)))
+        target = seal(path, lambda offset, first_seq: frames.append(SealedFrame(offset, first_seq)))
     except (CompressionError, OSError) as error:
         log(f"{path.name} was not sealed and is unchanged: {error}")
     else:

@@ -51,7 +51,7 @@ class ProcessRow:
     """Its process group."""
 
 
-class Trainer(NamedTuple):
+class TrainingProcess(NamedTuple):
     """A process that trains."""
 
     process: ProcessRow
@@ -172,7 +172,7 @@ def in_environment(variable: str, value: str) -> list[ProcessRow]:
     return [row for row in rows if mark in read_proc(row.pid, "environ", ENVIRON_BYTES_MAX).split(b"\0")]
 
 
-def trainers(leader: int, reporting: Collection[int] = ()) -> list[Trainer]:
+def trainers(leader: int, reporting: Collection[int] = ()) -> list[TrainingProcess]:
     """The processes of a command that train. `reporting` are the ids of those that report steps to the run."""
     tree = _Tree(members(leader), reporting)
     return list(dict.fromkeys(trainer for root in tree.roots() for trainer in tree.trainers(root, None)))
@@ -192,7 +192,7 @@ class _Tree:
         """The processes whose parent is not of the command."""
         return [row for row in self._rows.values() if row.parent not in self._rows]
 
-    def trainers(self, row: ProcessRow, launcher: ProcessRow | None) -> Iterator[Trainer]:
+    def trainers(self, row: ProcessRow, launcher: ProcessRow | None) -> Iterator[TrainingProcess]:
         """The processes that train among one and those below it; `launcher` is the nearest one above."""
         children = self._children.get(row.pid, [])
         if not is_python(row.pid):
@@ -213,8 +213,8 @@ class _Tree:
         ranks = {*numbered, *linked, *(each for each in self._below(row, ()) if each.pid in self._reporting)}
         # One whose processes are connected without it only started them.
         if not linked or row in linked or row.pid in self._reporting:
-            yield Trainer(row, launcher)
-        yield from (Trainer(each, launcher) for each in ranks if each != row)
+            yield TrainingProcess(row, launcher)
+        yield from (TrainingProcess(each, launcher) for each in ranks if each != row)
 
     def _below(self, row: ProcessRow, excluded: Collection[ProcessRow]) -> list[ProcessRow]:
         found = [child for child in self._children.get(row.pid, []) if child not in excluded]

@@ -50,7 +50,7 @@ _LIST_PACKAGES = (
 )
 
 
-class Script(msgspec.Struct, frozen=True, kw_only=True):
+class UntrackedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A script that git does not track, as it was when the run started."""
 
     path: Exact
@@ -72,7 +72,7 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     untracked: list[Text] = []
     """Files in the working directory that git neither tracks nor ignores; at most `UNTRACKED_MAX`."""
     num_untracked: int = 0
-    script: Script | None = None
+    script: UntrackedScript | None = None
     """The script of the command, if git does not track it."""
     python: Exact | None = None
     """The interpreter that `packages` belong to; None if the command does not name one."""
@@ -175,7 +175,7 @@ def _untracked(directory: Path, environ: Mapping[str, str]) -> list[str]:
     return [] if done.returncode else [name for name in done.stdout.split("\0") if name]
 
 
-def _script(command: Sequence[str], directory: Path, untracked: Sequence[str] | None) -> Script | None:
+def _script(command: Sequence[str], directory: Path, untracked: Sequence[str] | None) -> UntrackedScript | None:
     """The first Python file among the words of the command, unless git tracks it. `untracked` is None without git."""
     name = next((word for word in command if word.endswith(".py") and (directory / word).is_file()), None)
     if name is None or (untracked is not None and os.path.normpath(name) not in untracked):
@@ -186,7 +186,7 @@ def _script(command: Sequence[str], directory: Path, untracked: Sequence[str] | 
     except OSError:
         return None
     text = content[:SCRIPT_BYTES_MAX].decode("utf-8", "replace")
-    return Script(path=name, text=text, cut=len(content) > SCRIPT_BYTES_MAX)
+    return UntrackedScript(path=name, text=text, cut=len(content) > SCRIPT_BYTES_MAX)
 
 
 def _packages(python: str | None, directory: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], str | None]:

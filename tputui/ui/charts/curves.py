@@ -24,7 +24,7 @@ from tputui.ui.charts.chart_view import (
 from tputui.ui.charts.columns import ChartColumn
 from tputui.ui.charts.scale import Scale, suggests_log
 from tputui.ui.render import braille
-from tputui.ui.render.braille import Canvas, Layer
+from tputui.ui.render.braille import Canvas, DotLayer
 from tputui.ui.render.lines import Line, Tone
 
 LINES_MAX = 64
@@ -71,20 +71,20 @@ def _finished(
     return Chart(lines, axes, notes, hidden_by_log(data), outside=cut, log_helps=log_helps)
 
 
-def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tuple[Layer, list[Layer]]:
-    band, mean = Layer(axes.canvas(), "band"), Layer(axes.canvas(), "accent")
+def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tuple[DotLayer, list[DotLayer]]:
+    band, mean = DotLayer(axes.canvas(), "band"), DotLayer(axes.canvas(), "accent")
     if axes.y is None:
         return band, [mean]
     row = dot_of(axes.y, band.canvas.dots_y)
     fill_band(band.canvas, columns, row)
     lines = [validation.layer(data.valid.points, axes), mean] if data.valid is not None else [mean]
     if data.outlier is not None:
-        outlier = Layer(axes.canvas(), "alert")
+        outlier = DotLayer(axes.canvas(), "alert")
         trace_core(outlier.canvas, data.cores, data.outlier.core, axes.x, row)
         lines.insert(0, outlier)
     means = [(column.x, column.mean) for column in columns]
     if data.smooth:
-        raw = Layer(axes.canvas(), "label")
+        raw = DotLayer(axes.canvas(), "label")
         trace(raw.canvas, means, row)
         trace(mean.canvas, list(dict(zip(axes.x.dots(), data.smooth, strict=True)).items()), row)
         lines.insert(0, raw)
@@ -96,7 +96,7 @@ def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tu
 def draw_overlay(data: VisibleData, width: int, height: int) -> Chart:
     """Draws a line for each core, the mean over them, and the outlier on top."""
     axes = axes_of(data, width, height)
-    cores, mean, outlier = (Layer(axes.canvas(), tone) for tone in _TONES)
+    cores, mean, outlier = (DotLayer(axes.canvas(), tone) for tone in _TONES)
     shown = chosen(data.cores)
     columns = data.columns.merged(axes.x.dots())
     if axes.y is not None:

@@ -39,7 +39,7 @@ from tputui.ui.charts.scale import (
 )
 from tputui.ui.charts.series_chart import as_segments
 from tputui.ui.render import braille
-from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
 from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
 
 TRAIN_SIGN = "\u2500"
@@ -365,12 +365,12 @@ def _body(series: MetricSeries, data: VisibleData, axes: Axes, cut: Sequence[Met
     return [*axis.sided(body, axes), *ruler]
 
 
-def _train_layers(series: MetricSeries, data: VisibleData, axes: Axes) -> list[Layer]:
+def _train_layers(series: MetricSeries, data: VisibleData, axes: Axes) -> list[DotLayer]:
     """The training curve, smoothed over its raw values."""
     assert axes.y is not None
     row = dot_of(axes.y, axes.rows * DOTS_Y)
     raw, smooth = _train_dots(series, data, axes)
-    line, behind = Layer(axes.canvas(), "accent"), Layer(axes.canvas(), "label")
+    line, behind = DotLayer(axes.canvas(), "accent"), DotLayer(axes.canvas(), "label")
     if axes.y.log:
         raw, smooth = _positive(raw), _positive(smooth)
     trace(line.canvas, smooth or raw, row)

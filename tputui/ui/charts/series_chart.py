@@ -40,7 +40,7 @@ def chart_over_steps(segments: Sequence[Segment], width: int, height: int, *, lo
         row = dot_of(scale, mean.dots_y)
         fill_band(behind, found, row)
         trace(mean, [(column.x, column.mean) for column in found], row)
-    body = braille.compose([braille.Layer(mean, "accent")], band=braille.Layer(behind, "band"))
+    body = braille.compose([braille.DotLayer(mean, "accent")], band=braille.DotLayer(behind, "band"))
     bad = axis.bad_signs([column.x for column in found if column.bad])
     return Chart([*axis.sided(body, axes), *axis.ruler_lines(axes, bad, None)], axes)
 

@@ -28,7 +28,7 @@ from tputui.ui.charts.curves import dot_of, dots_of, trace
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.charts.scale import Scale
 from tputui.ui.render import braille
-from tputui.ui.render.braille import DOTS_X, Canvas, Layer
+from tputui.ui.render.braille import DOTS_X, Canvas, DotLayer
 from tputui.ui.render.lines import Line, Span, Tone, fit, paragraph, width_of
 
 _LEAST_WIDTH, _LEAST_ROWS = 14, 2
@@ -131,7 +131,9 @@ def _one(
         _trace(canvas, band, points, axes.y, canvas.dots_y)
     tone: Tone = "alert" if odd else "accent"
     guide = cursor_cell(data, axes)
-    body = braille.compose([Layer(canvas, tone)], band=Layer(band, "band"), guide=guide, painted=data.ramp is not None)
+    body = braille.compose(
+        [DotLayer(canvas, tone)], band=DotLayer(band, "band"), guide=guide, painted=data.ramp is not None
+    )
     if outside(data, axes.y):
         body = with_arrows(body, ((x, low, high) for x, (low, _, high) in points), axes.y)
     edge = Span("\u2502", "alert" if odd else "dim")

@@ -13,7 +13,7 @@ from tputui.ui.charts.axis import Axes, XAxis
 from tputui.ui.charts.chart_view import VisibleData
 from tputui.ui.charts.events_line import SIGNS, EventSign, over
 from tputui.ui.charts.scale import dot_row
-from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas, Layer
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas, DotLayer
 from tputui.ui.render.lines import Line, Tone
 
 TONE: Tone = "info"
@@ -36,7 +36,7 @@ def dots_of(points: Sequence[MetricPoint], x: XAxis) -> list[int]:
     return [round((point.step * size - low) * scale) for point in points]
 
 
-def layer(points: Sequence[MetricPoint], axes: Axes) -> Layer:
+def layer(points: Sequence[MetricPoint], axes: Axes) -> DotLayer:
     """The dotted line through the points; a value that is not finite, or not drawable, leaves a gap."""
     canvas = axes.canvas()
     scale = axes.y
@@ -46,7 +46,7 @@ def layer(points: Sequence[MetricPoint], axes: Axes) -> Layer:
         if scale.log:
             values = {x: value if value > 0.0 else math.nan for x, value in values.items()}
         dotted(canvas, list(values.items()), lambda value: dot_row(value, scale, canvas.dots_y))
-    return Layer(canvas, TONE)
+    return DotLayer(canvas, TONE)
 
 
 def dotted(canvas: Canvas, points: Sequence[tuple[int, float]], row: Callable[[float], int]) -> None:

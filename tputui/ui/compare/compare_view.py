@@ -152,7 +152,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Reading(NamedTuple):
+class RunStates(NamedTuple):
     """The state of every run, in the order of the runs."""
 
     snapshots: list[Snapshot]
@@ -177,7 +177,7 @@ class CompareReader(PollingThread):
     def __init__(
         self,
         run_dirs: Sequence[Path],
-        deliver: Callable[[Reading], None],
+        deliver: Callable[[RunStates], None],
         open_run: Callable[[Path], Source],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -238,9 +238,9 @@ class CompareReader(PollingThread):
             _close(run)
         return has_news or run.final is not None
 
-    def _reading(self) -> Reading:
+    def _reading(self) -> RunStates:
         snapshots = [self._snapshot(run) for run in self._runs]
-        return Reading(snapshots, frozenset(index for index, run in enumerate(self._runs) if not run.caught_up))
+        return RunStates(snapshots, frozenset(index for index, run in enumerate(self._runs) if not run.caught_up))
 
     def _snapshot(self, run: _Run) -> Snapshot:
         if run.final is None and run.source is not None:

@@ -40,12 +40,12 @@ from tputui.ui.charts.scale import (
 )
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView, MeterKey
 from tputui.ui.render import braille
-from tputui.ui.render.braille import DOTS_X, DOTS_Y, Layer
+from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
 from tputui.ui.render.lines import Line, Span, Tone, cells_of, clean, joined, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, Panel
 
 
-class Curve(NamedTuple):
+class RunCurve(NamedTuple):
     """The curve of one run."""
 
     run: int
@@ -89,7 +89,7 @@ _LETTERS_APART = 9
 
 
 def draw_chart(
-    curves: Sequence[Curve],
+    curves: Sequence[RunCurve],
     kind: XKind,
     width: int,
     height: int,
@@ -120,7 +120,7 @@ def draw_chart(
     return Chart(lines, axes, hidden=sum(_below(curve) for curve in curves) if log else 0, outside=outside)
 
 
-def _scale(curves: Sequence[Curve], y: YRange, rows: int, *, log: bool) -> Scale | None:
+def _scale(curves: Sequence[RunCurve], y: YRange, rows: int, *, log: bool) -> Scale | None:
     """The y axis: of the chosen range, by default without outliers. A logarithmic axis has room for all values."""
     scale: Scale | None = None
     if y.kind == "robust" and not log:
@@ -134,7 +134,7 @@ def _scale(curves: Sequence[Curve], y: YRange, rows: int, *, log: bool) -> Scale
     return fitted(scale, rows)
 
 
-def _cut(curves: Sequence[Curve], scale: Scale | None) -> list[tuple[float, float]]:
+def _cut(curves: Sequence[RunCurve], scale: Scale | None) -> list[tuple[float, float]]:
     """Position and value of the points outside the y axis, without those that a logarithmic axis can never show."""
     if scale is None:
         return []
@@ -143,18 +143,18 @@ def _cut(curves: Sequence[Curve], scale: Scale | None) -> list[tuple[float, floa
     return [(x, value) for x, value in points if not low <= value <= high and least < value < math.inf]
 
 
-def _bounds(curve: Curve, log: bool) -> tuple[float, ...]:
+def _bounds(curve: RunCurve, log: bool) -> tuple[float, ...]:
     finite = [
         value for value in (*curve.values, *curve.raw, *curve.train) if math.isfinite(value) and (value > 0 or not log)
     ]
     return (min(finite), max(finite)) if finite else ()
 
 
-def _below(curve: Curve) -> int:
+def _below(curve: RunCurve) -> int:
     return sum(value <= 0 for value in curve.values)
 
 
-def _x_axis(curves: Sequence[Curve], kind: XKind, width: int) -> XAxis:
+def _x_axis(curves: Sequence[RunCurve], kind: XKind, width: int) -> XAxis:
     """The x axis that holds every curve, `width` dots wide."""
     x_axis = XAxis([], kind, AxisInfo(), width)
     x_axis.low = min(curve.xs[0] for curve in curves if curve.xs)
@@ -162,7 +162,7 @@ def _x_axis(curves: Sequence[Curve], kind: XKind, width: int) -> XAxis:
     return x_axis
 
 
-def _body(curves: Sequence[Curve], axes: Axes, chosen: int, cursor: int | None) -> list[Line]:
+def _body(curves: Sequence[RunCurve], axes: Axes, chosen: int, cursor: int | None) -> list[Line]:
     scale = axes.y
     ordered = sorted(curves, key=lambda curve: curve.run == chosen)
     if scale is None:
@@ -171,7 +171,7 @@ def _body(curves: Sequence[Curve], axes: Axes, chosen: int, cursor: int | None) 
         lines = paragraph(text, axes.across, axes.rows, "bad" if is_empty else "label")
         return [*lines, *([] for _ in range(axes.rows - len(lines)))]
     row = dot_of(scale, axes.rows * DOTS_Y)
-    drawn: list[Layer] = []
+    drawn: list[DotLayer] = []
     letters: dict[tuple[int, int], Span] = {}
     for curve in ordered:
         behind = curve.raw or curve.train
@@ -203,17 +203,17 @@ def _points(xs: Sequence[float], values: Sequence[float], x_axis: XAxis, log: bo
     return [*points, (dot, total / count if count else math.nan)] if dot >= 0 else points
 
 
-def _layer(points: Sequence[tuple[int, float]], row: Row, axes: Axes, tone: Tone, *, single: bool = False) -> Layer:
+def _layer(points: Sequence[tuple[int, float]], row: Row, axes: Axes, tone: Tone, *, single: bool = False) -> DotLayer:
     canvas = axes.canvas()
     trace(canvas, points, row)
     if single and points and math.isfinite(points[0][1]):
         x = points[0][0]
         trace(canvas, [(x - 1, points[0][1]), (x + 1, points[0][1])], row)
-    return Layer(canvas, tone)
+    return DotLayer(canvas, tone)
 
 
 def _letters(
-    curve: Curve, points: Sequence[tuple[int, float]], row: Row, num_curves: int
+    curve: RunCurve, points: Sequence[tuple[int, float]], row: Row, num_curves: int
 ) -> dict[tuple[int, int], Span]:
     """The letter of a curve by row and cell: at its end and at regular intervals, but not in gaps."""
     rows: dict[int, int] = {}
@@ -245,7 +245,7 @@ def _lettered(line: Line, letters: Mapping[tuple[int, int], Span], row: int) -> 
 class Curves(NamedTuple):
     """The curves of the visible runs."""
 
-    curves: list[Curve]
+    curves: list[RunCurve]
     missing: list[tuple[str, str]]
     """Label of each visible run without a curve, and the reason."""
 
@@ -259,20 +259,20 @@ def known_meters(snapshots: Sequence[Snapshot]) -> list[MeterKey]:
 
 def curves_of(snapshots: Sequence[Snapshot], view: CompareView) -> Curves:
     """The curves of the runs that are not hidden."""
-    curves: list[Curve] = []
+    curves: list[RunCurve] = []
     missing: list[tuple[str, str]] = []
     for index, snapshot in enumerate(snapshots):
         if index in view.hidden:
             continue
         curve = _loss_curve(index, snapshot, view) if view.meter is None else _meter_curve(index, snapshot, view)
-        if isinstance(curve, Curve):
+        if isinstance(curve, RunCurve):
             curves.append(curve)
         else:
             missing.append((LABELS[index], curve))
     return Curves(curves, missing)
 
 
-def _loss_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | str:
+def _loss_curve(index: int, snapshot: Snapshot, view: CompareView) -> RunCurve | str:
     segments, axis_info = snapshot.loss, axis_info_of(snapshot)
     if not segments:
         return _no_data(snapshot, "loss")
@@ -283,11 +283,11 @@ def _loss_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | st
     means = [segment.mean for segment in segments]
     bad = [x for x, segment in zip(xs, segments, strict=True) if segment.num_bad]
     if not view.weight:
-        return Curve(index, xs, means, [], bad)
-    return Curve(index, xs, smoothed(segments, view.weight), means, bad)
+        return RunCurve(index, xs, means, [], bad)
+    return RunCurve(index, xs, smoothed(segments, view.weight), means, bad)
 
 
-def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | str:
+def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> RunCurve | str:
     """One point per finished epoch, at its last training step; never smoothed."""
     assert view.meter is not None
     points = meter_points(snapshot).get(view.meter)
@@ -309,10 +309,10 @@ def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> Curve | s
     bad = [x for x, value in zip(xs, values, strict=True) if not math.isfinite(value)]
     trained = dict(meter_points(snapshot).get(("train", view.meter[1]), ())) if view.meter[0] == "valid" else {}
     train = [trained.get(epoch, math.nan) for epoch, _ in points] if trained else []
-    return Curve(index, xs, values, [], bad, train)
+    return RunCurve(index, xs, values, [], bad, train)
 
 
-def _logged_curve(index: int, snapshot: Snapshot, logged: LoggedView, view: CompareView) -> Curve | str:
+def _logged_curve(index: int, snapshot: Snapshot, logged: LoggedView, view: CompareView) -> RunCurve | str:
     """The values of a metric that the script logged, without epochs; never smoothed."""
     axis_info, segments = axis_info_of(snapshot), MetricSource.of(snapshot).axis_segments()
     if why_not := axis_info.why_not(view.x, segments):
@@ -320,7 +320,7 @@ def _logged_curve(index: int, snapshot: Snapshot, logged: LoggedView, view: Comp
     x_axis = XAxis(segments, view.x, axis_info, 1)
     xs, values = [x_axis.at(point.last_step) for point in logged.points], [point.mean for point in logged.points]
     bad = [x for x, point in zip(xs, logged.points, strict=True) if point.num_bad]
-    return Curve(index, xs, values, [], bad)
+    return RunCurve(index, xs, values, [], bad)
 
 
 def _no_steps(snapshot: Snapshot, axis_info: AxisInfo, x: XKind) -> str:
@@ -470,7 +470,7 @@ def _values(shown: Curves, part: ComparedPart, width: int) -> list[Line]:
     return lines
 
 
-def _entry(run: int, curve: Curve | None, cursor: float | None, part: ComparedPart) -> Line:
+def _entry(run: int, curve: RunCurve | None, cursor: float | None, part: ComparedPart) -> Line:
     """A letter and a value, padded to a fixed width."""
     label, tone = part.comparison.runs[run].label, TONES[run]
     if curve is None:

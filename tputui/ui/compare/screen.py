@@ -19,7 +19,7 @@ from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
 from tputui.ui.charts.scale import YRange, limits_of, limits_text, lines_of
-from tputui.ui.compare.compare_view import ComparedPart, CompareReader, CompareView, Reading, Source
+from tputui.ui.compare.compare_view import ComparedPart, CompareReader, CompareView, RunStates, Source
 from tputui.ui.compare.curves import ComparedCurvesPanel, cell_at, known_meters, metric_text, position_of
 from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel, ComparedRunsPanel, CompareHeader
 from tputui.ui.help import HelpScreen
@@ -117,7 +117,7 @@ class CompareScreen(Screen[MonitorResult]):
     class RunsRead(Message):
         """The reading thread sent a reading."""
 
-        def __init__(self, reading: Reading) -> None:
+        def __init__(self, reading: RunStates) -> None:
             super().__init__()
             self.reading = reading
 
@@ -145,7 +145,7 @@ class CompareScreen(Screen[MonitorResult]):
         self._clock = clock
         self.view = CompareView(len(run_dirs), base=base, chosen=(base + 1) % len(run_dirs))
         """The view settings."""
-        self.reading: Reading | None = None
+        self.reading: RunStates | None = None
         """The newest reading."""
         self.notices = Notices(self, self._put_notice)
         self._part: ComparedPart | None = None
@@ -173,7 +173,7 @@ class CompareScreen(Screen[MonitorResult]):
         """Stops the reading thread, which closes the sessions."""
         self._reader.stop()
 
-    def _deliver(self, reading: Reading) -> None:
+    def _deliver(self, reading: RunStates) -> None:
         self.post_message(self.RunsRead(reading))
 
     def on_compare_screen_runs_read(self, message: RunsRead) -> None:

@@ -79,7 +79,7 @@ class ConfigChoice(NamedTuple):
         return self.path.name if self.kind == "run" else str(self.path)
 
 
-class Readiness(NamedTuple):
+class DataReadiness(NamedTuple):
     """Whether the data of a configuration is present."""
 
     label: Literal["", "ready", "needs data fetch", "data not found"]
@@ -121,23 +121,23 @@ def demo(start: Path) -> ConfigChoice:
     return found if found is not None and found.error is None else BLANK
 
 
-def readiness(choice: ConfigChoice, data_sets: Mapping[str, bool], start: Path) -> Readiness:
+def readiness(choice: ConfigChoice, data_sets: Mapping[str, bool], start: Path) -> DataReadiness:
     """Whether the data of a configuration is present. Relative paths are below `start`."""
     if choice.error is not None or choice.is_script:
-        return Readiness("", "")
+        return DataReadiness("", "")
     name, source = choice.data_set, choice.data_source
     if name is not None:
         if name not in data_sets:
-            return Readiness("", "")
+            return DataReadiness("", "")
         command = f"tputui data fetch {name}"
-        return Readiness("ready", "") if data_sets[name] else Readiness("needs data fetch", command)
+        return DataReadiness("ready", "") if data_sets[name] else DataReadiness("needs data fetch", command)
     if source is not None:
         with contextlib.suppress(FileNotFoundError):
             if (start / expanded(source)).exists():
-                return Readiness("ready", "")
-        return Readiness("data not found", "")
+                return DataReadiness("ready", "")
+        return DataReadiness("data not found", "")
     # The data of a task of one's own is not known.
-    return Readiness("" if ":" in choice.task else "ready", "")
+    return DataReadiness("" if ":" in choice.task else "ready", "")
 
 
 def runs(run_dirs: Iterable[tuple[Path, str]]) -> Iterator[ConfigChoice]:

@@ -289,7 +289,7 @@ class PickedConfig(NamedTuple):
     """Whether to resume the last checkpoint of the run that the configuration is from."""
 
 
-class Readiness(NamedTuple):
+class FormReadiness(NamedTuple):
     """Whether the run can be started."""
 
     state: State
@@ -394,19 +394,19 @@ class FormState:
         except ConfigError:  # The form was edited after it was validated.
             return None
 
-    def readiness(self) -> Readiness:
+    def readiness(self) -> FormReadiness:
         """Whether the run can be started, with a sentence for the user."""
         if self.is_starting:
-            return Readiness("starting", "Starting: validating again, then starting the supervisor")
+            return FormReadiness("starting", "Starting: validating again, then starting the supervisor")
         if problems := self.problems:
             more = f" (and {len(problems) - 1} more: ctrl+g)" if len(problems) > 1 else ""
-            return Readiness("invalid", problems[0].sentence + more)
+            return FormReadiness("invalid", problems[0].sentence + more)
         machine_error = None if self.form.is_script else self.machine_error
         if error := machine_error or self._engine_error:
-            return Readiness("invalid", error)
+            return FormReadiness("invalid", error)
         if self.is_checking:
-            return Readiness("checking", "Validating")
-        return Readiness("ready", "Ready. Press ctrl+s to start")
+            return FormReadiness("checking", "Validating")
+        return FormReadiness("ready", "Ready. Press ctrl+s to start")
 
     def launch(self) -> Launch:
         """The run to start."""

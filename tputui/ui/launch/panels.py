@@ -16,7 +16,7 @@ from tputui.config.tables import field_docs
 from tputui.telemetry.events import MemoryForecast
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.launch.field_values import Field, describe_type, format_value
-from tputui.ui.launch.form import Form, PickedConfig, Readiness, State
+from tputui.ui.launch.form import Form, FormReadiness, PickedConfig, State
 from tputui.ui.render.lines import Line, Span, Tone, bar, cells_of, clean, crop, fit, spread, width_of, wrap
 from tputui.ui.terminal.themes import key_names
 from tputui.ui.widgets.line_widget import Drawn, EditedText, press, spans
@@ -38,11 +38,11 @@ class LaunchHeader(Drawn):
         super().__init__(id=id)
         self._picked: PickedConfig | None = None
         self._num_changed = 0
-        self.readiness = Readiness("checking", "Validating")
+        self.readiness = FormReadiness("checking", "Validating")
         """The readiness that is displayed."""
         self._notice = ""
 
-    def show(self, picked: PickedConfig, num_changed: int, readiness: Readiness) -> None:
+    def show(self, picked: PickedConfig, num_changed: int, readiness: FormReadiness) -> None:
         """Updates the header."""
         self._picked, self._num_changed, self.readiness = picked, num_changed, readiness
         self.redraw()

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
 from tputui.ui.launch import configs
-from tputui.ui.launch.configs import BLANK, ConfigChoice, Readiness
+from tputui.ui.launch.configs import BLANK, ConfigChoice, DataReadiness
 from tputui.ui.launch.form import PickedConfig
 from tputui.ui.render.lines import Line, Span, Tone, cells_of, clean, crop, fit, paragraph, width_of
 from tputui.ui.widgets.dialogs import Notices
@@ -39,7 +39,7 @@ class ConfigsPart(NamedTuple):
     is_searching: bool
     directory: str
     """The directory that was searched."""
-    readiness: tuple[Readiness, ...] = ()
+    readiness: tuple[DataReadiness, ...] = ()
     """Of each configuration, once it is known."""
 
 
@@ -173,7 +173,7 @@ class ConfigPicker(Screen[PickedConfig | None]):
         """The searching thread found configurations."""
 
         def __init__(
-            self, choices: tuple[ConfigChoice, ...], readiness: tuple[Readiness, ...], *, is_searching: bool
+            self, choices: tuple[ConfigChoice, ...], readiness: tuple[DataReadiness, ...], *, is_searching: bool
         ) -> None:
             super().__init__()
             self.choices, self.readiness, self.is_searching = choices, readiness, is_searching
@@ -220,7 +220,7 @@ class ConfigPicker(Screen[PickedConfig | None]):
         self._show(message.choices, message.readiness, is_searching=message.is_searching)
 
     def _show(
-        self, choices: tuple[ConfigChoice, ...], readiness: tuple[Readiness, ...] = (), *, is_searching: bool
+        self, choices: tuple[ConfigChoice, ...], readiness: tuple[DataReadiness, ...] = (), *, is_searching: bool
     ) -> None:
         directory = clean(str(self._config_dir))
         self.query_one(ConfigsPanel).show(ConfigsPart(choices, is_searching, directory, readiness))

@@ -14,7 +14,7 @@ from tputui.ui.render.lines import (
     Cell,
     Line,
     Span,
-    Table,
+    TextTable,
     Tone,
     align_table,
     clean,
@@ -132,7 +132,7 @@ class EpochsPanel(RunPanel[EpochsPart]):
         return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
 
     def _with_bars(
-        self, epochs: list[EpochView], columns: _Columns, above: Line, drawn: list[Table], width: int, wide: int
+        self, epochs: list[EpochView], columns: _Columns, above: Line, drawn: list[TextTable], width: int, wide: int
     ) -> Drawing:
         """The table with a bar per epoch at its right: as long as the epoch took, divided into its sections.
 
@@ -168,14 +168,14 @@ def _restarts(generations: Sequence[GenerationView], width: int, most: int) -> l
     return lines
 
 
-def _in_two_heads(titles: list[_Title], rows: list[list[Cell]], width: int) -> tuple[Line, Table]:
+def _in_two_heads(titles: list[_Title], rows: list[list[Cell]], width: int) -> tuple[Line, TextTable]:
     """The upper line of titles in two lines, and the table below it, which has room for more columns."""
     upper = [Cell(title.above, "label") for title in titles]
     table = align_table([title.name for title in titles], [upper, *rows], width, left=frozenset({0}))
     return table.rows[0], table._replace(rows=table.rows[1:])
 
 
-def _along(drawn: list[Table]) -> tuple[Along, ...]:
+def _along(drawn: list[TextTable]) -> tuple[Along, ...]:
     return tuple(Along(each.head, each.rows) for each in drawn[1:])
 
 

@@ -9,7 +9,7 @@ from tputui import formatting as fmt
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.snapshot import (
     ENDED,
-    Plan,
+    PlanView,
     RequestState,
     RunCondition,
     Snapshot,
@@ -289,7 +289,7 @@ def _best(snapshot: Snapshot) -> list[Line]:
     return [[words, Span(fmt.number(value), "strong"), Span(f" (epoch {epoch.epoch})", "dim")]]
 
 
-def _device(topology: Topology, plan: Plan | None) -> list[Line]:
+def _device(topology: Topology, plan: PlanView | None) -> list[Line]:
     """The cores of one host, and how they are used; facts that do not change are dim."""
     if topology.device == "unknown" and topology.num_hosts < 2:
         return [[Span(fmt.counted(topology.num_cores, "core"), "dim")]]
@@ -300,7 +300,7 @@ def _device(topology: Topology, plan: Plan | None) -> list[Line]:
     return [[Span(fmt.counted(topology.num_cores, f"{clean(topology.device)} core"), "dim")], strategy]
 
 
-def _batch(plan: Plan, topology: Topology | None) -> Line:
+def _batch(plan: PlanView, topology: Topology | None) -> Line:
     cores = topology.num_cores if topology is not None else max(plan.global_batch // max(plan.batch_per_core, 1), 1)
     return [Span(f"batch {plan.batch_per_core}/core x {cores:,} = {plan.global_batch:,}", "dim")]
 

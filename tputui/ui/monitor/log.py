@@ -16,7 +16,7 @@ from tputui.state.snapshot import LogLine, Snapshot
 from tputui.ui.base import host_text, keymap, status_text
 from tputui.ui.base.export import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
-from tputui.ui.monitor.log_lines import LINES_MAX, Entry, FilteredLog, LogQuery, LogStore, OlderLines, Rows, lanes_of
+from tputui.ui.monitor.log_lines import LINES_MAX, Entry, FilteredLog, LogQuery, LogRows, LogStore, OlderLines, lanes_of
 from tputui.ui.render.lines import Line, Span, clean, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
@@ -77,7 +77,7 @@ class LogPanel(RunPanel[LogPart]):
         """Index of the selected entry."""
         self._entries: list[Entry] = []
         self._num_found = 0
-        self._rows: Rows | None = None
+        self._rows: LogRows | None = None
         self.read_older: Callable[[], OlderLines] = lambda: OlderLines([], "no journals")
         """Reads older lines from the journals; set by the screen, and called in a thread."""
         self._older = ""
@@ -122,7 +122,7 @@ class LogPanel(RunPanel[LogPart]):
             why = self._query.why_nothing(len(self._store.lines), partly=self._is_partial)
             return Drawing(paragraph(why, width, height), head=head, note=self._note())
         several = len({line.source for line in part.logs}) > 1
-        self._rows = Rows(
+        self._rows = LogRows(
             self._entries,
             width,
             wrapped=self._wrapped,

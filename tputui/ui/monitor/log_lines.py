@@ -278,7 +278,7 @@ _TONES: dict[str, Tone] = {"info": "plain", "warning": "warn", "error": "bad"}
 _SOURCE_FROM_WIDTH = 60
 
 
-class Rows(DrawnLate):
+class LogRows(DrawnLate):
     """The rows of entries, each drawn on request, so that a long log costs no more than its visible part."""
 
     def __init__(

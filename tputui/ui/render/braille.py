@@ -139,7 +139,7 @@ GUIDE = "\u250a"
 _RUN = re.compile(rb"(.)\1*", re.DOTALL)
 
 
-class Layer(NamedTuple):
+class DotLayer(NamedTuple):
     """A canvas and its tone."""
 
     canvas: Canvas
@@ -147,7 +147,7 @@ class Layer(NamedTuple):
 
 
 def compose(
-    layers: Sequence[Layer], *, band: Layer | None = None, guide: int | None = None, painted: bool = False
+    layers: Sequence[DotLayer], *, band: DotLayer | None = None, guide: int | None = None, painted: bool = False
 ) -> list[Line]:
     """The layers, lowest first, over the band, as lines; `guide` is a cell column drawn where it is empty.
 
@@ -169,7 +169,7 @@ def compose(
     return [_line(cells, owner, tones, guide) for cells, owner in zip(rows, owners, strict=True)]
 
 
-def _blank(band: Layer | None, layers: Sequence[Layer]) -> tuple[list[bytearray], list[bytearray]]:
+def _blank(band: DotLayer | None, layers: Sequence[DotLayer]) -> tuple[list[bytearray], list[bytearray]]:
     canvas = band.canvas if band is not None else layers[0].canvas
     return tuple([bytearray(canvas.width) for _ in range(canvas.height)] for _ in range(2))  # type: ignore[return-value]
 
@@ -217,7 +217,7 @@ _HALVES = (" ", "\u2580", "\u2584", " ")
 _EDGE_TONES: tuple[Tone, ...] = ("plain", "band_edge", "band_edge", "in_band")
 
 
-def _over_background(layers: Sequence[Layer], band: Canvas, guide: int | None) -> list[Line]:
+def _over_background(layers: Sequence[DotLayer], band: Canvas, guide: int | None) -> list[Line]:
     """The layers over a band that is painted as a background, its edge in half cells."""
     dots = band.cells()
     rows = [bytearray(band.width) for _ in dots]

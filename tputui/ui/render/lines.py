@@ -280,7 +280,7 @@ class Cell(NamedTuple):
     tone: Tone = "plain"
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A head, rows below it, and the number of omitted columns."""
 
     head: Line
@@ -288,17 +288,19 @@ class Table(NamedTuple):
     num_hidden: int
 
 
-def align_table(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, left: frozenset[int]) -> Table:
+def align_table(
+    titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int, *, left: frozenset[int]
+) -> TextTable:
     """Align cells to the right, or to the left in the columns `left`; last columns that do not fit are omitted."""
     widths = [
         max([cells_of(title), *(cells_of(row[index].text) for row in rows)]) for index, title in enumerate(titles)
     ]
     shown, gap = max((_columns_that_fit(widths, width, gap), gap) for gap in GAPS)
     head = _cells_line([Cell(title, "label") for title in titles[:shown]], widths, left, gap)
-    return Table(head, [_cells_line(row[:shown], widths, left, gap) for row in rows], len(titles) - shown)
+    return TextTable(head, [_cells_line(row[:shown], widths, left, gap) for row in rows], len(titles) - shown)
 
 
-def stack_tables(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[Table]:
+def stack_tables(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[TextTable]:
     """As many tables as needed to show every column; each begins with the first column, aligned to the left."""
     first = align_table(titles, rows, width, left=frozenset({0}))
     tables, shown = [first], len(titles) - first.num_hidden
