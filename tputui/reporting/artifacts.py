@@ -1,4 +1,4 @@
-"""EpochPictures and checkpoints that a script reports. Imports no array library: arrays come from the script."""
+"""Pictures and checkpoints that a script reports. Imports no array library: arrays come from the script."""
 
 from __future__ import annotations
 
