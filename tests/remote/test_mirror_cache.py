@@ -15,8 +15,8 @@ from tests.supervise.harness import wait_for
 from tputui.cache import cache_file
 from tputui.cache.cache_file import CacheVerifier
 from tputui.cache.cache_writer import CacheWriter
+from tputui.remote.address import parse_address
 from tputui.remote.opening import OpenedMirror
-from tputui.remote.ssh_command import parse_address
 from tputui.session.session import read_events
 from tputui.telemetry import compressed, rundir
 from tputui.telemetry import events as ev

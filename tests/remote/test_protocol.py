@@ -18,18 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tputui.remote import protocol as p
+from tputui.remote.address import InvalidAddress, parse_address, parse_host, parse_hosts
 from tputui.remote.run_list import CannotList, list_runs
-from tputui.remote.ssh_command import (
-    PROGRAM_VARIABLE,
-    InvalidAddress,
-    InvalidProgram,
-    argv_of,
-    failure,
-    parse_address,
-    parse_host,
-    parse_hosts,
-    remote_command,
-)
+from tputui.remote.ssh_command import PROGRAM_VARIABLE, InvalidProgram, argv_of, failure, remote_command
 
 WRITERS = st.sampled_from(["supervisor-0", "worker-255", "rank-2047", "logs-3"])
 TO_VIEWER = st.one_of(

@@ -24,9 +24,9 @@ from tests.remote.sshd import HOST, OTHER_HOST, SAME_HOST, Sshd, running
 from tests.supervise.harness import wait_for
 from tests.ui.driving import AppPilot, drive, first_frame, text, until
 from tputui.remote import link
+from tputui.remote.address import Host, parse_address
 from tputui.remote.link import HostLink, Links
 from tputui.remote.mirror import mirror_dir_of
-from tputui.remote.ssh_command import Host, parse_address
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import JournalWriter

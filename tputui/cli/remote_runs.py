@@ -17,12 +17,9 @@ from tputui.cli.console import CommandError, narrate
 from tputui.cli.parser import Parser, add_hosts_option
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.remote.opening import OpenedMirror, Unreachable
-from tputui.remote.run_list import CannotList, RemoteRun, list_runs
-from tputui.remote.ssh_command import (
+from tputui.remote.address import (
     Host,
     InvalidAddress,
-    InvalidProgram,
     RunAddress,
     is_address,
     parse_address,
@@ -30,6 +27,9 @@ from tputui.remote.ssh_command import (
     parse_hosts,
     parse_run,
 )
+from tputui.remote.opening import OpenedMirror, Unreachable
+from tputui.remote.run_list import CannotList, RemoteRun, list_runs
+from tputui.remote.ssh_command import InvalidProgram
 
 if TYPE_CHECKING:
     from tputui.ui.app import ViewOptions

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 
 from tputui import __version__
+from tputui.remote.address import Host
 from tputui.remote.protocol import (
     GREETED,
     NOISE_BYTES_MAX,
@@ -20,7 +21,7 @@ from tputui.remote.protocol import (
     ToViewer,
     pack,
 )
-from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, Host, argv_of, failure, not_started
+from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, argv_of, failure, not_started
 
 GREETING_S = 30.0 + CONNECT_TIMEOUT_S
 _READ_BYTES = 256 << 10

@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from tputui.formatting import inert
+from tputui.remote.address import parse_host
 from tputui.remote.mirror import LINK_FILE, is_mirror
-from tputui.remote.ssh_command import parse_host
 from tputui.telemetry import rundir
 from tputui.telemetry.files import read_small
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from tputui import user_cache
+from tputui.remote.address import RunAddress
 from tputui.remote.journal_source import PICTURES, last_event, marks_of
 from tputui.remote.protocol import (
     HAVE_BYTES_MAX,
@@ -35,7 +36,6 @@ from tputui.remote.protocol import (
     is_side_file,
     is_writer,
 )
-from tputui.remote.ssh_command import RunAddress
 from tputui.telemetry.files import free_bytes, open_plain
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX
 from tputui.telemetry.requests import Request

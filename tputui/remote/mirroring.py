@@ -16,6 +16,7 @@ import msgspec
 
 from tputui.formatting import inert
 from tputui.remote import link
+from tputui.remote.address import Host, RunAddress
 from tputui.remote.clock_offset import ClockOffset
 from tputui.remote.connection import Connection, ConnectionFailed
 from tputui.remote.link import HostLink, Links
@@ -40,7 +41,6 @@ from tputui.remote.protocol import (
     Submitted,
     ToViewer,
 )
-from tputui.remote.ssh_command import Host, RunAddress
 from tputui.telemetry import requests, rundir
 
 CONNECTING_MAX = 32

@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from tputui.child_process import ChildProcess
-from tputui.remote.ssh_command import RunAddress
+from tputui.remote.address import RunAddress
 
 CLOSE_S = 10.0
 LINE_BYTES_MAX = 8 << 20

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from tputui.formatting import inert
-from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, Host, InvalidProgram, argv_of, failure, not_started
+from tputui.remote.address import Host
+from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, InvalidProgram, argv_of, failure, not_started
 
 TIMEOUT_S = 60.0 + CONNECT_TIMEOUT_S
 LIST_BYTES_MAX = 64 << 20

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tputui import __version__
+from tputui.remote.address import InvalidAddress, parse_run
 from tputui.remote.clock_offset import HostRunTime
 from tputui.remote.journal_source import JournalSource, SideFiles, open_source
 from tputui.remote.protocol import (
@@ -41,7 +42,6 @@ from tputui.remote.protocol import (
     ViewerFrames,
     is_writer,
 )
-from tputui.remote.ssh_command import InvalidAddress, parse_run
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.files import open_plain
 from tputui.telemetry.journal import SUFFIX

@@ -139,7 +139,7 @@ class RunOpener:
         from tputui.log_import import place as logs
         from tputui.logs.rows import UnknownLog
         from tputui.remote import opening as mirrors
-        from tputui.remote.ssh_command import RunAddress, parse_host
+        from tputui.remote.address import RunAddress, parse_host
 
         opened: dict[Path, OpenedLog | OpenedMirror] = {}
         problem = ""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from tputui.remote.address import Host
 from tputui.remote.run_list import CannotList, RemoteRun, list_runs
-from tputui.remote.ssh_command import Host, InvalidProgram
+from tputui.remote.ssh_command import InvalidProgram
 from tputui.state.snapshot import RunCondition
 from tputui.telemetry.run_labels import RunLabels
 from tputui.ui.base.reader_thread import PollingThread
