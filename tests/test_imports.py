@@ -6,8 +6,12 @@ import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import tputui
+from benchmarks import code_size
+
+ROOT = Path(__file__).parent.parent
 
 HEAVY = {"torch", "torch_xla", "numpy", "textual", "rich", "psutil", "engine", "sklearn", "zstandard"}
 
@@ -69,6 +73,12 @@ def test_html_is_drawn_without_a_terminal_library() -> None:
 
 def test_nothing_happens_at_import() -> None:
     assert fresh_import(*LIGHT, *SCREENS)["changed"] == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    modules = [code_size.read(path, ROOT) for path in code_size.files_of(ROOT)]
+    assert len(modules) > 300
+    assert code_size.cycles_of(modules) == []
 
 
 def test_version_is_defined_once() -> None:
