@@ -13,7 +13,7 @@ from tputui import formatting as fmt
 from tputui.state.chart_data import OutlierView
 from tputui.state.snapshot import ENDED, CoreView, GenerationView, HostView, SlowHostView, Snapshot
 from tputui.state.time_spent import SILENT_S
-from tputui.ui.render.lines import Tone, clean
+from tputui.ui.render.lines import Sign, Tone, clean
 
 ProblemKind = Literal["missing", "lost", "nan", "stalled", "link", "slow", "outlier", "lag", "memory"]
 """The most severe first."""
@@ -39,24 +39,16 @@ class HostProblem(NamedTuple):
     """`silent 31 s, waiting for data`; without the name of the host."""
 
 
-class ProblemSign(NamedTuple):
-    """Sign and tone of a kind of problem, and the word for several hosts that have it."""
-
-    mark: str
-    tone: Tone
-    word: str
-
-
-SIGNS: dict[ProblemKind, ProblemSign] = {
-    "missing": ProblemSign("\u25cb", "bad", "missing"),
-    "lost": ProblemSign("?", "bad", "lost"),
-    "nan": ProblemSign("\u2716", "bad", "with NaN or inf"),
-    "stalled": ProblemSign("\u25b2", "warn", "silent"),
-    "link": ProblemSign("!", "warn", "not connected"),
-    "slow": ProblemSign("\u25b2", "warn", "slow"),
-    "outlier": ProblemSign("\u25b4", "alert", "with an outlier"),
-    "lag": ProblemSign("\u25b2", "warn", "behind"),
-    "memory": ProblemSign("!", "warn", "with full memory"),
+SIGNS: dict[ProblemKind, Sign] = {
+    "missing": Sign("\u25cb", "bad", "missing"),
+    "lost": Sign("?", "bad", "lost"),
+    "nan": Sign("\u2716", "bad", "with NaN or inf"),
+    "stalled": Sign("\u25b2", "warn", "silent"),
+    "link": Sign("!", "warn", "not connected"),
+    "slow": Sign("\u25b2", "warn", "slow"),
+    "outlier": Sign("\u25b4", "alert", "with an outlier"),
+    "lag": Sign("\u25b2", "warn", "behind"),
+    "memory": Sign("!", "warn", "with full memory"),
 }
 _RANK: dict[ProblemKind, int] = {kind: rank for rank, kind in enumerate(SIGNS)}
 

@@ -17,25 +17,16 @@ from tputui.state.snapshot import ENDED, CheckpointView, RequestView, RunConditi
 from tputui.telemetry.events import Phase, RequestKind
 from tputui.text import phrases, verdict_lines
 from tputui.ui.base import host_text
-from tputui.ui.render.lines import Tone, clean
-
-
-class Sign(NamedTuple):
-    """The sign, word and tone of a condition."""
-
-    mark: str
-    word: str
-    tone: Tone
-
+from tputui.ui.render.lines import Sign, clean
 
 CONDITIONS: dict[RunCondition, Sign] = {
-    "starting": Sign("\u25cc", "STARTING", "info"),
-    "running": Sign("\u25cf", "RUNNING", "good"),
-    "stalled": Sign("\u25b2", "STALLED", "warn"),
-    "done": Sign("\u2714", "DONE", "good"),
-    "stopped": Sign("\u25a0", "STOPPED", "info"),
-    "failed": Sign("\u2716", "FAILED", "bad"),
-    "lost": Sign("?", "LOST", "bad"),
+    "starting": Sign("\u25cc", "info", "STARTING"),
+    "running": Sign("\u25cf", "good", "RUNNING"),
+    "stalled": Sign("\u25b2", "warn", "STALLED"),
+    "done": Sign("\u2714", "good", "DONE"),
+    "stopped": Sign("\u25a0", "info", "STOPPED"),
+    "failed": Sign("\u2716", "bad", "FAILED"),
+    "lost": Sign("?", "bad", "LOST"),
 }
 
 

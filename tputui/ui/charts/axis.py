@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple, get_args
 from tputui import formatting as fmt
 from tputui.state.chart_data import Segment
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.ui.charts.events_line import SIGNS, EventSign, line_of
+from tputui.ui.charts.events_line import SIGNS, line_of
 from tputui.ui.charts.scale import Scale, step_ticks, ticks
 from tputui.ui.render.braille import DOTS_X, Canvas
-from tputui.ui.render.lines import Line, Span
+from tputui.ui.render.lines import Line, Sign, Span
 
 NON_FINITE_MARK = SIGNS["non_finite"].mark
 CURSOR_MARK = "\u25b4"
@@ -252,28 +252,28 @@ def sided(body: Sequence[Line], axes: Axes) -> list[Line]:
     ]
 
 
-def ruler_lines(axes: Axes, signs: Mapping[int, EventSign], cursor: int | None) -> list[Line]:
+def ruler_lines(axes: Axes, signs: Mapping[int, Sign], cursor: int | None) -> list[Line]:
     """The x axis with signs on it, and the tick labels below."""
     places: dict[int, str] = {}
     for value, name in axes.x.ticks(max(2, axes.across // 9)):
         places[axes.x.dot(value) // DOTS_X] = name
     on_ruler = dict(signs)
     for cell in places:
-        on_ruler.setdefault(cell, EventSign("\u252c", "dim", ""))
+        on_ruler.setdefault(cell, Sign("\u252c", "dim", ""))
     if cursor is not None:
-        on_ruler[cursor] = EventSign(CURSOR_MARK, "strong", "")
+        on_ruler[cursor] = Sign(CURSOR_MARK, "strong", "")
     edge = Span(" " * (axes.left - 1) + "\u2514", "dim")
     ruler: Line = [edge, *line_of(on_ruler, axes.across, "\u2500")]
     return [ruler, [Span(_numbers(places, axes), "label")]]
 
 
-def strip_line(signs: Mapping[int, EventSign], axes: Axes) -> Line:
+def strip_line(signs: Mapping[int, Sign], axes: Axes) -> Line:
     """The line of events below a chart."""
     name = _STRIP_NAME if axes.left > len(_STRIP_NAME) else ""
     return [Span(f"{name:>{axes.left - 1}} ", "dim"), *line_of(dict(signs), axes.across)]
 
 
-def bad_signs(dots: Sequence[int]) -> dict[int, EventSign]:
+def bad_signs(dots: Sequence[int]) -> dict[int, Sign]:
     """Signs of NaN and infinite values, by cell."""
     return {dot // DOTS_X: SIGNS["non_finite"] for dot in dots}
 

@@ -28,7 +28,6 @@ from tputui.ui.charts.axis import (
     strip_line,
 )
 from tputui.ui.charts.columns import WEIGHTS, ColumnCache
-from tputui.ui.charts.events_line import EventSign
 from tputui.ui.charts.scale import (
     Scale,
     YRange,
@@ -43,7 +42,7 @@ from tputui.ui.charts.scale import (
 )
 from tputui.ui.charts.spikes import Extremes
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Line, Ramp, Span
+from tputui.ui.render.lines import Line, Ramp, Sign, Span
 
 ViewKind = Literal["band", "overlay", "multiples", "heat"]
 VIEWS: tuple[ViewKind, ...] = get_args(ViewKind)
@@ -59,7 +58,7 @@ _LOSS = ("", "loss")
 _ALWAYS = 0.1
 """Share of the visible steps, the newest ones, whose mean is always within the y axis."""
 _PRECISION = 1e-6
-ABOVE, BELOW = (EventSign(mark, "label", "") for mark in "\u25b2\u25bc")
+ABOVE, BELOW = (Sign(mark, "label", "") for mark in "\u25b2\u25bc")
 """Drawn at the edge of a chart for values outside the y axis."""
 
 ZOOM = 2.0
@@ -310,7 +309,7 @@ def mark_cell(axes: Axes, mark: Mark, axis_info: AxisInfo) -> int:
     return axes.cell_of(mark.step)
 
 
-def marks_line(data: VisibleData, axes: Axes) -> dict[int, EventSign]:
+def marks_line(data: VisibleData, axes: Axes) -> dict[int, Sign]:
     """The signs of the events, by cell."""
     return events_line.strip(data.marks, lambda mark: mark_cell(axes, mark, data.axis_info), axes.across)
 
@@ -322,7 +321,7 @@ def with_axes(data: VisibleData, body: list[Line], axes: Axes, height: int) -> l
     wrong = data.valid.bad if data.valid is not None else ()
     bad = bad_signs([*dots, *(axes.x.dot(axes.x.at(point.step)) for point in wrong)])
     has_strip = height >= STRIP_FROM
-    on_ruler: dict[int, EventSign] = bad if has_strip else {**signs, **bad}
+    on_ruler: dict[int, Sign] = bad if has_strip else {**signs, **bad}
     lines = [*sided(body, axes), *ruler_lines(axes, on_ruler, cursor_cell(data, axes))]
     return [*lines, strip_line(signs, axes)] if has_strip else lines
 
@@ -368,8 +367,8 @@ def with_arrows(body: list[Line], spans: Iterable[tuple[int, float, float]], sca
     column, minimum and maximum."""
     if scale is None or not body:
         return body
-    above: dict[int, EventSign] = {}
-    below: dict[int, EventSign] = {}
+    above: dict[int, Sign] = {}
+    below: dict[int, Sign] = {}
     # Values of a core are single precision, those of the curve are not.
     lowest, highest = scale.low - abs(scale.low) * _PRECISION, scale.high + abs(scale.high) * _PRECISION
     for x, low, high in spans:

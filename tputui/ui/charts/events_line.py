@@ -6,34 +6,24 @@ A cell shows the most severe event in it; nothing is shown by colour alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from tputui.state.chart_data import Mark
-from tputui.ui.render.lines import Line, Span, Tone, on_ground_of
+from tputui.ui.render.lines import Line, Sign, Span, on_ground_of
 
-
-class EventSign(NamedTuple):
-    """The sign, tone and name of a kind of event."""
-
-    mark: str
-    tone: Tone
-    word: str
-
-
-SIGNS: dict[str, EventSign] = {
-    "failure": EventSign("\u2573", "bad", "failure"),
-    "restart": EventSign("\u21bb", "bad", "restart"),
-    "non_finite": EventSign("\u2716", "bad", "NaN or inf"),
-    "stall": EventSign("\u25b2", "warn", "stall"),
-    "recompile": EventSign("\u25c7", "warn", "recompile"),
-    "warning": EventSign("!", "warn", "warning"),
-    "request": EventSign("\u25b8", "info", "request"),
-    "resume": EventSign("\u00bb", "info", "resume"),
-    "best": EventSign("\u2605", "good", "best so far"),
-    "checkpoint": EventSign("\u25aa", "good", "checkpoint"),
-    "compile": EventSign("\u25c6", "info", "compile"),
-    "end": EventSign("\u25a0", "info", "end"),
-    "epoch": EventSign("\u2575", "label", "epoch"),
+SIGNS: dict[str, Sign] = {
+    "failure": Sign("\u2573", "bad", "failure"),
+    "restart": Sign("\u21bb", "bad", "restart"),
+    "non_finite": Sign("\u2716", "bad", "NaN or inf"),
+    "stall": Sign("\u25b2", "warn", "stall"),
+    "recompile": Sign("\u25c7", "warn", "recompile"),
+    "warning": Sign("!", "warn", "warning"),
+    "request": Sign("\u25b8", "info", "request"),
+    "resume": Sign("\u00bb", "info", "resume"),
+    "best": Sign("\u2605", "good", "best so far"),
+    "checkpoint": Sign("\u25aa", "good", "checkpoint"),
+    "compile": Sign("\u25c6", "info", "compile"),
+    "end": Sign("\u25a0", "info", "end"),
+    "epoch": Sign("\u2575", "label", "epoch"),
 }
 """The most severe first."""
 
@@ -41,12 +31,12 @@ KINDS = tuple(SIGNS)
 _RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
-def sign_of(kind: str) -> EventSign:
+def sign_of(kind: str) -> Sign:
     """The sign of a kind of event; an unknown kind is a dot with its own name."""
-    return SIGNS.get(kind) or EventSign("\u00b7", "label", kind.replace("_", " "))
+    return SIGNS.get(kind) or Sign("\u00b7", "label", kind.replace("_", " "))
 
 
-def strip(marks: Iterable[Mark], place: Callable[[Mark], int], width: int) -> dict[int, EventSign]:
+def strip(marks: Iterable[Mark], place: Callable[[Mark], int], width: int) -> dict[int, Sign]:
     """The sign of each cell in [0, `width`) that contains events; `place` returns the cell of an event."""
     found: dict[int, str] = {}
     for mark in marks:
@@ -60,7 +50,7 @@ def _rank(kind: str) -> int:
     return _RANK.get(kind, len(_RANK) if kind else len(_RANK) + 1)
 
 
-def line_of(signs: dict[int, EventSign], width: int, ground: str = " ") -> Line:
+def line_of(signs: dict[int, Sign], width: int, ground: str = " ") -> Line:
     """The signs as a line; adjacent cells of one tone share a span."""
     line: Line = []
     text, tone = "", "dim"
@@ -74,7 +64,7 @@ def line_of(signs: dict[int, EventSign], width: int, ground: str = " ") -> Line:
     return [*line, Span(text, tone)] if text else line  # type: ignore[arg-type]
 
 
-def over(line: Line, signs: dict[int, EventSign]) -> Line:
+def over(line: Line, signs: dict[int, Sign]) -> Line:
     """Replaces characters of a line by signs; all characters must be one cell wide."""
     found: Line = []
     start = 0

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from tputui.state.metric_series import MetricPoint
 from tputui.ui.charts.axis import Axes, XAxis
 from tputui.ui.charts.chart_view import VisibleData
-from tputui.ui.charts.events_line import SIGNS, EventSign, over
+from tputui.ui.charts.events_line import SIGNS, over
 from tputui.ui.charts.scale import dot_row
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, Canvas, DotLayer
-from tputui.ui.render.lines import Line, Tone
+from tputui.ui.render.lines import Line, Sign, Tone
 
 TONE: Tone = "info"
-MARK = EventSign("\u25cb", TONE, "validation")
+MARK = Sign("\u25cb", TONE, "validation")
 BEST = SIGNS["best"]
 
 _MARKS_APART = 4
@@ -78,7 +78,7 @@ def marked(
     scale = axes.y
     if scale is None or not axes.rows or not points:
         return body
-    by_row: dict[int, dict[int, EventSign]] = {}
+    by_row: dict[int, dict[int, Sign]] = {}
     free_from = 0
     best: tuple[int, int] | None = None
     last = len(points) - 1

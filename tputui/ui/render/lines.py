@@ -87,6 +87,14 @@ Colours = tuple[RGB, RGB | None]
 """Text colour and background; None does not change the background."""
 
 
+class Sign(NamedTuple):
+    """A sign for a condition, a problem or a kind of event, with its tone and its name."""
+
+    mark: str
+    tone: Tone
+    word: str
+
+
 class Span(NamedTuple):
     """A piece of a line."""
 

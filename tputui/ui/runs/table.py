@@ -18,10 +18,9 @@ from textual.message import Message
 from tputui import formatting as fmt
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figure, Figures
-from tputui.ui.base.status_text import Sign
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import sparkline
-from tputui.ui.render.lines import Line, Span, Tone, cells_of, clean, crop, fit, spread, width_of
+from tputui.ui.render.lines import Line, Sign, Span, Tone, cells_of, clean, crop, fit, spread, width_of
 from tputui.ui.runs.filter import Empty, SortOrder
 from tputui.ui.runs.rows import NUM_COLUMNS, Listing, RowState, RunRow, value_at
 from tputui.ui.widgets.line_widget import Drawn, EditedText, LineInput
@@ -235,9 +234,9 @@ _NAME_WIDTHS = (14, 34)
 
 STATES: dict[RowState, Sign] = {
     **{condition: sign for condition, sign in status_text.CONDITIONS.items()},
-    "reading": Sign("\u2026", "READING", "dim"),
-    "unreadable": Sign("!", "UNREADABLE", "warn"),
-    "log": Sign("=", "LOG", "info"),
+    "reading": Sign("\u2026", "dim", "READING"),
+    "unreadable": Sign("!", "warn", "UNREADABLE"),
+    "log": Sign("=", "info", "LOG"),
 }
 
 
