@@ -24,9 +24,10 @@ from tests.recorded import (
 )
 from tputui.state.liveness import assess
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import DamageRegion, RequestView, Snapshot
+from tputui.state.snapshot import RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import events as ev
+from tputui.telemetry.codec import Damage
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -322,7 +323,7 @@ def test_the_log_is_in_order_of_time_over_all_writers() -> None:
 
 def test_damage_is_summed_up() -> None:
     regions = [
-        DamageRegion(journal="worker-0.jsonl", start=1, end=9, reason="cut", lost_records=lost) for lost in (2, None, 3)
+        Damage(journal="worker-0.jsonl", start=1, end=9, reason="cut", lost_records=lost) for lost in (2, None, 3)
     ]
     damage = seen({}, around(T0, damage=regions)).damage
     assert (damage.regions, damage.lost_records) == (regions, 5)

@@ -13,9 +13,8 @@ from tests import recorded
 from tests.telemetry.test_fuzz import frame
 from tputui.telemetry import compressed, float_blocks
 from tputui.telemetry import events as ev
-from tputui.telemetry.codec import NumberedEvent, decode, encode
+from tputui.telemetry.codec import Damage, NumberedEvent, decode, encode
 from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
-from tputui.telemetry.journal import Damage
 
 HEADER_BYTES = 28
 

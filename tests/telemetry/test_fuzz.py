@@ -23,10 +23,10 @@ from tests.telemetry.hostile import DEEP, forged
 from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, requests, rundir
-from tputui.telemetry.codec import DamagedLine, decode, encode
+from tputui.telemetry.codec import Damage, DamagedLine, decode, encode
 from tputui.telemetry.compressed import CompressedTail, CompressionError, seal
 from tputui.telemetry.files import open_plain, read_small
-from tputui.telemetry.journal import REGIONS_MAX, TOO_MANY, Damage, Tail
+from tputui.telemetry.journal import REGIONS_MAX, TOO_MANY, Tail
 from tputui.telemetry.merge import events_of, open_tail
 from tputui.text.show_page import show_text
 

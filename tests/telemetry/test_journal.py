@@ -15,8 +15,8 @@ from tests import recorded
 from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.telemetry.codec import NumberedEvent, encode
-from tputui.telemetry.journal import Damage, JournalWriter, Tail
+from tputui.telemetry.codec import Damage, NumberedEvent, encode
+from tputui.telemetry.journal import JournalWriter, Tail
 from tputui.telemetry.merge import Merge
 from tputui.telemetry.reporter import continue_journal
 

@@ -26,9 +26,7 @@ from tputui.state.chart_data import (
     XlaPoint,
 )
 from tputui.state.snapshot import (
-    CheckpointView,
     CoreView,
-    DamageRegion,
     DamageView,
     EpochView,
     Failure,
@@ -43,6 +41,8 @@ from tputui.state.snapshot import (
     Topology,
 )
 from tputui.state.xla_view import XlaView
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import HbmReading, MeterReading, ProcessSample, StepPrograms
 from tputui.ui.base.reader_thread import Player
 
@@ -303,7 +303,7 @@ def running(num_cores: int = 8) -> Snapshot:
             ],
         ),
         checkpoints=[
-            CheckpointView(
+            ev.CheckpointSaved(
                 t=NOW - 3,
                 path="checkpoints/step-00000220.pt",
                 step=220,
@@ -491,7 +491,7 @@ def diverged() -> Snapshot:
         num_marks=len(run.marks) + 1,
         dropped_steps=12,
         damage=DamageView(
-            regions=[DamageRegion(journal="worker-0", start=10, end=99, reason="checksum", lost_records=2)],
+            regions=[Damage(journal="worker-0", start=10, end=99, reason="checksum", lost_records=2)],
             lost_records=2,
         ),
         xla=msgspec.structs.replace(run.xla, recompiles=7, fallbacks={"aten::nonzero": 31, "aten::im2col": 4}),

@@ -8,7 +8,8 @@ from pathlib import Path
 from PIL import Image
 
 from tests.ui import made
-from tputui.state.snapshot import PicturesView, Snapshot
+from tputui.state.snapshot import Snapshot
+from tputui.telemetry import events as ev
 from tputui.telemetry.events import PictureKept
 
 SIDE = 48
@@ -36,7 +37,7 @@ def paint(path: Path, shade: Shade, example: int, side: int = SIDE) -> None:
     Image.frombytes("RGB", (side, side), data).save(path)
 
 
-def view(run_dir: Path, *, epoch: int = 2, examples: int = 3) -> PicturesView:
+def view(run_dir: Path, *, epoch: int = 2, examples: int = 3) -> ev.PicturesKept:
     """Paint the pictures of an epoch, and return them as a view."""
     kept = []
     for example in range(examples):
@@ -44,7 +45,7 @@ def view(run_dir: Path, *, epoch: int = 2, examples: int = 3) -> PicturesView:
             path = Path("pictures") / f"epoch-{epoch:04d}" / f"{example}-{name.replace(' ', '_')}.png"
             paint(run_dir / path, SHADES[name], example)
             kept.append(PictureKept(example=f"example {example}", name=name, path=path.as_posix()))
-    return PicturesView(epoch=epoch, step=110 * epoch, pictures=kept)
+    return ev.PicturesKept(t=0.0, epoch=epoch, step=110 * epoch, pictures=kept)
 
 
 def pictured(run_dir: Path, *, examples: int = 3) -> Snapshot:

@@ -13,7 +13,8 @@ from tests.ui import made
 from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
 from tests.ui.painted import SHADES, paint, pictured, view
 from tests.ui.test_pictures import DRAWN_BY, Compare
-from tputui.state.snapshot import PicturesView, SkippedExample, SkippedView, Snapshot
+from tputui.state.snapshot import SkippedView, Snapshot
+from tputui.telemetry import events as ev
 from tputui.telemetry.events import PictureKept
 from tputui.ui.app import ScreenApp
 from tputui.ui.help import HelpScreen
@@ -257,7 +258,7 @@ def gallery(examples: int, tiles: int, width: int, height: int, side: int = 8) -
         Example(f"example {number}", tuple(Tile(f"tile {tile}", square) for tile in range(tiles)))
         for number in range(examples)
     )
-    part = GalleryPart("run", PicturesView(epoch=1, step=1, pictures=[]), shown, "")
+    part = GalleryPart("run", ev.PicturesKept(t=0.0, epoch=1, step=1, pictures=[]), shown, "")
     drawing = GalleryPanel(Drawer(scaled, coloured)).draw(part, width, height)
     assert all(width_of(line) <= width for line in drawing.rows)
     return ["".join(span.text for span in line) for line in drawing.rows]
@@ -298,7 +299,7 @@ def test_wide_pictures_are_stacked() -> None:
 
 def test_picture_memory_is_bounded(tmp_path: Path) -> None:
     kept = [PictureKept(example=f"example {n // 2}", name="input", path=f"{n}.png") for n in range(PICTURES_MAX + 3)]
-    snapshot = made.changed(made.running(), pictures=PicturesView(epoch=2, step=220, pictures=kept))
+    snapshot = made.changed(made.running(), pictures=ev.PicturesKept(t=0.0, epoch=2, step=220, pictures=kept))
 
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
@@ -353,7 +354,10 @@ def test_terminal_without_colour_uses_the_ramp(tmp_path: Path, monkeypatch: pyte
 
 def skipped(count: int, num_named: int) -> Snapshot:
     examples = [
-        SkippedExample(
+        ev.ExampleSkipped(
+            t=0.0,
+            skipped=1,
+            limit=9,
             split="valid" if number == 2 else "train",
             where=f"train.csv, row {number}, column image_path: images/{number:05d}.jpg",
             why="the file is cut short",

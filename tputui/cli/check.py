@@ -18,6 +18,7 @@ from tputui.session.truncation import JournalFile
 from tputui.state.reducer import RunState
 from tputui.state.step_values import makes_sense
 from tputui.telemetry import rundir
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import (
     JournalOpened,
     RunEnded,
@@ -26,7 +27,6 @@ from tputui.telemetry.events import (
     TopologyDeclared,
     TrainingEnded,
 )
-from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import JournalTail, events_of, open_tail
 from tputui.telemetry.rundir import ProcessId
 from tputui.text import phrases

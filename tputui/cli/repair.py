@@ -14,7 +14,7 @@ from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.telemetry.journal import Damage
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.repair import REPORT, NothingReadable, RepairedRun, repair_run
 from tputui.telemetry.rundir import MANIFEST
 from tputui.text import phrases

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tputui.cache.cache_file import CachedState, StateCache
 from tputui.state.reducer import RunState
-from tputui.telemetry.journal import START, Damage
+from tputui.telemetry.codec import Damage
+from tputui.telemetry.journal import START
 from tputui.telemetry.merge import JournalEvent, Merge, Reached
 
 STATES_MAX = 48

@@ -25,8 +25,8 @@ from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, RunDetails, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import requests, rundir
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import is_time
-from tputui.telemetry.journal import Damage
 from tputui.telemetry.merge import JournalEvent
 from tputui.telemetry.run_clock import RunClock
 
@@ -170,7 +170,7 @@ class Session:
             config=manifest.config if manifest else None,
             details=viewer_parts.details(manifest) if manifest else RunDetails(),
             requests=[viewer_parts.request_view(r) for r in self._requests() if follows or r.t <= now],
-            damage=[viewer_parts.region(damage) for damage in self._damage(reader, final)],
+            damage=self._damage(reader, final),
             troubles=[text for text in (gone, unread, full, lost_link) if text],
         )
         if not follows:

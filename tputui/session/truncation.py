@@ -13,7 +13,8 @@ from tputui.config_diff import ABSENT, texts
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState, command_writer
 from tputui.telemetry import events as ev
-from tputui.telemetry.journal import SUFFIX, Damage
+from tputui.telemetry.codec import Damage
+from tputui.telemetry.journal import SUFFIX
 
 EVIDENCE: tuple[type[ev.Event], ...] = (
     ev.JournalOpened,

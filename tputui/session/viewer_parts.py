@@ -9,10 +9,9 @@ import msgspec
 from tputui import formatting as fmt
 from tputui.remote.link import LinkReader, Links
 from tputui.state.liveness import Liveness
-from tputui.state.snapshot import ENDED, DamageRegion, GitView, RequestView, RunDetails, Snapshot
+from tputui.state.snapshot import ENDED, GitView, RequestView, RunDetails, Snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.files import FULL_BYTES, free_bytes
-from tputui.telemetry.journal import Damage
 
 FULL_DISK_S = 600.0
 """Seconds after the newest event in which a full disk may be the reason that a run looks lost."""
@@ -44,17 +43,6 @@ def request_view(request: requests.Request) -> RequestView:
         applied_step=None,
         path=None,
         why=None,
-    )
-
-
-def region(damage: Damage) -> DamageRegion:
-    """A damaged region of a journal."""
-    return DamageRegion(
-        journal=damage.journal,
-        start=damage.start,
-        end=damage.end,
-        reason=damage.reason,
-        lost_records=damage.lost_records,
     )
 
 

@@ -143,22 +143,6 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds of the targets that it could not be delivered to."""
 
 
-class TraceView(msgspec.Struct, frozen=True, kw_only=True):
-    """A profile of some steps, for XProf or TensorBoard."""
-
-    t: float
-    """Unix time at which it was written."""
-    path: str
-    """Its folder, relative to the run directory."""
-    step: int
-    """The last step that it covers."""
-    steps: int
-    """Steps that it covers."""
-    seconds: float
-    """Wall time of these steps."""
-    bytes: int
-
-
 class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
     """When an epoch began."""
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import AlertView, Mark, MarkKind, TraceView
+from tputui.state.chart_data import AlertView, Mark, MarkKind
 from tputui.state.snapshot import LogLine
 from tputui.state.state_struct import METRICS_MAX, Count, Metric, Recent, StateStruct
 from tputui.telemetry import events as ev
@@ -110,7 +110,7 @@ class ProcessLog(StateStruct, dict=True):
     alerts: Annotated[list[AlertView], msgspec.Meta(max_length=ALERTS_MAX)] = msgspec.field(default_factory=list)
     num_alerts: Count = 0
     """Alerts ever added."""
-    traces: Annotated[list[TraceView], msgspec.Meta(max_length=TRACES_MAX)] = msgspec.field(default_factory=list)
+    traces: Annotated[list[ev.TraceWritten], msgspec.Meta(max_length=TRACES_MAX)] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.name = ""
@@ -240,15 +240,7 @@ class ProcessLog(StateStruct, dict=True):
         self.add_line(event.t, f"profile of {what} up to step {event.step:,} written: {event.path} ({size})")
         if len(self.traces) >= TRACES_MAX:
             del self.traces[0]
-        view = TraceView(
-            t=self.logs[-1].t,
-            path=event.path[:LOG_CHARS_MAX],
-            step=event.step,
-            steps=event.steps,
-            seconds=event.seconds,
-            bytes=event.bytes,
-        )
-        self.traces.append(view)
+        self.traces.append(msgspec.structs.replace(event, t=self.logs[-1].t, path=event.path[:LOG_CHARS_MAX]))
 
     def _stall_found(self, event: ev.StallFound, step: int) -> None:
         self.add_line(event.t, f"stalled: {event.text}", "warning")

@@ -24,7 +24,6 @@ from tputui.state.chart_data import (
     Segment,
     SlowCoreView,
     ThroughputView,
-    TraceView,
     XlaPoint,
 )
 from tputui.state.evidence import EvidenceView
@@ -32,6 +31,7 @@ from tputui.state.time_spent import TimeView
 from tputui.state.xla_view import XlaView
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import Phase, ProcessSample
 
 HostCondition = Literal["starting", "running", "stalled", "ended", "lost", "missing"]
@@ -365,19 +365,6 @@ class DevicesView(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the values that the runtime does not offer."""
 
 
-class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that was saved."""
-
-    t: float
-    path: str
-    step: int
-    epoch: int
-    bytes: int
-    seconds: float
-    reason: str
-    best: bool
-
-
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     """A request and its answers."""
 
@@ -447,48 +434,20 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class SkippedExample(msgspec.Struct, frozen=True, kw_only=True):
-    """An invalid example that was left out."""
-
-    split: ev.Split
-    where: str
-    why: str
-
-
 class SkippedView(msgspec.Struct, frozen=True, kw_only=True):
     """The examples that were left out."""
 
     count: int
     limit: int
     """How many may be left out; 0 if none was."""
-    examples: list[SkippedExample]
+    examples: list[ev.ExampleSkipped]
     """The first ones; `count` counts all."""
-
-
-class PicturesView(msgspec.Struct, frozen=True, kw_only=True):
-    """Pictures of predictions, of the newest epoch with pictures."""
-
-    epoch: int
-    step: int
-    pictures: list[ev.PictureKept]
-    legend: str = ""
-    """Meaning of their colours."""
-
-
-class DamageRegion(msgspec.Struct, frozen=True, kw_only=True):
-    """A damaged region of a journal, in bytes."""
-
-    journal: str
-    start: int
-    end: int
-    reason: str
-    lost_records: int | None
 
 
 class DamageView(msgspec.Struct, frozen=True, kw_only=True):
     """Damage in the journals."""
 
-    regions: list[DamageRegion]
+    regions: list[Damage]
     lost_records: int
     """Lost events, as far as known from sequence numbers."""
 
@@ -529,7 +488,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     epochs: list[EpochView]
     xla: XlaView | None
     memory: MemoryView
-    checkpoints: list[CheckpointView]
+    checkpoints: list[ev.CheckpointSaved]
     requests: list[RequestView]
     non_finite: list[NonFinite]
     """The first ones; `num_non_finite` counts all."""
@@ -537,7 +496,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     dropped_steps: int
     """Steps whose values were dropped because the disk was too slow."""
     skipped: SkippedView
-    pictures: PicturesView | None
+    pictures: ev.PicturesKept | None
     warnings: list[str]
     """Newest warnings of the run itself."""
     failure: Failure | None
@@ -587,7 +546,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     logged: list[LoggedView] = []
     alerts: list[AlertView] = []
     """The newest ones, oldest first."""
-    traces: list[TraceView] = []
+    traces: list[ev.TraceWritten] = []
     """The newest profiles of steps, oldest first."""
     time_spent: TimeView | None = None
     """Where the wall time of training went; None if it is not measured."""

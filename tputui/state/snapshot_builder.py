@@ -32,7 +32,6 @@ from tputui.state.reducer import RunState
 from tputui.state.series import combined, piece_aligner
 from tputui.state.slow_host import slow_host
 from tputui.state.snapshot import (
-    DamageRegion,
     EpochView,
     MemoryView,
     MeterView,
@@ -43,6 +42,7 @@ from tputui.state.snapshot import (
     Topology,
 )
 from tputui.state.xla_view import XlaView, newest_of, num_recompiles
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProgressReported, Split, StepPrograms
 
 
@@ -65,7 +65,7 @@ class ViewerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where the run comes from, from the manifest."""
     requests: list[RequestView] = []
     """The request files."""
-    damage: list[DamageRegion] = []
+    damage: list[Damage] = []
     """The unreadable regions of the journals."""
     troubles: list[str] = []
     """Problems that prevent the viewer from reading all of the run."""

@@ -12,26 +12,16 @@ from typing import Literal
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment, TraceView
+from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import ProcessState, Receipts
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import (
-    CheckpointView,
-    DamageRegion,
-    DamageView,
-    HostReceipt,
-    LogLine,
-    NonFinite,
-    PicturesView,
-    PlanView,
-    RequestView,
-    SkippedExample,
-    SkippedView,
-)
+from tputui.state.snapshot import DamageView, HostReceipt, LogLine, NonFinite, PlanView, RequestView, SkippedView
 from tputui.state.state_struct import downsample, first_of
 from tputui.state.step_values import NON_FINITE_MAX
+from tputui.telemetry import events as ev
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import FORMAT_VERSION, RequestApplied, RequestRefused, RequestSeen
 
 ALIKE: tuple[MarkKind, ...] = ("epoch", "compile", "recompile", "checkpoint", "best", "restart")
@@ -57,7 +47,7 @@ def alerts(state: RunState) -> list[AlertView]:
     return sorted((alert for process in state.in_order for alert in process.log.alerts), key=lambda alert: alert.t)
 
 
-def traces(state: RunState) -> list[TraceView]:
+def traces(state: RunState) -> list[ev.TraceWritten]:
     """The newest profiles of steps, oldest first."""
     return sorted((trace for process in state.in_order for trace in process.log.traces), key=lambda trace: trace.t)
 
@@ -140,47 +130,30 @@ LOG_LINES_SHOWN = 1_000
 SKIPPED_SHOWN = 100
 
 
-def checkpoints(state: RunState) -> list[CheckpointView]:
+def checkpoints(state: RunState) -> list[ev.CheckpointSaved]:
     """The saved checkpoints that still exist, oldest first; a file reported by several hosts counts once."""
     removed = {path: event.t for process in state.in_order for path, event in process.dropped_checkpoints.items()}
-    found: dict[tuple[str, int], CheckpointView] = {}
+    found: dict[tuple[str, int], ev.CheckpointSaved] = {}
     for process in state.in_order:
         for event in process.checkpoints.values():
             if removed.get(event.path, -math.inf) > event.t:
                 continue
-            view = CheckpointView(
-                t=event.t,
-                path=event.path,
-                step=event.step,
-                epoch=event.epoch,
-                bytes=event.bytes,
-                seconds=event.seconds,
-                reason=event.reason,
-                best=event.best,
-            )
-            found.setdefault((event.path, event.step), view)
-    return sorted(found.values(), key=lambda view: (view.step, view.t, view.path))
+            found.setdefault((event.path, event.step), event)
+    return sorted(found.values(), key=lambda event: (event.step, event.t, event.path))
 
 
 def skipped(state: RunState) -> SkippedView:
     """The examples that were left out, over all hosts."""
     newest = [process.skipped[-1] for process in state.in_order if process.skipped]
-    examples = [
-        SkippedExample(split=event.split, where=event.where, why=event.why)
-        for process in state.in_order
-        for event in process.skipped[:SKIPPED_SHOWN]
-    ]
+    examples = [event for process in state.in_order for event in process.skipped[:SKIPPED_SHOWN]]
     limit = max((event.limit for event in newest), default=0)
     return SkippedView(count=sum(event.skipped for event in newest), limit=limit, examples=examples)
 
 
-def pictures(state: RunState) -> PicturesView | None:
+def pictures(state: RunState) -> ev.PicturesKept | None:
     """The newest pictures of predictions."""
     reported = [process.pictures for process in state.in_order if process.pictures]
-    newest = max(reported, key=lambda event: (event.epoch, event.t), default=None)
-    if newest is None:
-        return None
-    return PicturesView(epoch=newest.epoch, step=newest.step, pictures=newest.pictures, legend=newest.legend)
+    return max(reported, key=lambda event: (event.epoch, event.t), default=None)
 
 
 def requests(state: RunState, submitted: Iterable[RequestView]) -> list[RequestView]:
@@ -286,14 +259,14 @@ def _without_repeats(lines: list[LogLine]) -> list[LogLine]:
     return unique
 
 
-def damage(state: RunState, regions: Iterable[DamageRegion]) -> DamageView:
+def damage(state: RunState, regions: Iterable[Damage]) -> DamageView:
     """Damage: regions of files, and valid records whose values cannot be decoded."""
     all_regions = list(regions)
     lost = sum(region.lost_records or 0 for region in all_regions)
     for process in state.in_order:
         for seq, why in process.values.unreadable.items():
             reason = f"event {seq}: {why}"
-            all_regions.append(DamageRegion(journal=process.name, start=0, end=0, reason=reason, lost_records=0))
+            all_regions.append(Damage(journal=process.name, start=0, end=0, reason=reason, lost_records=0))
     return DamageView(regions=all_regions, lost_records=lost)
 
 

@@ -47,6 +47,21 @@ class NumberedEvent(NamedTuple):
     """Eight hexadecimal digits that all events of a journal share; empty in format 1."""
 
 
+class Damage(msgspec.Struct, frozen=True):
+    """A damaged region of a journal."""
+
+    journal: str
+    """File name of the journal."""
+    start: int
+    """Offset of its first byte."""
+    end: int
+    """Offset after its last byte; equal to `start` if events are missing between two valid ones."""
+    reason: str
+    """What is wrong."""
+    lost_records: int | None
+    """Number of lost events, by the sequence numbers around it; null until the next valid event is read."""
+
+
 class DamagedLine(ValueError):
     """A line is not what its writer wrote; the message is the reason."""
 

@@ -21,10 +21,10 @@ from typing import BinaryIO
 import msgspec
 
 from tputui.telemetry import files, float_blocks
-from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode, encode
+from tputui.telemetry.codec import Damage, DamagedLine, NumberedEvent, decode, encode
 from tputui.telemetry.events import JournalOpened, StepsRecorded
 from tputui.telemetry.files import next_data, open_plain
-from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, Damage, JournalPosition, Tail, add_damage
+from tputui.telemetry.journal import READ_BYTES, SUFFIX, Bookmark, JournalPosition, Tail, add_damage
 from tputui.telemetry.rundir import SEALED_SUFFIX
 
 FRAMES = 32

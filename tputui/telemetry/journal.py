@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from tputui.telemetry import redaction
-from tputui.telemetry.codec import SHORTEST_LINE, DamagedLine, NumberedEvent, decode, encode, journal_id_of
+from tputui.telemetry.codec import SHORTEST_LINE, Damage, DamagedLine, NumberedEvent, decode, encode, journal_id_of
 from tputui.telemetry.events import Event, WarningRaised
 from tputui.telemetry.files import next_data, open_plain
 from tputui.telemetry.masking import TEXT_CHARS_MAX, FieldMasker
@@ -140,21 +138,6 @@ def _line(event: Event, seq: int, journal_id: str) -> bytes:
         why = repr(error)[:WHY_CHARS_MAX]
     warning = WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}")
     return encode(warning, seq, journal_id)
-
-
-class Damage(msgspec.Struct, frozen=True):
-    """A damaged region of a journal."""
-
-    journal: str
-    """File name of the journal."""
-    start: int
-    """Offset of its first byte."""
-    end: int
-    """Offset after its last byte; equal to `start` if events are missing between two valid ones."""
-    reason: str
-    """What is wrong."""
-    lost_records: int | None
-    """Number of lost events, by the sequence numbers around it; null until the next valid event is read."""
 
 
 class JournalPosition(NamedTuple):

@@ -26,10 +26,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tputui.telemetry import logged_values, rundir
-from tputui.telemetry.codec import NumberedEvent
+from tputui.telemetry.codec import Damage, NumberedEvent
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import T_MAX, ClockMeasured, Event, JournalOpened, ValuesLogged, is_time, run_time
-from tputui.telemetry.journal import READ_BYTES, START, SUFFIX, Bookmark, Damage, JournalPosition, LineSearch, Tail
+from tputui.telemetry.journal import READ_BYTES, START, SUFFIX, Bookmark, JournalPosition, LineSearch, Tail
 from tputui.telemetry.rundir import SEALED_SUFFIX
 
 DELAY_S = 10.0

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import DamageRegion, FlopsView, GitView, RunDetails, Snapshot
+from tputui.state.snapshot import FlopsView, GitView, RunDetails, Snapshot
 from tputui.state.xla_view import XlaView
+from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import CoreSample
-from tputui.telemetry.journal import Damage
 
 SCALAR_READS = ".item(), float(), if tensor"
 """Ways in which the code of a task reads a scalar from the device."""
@@ -85,14 +85,14 @@ def _link(health: int) -> str:
     return f"ICI link health {health} of 10, {meaning}"
 
 
-def damage(region: Damage | DamageRegion) -> str:
+def damage(region: Damage | Damage) -> str:
     """Damage in a journal: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 event lost)`."""
     where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
     lost = "unknown number of events" if region.lost_records is None else fmt.counted(region.lost_records, "event")
     return f"{region.journal}{where}: {region.reason} ({lost} lost)"
 
 
-def lost(regions: Sequence[Damage | DamageRegion]) -> str:
+def lost(regions: Sequence[Damage | Damage]) -> str:
     """`2 events lost`; `2 events lost, and an unknown number in 1 further region`; `unknown number of events lost`."""
     known = [region.lost_records for region in regions if region.lost_records is not None]
     if regions and not known:

@@ -102,6 +102,10 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
     fields["meters"] = [_meter(view) for view in snapshot.meters]
     fields["train_loss"] = snapshot.newest_loss
+    for event in (*fields["checkpoints"], *fields["traces"], *fields["skipped"]["examples"], fields["pictures"]):
+        # The keys of the lists say which events they contain.
+        if event is not None:
+            del event["k"]
     fields["verdicts"] = msgspec.to_builtins(list(diagnose(snapshot)))
     if not whole:
         for name in NOT_SHOWN:

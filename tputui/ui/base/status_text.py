@@ -13,7 +13,8 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.diagnosis.verdict import Verdict
 from tputui.diagnosis.verdict import found as found_in
-from tputui.state.snapshot import ENDED, CheckpointView, RequestView, RunCondition, SkippedView, Snapshot
+from tputui.state.snapshot import ENDED, RequestView, RunCondition, SkippedView, Snapshot
+from tputui.telemetry import events as ev
 from tputui.telemetry.events import Phase, RequestKind
 from tputui.text import phrases, verdict_lines
 from tputui.ui.base import host_text
@@ -103,7 +104,7 @@ def nothing_yet(snapshot: Snapshot, what: str, *, verb: str = "reported") -> str
     return f"no {what} yet"
 
 
-def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
+def receipt(request: RequestView, checkpoints: list[ev.CheckpointSaved]) -> str:
     """The state of a request: `checkpoint: seen while evaluating`, `checkpoint saved at step 88, 353 KiB, 50 ms, PATH`.
 
     The path is last, because a narrow terminal cuts the end.
@@ -121,7 +122,7 @@ def receipt(request: RequestView, checkpoints: list[CheckpointView]) -> str:
     return f"{REQUEST_NAMES[request.kind]}: {' -> '.join(parts)}"
 
 
-def _saved(request: RequestView, checkpoints: list[CheckpointView]) -> list[str]:
+def _saved(request: RequestView, checkpoints: list[ev.CheckpointSaved]) -> list[str]:
     if request.path is None:
         return []
     path = clean(request.path)

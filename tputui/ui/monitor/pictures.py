@@ -17,7 +17,8 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui.state.chart_data import Mark
-from tputui.state.snapshot import ENDED, PicturesView, Snapshot
+from tputui.state.snapshot import ENDED, Snapshot
+from tputui.telemetry import events as ev
 from tputui.telemetry.events import PictureKept
 from tputui.ui.base import keymap, status_text
 from tputui.ui.base.reader_thread import Frame
@@ -68,7 +69,7 @@ class PicturesScreen(Screen[None]):
     class FilesRead(Message):
         """The picture files of an epoch were read."""
 
-        def __init__(self, view: PicturesView, found: Mapping[str, Pixels | str]) -> None:
+        def __init__(self, view: ev.PicturesKept, found: Mapping[str, Pixels | str]) -> None:
             super().__init__()
             self.view = view
             self.found = found
@@ -127,7 +128,7 @@ class PicturesScreen(Screen[None]):
             self.query_one(PlayerBar).show(player, replaying=self._replaying, over=moment.over, marks=moment.marks)
 
     @property
-    def _view(self) -> PicturesView | None:
+    def _view(self) -> ev.PicturesKept | None:
         """The pictures that the newest frame names."""
         return self._moment.frame.snapshot.pictures if self._moment is not None else None
 
@@ -141,7 +142,7 @@ class PicturesScreen(Screen[None]):
             self._read_files(self._view)
 
     @work(thread=True, group="pictures")
-    def _read_files(self, view: PicturesView) -> None:
+    def _read_files(self, view: ev.PicturesKept) -> None:
         found = self._files.read(dict.fromkeys(picture.path for picture in view.pictures[:PICTURES_MAX]))
         self.post_message(self.FilesRead(view, found))
 
@@ -197,7 +198,7 @@ class GalleryPart(NamedTuple):
     """The content of the panel."""
 
     run: str
-    view: PicturesView | None
+    view: ev.PicturesKept | None
     examples: tuple[Example, ...]
     why_none: str
 
@@ -275,7 +276,7 @@ class GalleryPanel(RunPanel[GalleryPart]):
         return self._picture_output
 
 
-def examples_of(view: PicturesView, found: Mapping[str, Pixels | str]) -> tuple[Example, ...]:
+def examples_of(view: ev.PicturesKept, found: Mapping[str, Pixels | str]) -> tuple[Example, ...]:
     """The pictures by example, in the order of the journal; `found` has the pictures that were read, by path."""
     by_example: dict[str, list[PictureKept]] = {}
     read = [picture for picture in view.pictures if picture.path in found]
@@ -304,14 +305,14 @@ def why_none(snapshot: Snapshot) -> str:
     return f"no pictures: this task draws none: {finished} finished without any{doubt}"
 
 
-def _legend(view: PicturesView, width: int, height: int) -> tuple[Line, ...]:
+def _legend(view: ev.PicturesKept, width: int, height: int) -> tuple[Line, ...]:
     """The meaning of the colours, if the panel is high enough."""
     if not view.legend or height <= 4 * LEGEND_ROWS_MAX:
         return ()
     return tuple([Span(f" {piece}", "label")] for piece in wrap(clean(view.legend), width - 2, LEGEND_ROWS_MAX))
 
 
-def _when(view: PicturesView) -> str:
+def _when(view: ev.PicturesKept) -> str:
     """The evaluation that drew the pictures; `training examples` if none did."""
     return f"epoch {view.epoch} \u00b7 step {view.step:,}" if view.epoch else "training examples"
 
