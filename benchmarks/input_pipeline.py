@@ -26,10 +26,11 @@ from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from engine.data.batch_reader import BadExampleBudget, BadExamples, train_shares
+from engine.data.batch_reader import BadExampleBudget, BadExamples
 from engine.data.feed import Feed
 from engine.data.images import Images, Shape, image, load, resized
 from engine.data.options import ImageData
+from engine.data.sampler import train_shares
 
 SIDE, SIZE, BATCH = 512, 256, 32
 WORKERS = 2

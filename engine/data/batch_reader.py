@@ -3,10 +3,6 @@
 Threads, not processes: reading a file and decoding an image release the interpreter's lock, no data is copied between
 processes, and no process is forked while the runtime has threads. The result does not depend on the number of threads:
 the parts are joined in the order of the batch, and one batch is read at a time.
-
-As DistributedSampler: every epoch is a fresh permutation, and no two cores get the same example. A batch is a slice of
-the permutation, and each core takes a contiguous share of the batch; hence the number of cores does not change which
-examples a step trains on.
 """
 
 from __future__ import annotations
@@ -14,15 +10,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from engine.data.sampler import BatchShare, Indices
 from engine.errors import BadExample, TooManyBad
 from engine.task import Dataset
 from tputui.telemetry.events import Split
@@ -91,60 +87,6 @@ def stage(name: str) -> Iterator[None]:
         _thread.nested_s = outer_s + seconds
 
 
-class BatchShare(NamedTuple):
-    """The examples of one batch; core r has the rows from r * batch_per_core on."""
-
-    indices: Indices
-    """[global_batch]"""
-    real: npt.NDArray[np.float32] | None
-    """[global_batch] 1 for an example, 0 for padding; None if there is no padding."""
-    counts: Indices
-    """[cores] examples of each core, without padding."""
-
-
-def permutation(num_examples: int, seed: int, epoch: int) -> Indices:
-    """[num_examples] the order of an epoch. Uses the raw bit stream, which numpy guarantees never to change."""
-    stream = np.random.PCG64(np.random.SeedSequence([seed, epoch]))
-    return np.argsort(stream.random_raw(num_examples), kind="stable").astype(np.int64)
-
-
-def train_shares(
-    num_examples: int,
-    num_cores: int,
-    batch_per_core: int,
-    *,
-    seed: int,
-    epoch: int,
-    start: int = 0,
-    end: int | None = None,
-) -> Iterator[BatchShare]:
-    """The full batches of an epoch from batch `start` to `end`; a partial last batch is dropped."""
-    size = num_cores * batch_per_core
-    order = permutation(num_examples, seed, epoch)
-    counts = np.full(num_cores, batch_per_core, dtype=np.int64)
-    whole = num_examples // size
-    for batch in range(start, whole if end is None else min(end, whole)):
-        yield BatchShare(order[batch * size : (batch + 1) * size], None, counts)
-
-
-def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iterator[BatchShare]:
-    """Every example exactly once, in order; the last batch is padded to the full size to avoid a new shape."""
-    size = num_cores * batch_per_core
-    for first in range(0, num_examples, size):
-        indices = np.arange(first, first + size, dtype=np.int64)
-        real = indices < num_examples
-        counts = real.reshape(num_cores, batch_per_core).sum(axis=1).astype(np.int64)
-        yield BatchShare(np.where(real, indices, 0), real.astype(np.float32), counts)
-
-
-def cut(shares: Iterable[BatchShare], own: range) -> Iterator[BatchShare]:
-    """The part of each share for the cores in the range `own`, with their counts."""
-    for indices, real, counts in shares:
-        per_core = len(indices) // len(counts)
-        rows = slice(own.start * per_core, own.stop * per_core)
-        yield BatchShare(indices[rows], None if real is None else real[rows], counts[own.start : own.stop])
-
-
 AUTOMATIC_MAX = 8
 """Maximum number of threads that are started by default."""
 
@@ -152,8 +94,6 @@ WINDOW_S = 30.0
 """Seconds of training over which the wait for data is averaged."""
 MOST = 0.5
 """Share of the time above which training is reported as waiting for data."""
-
-Indices = npt.NDArray[np.int64]
 
 
 class WrongBatch(TypeError):

@@ -20,18 +20,14 @@ from engine.data.batch_reader import (
     COPY,
     BadExampleBudget,
     BadExamples,
-    BatchShare,
-    Indices,
     OnBadExample,
     Reader,
     StageTimes,
     WrongBatch,
-    cut,
     default_workers,
     remedy,
-    train_shares,
-    valid_shares,
 )
+from engine.data.sampler import BatchShare, Indices, cut, train_shares, valid_shares
 from engine.errors import BadExample, text_of
 from engine.task import Dataset, Plan, Splits
 

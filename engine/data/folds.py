@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.batch_reader import permutation
 from engine.data.options import SplitOptions
 from engine.data.rows import Ints, Rows, refuse
+from engine.data.sampler import permutation
 
 FOLDS = 0
 """Number of the split in the seed's stream; epochs count from 1."""

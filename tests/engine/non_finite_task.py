@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, NamedTuple
 
-from engine.data.batch_reader import permutation
+from engine.data.sampler import permutation
 from engine.task import Options, Splits
 from tests.engine.curve_task import NUM_TRAIN, NUM_VALID, Curve, CurveData, CurveTask
 

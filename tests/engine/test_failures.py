@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.data.batch_reader import permutation
+from engine.data.sampler import permutation
 from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.engine.curve_task import NUM_TRAIN
@@ -140,7 +140,7 @@ def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) 
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
     rank = done.stdout[done.stdout.index("rank-1") :]
-    assert "in Ending._end" in rank
+    assert "in EndingCurve._end" in rank
     assert "worker-0 (core 0, pid " in done.stdout
 
 
@@ -170,7 +170,7 @@ def test_import_error_of_user_module_names_its_line(runs: dict[str, Watched]) ->
 def test_exception_in_user_data_starts_at_their_line(runs: dict[str, Watched]) -> None:
     failure = runs["raise-spmd"].failure()
     assert (failure.kind, failure.writer, failure.cores) == ("exception", "worker-0", [0, 1])
-    assert [frame.function for frame in failure.frames][:2] == ["Ending._end", "Ending.fetch"]
+    assert [frame.function for frame in failure.frames][:2] == ["EndingCurve._end", "EndingCurve.fetch"]
     assert "shard 7 is cut short" in failure.message
     assert "shard 7 is cut short" in (runs["raise-spmd"].dir / "failure.txt").read_text()
     assert runs["raise-spmd"].late_s() < WITHIN_S
@@ -189,7 +189,7 @@ def test_unprintable_error_ends_the_run_with_its_type(runs: dict[str, Watched]) 
     failure = runs["unprintable"].failure()
     assert (failure.error, failure.writer) == ("Unprintable", "worker-0")
     assert "__str__ raised RuntimeError" in failure.message
-    assert failure.frames[0].function == "Ending._end"
+    assert failure.frames[0].function == "EndingCurve._end"
 
 
 @pytest.mark.slow
@@ -219,6 +219,6 @@ def test_native_abort_is_reported_with_its_stack(runs: dict[str, Watched]) -> No
 def test_rank_exception_is_the_cause_of_other_ends(runs: dict[str, Watched]) -> None:
     failure = runs["raise-rank"].failure()
     assert (failure.writer, failure.cores, failure.kind) == ("rank-1", [1], "exception")
-    assert failure.frames[0].function == "Ending._end"
+    assert failure.frames[0].function == "EndingCurve._end"
     assert [words.partition(" ")[0] for words in failure.followers] == ["worker-0"]
     assert runs["raise-rank"].late_s() < WITHIN_S

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.data.batch_reader import BadExampleBudget, BadExamples, StageTimes, stage, train_shares, valid_shares
+from engine.data.batch_reader import BadExampleBudget, BadExamples, StageTimes, stage
 from engine.data.feed import DatasetError, Feed
+from engine.data.sampler import train_shares, valid_shares
 from engine.errors import BadExample, TooManyBad
 from tputui.telemetry.events import Split
 

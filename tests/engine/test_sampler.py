@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.batch_reader import permutation, train_shares, valid_shares
+from engine.data.sampler import permutation, train_shares, valid_shares
 
 SIZES = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 7))
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.data.batch_reader import cut, permutation, valid_shares
+from engine.data.sampler import cut, permutation, valid_shares
 from engine.process import hardware
 from tests.engine.curve_task import LOG, NUM_TRAIN, NUM_VALID, STOP_AT, STOP_RUN
 from tests.engine.workers import Run, make

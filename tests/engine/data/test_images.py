@@ -17,10 +17,11 @@ import torch
 from PIL import Image
 
 from engine.data import images
-from engine.data.batch_reader import BadExampleBudget, BadExamples, Reader, valid_shares
+from engine.data.batch_reader import BadExampleBudget, BadExamples, Reader
 from engine.data.feed import Feed
 from engine.data.images import Images
 from engine.data.options import ImageData
+from engine.data.sampler import valid_shares
 from engine.errors import BadExample
 from tests.engine.data.files import write_table
 

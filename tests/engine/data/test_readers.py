@@ -11,17 +11,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.data.batch_reader import (
-    WINDOW_S,
-    BadExampleBudget,
-    BadExamples,
-    DataWait,
-    Reader,
-    WrongBatch,
-    remedy,
-    train_shares,
-)
+from engine.data.batch_reader import WINDOW_S, BadExampleBudget, BadExamples, DataWait, Reader, WrongBatch, remedy
 from engine.data.feed import DatasetError, Feed
+from engine.data.sampler import train_shares
 from engine.errors import BadExample, Refused
 from engine.memory import estimate
 from tests.deadline import DEADLINE_S
