@@ -9,11 +9,13 @@ import runpy
 import subprocess
 import sys
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from benchmarks import code_size
 from tests import recorded
 from tests.deadline import DEADLINE_S
 from tests.engine.workers import make, runs_to_end
@@ -137,6 +139,25 @@ def _defined(name: str) -> bool:
 def test_map_of_modules_is_up_to_date() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "make_map.py"))["page"]()
     assert (ROOT / "docs" / "ARCHITECTURE.md").read_text() == page, "run: python docs/make_map.py"
+
+
+def test_walks_of_the_architecture_follow_imports() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    walks = page.partition("## Five walks")[2].partition("\n## ")[0].partition("\n**")[2]
+    modules = {module.name: module for module in map(partial(code_size.read, root=ROOT), code_size.files_of(ROOT))}
+    steps = re.findall(r"`([\w/]+)\.py`(?: \([^)]*\))?\s*(→)?(?=\s*`?([\w/]*))", walks)
+    named = [(_module_of(path), _module_of(following) if arrow else None) for path, arrow, following in steps]
+    assert len(named) > 60
+    assert [name for name, _ in named if name not in modules] == []
+    imports = {name: code_size.targets_of(module, set(modules)) for name, module in modules.items()}
+    assert [
+        (one, other) for one, other in named if other and other not in imports[one] and one not in imports[other]
+    ] == []
+
+
+def _module_of(path: str) -> str:
+    name = path.replace("/", ".")
+    return name if name.startswith("engine.") else f"tputui.{name}"
 
 
 def test_every_task_key_is_documented() -> None:
