@@ -23,7 +23,7 @@ net = Net()
 with tputui.start() as run:
     for epoch in range(3):
         with run.epoch(epoch):
-            for x, y in net.batches(15):
+            for x, y in net.batches(40):
                 with run.phase("trace"):
                     state, distance = smoothed(x)
                     loss = net.loss(state / (1 + distance), y)
