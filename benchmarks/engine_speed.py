@@ -213,7 +213,7 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.plugins.precision import XLAPrecision
 
-    from engine.lightning import build
+    from engine.lightning import fake_devices
     from engine.lightning.build import SpmdStrategy
     from engine.tasks.lit_digits import DigitsDataModule, LitDigits
 
@@ -233,7 +233,7 @@ def lightning(planned: Any, cores: Any, race: Race, rounds: int, between: Callab
     warnings.filterwarnings("ignore", module="lightning")
     several = planned.config.num_cores > 1
     if planned.machine.device != "TPU":
-        build.offer_cores(planned.config.device.virtual_cores)
+        fake_devices.offer_cores(planned.config.device.virtual_cores)
     trainer = Trainer(
         accelerator="tpu",
         devices=1,

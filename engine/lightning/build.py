@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -22,9 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from lightning.fabric.accelerators.xla import XLAAccelerator as FabricAccelerator
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.accelerators import XLAAccelerator
 from lightning.pytorch.plugins.precision import XLAPrecision
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies.single_xla import SingleDeviceXLAStrategy
@@ -36,6 +33,7 @@ from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
+from engine.lightning import fake_devices
 from engine.lightning.callback import WARM_UP_RUNS, LoopCallback
 from engine.lightning.task import LightningData, LightningModel, make_modules, takes_argument
 from engine.loop import network
@@ -158,27 +156,6 @@ class SectionProfiler(Profiler):
             running.__exit__(None, None, None)
 
 
-def offer_cores(num_cores: int) -> None:
-    """From now on Lightning finds that many cores; this is printed to stderr."""
-    sys.stderr.write(
-        "tputui: Lightning finds no TPU here and would refuse its XLA path; in this process it is given "
-        f"{num_cores} virtual cores\n"
-    )
-    _offer(num_cores)
-
-
-def offer_nothing() -> None:
-    """From now on Lightning finds no XLA device, and does not import the runtime to look for one."""
-    _offer(0)
-
-
-def _offer(num_cores: int) -> None:
-    for cls in (FabricAccelerator, XLAAccelerator):
-        # On the classes, since Lightning calls these methods on the classes.
-        setattr(cls, "auto_device_count", staticmethod(lambda: num_cores))  # noqa: B010 - mypy forbids the assignment
-        setattr(cls, "is_available", staticmethod(lambda: num_cores > 0))  # noqa: B010
-
-
 __all__ = ["LightningRun", "strategy", "trainer"]
 
 
@@ -291,7 +268,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> LightningRun:
     # What Lightning logs about the machine would be wrong: with fake devices it reports a TPU.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     if plan.machine.device != "TPU":
-        offer_cores(plan.config.device.virtual_cores)
+        fake_devices.offer_cores(plan.config.device.virtual_cores)
     if plan.config.device.precision in ("16", "fp16", 16):
         events.warn(
             f"device.precision = {plan.config.device.precision} is trained in bf16, which TPUs compute in; Lightning's "

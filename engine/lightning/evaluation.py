@@ -14,7 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from engine.errors import Problem, Refused
-from engine.lightning import build
+from engine.lightning import fake_devices
 from engine.lightning.task import LightningData, LightningModel, make_modules
 from tputui.config import RunConfig
 from tputui.telemetry.meters import logged_meters
@@ -53,7 +53,7 @@ def evaluate(
     if split not in STEPS:
         message = f"a LightningModule is evaluated on {' or '.join(STEPS)}, by its own loaders; not on {split}"
         raise Refused([Problem("--split", message)])
-    build.offer_nothing()
+    fake_devices.offer_nothing()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     module, datamodule = make_modules(config, data, model)
     trainer = Trainer(

@@ -270,7 +270,7 @@ from torch import nn
 device = torch_xla.device()
 model = nn.Linear(64, 10).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for size in SIZES * 500:
+for size in SIZES * 50_000:
     x = torch.randn(size, 64).to(device)
     loss = model(x).square().mean()
     optimizer.zero_grad()
