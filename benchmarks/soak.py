@@ -73,7 +73,7 @@ class Soak:
             run.clean_up()
 
     def _reach(self, run: Run) -> None:
-        wait_for(lambda: run.step() >= self._first_step + 4 or run.viewer.poll() is not None, "training", DEADLINE_S)
+        wait_for(lambda: run.step() >= self._first_step + 4 or run.viewer.poll() is not None, "training")
         if run.viewer.poll() is not None:
             self.errors.append(f"{run.dir.name} did not start: {run.left()}")
 
@@ -141,7 +141,7 @@ def kill(*names: str) -> Callable[[Run], None]:
         if names == ("supervisor",):
             wait_for(lambda: not is_running(pids["supervisor"]), "the end of the supervisor")
             run.trains_on()
-            tputui("stop", run.dir, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
+            tputui("stop", run.dir, "--wait", f"{DEADLINE_S:g}")
 
     return end
 
@@ -149,7 +149,7 @@ def kill(*names: str) -> Callable[[Run], None]:
 def save(run: Run) -> None:
     """Requests a checkpoint and loads it."""
     before = run.step()
-    assert tputui("checkpoint", run.dir, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S).code == 0
+    assert tputui("checkpoint", run.dir, "--wait", f"{DEADLINE_S:g}").code == 0
     assert (last_checkpoint_step(run.dir) or 0) >= before
 
 
@@ -157,14 +157,14 @@ def stop(*words: str) -> Callable[[Run], None]:
     """Returns an action that requests a stop and waits for the receipts."""
 
     def end(run: Run) -> None:
-        tputui("stop", run.dir, *words, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
+        tputui("stop", run.dir, *words, "--wait", f"{DEADLINE_S:g}")
 
     return end
 
 
 def request_stacks(run: Run) -> None:
     """Requests the stacks."""
-    assert tputui("stacks", run.dir, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S).code == 0
+    assert tputui("stacks", run.dir, "--wait", f"{DEADLINE_S:g}").code == 0
 
 
 def attach_and_kill(run: Run) -> None:

@@ -7,18 +7,15 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import ClassVar
 
 from tests.cli.helpers import CommandResult
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 
 
 class LiveRun:
-    """A running run, and the viewer that started it. Subclasses set the timeout."""
-
-    patience_s: ClassVar[float]
-    """Maximum seconds to wait for anything."""
+    """A running run, and the viewer that started it."""
 
     def __init__(self, run_dir: Path, viewer: subprocess.Popen[str]) -> None:
         self.dir = run_dir
@@ -43,16 +40,16 @@ class LiveRun:
     def trains_on(self) -> None:
         """Waits for another step."""
         before = self.step()
-        wait_for(lambda: self.step() > before, "another step", self.patience_s)
+        wait_for(lambda: self.step() > before, "another step")
 
     def left(self) -> CommandResult:
         """The output of the viewer, after it has ended."""
-        out, err = self.viewer.communicate(timeout=self.patience_s)
+        out, err = self.viewer.communicate(timeout=DEADLINE_S)
         return CommandResult(self.viewer.returncode, out, err)
 
     def gone(self) -> None:
         """Waits until no process of the run is alive."""
-        wait_for(lambda: not processes_of(self.dir), "the end of every process", self.patience_s)
+        wait_for(lambda: not processes_of(self.dir), "the end of every process")
 
     def clean_up(self) -> None:
         """Kills the processes that are left."""

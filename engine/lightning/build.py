@@ -49,6 +49,8 @@ from engine.xla import backend
 from tputui.config import RunConfig
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
+__all__ = ["LightningRun", "strategy", "trainer"]
+
 _ACTION_SECTIONS = {
     "[_TrainingEpochLoop].train_dataloader_next": "data",
     "run_training_batch": "trace",
@@ -154,9 +156,6 @@ class SectionProfiler(Profiler):
         running = self._running.pop(action_name, None)
         if running is not None:
             running.__exit__(None, None, None)
-
-
-__all__ = ["LightningRun", "strategy", "trainer"]
 
 
 class LightningCheckpointStore(CheckpointStore):

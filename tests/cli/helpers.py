@@ -21,7 +21,7 @@ class CommandResult(NamedTuple):
     err: str
 
 
-def tputui(*words: str | Path, cwd: Path | None = None, deadline_s: float = DEADLINE_S, **env: str) -> CommandResult:
+def tputui(*words: str | Path, cwd: Path | None = None, **env: str) -> CommandResult:
     """Runs `tputui WORDS` to its end, without a terminal."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "tputui", *map(str, words)],
@@ -30,7 +30,7 @@ def tputui(*words: str | Path, cwd: Path | None = None, deadline_s: float = DEAD
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=deadline_s,
+        timeout=DEADLINE_S,
         check=False,
     )
     return CommandResult(done.returncode, done.stdout, done.stderr)
@@ -46,7 +46,7 @@ def one_sentence(result: CommandResult) -> str:
 
 def run(folder: Path, *words: str, **env: str) -> CommandResult:
     """Runs `tputui run WORDS` in a folder with a directory of runs of its own."""
-    return tputui("--runs-dir", folder / "runs", "run", *words, cwd=folder, deadline_s=DEADLINE_S, **env)
+    return tputui("--runs-dir", folder / "runs", "run", *words, cwd=folder, **env)
 
 
 def only_run(folder: Path) -> Path:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import CommandResult, one_sentence, tputui
-from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in
 from tests.ui.test_terminal import Terminal
 from tputui.session import session
@@ -86,9 +85,7 @@ def hook() -> Iterator[Hook]:
 
 
 def run(folder: Path, *words: str, **env: str) -> CommandResult:
-    return tputui(
-        "--runs-dir", folder / "runs", "run", "--no-ui", "--name", "a", *words, cwd=folder, deadline_s=DEADLINE_S, **env
-    )
+    return tputui("--runs-dir", folder / "runs", "run", "--no-ui", "--name", "a", *words, cwd=folder, **env)
 
 
 def test_alerts_are_raised_retried_and_delivered_without_a_viewer_or_a_secret(tmp_path: Path, hook: Hook) -> None:

@@ -73,8 +73,6 @@ class Terminal:
 class Live(LiveRun):
     """A run of the sample configuration."""
 
-    patience_s = DEADLINE_S
-
     def shown(self) -> dict[str, object]:
         """The object that `show --json` prints."""
         printed: dict[str, object] = json.loads(tputui("show", self.dir, "--json").out)
@@ -103,7 +101,7 @@ class Runs:
         )
         live = Live(self.folder / "runs" / name, viewer)
         self.started.append(live)
-        wait_for(lambda: live.step() or viewer.poll() is not None, "the first steps", DEADLINE_S)
+        wait_for(lambda: live.step() or viewer.poll() is not None, "the first steps")
         assert viewer.poll() is None, viewer.communicate()
         return live
 
@@ -145,7 +143,7 @@ class Done(NamedTuple):
 @pytest.fixture(scope="module")
 def done(folder: Path) -> Done:
     """Two epochs, printed as events."""
-    result = tputui("run", CONFIG, "--json", "--name", "done", "--set", "epochs=2", cwd=folder, deadline_s=DEADLINE_S)
+    result = tputui("run", CONFIG, "--json", "--name", "done", "--set", "epochs=2", cwd=folder)
     return Done(folder / "runs" / "done", result)
 
 
@@ -323,14 +321,14 @@ def test_training_survives_hangup_and_killed_supervisor(runs: Runs, terminal: Te
     live.trains_on()
     stopped = tputui("stop", live.dir)
     assert (stopped.code, stopped.out.splitlines()[-1].split(":")[0]) == (0, "applied")
-    wait_for(lambda: not is_running(live.worker_pid), "the end of training", DEADLINE_S)
+    wait_for(lambda: not is_running(live.worker_pid), "the end of training")
     assert live.shown()["state"] == "stopped"
 
 
 def test_q_detaches_and_supervisor_sigterm_saves_and_stops(runs: Runs, terminal: Terminal) -> None:
     live = runs.start("preempted", *FOREVER, terminal=terminal)
 
-    wait_for(lambda: "RUNNING" in terminal.drawn, "the screen of the run", DEADLINE_S)
+    wait_for(lambda: "RUNNING" in terminal.drawn, "the screen of the run")
     terminal.press("q")
     live.viewer.wait(DEADLINE_S)
     assert live.viewer.returncode == 0
@@ -338,7 +336,7 @@ def test_q_detaches_and_supervisor_sigterm_saves_and_stops(runs: Runs, terminal:
 
     supervisor_pid = live.supervisor_pid
     os.kill(supervisor_pid, signal.SIGTERM)
-    wait_for(lambda: not is_running(supervisor_pid), "the end of the supervisor", DEADLINE_S)
+    wait_for(lambda: not is_running(supervisor_pid), "the end of the supervisor")
 
     assert live.shown()["state"] == "stopped"
     saved = events_in(live.dir, "worker-0", ev.CheckpointSaved)[-1]

@@ -44,7 +44,7 @@ def runs(folder: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_every_fold_is_trained_once_and_tabulated(folder: Path) -> None:
-    result = tputui("folds", "line.toml", "--name", "cv", "--json", cwd=folder, deadline_s=DEADLINE_S)
+    result = tputui("folds", "line.toml", "--name", "cv", "--json", cwd=folder)
     assert result.code == 0, result.err
     printed = json.loads(result.out)
     assert [(fold["fold"], fold["run"], fold["state"]) for fold in printed["folds"]] == [
@@ -87,7 +87,7 @@ def test_a_signal_saves_and_stops_the_current_fold_and_starts_no_other(folder: P
     first, second = runs / "cv-fold-0", runs / "cv-fold-0-2"
     assert processes_of(first) == []
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as again:
-        wait_for(lambda: second.is_dir() and events_in(second, "worker-0", ev.EpochEnded), "an epoch", DEADLINE_S)
+        wait_for(lambda: second.is_dir() and events_in(second, "worker-0", ev.EpochEnded), "an epoch")
         again.send_signal(signal.SIGTERM)
         printed, narrated = again.communicate(timeout=DEADLINE_S)
 

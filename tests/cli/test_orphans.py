@@ -71,7 +71,7 @@ class Untouched(Watched):
 def watched(tmp_path: Path) -> Iterator[Watched]:
     """A run that trains, and its supervisor."""
     made = Untouched(make(tmp_path, "left", FOREVER, text=LINE))
-    wait_for(lambda: events_in(made.dir, "worker-0", ev.MetersReported), "training", DEADLINE_S)
+    wait_for(lambda: events_in(made.dir, "worker-0", ev.MetersReported), "training")
     yield made
     made.clean_up()
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.telemetry import events as ev
 
@@ -52,7 +51,7 @@ class Terminal:
         """The text of the terminal."""
         return self._call("capture-pane", "-p")
 
-    def until(self, *patterns: str, within_s: float = DEADLINE_S) -> str:
+    def until(self, *patterns: str) -> str:
         """Waits until every regular expression matches the terminal; returns its text."""
 
         def found() -> str | None:
@@ -60,7 +59,7 @@ class Terminal:
             return shown if all(re.search(pattern, shown) for pattern in patterns) else None
 
         try:
-            shown = wait_for(found, f"{patterns} on the screen", within_s)
+            shown = wait_for(found, f"{patterns} on the screen")
         except AssertionError as error:
             raise AssertionError(f"{error}; it shows:\n{self.shown()}") from None
         assert shown is not None
@@ -114,9 +113,7 @@ def launched(terminal: Terminal) -> None:
     terminal.press("Enter", "Enter", "C-u")
     terminal.type(EPOCHS)
     terminal.press("Enter")
-    terminal.until(
-        "2 changed", r"Ready\. Press ctrl\+s to start", r"8 x 2 = 16 per step", "80,100 steps", within_s=DEADLINE_S
-    )
+    terminal.until("2 changed", r"Ready\. Press ctrl\+s to start", r"8 x 2 = 16 per step", "80,100 steps")
     terminal.press("C-s")
     terminal.until("-digits +\\S+ (STARTING|RUNNING)", "q detach")
 
@@ -124,11 +121,11 @@ def launched(terminal: Terminal) -> None:
 def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -> None:
     launched(terminal)
 
-    terminal.until("RUNNING", "\u2500\u2500 train [0-9]", rf"epoch \d+/{EPOCHS}", within_s=DEADLINE_S)
+    terminal.until("RUNNING", "\u2500\u2500 train [0-9]", rf"epoch \d+/{EPOCHS}")
     [run_dir] = (folder / "runs").iterdir()
 
     terminal.press("c")
-    terminal.until(r"checkpoint saved at step \d+, .*checkpoints/step-", within_s=DEADLINE_S)
+    terminal.until(r"checkpoint saved at step \d+, .*checkpoints/step-")
     assert events_in(run_dir, "worker-0", ev.CheckpointSaved)
 
     terminal.press("Left")
@@ -142,12 +139,12 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     assert is_running(supervisor)
 
     terminal.press("Enter")
-    terminal.until("\u25cf live", "RUNNING", within_s=DEADLINE_S)
+    terminal.until("\u25cf live", "RUNNING")
     terminal.press("s")
     terminal.until(rf"Stop {run_dir.name}\?", "finish this step, save a checkpoint, end")
     terminal.press("Enter")
-    terminal.until("STOPPED|DONE", within_s=DEADLINE_S)
-    wait_for(lambda: not is_running(supervisor), "the supervisor has ended", DEADLINE_S)
+    terminal.until("STOPPED|DONE")
+    wait_for(lambda: not is_running(supervisor), "the supervisor has ended")
 
     terminal.press("q")
     terminal.until("0 running", f"{run_dir.name} +\\S+ stopped")

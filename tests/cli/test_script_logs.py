@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import one_sentence, only_run, tputui
-from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui.session import session as sessions
 from tputui.session.session import Session
@@ -136,7 +135,7 @@ def run_script(folder: Path, text: str, *words: str, arguments: Sequence[str | P
     (folder / "train.py").write_text(text)
     result = tputui(
         "--runs-dir", folder / "runs", "run", "--no-ui", *words, "--", sys.executable, "train.py", *arguments,
-        cwd=folder, deadline_s=DEADLINE_S,
+        cwd=folder,
     )  # fmt: skip
     assert result.code == 0, result.err
     return sessions.load(only_run(folder))
@@ -239,9 +238,9 @@ def test_values_are_shown_while_the_command_runs(tmp_path: Path) -> None:
             session.poll()
             return session.snapshot().logged
 
-        wait_for(lambda: any(view.step >= 20 for view in logged()), "a value", DEADLINE_S)
+        wait_for(lambda: any(view.step >= 20 for view in logged()), "a value")
         (view,) = logged()
-        wait_for(lambda: logged()[0].step > view.step, "a newer value", DEADLINE_S)
+        wait_for(lambda: logged()[0].step > view.step, "a newer value")
         assert session.snapshot().condition == "running"
     finally:
         session.close()

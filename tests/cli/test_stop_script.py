@@ -66,7 +66,7 @@ def started(folder: Path, *command: str, num_ready: int = 1) -> Path:
     result = tputui("--runs-dir", "runs", "run", "--detach", "--name", "mine", "run.toml", cwd=folder, PATH=path)
     assert result.code == 0, result.err
     run_dir = folder / "runs" / "mine"
-    wait_for(lambda: text_of(run_dir / "worker-0.log").count("step 3\n") >= num_ready, "the first steps", DEADLINE_S)
+    wait_for(lambda: text_of(run_dir / "worker-0.log").count("step 3\n") >= num_ready, "the first steps")
     return run_dir
 
 
@@ -329,7 +329,7 @@ def test_sigterm_to_all_processes_of_a_run_is_a_stop(
     words = ["-m", "tputui", "--runs-dir", "runs", "run", "--name", "mine", "--no-ui", "--", *command]
     run_dir = tmp_path / "runs" / "mine"
     with subprocess.Popen([sys.executable, "-P", *words], cwd=tmp_path, stdout=subprocess.DEVNULL) as viewer:
-        wait_for(lambda: "step 3" in text_of(run_dir / "worker-0.log"), "the first step", DEADLINE_S)
+        wait_for(lambda: "step 3" in text_of(run_dir / "worker-0.log"), "the first step")
         leader = leader_of(run_dir)
         pids = [events_in(run_dir, "supervisor-0", ev.JournalOpened)[0].pid, viewer.pid]
         pids = [-leader, *pids] if order == "command first" else [*pids, -leader]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.deadline import DEADLINE_S
 from tests.diagnosis.runs import change, frame, plan, recompiled, reports, snapshot_of, topology
 from tputui.compare.verdict import cause
 
@@ -32,7 +31,7 @@ def test_strict_turns_findings_into_exit_code_3(tmp_path: Path, recompiles: int,
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "train.py", str(recompiles)]
     words = ["run", "--name", "a", "--strict=recompile,fallback", "--no-ui", "--", *command]
-    result = tputui("--runs-dir", tmp_path / "runs", *words, cwd=tmp_path, deadline_s=DEADLINE_S)
+    result = tputui("--runs-dir", tmp_path / "runs", *words, cwd=tmp_path)
     assert result.code == code, result.err
     assert ("strict: recompile at train.py:7" in result.out) is bool(code)
     assert ("recompile was not checked: this run records no compilations" in result.out) is (recompiles == 0)
@@ -53,7 +52,7 @@ process_sink.emit(ev.CompileLimitReached(
 def test_strict_counts_recompiles_that_reached_the_limit_of_programs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT + LIMIT)
     words = ["run", "--name", "a", "--strict=recompile", "--no-ui", "--", sys.executable, "train.py", "8"]
-    result = tputui("--runs-dir", tmp_path / "runs", *words, cwd=tmp_path, deadline_s=DEADLINE_S)
+    result = tputui("--runs-dir", tmp_path / "runs", *words, cwd=tmp_path)
     assert (result.code, "strict: compile_limit at train.py:7" in result.out) == (3, True), result.err
 
 

@@ -69,7 +69,7 @@ class Watched:
 
     def reported(self) -> ev.FailureReported:
         """Waits for the report of its failure."""
-        return wait_for(lambda: events_in(self.dir, "supervisor-0", ev.FailureReported), "the report", DEADLINE_S)[0]
+        return wait_for(lambda: events_in(self.dir, "supervisor-0", ev.FailureReported), "the report")[0]
 
     def failure(self) -> Failure:
         """The failure as views show it, once the run has ended."""
@@ -119,7 +119,6 @@ def stall_of(run: Path) -> ev.StallFound:
     stalls = wait_for(
         lambda: [stall for stall in events_in(run, "supervisor-0", ev.StallFound) if "all-reduce" in stall.text],
         "the stall",
-        DEADLINE_S,
     )
     return stalls[0]
 

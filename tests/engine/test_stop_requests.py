@@ -56,7 +56,7 @@ class Held(Watched):
 
     def reach(self, name: str) -> None:
         """Waits until it is in the phase of the request."""
-        wait_for(lambda: self._is_there(name), f"the moment of {name}", DEADLINE_S)
+        wait_for(lambda: self._is_there(name), f"the moment of {name}")
 
     def _is_there(self, name: str) -> bool:
         if name == "replica":
@@ -111,7 +111,7 @@ def test_sigterm_to_all_processes_saves_within_grace_time(runs: dict[str, Held],
         os.kill(pid, signal.SIGTERM)
     if name == "save":
         # The request is received while another save runs, which then continues.
-        wait_for(lambda: events_in(run.dir, "worker-0", ev.RequestSeen), "the request to be received", DEADLINE_S)
+        wait_for(lambda: events_in(run.dir, "worker-0", ev.RequestSeen), "the request to be received")
         run.gate.open()
     ended = run.ended()
     assert (ended.outcome, ended.exit_code) == ("stopped", 4)

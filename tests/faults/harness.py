@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 from tests.cli.helpers import tputui
-from tests.deadline import DEADLINE_S
 from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH, GateKeeper
 from tests.live import LiveRun
 from tests.supervise.harness import events_in, wait_for
@@ -49,8 +48,6 @@ RECURRENT_STEPS = 12
 class Run(LiveRun):
     """A run that is brought to a moment, and its gate."""
 
-    patience_s = DEADLINE_S
-
     def __init__(self, folder: Path, moment: Moment, *, name: str = "", resume: str = "") -> None:
         self.moment = moment
         self.gate = GateKeeper(folder / "gate")
@@ -78,7 +75,7 @@ class Run(LiveRun):
 
     def reach(self) -> None:
         """Waits for the moment."""
-        wait_for(lambda: self._is_there() or self.viewer.poll() is not None, f"the moment {self.moment}", DEADLINE_S)
+        wait_for(lambda: self._is_there() or self.viewer.poll() is not None, f"the moment {self.moment}")
         assert self.viewer.poll() is None, self.left()
 
     def _is_there(self) -> bool:

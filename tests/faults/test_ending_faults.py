@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.deadline import DEADLINE_S
 from tests.faults.gated import BATCH
 from tests.faults.harness import HELD, MOMENTS, TRAINED, Moment, Run, last_checkpoint_step, stray_files
 from tests.live import processes_of
@@ -182,9 +181,7 @@ def test_lost_run_resumes_from_last_checkpoint(run: Run, tmp_path: Path) -> None
 
     keys = [f"epochs={saved // run.steps_per_epoch + 1}", f"data.num_train={run.steps_per_epoch * BATCH}"]
     words = [word for key in (*keys, f"data.gate={run.gate.folder}") for word in ("--set", key)]
-    result = tputui(
-        "run", "config.toml", "--resume", run.dir, "--name", "again", *words, cwd=tmp_path, deadline_s=DEADLINE_S
-    )
+    result = tputui("run", "config.toml", "--resume", run.dir, "--name", "again", *words, cwd=tmp_path)
 
     assert result.code == ExitCode.DONE, result
     planned = events_in(tmp_path / "runs" / "again", "worker-0", ev.TrainingPlanned)[0]

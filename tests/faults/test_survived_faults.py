@@ -106,7 +106,7 @@ def test_hanging_user_code_is_located_without_false_alarms(run: Run) -> None:
         run.trains_on()
         assert not events_in(run.dir, "supervisor-0", ev.StallFound)
         return
-    (stall, *_) = wait_for(lambda: events_in(run.dir, "supervisor-0", ev.StallFound), "the stall", DEADLINE_S)
+    (stall, *_) = wait_for(lambda: events_in(run.dir, "supervisor-0", ev.StallFound), "the stall")
     assert "worker-0 has been" in stall.text
 
 
@@ -158,11 +158,11 @@ def test_stacks_are_reported_at_once(run: Run) -> None:
 def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
     os.kill(run.worker_pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: "stalled" in run.show(), "that it is silent", DEADLINE_S)
+        wait_for(lambda: "stalled" in run.show(), "that it is silent")
     finally:
         os.kill(run.worker_pid, signal.SIGCONT)
     before = len(events_in(run.dir, "worker-0", ev.HeartbeatSent))
-    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat", DEADLINE_S)
+    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat")
     lives_on(run)
 
 
@@ -177,7 +177,7 @@ def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
 def test_full_disk_rejects_request_old_checkpoint_survives(run: Run) -> None:
     before = last_checkpoint_step(run.dir)
     with FullDisk(run):
-        done = tputui("checkpoint", run.dir, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
+        done = tputui("checkpoint", run.dir, "--wait", f"{DEADLINE_S:g}")
     assert done.code != ExitCode.DONE
     assert "refused" in done.out + done.err
     assert "File too large" in done.out + done.err
@@ -194,7 +194,7 @@ def test_full_disk_rejects_request_old_checkpoint_survives(run: Run) -> None:
 def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
     elsewhere = run.dir.rename(run.dir.with_name("renamed"))
     try:
-        done = tputui("checkpoint", elsewhere, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
+        done = tputui("checkpoint", elsewhere, "--wait", f"{DEADLINE_S:g}")
         assert done.code == ExitCode.DONE, done.err
         assert last_checkpoint_step(elsewhere) is not None
     finally:
@@ -206,7 +206,7 @@ def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
 def test_two_requests_at_once_are_both_seen_and_served(run: Run) -> None:
     words = [sys.executable, "-P", "-m", "tputui", "checkpoint", str(run.dir), "--wait", f"{DEADLINE_S:g}"]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen", DEADLINE_S)
+    wait_for(lambda: len(events_in(run.dir, "worker-0", ev.RequestSeen)) >= 2, "that both are seen")
     run.gate.open()
     for requested in both:
         out, err = requested.communicate(timeout=DEADLINE_S)
@@ -222,7 +222,7 @@ def test_killed_supervisor_leaves_training_that_can_stop(run: Run) -> None:
     run.gate.open()
     run.trains_on()
     assert "running" in run.show()
-    stopped = tputui("stop", run.dir, "--wait", f"{DEADLINE_S:g}", deadline_s=DEADLINE_S)
+    stopped = tputui("stop", run.dir, "--wait", f"{DEADLINE_S:g}")
     assert stopped.code == ExitCode.DONE
     run.gone()
     assert "stopped" in run.show()

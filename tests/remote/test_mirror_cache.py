@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests import longrun, recorded
-from tests.deadline import DEADLINE_S
 from tests.remote.linked import Linked, equal_journals
 from tests.supervise.harness import wait_for
 from tputui.cache import cache_file
@@ -156,7 +155,7 @@ def test_the_mirroring_process_caches_states_and_takes_none_of_the_host(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with OpenedMirror(parse_address("ssh://vm/long-1")) as mirror:
         mirror.wait()
-        wait_for(lambda: cache_file.listed(mirror.run_dir), "a cached state", DEADLINE_S)
+        wait_for(lambda: cache_file.listed(mirror.run_dir), "a cached state")
     cached = {path.name for path in cache_file.listed(mirror.run_dir)}
     assert cached.isdisjoint(path.name for path in of_host)
     whole = sum(1 for _ in read_events(mirror.run_dir))

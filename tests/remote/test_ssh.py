@@ -104,13 +104,13 @@ def test_a_cut_connection_resumes_at_the_byte_and_no_event_is_lost(sshd: Sshd, r
     writer.append(waiting[:6])
     viewer = started(sshd, tmp_path, "attach", f"ssh://{HOST}/cut", "--json")
     try:
-        wait_for(lambda: _copies(run_dir, tmp_path), "the mirror", DEADLINE_S)
+        wait_for(lambda: _copies(run_dir, tmp_path), "the mirror")
         copy = mirror_in(tmp_path) / "worker-0.jsonl"
         inode = copy.stat().st_ino
         for at in range(6, len(waiting), len(waiting) // 2):
             assert sshd.cut() >= 1
             writer.append(waiting[at : at + len(waiting) // 2])
-            wait_for(lambda: _copies(run_dir, tmp_path), "the connection after it was cut", DEADLINE_S)
+            wait_for(lambda: _copies(run_dir, tmp_path), "the connection after it was cut")
         assert copy.stat().st_ino == inode
         end = recorded.supervisor_events(waiting[-1].t + 0.2)
         (run_dir / "supervisor-0.jsonl").unlink()
@@ -141,12 +141,12 @@ def test_a_host_that_does_not_answer_is_named_until_it_is_heard_again(
         return (links.trouble(time.time()) or "connected") if links is not None else "nothing"
 
     try:
-        wait_for(lambda: trouble() == "connected", "the connection", DEADLINE_S)
+        wait_for(lambda: trouble() == "connected", "the connection")
         stream = max(sshd.streams(), key=lambda process: process.create_time())
         stream.suspend()
-        wait_for(lambda: "it does not answer, last heard" in trouble(), "the silence", DEADLINE_S)
+        wait_for(lambda: "it does not answer, last heard" in trouble(), "the silence")
         stream.resume()
-        wait_for(lambda: trouble() == "connected", "the answer", DEADLINE_S)
+        wait_for(lambda: trouble() == "connected", "the answer")
     finally:
         reporter.close()
         viewer.kill()
@@ -163,7 +163,7 @@ def test_requests_reach_the_run_and_receipts_come_back(sshd: Sshd, runs: Path, t
     writer.append([head, ev.HeartbeatSent(t=now, phase="executing", phase_s=0.1, step=22, epoch=1)])
     viewer = started(sshd, tmp_path, "checkpoint", f"ssh://{HOST}/steered", "--wait", "240")
     try:
-        wait_for(lambda: requests.read_all(run_dir) or viewer.poll() is not None, "the request", DEADLINE_S)
+        wait_for(lambda: requests.read_all(run_dir) or viewer.poll() is not None, "the request")
         [request] = requests.read_all(run_dir)
         assert (request.kind, request.by) == ("checkpoint", "tputui checkpoint")
         seen = ev.RequestSeen(t=now, request=request.id, kind="checkpoint", phase="executing", step=22)
@@ -189,7 +189,7 @@ def test_a_request_that_a_viewer_could_not_send_is_sent_by_the_next_one(sshd: Ss
     link.write(mirror, Links(process=gone, address=str(address), unsent=[unsent.id]))
     viewer = started(sshd, tmp_path, "attach", str(address), "--json")
     try:
-        wait_for(lambda: requests.read_all(run_dir), "the request", DEADLINE_S)
+        wait_for(lambda: requests.read_all(run_dir), "the request")
         assert requests.read_all(run_dir) == [unsent]
         assert sent in requests.read_all(mirror)
     finally:
@@ -259,7 +259,7 @@ def test_a_second_viewer_takes_the_place_of_the_first(sshd: Sshd, runs: Path, tm
         viewers[0].send_signal(signal.SIGINT)
         assert ended(viewers[0]).code == 0
         recorded.write_journal(run_dir / "logs-0.jsonl", [recorded.opened(recorded.T0, "logs")])
-        wait_for(lambda: _copies(run_dir, tmp_path), "the bytes that the second viewer gets", DEADLINE_S)
+        wait_for(lambda: _copies(run_dir, tmp_path), "the bytes that the second viewer gets")
     finally:
         reporter.close()
         for viewer in viewers:
@@ -301,7 +301,7 @@ def test_one_command_reads_and_steers_a_run_on_several_hosts(sshd: Sshd, runs: P
     assert "tputui: no-such-host.invalid: the host is not known" in page.err
     stop = started(sshd, tmp_path, "stop", "pair", *hosts[:1], f"{HOST},{OTHER_HOST}", "--wait", "240")
     try:
-        wait_for(lambda: requests.read_all(run_dir) and requests.read_all(other), "the requests", DEADLINE_S)
+        wait_for(lambda: requests.read_all(run_dir) and requests.read_all(other), "the requests")
         assert requests.read_all(run_dir) == requests.read_all(other)
     finally:
         stop.kill()
@@ -323,11 +323,9 @@ def test_a_host_of_the_run_is_seen_over_the_connection_that_brings_its_journals(
 
     try:
         wait_for(
-            lambda: mirrors_in(tmp_path) and links() and all(one.is_connected for one in links()),
-            "the connections",
-            DEADLINE_S,
+            lambda: mirrors_in(tmp_path) and links() and all(one.is_connected for one in links()), "the connections"
         )
-        wait_for(lambda: any(one.indexes for one in links()), "the journals", DEADLINE_S)
+        wait_for(lambda: any(one.indexes for one in links()), "the journals")
         assert {one.directory for one in links()} == {str((runs / "passed").resolve())}
         [owner] = [one.host for one in links() if one.indexes == [0]]
         for process in psutil.Process(viewer.pid).children(recursive=True):
@@ -335,11 +333,7 @@ def test_a_host_of_the_run_is_seen_over_the_connection_that_brings_its_journals(
                 words = process.cmdline()
                 if owner in words and words[0].endswith("ssh"):
                     process.kill()
-        wait_for(
-            lambda: [one.host for one in links() if one.indexes == [0]] not in ([owner], []),
-            "the other one",
-            DEADLINE_S,
-        )
+        wait_for(lambda: [one.host for one in links() if one.indexes == [0]] not in ([owner], []), "the other one")
         assert sum(one.indexes == [0] for one in links()) == 1
     finally:
         viewer.kill()

@@ -123,9 +123,9 @@ class Watched:
         wait_for(lambda: events_in(self.run_dir, "worker-0", ev.HeartbeatSent), "the worker's first heartbeat")
         return self.events(ev.WorkerStarted)[0].pid
 
-    def ended(self, deadline_s: float = DEADLINE_S) -> ev.RunEnded:
+    def ended(self) -> ev.RunEnded:
         """The end event, once the supervisor is gone."""
-        self.process.wait(deadline_s)
+        self.process.wait(DEADLINE_S)
         return self.events(ev.RunEnded)[0]
 
     def log(self) -> str:

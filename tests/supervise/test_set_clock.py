@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import tputui
-from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench, events_in, wait_for
 from tests.system_clock import SystemClock
 from tputui.session import session
@@ -49,7 +48,7 @@ def test_run_goes_on_without_a_jump(bench: Bench, tmp_path: Path) -> None:
         wait_for(partial(is_warned, words), words)
         wait_for(partial(has_passed, step() + 5), "heartbeats")
         # A viewer that is opened now has the clock that was set.
-        shown = json.loads(tputui("show", run.run_dir, "--json", cwd=None, deadline_s=DEADLINE_S, **clock.env).out)
+        shown = json.loads(tputui("show", run.run_dir, "--json", cwd=None, **clock.env).out)
         assert shown["state"] in ("starting", "running")
         assert abs(shown["hosts"][0]["silent_s"]) < 30
     requests.submit(run.run_dir, "stop", by="test", now=time.time())

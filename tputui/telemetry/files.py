@@ -1,6 +1,6 @@
-"""Files of a run: written whole or not at all, opened with bounded reads, and the space that is left for them.
+"""Files of a run: written whole or not at all, only plain ones opened and read within bounds, and the space for them.
 
-Otherwise a pipe would block, a device might start, and a hole of a terabyte would be read to its end.
+A pipe in the place of a file would block, a device might start, and a hole of a terabyte would be read to its end.
 """
 
 from __future__ import annotations

@@ -450,9 +450,6 @@ def _numbers(reason: str) -> tuple[int, int] | None:
     return (int(words[1]), int(words[3])) if reason.endswith(_REPEATED) else None
 
 
-_CHUNK_BYTES = 1 << 20
-
-
 class LineSearch:
     """The events of some kinds in one journal."""
 
@@ -479,10 +476,10 @@ class LineSearch:
     def _search(self, fd: int) -> Iterator[Event]:
         size = os.fstat(fd).st_size
         while self._offset < size:
-            chunk = os.pread(fd, _CHUNK_BYTES, self._offset)
+            chunk = os.pread(fd, READ_BYTES, self._offset)
             end = chunk.rfind(b"\n") + 1
             if not end:
-                if len(chunk) < _CHUNK_BYTES:
+                if len(chunk) < READ_BYTES:
                     return  # the last line is still written
                 end = len(chunk)
             self._offset += end

@@ -85,14 +85,14 @@ def _link(health: int) -> str:
     return f"ICI link health {health} of 10, {meaning}"
 
 
-def damage(region: Damage | Damage) -> str:
+def damage(region: Damage) -> str:
     """Damage in a journal: `worker-0.jsonl, bytes 120 to 371: its checksum does not match (1 event lost)`."""
     where = f", bytes {region.start} to {region.end}" if region.end > region.start else ""
     lost = "unknown number of events" if region.lost_records is None else fmt.counted(region.lost_records, "event")
     return f"{region.journal}{where}: {region.reason} ({lost} lost)"
 
 
-def lost(regions: Sequence[Damage | Damage]) -> str:
+def lost(regions: Sequence[Damage]) -> str:
     """`2 events lost`; `2 events lost, and an unknown number in 1 further region`; `unknown number of events lost`."""
     known = [region.lost_records for region in regions if region.lost_records is not None]
     if regions and not known:

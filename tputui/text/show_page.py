@@ -23,7 +23,6 @@ from tputui.telemetry.logged_values import CONSOLE
 from tputui.text import phrases, show_hosts, verdict_lines
 from tputui.text.loss_chart import loss_chart
 from tputui.text.phrases import row
-from tputui.text.phrases import row as _row
 
 
 def core_lines(snapshot: Snapshot) -> list[str]:
@@ -126,7 +125,7 @@ def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
     `spell_time` formats a unix time.
     """
     since = f"{fmt.duration(snapshot.now - snapshot.started)} since the start" if snapshot.started is not None else ""
-    heading = _row("moment", spell_time(snapshot.now), f"({since})" if since else "")
+    heading = row("moment", spell_time(snapshot.now), f"({since})" if since else "")
     chart = loss_chart(snapshot.loss)
     marks = snapshot.marks[-MARKS_SHOWN:]
     left_out = snapshot.num_marks - len(marks)
@@ -163,7 +162,7 @@ def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW, where: str | 
         *([_metric_table(snapshot), _epoch_table(snapshot)] if is_short else []),
         _epochs(snapshot, None if num_epochs == FEW else num_epochs) if not is_short else [],
         _machine(snapshot),
-        [_row("diagnosis", verdict_lines.line(verdict)) for verdict in found(diagnose(snapshot))],
+        [row("diagnosis", verdict_lines.line(verdict)) for verdict in found(diagnose(snapshot))],
         _kept(snapshot),
         _wrong(snapshot),
     ]
@@ -190,46 +189,46 @@ def _meter(view: MeterView) -> dict[str, Any]:
 
 def _head(snapshot: Snapshot, where: str) -> list[str]:
     lines = [
-        _row("run", snapshot.run, f"({where})"),
-        _row("state", snapshot.condition, f"({snapshot.condition_reason})"),
+        row("run", snapshot.run, f"({where})"),
+        row("state", snapshot.condition, f"({snapshot.condition_reason})"),
     ]
     topology, plan = snapshot.topology, snapshot.plan
     if topology is not None:
         hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
         why = f"({topology.device_reason})" if topology.device_reason else ""
         strategy = topology.strategy if topology.strategy != "unknown" else ""
-        lines.append(_row("cores", fmt.device_cores(topology.num_cores, topology.device), strategy, hosts, why))
-        lines += [_row("warning", topology.device_warning)] if topology.device_warning else []
+        lines.append(row("cores", fmt.device_cores(topology.num_cores, topology.device), strategy, hosts, why))
+        lines += [row("warning", topology.device_warning)] if topology.device_warning else []
     if plan is not None:
         batch = f"batch {plan.batch_per_core} per core, {plan.global_batch} global"
         parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
-        lines.append(_row("task", plan.task, parameters, plan.precision))
+        lines.append(row("task", plan.task, parameters, plan.precision))
         if plan.global_batch:
             validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
-            lines.append(_row("data", f"{fmt.count(plan.train_examples)} examples{validate}", batch))
+            lines.append(row("data", f"{fmt.count(plan.train_examples)} examples{validate}", batch))
         if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
-            lines.append(_row("", ragged))
+            lines.append(row("", ragged))
         if snapshot.lr is not None and not math.isnan(plan.lr):
-            lines.append(_row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
+            lines.append(row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
         epoch = f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}"
-        lines.append(_row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
+        lines.append(row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
     elif snapshot.steps:
         epoch = f"epoch {snapshot.epoch}" if snapshot.epoch else ""
-        lines.append(_row("progress", epoch, f"step {snapshot.steps}", _pace(snapshot)))
+        lines.append(row("progress", epoch, f"step {snapshot.steps}", _pace(snapshot)))
     if snapshot.flops is not None:
-        lines.append(_row("flops", *phrases.flops(snapshot.flops)))
+        lines.append(row("flops", *phrases.flops(snapshot.flops)))
     lines += _train_loss(snapshot)
     if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
-        lines.append(_row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
+        lines.append(row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
     return lines
 
 
 def _details(snapshot: Snapshot) -> list[str]:
     """Where the run comes from, and the configuration values that differ from the defaults."""
-    lines = [_row(name, text) for name, text in phrases.details(snapshot.details)]
+    lines = [row(name, text) for name, text in phrases.details(snapshot.details)]
     changed = ", ".join(f"{line.key} = {line.value}" for line in config_lines(snapshot.config) if line.is_set)
     source = snapshot.details.config_path or ""
-    return [*lines, *([_row("config", source, changed)] if changed or source else [])]
+    return [*lines, *([row("config", source, changed)] if changed or source else [])]
 
 
 def _train_loss(snapshot: Snapshot) -> list[str]:
@@ -247,7 +246,7 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
     num_cores = snapshot.topology.num_cores if snapshot.topology is not None else known
     some = f"{known} of {num_cores} cores" if 0 < known < num_cores else fmt.counted(known, "core")
     mean = f"mean of {some} in step {step}" if known else "mean of the newest steps"
-    return [_row("train loss", fmt.number(snapshot.newest_loss), mean, top)]
+    return [row("train loss", fmt.number(snapshot.newest_loss), mean, top)]
 
 
 def _pace(snapshot: Snapshot) -> str:
@@ -263,7 +262,7 @@ def _pace(snapshot: Snapshot) -> str:
 
 def _meters(snapshot: Snapshot) -> list[str]:
     return [
-        _row(
+        row(
             view.split,
             f"{view.name:<12} avg {fmt.number(view.reading.avg)}",
             f"val {fmt.number(view.reading.val)}",
@@ -278,7 +277,7 @@ def _meters(snapshot: Snapshot) -> list[str]:
 
 def _logged(snapshot: Snapshot) -> list[str]:
     """What the script logged itself; the word console marks values that were read from printed text."""
-    return [_row(view.split, f"{view.name:<12} {fmt.number(view.value)}", *_origin(view)) for view in snapshot.logged]
+    return [row(view.split, f"{view.name:<12} {fmt.number(view.value)}", *_origin(view)) for view in snapshot.logged]
 
 
 def _origin(view: LoggedView) -> Iterable[str]:
@@ -293,7 +292,7 @@ def _origin(view: LoggedView) -> Iterable[str]:
 
 def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
     shown, note = _newest_and_best(snapshot.epochs, most)
-    return [*note, *(_row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
+    return [*note, *(row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
 
 
 def _newest_and_best(views: list[EpochView], most: int | None) -> tuple[list[EpochView], list[str]]:
@@ -302,7 +301,7 @@ def _newest_and_best(views: list[EpochView], most: int | None) -> tuple[list[Epo
     best = best_epoch(views)
     shown = newest if best is None or best in newest else [best, *newest]
     left_out = len(views) - len(shown)
-    note = _row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} not shown; --epochs all prints them")
+    note = row("epochs", f"{fmt.count(left_out)} of {fmt.count(len(views))} not shown; --epochs all prints them")
     return shown, [note] if left_out else []
 
 
@@ -390,36 +389,34 @@ def _machine(snapshot: Snapshot) -> list[str]:
     if xla is not None:
         compiles = f"{fmt.count(xla.compiles)} compiles in {fmt.duration(xla.compile_s)}"
         again = f"recompiles {phrases.recompiles(xla)}"
-        lines.append(
-            _row("xla", compiles, again, f"{fmt.count(xla.executes)} executions", phrases.executes_a_step(xla))
-        )
+        lines.append(row("xla", compiles, again, f"{fmt.count(xla.executes)} executions", phrases.executes_a_step(xla)))
         if reads := phrases.reads_a_step(xla):
-            lines.append(_row("task reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in total"))
+            lines.append(row("task reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in total"))
         to = f"{fmt.count(xla.transfers_to_device)} host->device ({fmt.size(xla.bytes_to_device)})"
         back = f"{fmt.count(xla.transfers_from_device)} device->host ({fmt.size(xla.bytes_from_device)})"
-        lines.append(_row("transfers", to, back))
+        lines.append(row("transfers", to, back))
         if xla.fallbacks:
-            lines.append(_row("fallbacks", *(f"{name} {fmt.count(n)}" for name, n in xla.fallbacks.items())))
+            lines.append(row("fallbacks", *(f"{name} {fmt.count(n)}" for name, n in xla.fallbacks.items())))
     if memory.host_used_bytes is not None:
         used = f"{fmt.size(memory.host_used_bytes)} of {fmt.size(memory.host_total_bytes)}"
-        lines.append(_row("host", used, f"CPU {fmt.percent(memory.host_cpu_percent)}"))
+        lines.append(row("host", used, f"CPU {fmt.percent(memory.host_cpu_percent)}"))
     if memory.predicted is not None:
-        lines.append(_row("predicted", fmt.forecast(memory.predicted).removeprefix("predicted ")))
+        lines.append(row("predicted", fmt.forecast(memory.predicted).removeprefix("predicted ")))
         biggest = ", ".join(f"{share.name} {fmt.size(share.bytes)}" for share in memory.predicted.biggest)
-        lines += [_row("", f"most activations: {biggest}")] if biggest else []
+        lines += [row("", f"most activations: {biggest}")] if biggest else []
     return [*lines, *show_hosts.processes(snapshot), *_hbm(snapshot.memory), *_devices(snapshot)]
 
 
 def _hbm(memory: MemoryView) -> list[str]:
     """The memory of each core; of many cores only the fullest."""
     if memory.hbm is None:
-        return [_row("hbm", f"none: {memory.hbm_reason}")]
+        return [row("hbm", f"none: {memory.hbm_reason}")]
     shown = memory.hbm
     if len(shown) > CORES_SHOWN:
         shown = [max(shown, key=lambda reading: reading.used_bytes / max(reading.limit_bytes, 1))]
-    lines = [_row(f"hbm {each.core}", f"{fmt.size(each.used_bytes)} of {fmt.size(each.limit_bytes)}") for each in shown]
+    lines = [row(f"hbm {each.core}", f"{fmt.size(each.used_bytes)} of {fmt.size(each.limit_bytes)}") for each in shown]
     others = len(memory.hbm) - len(shown)
-    return [*lines, _row("hbm", f"{others:,} other cores use less")] if others else lines
+    return [*lines, row("hbm", f"{others:,} other cores use less")] if others else lines
 
 
 def _devices(snapshot: Snapshot) -> list[str]:
@@ -427,14 +424,14 @@ def _devices(snapshot: Snapshot) -> list[str]:
     view = snapshot.devices
     if view is None:
         return []
-    lines = [_row(f"core {core.core}", *phrases.device_values(core)) for core in view.cores]
-    lines += [_row("warning", text) for text in phrases.device_problems(view.cores)]
-    return [*lines, _row("tpu", view.reason)] if view.reason and view.reason != snapshot.memory.hbm_reason else lines
+    lines = [row(f"core {core.core}", *phrases.device_values(core)) for core in view.cores]
+    lines += [row("warning", text) for text in phrases.device_problems(view.cores)]
+    return [*lines, row("tpu", view.reason)] if view.reason and view.reason != snapshot.memory.hbm_reason else lines
 
 
 def _kept(snapshot: Snapshot) -> list[str]:
     lines = [
-        _row(
+        row(
             "checkpoint",
             saved.path,
             f"step {saved.step}",
@@ -446,33 +443,33 @@ def _kept(snapshot: Snapshot) -> list[str]:
     ]
     for trace in snapshot.traces:
         covered = f"steps {trace.step - trace.steps + 1:,} to {trace.step:,} in {fmt.duration(trace.seconds)}"
-        lines.append(_row("profile", trace.path, covered, fmt.size(trace.bytes)))
+        lines.append(row("profile", trace.path, covered, fmt.size(trace.bytes)))
     for request in snapshot.requests:
         seen = fmt.seen_while(request.seen_phase) if request.seen_phase else ""
         applied = f"after step {request.applied_step}" if request.applied_step is not None else ""
         rest = (request.path or "", request.why or "", show_hosts.unanswered(request.unanswered))
-        lines.append(_row("request", request.kind, request.state, seen, applied, *rest))
+        lines.append(row("request", request.kind, request.state, seen, applied, *rest))
     return lines
 
 
 def _wrong(snapshot: Snapshot) -> list[str]:
-    lines = [_row("non-finite", _bad(bad.metric, bad.value), phrases.core_name(snapshot, bad.core), f"step {bad.step}")
+    lines = [row("non-finite", _bad(bad.metric, bad.value), phrases.core_name(snapshot, bad.core), f"step {bad.step}")
              for bad in snapshot.non_finite[:8]]  # fmt: skip
     if snapshot.num_non_finite > len(lines):
-        lines.append(_row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in total"))
+        lines.append(row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in total"))
     skipped = snapshot.skipped
-    lines += [_row("left out", bad.split, f"{bad.where}: {bad.why}") for bad in skipped.examples[:8]]
+    lines += [row("left out", bad.split, f"{bad.where}: {bad.why}") for bad in skipped.examples[:8]]
     if skipped.count > 8:
-        lines.append(_row("left out", f"{fmt.count(skipped.count)} examples in total, limit {skipped.limit}"))
+        lines.append(row("left out", f"{fmt.count(skipped.count)} examples in total, limit {skipped.limit}"))
     if snapshot.dropped_steps:
-        lines.append(_row("dropped", f"the losses of {fmt.count(snapshot.dropped_steps)} steps are in no journal"))
+        lines.append(row("dropped", f"the losses of {fmt.count(snapshot.dropped_steps)} steps are in no journal"))
     if snapshot.num_senseless:
-        lines.append(_row("left out", f"{fmt.count(snapshot.num_senseless)} events that contradict themselves"))
+        lines.append(row("left out", f"{fmt.count(snapshot.num_senseless)} events that contradict themselves"))
     head = snapshot.topology.device_warning if snapshot.topology is not None else None
-    lines += [_row("warning", text) for text in (*snapshot.troubles, *snapshot.warnings) if text != head]
-    lines += [_row("damage", phrases.damage(region)) for region in snapshot.damage.regions]
+    lines += [row("warning", text) for text in (*snapshot.troubles, *snapshot.warnings) if text != head]
+    lines += [row("damage", phrases.damage(region)) for region in snapshot.damage.regions]
     if snapshot.newer_format:
-        lines.append(_row("newer", snapshot.newer_format))
+        lines.append(row("newer", snapshot.newer_format))
     if snapshot.failure is not None:
         lines += root_cause.block(snapshot.failure)
     return lines

@@ -198,8 +198,6 @@ class RunEdits:
             if result is not None and result != (row.labels.tags, row.labels.note):
                 self._set([row], "tags and note saved", tags=result.tags, note=result.note)
 
-        # Imported here so that the list opens faster.
-
         if row.labels_problem:
             self._notices.show(f"{row.path.name}: {row.labels_problem}")
             return

@@ -129,14 +129,8 @@ class InputDriver(LinuxDriver):
 def input_driver(driver: type[Driver]) -> type[Driver]:
     """The driver to use for a driver that Textual has chosen: those for terminals and browsers are replaced."""
     if driver.__module__ == "textual.drivers.web_driver":
-        # Imported here so that the screen in a terminal opens faster.
-
         return WebInputDriver
     return InputDriver if driver is LinuxDriver else driver
-
-
-ESCAPE_S = ESCAPE_DELAY + 0.01
-"""Seconds after input until a sequence that it began is incomplete for certain: then Escape itself was pressed."""
 
 
 class WaitingReader(InputReader):
@@ -160,7 +154,7 @@ class WaitingReader(InputReader):
             if self._fileno in ready and not data:
                 return
             yield data
-            timeout_s = ESCAPE_S if ready else None
+            timeout_s = _ESCAPE_S if ready else None
 
 
 class WebInputDriver(WebDriver):
