@@ -135,6 +135,8 @@ while b"WarningRaised" not in open(journal, "rb").read():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 @pytest.mark.parametrize("small_disk", ["size=512m,nr_inodes=60"], indirect=True)
 def test_missing_inodes_are_named_in_warnings_and_refusals(small_disk: Path, tmp_path: Path) -> None:
+    # A file, since the journal has the words of the command: its text must not be the warning that it waits for.
+    (tmp_path / "train.py").write_text(WAITS_FOR_WARNING)
     words: list[str | Path] = [
         "--runs-dir",
         small_disk,
@@ -144,8 +146,7 @@ def test_missing_inodes_are_named_in_warnings_and_refusals(small_disk: Path, tmp
         "a",
         "--",
         sys.executable,
-        "-c",
-        WAITS_FOR_WARNING,
+        "train.py",
     ]
     assert tputui(*words, cwd=tmp_path).code == 0
     (warning,) = [event.text for event in events_in(small_disk / "a", "supervisor-0", ev.WarningRaised)]
