@@ -34,6 +34,11 @@ def test_journal_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "journal-format.md").read_text() == page, "run: python docs/make_journal_format.py"
 
 
+def test_page_of_facts_is_that_of_the_code() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "make_facts.py"))["page"]()
+    assert (ROOT / "docs" / "facts.md").read_text() == page, "run: python docs/make_facts.py"
+
+
 def test_json_page_is_up_to_date() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "make_json_page.py"))["page"]()
     assert (ROOT / "docs" / "json.md").read_text() == page, "run: python docs/make_json_page.py"

@@ -84,5 +84,5 @@ def test_foreign_text_is_escaped_for_the_terminal(text: str, shown: str) -> None
 
 
 def test_skipped_examples_are_mentioned_only_if_any() -> None:
-    assert fmt.ragged_end(22, 64, 1437) == "22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time"
+    assert fmt.ragged_end(22, 64, 1437) == "22 steps of 64 take a different 1,408 of 1,437 examples each epoch"
     assert fmt.ragged_end(22, 64, 1408) == ""

@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     STOPPED = 4
     """The run was stopped on request."""
     LOST = 5
-    """The processes of the run are gone without an end event."""
+    """The processes of the run died, and none reported how the run ended."""
     UNANSWERED = 6
     """`stop`, `checkpoint`, `stacks`: no answer in time; the request remains pending. `wait`: the time is over, or the
     condition can no longer hold. `alert test`: not delivered. `show --follow`: no change in time."""

@@ -97,8 +97,8 @@ def applied(step: int, path: str | None, lack: str | None) -> str:
 
 
 def device_cores(number: int, device: str) -> str:
-    """`8 x TPU`, or `8 cores of unknown type`."""
-    return f"{counted(number, 'core')} of unknown type" if device == "unknown" else f"{number} x {device}"
+    """`8 x TPU`, or `8 cores, device unknown`."""
+    return f"{counted(number, 'core')}, device unknown" if device == "unknown" else f"{number} x {device}"
 
 
 def more(number: int, what: str) -> str:
@@ -112,12 +112,12 @@ def count(value: int | None) -> str:
 
 
 def ragged_end(steps: int, global_batch: int, examples: int) -> str:
-    """`22 steps of 64 take 1,408 of 1,437 examples an epoch, others each time`; empty if none is left out."""
+    """`22 steps of 64 take a different 1,408 of 1,437 examples each epoch`; empty if none is left out."""
     taken = steps * global_batch
     if not steps or taken >= examples:
         return ""
     of = f"{count(taken)} of {count(examples)} examples"
-    return f"{count(steps)} steps of {count(global_batch)} take {of} an epoch, others each time"
+    return f"{count(steps)} steps of {count(global_batch)} take a different {of} each epoch"
 
 
 def size(num_bytes: float | None) -> str:

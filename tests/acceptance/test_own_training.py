@@ -64,7 +64,7 @@ def test_a_script_that_names_only_its_steps_has_no_number_of_epochs(tmp_path: Pa
 
     assert result.code == 0
     assert "epoch 3  step 6/6" in page
-    assert "1 core of unknown type" in page
+    assert "1 core, device unknown" in page
     assert result.out.count("training done at step 6") == 1
 
 

@@ -125,7 +125,7 @@ def test_damaged_run_is_compared_as_far_as_readable(tmp_path: Path, capsys: pyte
     assert main(["compare", "whole", str(tmp_path / "evil\x1b[2Jname"), "--runs-dir", str(tmp_path)]) == 0
 
     out = capsys.readouterr().out
-    assert "no verdict on B: the run cannot be read" in out
+    assert "speed of B unknown: the run cannot be read" in out
     assert "run.json, bytes 0 to 1: cannot be read" in out
     assert "\x1b" not in out
 

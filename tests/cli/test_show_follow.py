@@ -41,7 +41,7 @@ def test_ended_run_is_one_line_with_the_documented_keys(tmp_path: Path, capsys: 
     shown = json.loads(line)
     documented = re.findall(r"^\| `(\w+)` \|", PAGE.read_text().partition("## Its parts")[0], re.M)
     assert sorted(shown) == sorted(documented)
-    assert (shown["version"], shown["state"], shown["steps"]) == (1, "done", 66)
+    assert (shown["version"], shown["state"], shown["steps"]) == (2, "done", 66)
     assert all(len(shown[name]) <= most for name, most in NEWEST_MAX.items())
     assert main(["show", str(run_dir), "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)

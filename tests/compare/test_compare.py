@@ -15,21 +15,18 @@ from tests.ui import made, paces
 from tputui.compare.compare import LABELS, Comparison, compare
 from tputui.compare.table import raw_rows
 from tputui.compare.verdict import (
-    REPORTS_MIN,
     PaceVerdict,
-    SteadyPace,
     VerdictSide,
     pace_ratio,
     pace_verdict,
     percent,
-    steady,
     student,
-    warmup,
 )
 from tputui.config_diff import ABSENT, diff, texts
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
+from tputui.state.steady_pace import REPORTS_MIN, SteadyPace, steady_pace, warmup
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
 SECONDS = st.floats(1e-4, 1e3)
@@ -37,7 +34,7 @@ REPORTS = st.lists(SECONDS, min_size=REPORTS_MIN * 2, max_size=200)
 
 
 def pace_of(steps_s: list[float], batch: int = 64) -> SteadyPace:
-    found = steady([(step_s, batch / step_s) for step_s in steps_s])
+    found = steady_pace([(step_s, batch / step_s) for step_s in steps_s])
     assert found is not None
     return found
 
@@ -144,10 +141,10 @@ def test_a_difference_beyond_the_noise_is_found() -> None:
 
 
 def test_invalid_reports_are_ignored() -> None:
-    assert steady([]) is None
-    assert steady([(0.0, math.inf), (math.nan, 3.0), (-1.0, -64.0)]) is None
+    assert steady_pace([]) is None
+    assert steady_pace([(0.0, math.inf), (math.nan, 3.0), (-1.0, -64.0)]) is None
     sound = [(0.1, 640.0)] * 8
-    assert steady([*sound, (math.inf, 0.0)]) == steady(sound)
+    assert steady_pace([*sound, (math.inf, 0.0)]) == steady_pace(sound)
 
 
 # Words.
@@ -234,7 +231,7 @@ def test_runs_of_other_tasks_get_no_verdict() -> None:
     assert other.plan is not None
     found = verdict(made.changed(other, plan=msgspec.structs.replace(other.plan, task="tabular")), paces.run("a"))
     assert (found.ratio, found.short) == (None, "another task")
-    assert found.sentence == "no verdict on B: its task is tabular, that of A digits"
+    assert found.sentence == "speed of B not compared: its task is tabular, that of A digits"
 
 
 def test_uncertain_ratio_is_reported_by_its_bounds() -> None:
@@ -301,8 +298,8 @@ def test_first_line_is_limited_to_the_task_of_the_base() -> None:
 
 def test_run_without_reports_states_it() -> None:
     found = verdict(made.starting(), paces.run("a"))
-    assert found.sentence == "no verdict on B: no training report yet"
-    assert verdict(paces.run("a"), made.starting()).sentence == "no verdict on B: A: no training report yet"
+    assert found.sentence == "speed of B unknown: it has reported no steps yet"
+    assert verdict(paces.run("a"), made.starting()).sentence == "speed of A unknown: it has reported no steps yet"
 
 
 @pytest.mark.parametrize(
@@ -429,7 +426,7 @@ def test_unreadable_run_states_reason() -> None:
     assert found.runs[0].trouble is None
     assert found.runs[1].trouble == "the run's directory /runs/b is gone"
     assert found.verdicts[1] is not None
-    assert found.verdicts[1].sentence == "no verdict on B: the run cannot be read"
+    assert found.verdicts[1].sentence == "speed of B unknown: the run cannot be read"
 
 
 def test_derived_config_values_are_listed_if_different() -> None:

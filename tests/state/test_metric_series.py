@@ -122,7 +122,7 @@ def test_long_run_is_bounded_and_keeps_the_best_epoch_and_nan() -> None:
         EpochView(
             epoch=number, step=number * 10, t=0.0, train={},
             valid={"loss": _reading(math.nan if number == bad else 1.0)},
-            train_s=1.0, valid_s=1.0, sections_s={}, lr=0.1, best=number == best, scores={}, trace_s={},
+            train_s=1.0, valid_s=1.0, sections_s={}, lr=0.1, best_so_far=number == best, scores={}, trace_s={},
         )
         for number in range(1, 10_001)
     ]  # fmt: skip
@@ -139,7 +139,7 @@ def test_newest_point_of_a_long_run_is_kept_beside_the_best_epoch() -> None:
     epochs = [
         EpochView(
             epoch=number, step=number, t=0.0, train={}, valid={"loss": _reading(float(number))}, train_s=1.0,
-            valid_s=1.0, sections_s={}, lr=0.1, best=number == 9_999, scores={}, trace_s={},
+            valid_s=1.0, sections_s={}, lr=0.1, best_so_far=number == 9_999, scores={}, trace_s={},
         )
         for number in range(1, 10_001)
     ]  # fmt: skip
@@ -168,7 +168,7 @@ def sources(draw: st.DrawFn) -> MetricSource:
                 epoch=number, step=number * per_epoch, t=float(number),
                 train={name: _reading(value) for name, value in train.items()},
                 valid={name: _reading(value) for name, value in valid.items()},
-                train_s=1.0, valid_s=1.0, sections_s={}, lr=draw(FLOATS), best=draw(st.booleans()),
+                train_s=1.0, valid_s=1.0, sections_s={}, lr=draw(FLOATS), best_so_far=draw(st.booleans()),
                 scores=draw(METERS), trace_s={},
             )
         )  # fmt: skip

@@ -73,7 +73,7 @@ def test_a_whole_run() -> None:
     for view, ended in zip(snapshot.epochs, of(events, ev.EpochEnded), strict=True):
         assert (view.train, view.valid, view.train_s, view.valid_s) == (
             ended.train, ended.valid, ended.train_s, ended.valid_s)  # fmt: skip
-        assert (view.sections_s, view.lr, view.best) == (ended.sections_s, ended.lr, ended.best)
+        assert (view.sections_s, view.lr, view.best_so_far) == (ended.sections_s, ended.lr, ended.best)
     assert [(saved.path, saved.step) for saved in snapshot.checkpoints] == [
         (f"checkpoints/step-{step:08d}.pt", step) for step in (22, 44, 66)
     ]

@@ -130,6 +130,7 @@ def throughput() -> ThroughputView:
         history.append(ThroughputPoint(t=step_t(step), step=step, step_s=step_s, examples_per_s=64 / step_s))
     return ThroughputView(
         examples_per_s=64 / 0.0131,
+        steady_step_s=0.0130,
         steady_examples_per_s=64 / 0.0130,
         step_p50_s=0.0130,
         step_p95_s=0.0218,
@@ -218,7 +219,7 @@ def epochs(number: int) -> list[EpochView]:
                 "other": 0.1,
             },
             lr=0.004,
-            best=epoch == number,
+            best_so_far=epoch == number,
             scores={},
             trace_s={},
         )

@@ -59,7 +59,7 @@ def _epoch(number: int) -> EpochView:
         valid_s=0.4,
         sections_s={"execute": 3.0, "evaluate": 0.4, "compile": 3.1 if number == 1 else 0.0},
         lr=_lr(number * STEPS_PER_EPOCH),
-        best=number in (1, 2, 4, BEST),
+        best_so_far=number in (1, 2, 4, BEST),
         scores={"auc": 1 - 0.3 / number - 0.004 * max(number - BEST, 0) ** 2},
         trace_s={},
     )

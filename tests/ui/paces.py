@@ -43,6 +43,7 @@ def throughput(steps_s: list[float], global_batch: int, *, started: float) -> Th
     middle = sorted(steps_s)[len(steps_s) // 2]
     return ThroughputView(
         examples_per_s=global_batch / steps_s[-1],
+        steady_step_s=middle,
         steady_examples_per_s=global_batch / middle,
         step_p50_s=middle,
         step_p95_s=max(steps_s),

@@ -466,7 +466,7 @@ def test_low_core_is_an_outlier_but_a_spike_is_not() -> None:
 
 
 def test_non_finite_cores_are_named_without_outlier() -> None:
-    assert text([loss.odd_core(None, 8, 100, [3, 5, 7])]) == " \u2716 core 3 and 2 more: visible NaN or inf"
+    assert text([loss.odd_core(None, 8, 100, [3, 5, 7])]) == " \u2716 NaN or inf on core 3 and 2 more in this window"
     assert "no outlier" in text([loss.odd_core(None, 8, 100)])
     assert loss.odd_core(None, 1, 100) == []
 

@@ -625,7 +625,7 @@ def test_run_that_became_unreadable_is_reported() -> None:
     async def script(pilot: AppPilot) -> None:
         bench.sources[Path(pair[1].dir)].broken = PermissionError(13, "Permission denied", pair[1].dir)
         await until(pilot, lambda: "B: cannot read the run: Permission denied: " in bench.text)
-        assert "no verdict on B: the run cannot be read" in bench.text
+        assert "speed of B unknown: the run cannot be read" in bench.text
         assert "A 0.0882" in bench.text
 
     bench.drive(script)

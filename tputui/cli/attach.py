@@ -20,11 +20,11 @@ DESCRIPTION = """Shows a run and follows it: the live screen in a terminal; with
 one line per event; with --json all events. Without RUN: the newest run that is running. Leaving, also with Ctrl-C,
 never ends the run."""
 EXIT_CODES = exit_codes(
-    DONE="the run is done, or the viewer left and it is still running",
+    DONE="the run is done, or you left the screen and it is still running",
     USAGE="no such run, or no run is running",
     FAILED="the run failed",
     STOPPED="the run was stopped on request",
-    LOST="the processes of the run are gone without an end event",
+    LOST="the processes of the run died",
 )
 
 EARLIER_LINES = 20

@@ -41,7 +41,7 @@ EXIT_CODES = exit_codes(
     USAGE="the command line or the configuration cannot be used, or its data has no folds; nothing was created",
     FAILED="training of a fold failed; later folds were not started",
     STOPPED="a fold was stopped on request; later folds were not started",
-    LOST="the processes of a fold are gone without an end event",
+    LOST="the processes of a fold died",
     ENVIRONMENT="this machine cannot train",
 )
 

@@ -277,7 +277,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--steps", type=positive_int, default=STEPS, metavar="K", help=f"steps to run (default {STEPS})")
     parser.add_option("--cores", type=positive_int, metavar="N", help=f"virtual CPU cores (default {CORES})")
     parser.add_option(
-        "--timeout", type=span, default=TIMEOUT_S, metavar="TIME", help="give up after so long without a step (10m)"
+        "--timeout", type=span, default=TIMEOUT_S, metavar="TIME", help="give up after TIME without a step (10m)"
     )
     parser.add_option("--keep", action="store_true", help="keep the run among the other runs")
     parser.add_option("--json", action="store_true", help="print one JSON object")

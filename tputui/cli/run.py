@@ -32,11 +32,11 @@ and stop; pressed again, stop at once. So does SIGTERM, also with the screen. Fo
 same command on each of them.
 --set values use TOML syntax: --set epochs=3 --set optim.lr=0.01"""
 EXIT_CODES = exit_codes(
-    DONE="every epoch was trained, the command succeeded, or the viewer left and the run continues",
+    DONE="every epoch was trained, the command succeeded, or you left the screen and the run continues",
     USAGE="the command line or the configuration is not valid; nothing was created",
     FAILED="training or the command failed, or the run has findings that --strict names",
     STOPPED="the run was stopped on request",
-    LOST="the processes of the run are gone without an end event",
+    LOST="the processes of the run died",
     ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use; or hosts missing",
 )
 

@@ -156,7 +156,7 @@ def _log_row(log: FoundLog) -> dict[str, Any]:
     if imported is None:
         return {**row, "config": f"{log.form}, {files}; not read yet"}
     snapshot = session.load(imported.run_dir)
-    row |= {"step": snapshot.steps or None, "loss": snapshot.newest_loss}
+    row |= {"step": snapshot.steps or None, "loss": snapshot.listed_loss}
     is_behind = imported.is_behind(log.newest_t)
     return {**row, "config": f"{log.form}, {files}{'; changed since it was read' if is_behind else ''}"}
 
@@ -195,7 +195,7 @@ def _row(run_dir: Path, labels: RunLabels | None) -> dict[str, Any]:
         "epoch": snapshot.epoch,
         "num_epochs": snapshot.plan.num_epochs if snapshot.plan else None,
         "step": snapshot.steps,
-        "loss": snapshot.newest_loss,
+        "loss": snapshot.listed_loss,
         "num_cores": snapshot.topology.num_cores if snapshot.topology else None,
         "config": _config_path(run_dir),
     }

@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
         "--idle-timeout",
         type=span,
         metavar="TIME",
-        help="with --follow: exit with 6 if nothing changes for so long: 90s, 10m (default no limit)",
+        help="with --follow: exit with 6 if nothing changes for TIME: 90s, 10m (default no limit)",
     )
     parser.add_option(
         "--model", action="store_true", help="print the network's layers instead: output shapes and parameter counts"

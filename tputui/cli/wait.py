@@ -28,7 +28,7 @@ EXIT_CODES = exit_codes(
     USAGE="no such run, or not a condition",
     FAILED="the run failed (without --until)",
     STOPPED="the run was stopped on request (without --until)",
-    LOST="the processes of the run are gone without an end event (without --until)",
+    LOST="the processes of the run died (without --until)",
     UNANSWERED="the time of --timeout is over, or the run ended and the condition does not hold",
     INTERRUPTED="Ctrl-C; the run is not affected",
 )
@@ -40,9 +40,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_argument(parser, help=RUN_OR_LOG)
     add_hosts_option(parser)
     parser.add_option("--until", type=_condition, metavar="CONDITION", help="such as 'valid.loss < 0.5 or ended'")
-    parser.add_option(
-        "--timeout", type=span, metavar="TIME", help="wait at most so long: 90s, 10m, 2h (default no limit)"
-    )
+    parser.add_option("--timeout", type=span, metavar="TIME", help="wait at most TIME: 90s, 10m, 2h (default no limit)")
     parser.add_option("--json", action="store_true", help="print one JSON object")
 
 

@@ -15,16 +15,16 @@ from tputui.compare.verdict import (
     METHOD,
     PaceVerdict,
     QualityVerdict,
-    SteadyPace,
     VerdictSide,
     best_of,
     cause,
     pace_verdict,
-    steady,
 )
 from tputui.config_diff import ConfigDiff, diff
+from tputui.state import facts
 from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, monitored
+from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.telemetry.events import Split
 from tputui.text import phrases
 
@@ -77,7 +77,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     total_steps: int | None
     loss: float | None
-    """Training loss of the newest step, mean over the cores."""
+    """Training loss: of a run that has ended its mean over the last epoch, else that of the newest step."""
     task: str | None
     device: str | None
     num_cores: int | None
@@ -86,7 +86,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     no_pace: str | None
     """Why `pace` is None."""
     duration_s: float | None
-    """Seconds from the first event to the end, or to the newest event."""
+    """Seconds from the first event to the end, or until now."""
     compiles: int | None
     recompiles: int | None
     """None also if the recording does not count all of them."""
@@ -205,8 +205,6 @@ def _figures_of(view: EpochView) -> Iterable[tuple[tuple[Split, str], float]]:
 def _run(label: str, snapshot: Snapshot) -> ComparedRun:
     topology, plan, xla = snapshot.topology, snapshot.plan, snapshot.xla
     pace = _pace(snapshot)
-    until = snapshot.ended or snapshot.newest_fact
-    lasted = until - snapshot.started if until is not None and snapshot.started is not None else None
     return ComparedRun(
         label=label,
         run=snapshot.run,
@@ -218,16 +216,16 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps,
         total_steps=plan.total_steps if plan else None,
-        loss=snapshot.newest_loss,
+        loss=snapshot.listed_loss,
         task=plan.task if plan else None,
         device=topology.device if topology else None,
         num_cores=topology.num_cores if topology else None,
         global_batch=plan.global_batch if plan else None,
         pace=pace,
         no_pace=None if pace else _why_no_pace(snapshot),
-        duration_s=lasted,
-        compiles=xla.compiles if xla else None,
-        recompiles=xla.recompiles if xla and xla.is_never_recompiled is not None else None,
+        duration_s=facts.DURATION.of(snapshot),
+        compiles=facts.COMPILES.of(snapshot),
+        recompiles=facts.RECOMPILES.of(snapshot),
         executes_a_step=xla.executes_a_step if xla else None,
         scalar_reads_a_step=xla.reads_a_step if xla else None,
         flops_per_step=snapshot.flops.flops_per_step if snapshot.flops else None,
@@ -255,7 +253,8 @@ def _side(run: ComparedRun) -> VerdictSide:
 def _pace(snapshot: Snapshot) -> SteadyPace | None:
     if snapshot.throughput is None:
         return None
-    return steady([(point.step_s, point.examples_per_s) for point in snapshot.throughput.history])
+    pace = steady_pace([(point.step_s, point.examples_per_s) for point in snapshot.throughput.history])
+    return pace if pace is not None and math.isfinite(pace.examples_per_s) else None
 
 
 def _trouble(snapshot: Snapshot) -> str | None:
@@ -269,7 +268,9 @@ def _trouble(snapshot: Snapshot) -> str | None:
 def _why_no_pace(snapshot: Snapshot) -> str:
     if _trouble(snapshot):
         return "the run cannot be read"
-    return "no training report" if snapshot.condition in ENDED else "no training report yet"
+    if snapshot.throughput is not None:
+        return "the number of examples of a step is not reported"
+    return "it reported no steps" if snapshot.condition in ENDED else "it has reported no steps yet"
 
 
 def _peak_memory(snapshot: Snapshot) -> PeakMemory:

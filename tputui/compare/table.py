@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.compare.compare import ComparedRun, Comparison, MeterFigure
+from tputui.state import facts
 from tputui.telemetry.events import Split
 
 SPLITS: dict[Split, str] = {"train": "train", "valid": "valid"}
@@ -63,7 +64,7 @@ def _reasons(run: ComparedRun) -> Iterable[str]:
         yield run.trouble
         return
     if run.no_pace is not None:
-        yield f"no speed: {run.no_pace}"
+        yield f"speed unknown: {run.no_pace}"
     peak = run.peak_memory
     if peak.of == "host":
         yield f"host memory instead of device memory: {peak.reason}"
@@ -114,7 +115,7 @@ def _cores(run: ComparedRun) -> str:
 def _pace(run: ComparedRun) -> str:
     if run.pace is None:
         return fmt.UNKNOWN
-    return fmt.rate(run.pace.examples_per_s, "").removesuffix(" /s")
+    return facts.STEADY_SPEED.format(run.pace.examples_per_s)
 
 
 def _a_step(value: float | None) -> str:
@@ -126,14 +127,12 @@ _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("cores", _cores),
     ("epochs", _epochs),
     ("steps", lambda run: fmt.count(run.steps)),
-    ("duration", lambda run: fmt.duration(run.duration_s)),
-    ("steady step time", lambda run: fmt.duration(run.pace.step_s) if run.pace else fmt.UNKNOWN),
+    (facts.DURATION.label, lambda run: fmt.duration(run.duration_s)),
+    (facts.STEADY_STEP_TIME.label, lambda run: fmt.duration(run.pace.step_s) if run.pace else fmt.UNKNOWN),
     ("step time p10-p90", lambda run: f"+- {run.pace.spread * 100:.0f} %" if run.pace else fmt.UNKNOWN),
-    ("examples/s", _pace),
-    ("samples used", lambda run: fmt.count(run.pace.num_reports) if run.pace else fmt.UNKNOWN),
-    ("warm-up samples", lambda run: fmt.count(run.pace.num_warmup) if run.pace else fmt.UNKNOWN),
-    ("compiles", lambda run: fmt.count(run.compiles)),
-    ("recompiles", lambda run: fmt.count(run.recompiles)),
+    (facts.STEADY_SPEED.label, _pace),
+    (facts.COMPILES.label, lambda run: fmt.count(run.compiles)),
+    (facts.RECOMPILES.label, lambda run: fmt.count(run.recompiles)),
     ("executions per step", lambda run: _a_step(run.executes_a_step)),
     ("scalar reads per step", lambda run: _a_step(run.scalar_reads_a_step)),
     ("compile time", lambda run: fmt.duration(run.compile_s)),

@@ -100,7 +100,7 @@ def check(config: RunConfig, source_of: SourceOf) -> None:
     }
     for key, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):
-            refuse(key, f"{value} must be positive")
+            refuse(key, f"{value} must be positive{'' if math.isfinite(value) else ' and finite'}")
         if value is not None and value > MAXIMUM.get(key, math.inf):
             refuse(key, f"{value} exceeds the maximum of {MAXIMUM[key]:,}")
     not_negative = {

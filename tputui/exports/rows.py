@@ -66,7 +66,7 @@ class EpochRow(NamedTuple):
     train_s: float
     valid_s: float
     lr: float
-    best: bool
+    best_so_far: bool
     values: dict[str, float]
     """`train.NAME`, `valid.NAME`, and wall seconds as `section.NAME`."""
 

@@ -2,7 +2,7 @@
 
 steps      metric, step, core, value, t
 metrics    name, split, step, epoch, value, t, kind
-epochs     epoch, step, t, train_s, valid_s, lr, best, then one column per metric and section
+epochs     epoch, step, t, train_s, valid_s, lr, best_so_far, then one column per metric and section
 events     process, seq, kind, t, fields (JSON)
 """
 
@@ -142,6 +142,6 @@ class _Parquet:
 def _type_of(column: str, polars: Any) -> Any:
     if column in ("step", "core", "seq"):
         return polars.Int64
-    if column == "best":
+    if column == "best_so_far":
         return polars.Boolean
     return polars.String if column in ("metric", "name", "split", "kind", "process", "fields") else polars.Float64

@@ -7,8 +7,9 @@ from html import escape
 
 from tputui import formatting as fmt
 from tputui.report import charts
+from tputui.state import facts
 from tputui.state.metric_series import LOSS, MetricSeries, MetricSource, metric_series
-from tputui.state.snapshot import ENDED, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import Snapshot, monitored
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import class_of, first_of
 
@@ -89,22 +90,12 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     if snapshot.steps:
         of = f" of {fmt.count(plan.total_steps)}" if plan and plan.total_steps else ""
         found.append(("step", f"{fmt.count(snapshot.steps)}{of}"))
-    if snapshot.started is not None:
-        end = snapshot.ended if snapshot.ended is not None else snapshot.now
-        found.append(("duration", fmt.duration(end - snapshot.started)))
-    if snapshot.newest_loss is not None:
-        found.append(("loss", fmt.number(snapshot.newest_loss)))
-    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
-    value = best.figure(name) if best is not None else None
-    if best is not None and value is not None:
-        found.append((f"best validation {_text(name)}", f"{fmt.number(value)} in epoch {best.epoch}"))
-    if snapshot.step_s is not None:
-        found.append(("pace", f"{fmt.duration(snapshot.step_s)}/step"))
-    if snapshot.examples_per_s is not None and snapshot.examples_per_s > 0:
-        found.append(("throughput", fmt.rate(snapshot.examples_per_s, "examples")))
-    if snapshot.eta_s is not None and snapshot.condition not in ENDED:
-        found.append(("remaining", fmt.whole(snapshot.eta_s)))
-    return found
+    found += [(fact.label, text) for fact in (facts.DURATION, facts.LOSS) if (text := fact.text(snapshot))]
+    if text := facts.BEST_VALUE.text(snapshot):
+        best = f"best validation {_text(monitored(snapshot.config))}"
+        found.append((best, f"{text} in epoch {facts.BEST_EPOCH.text(snapshot)}"))
+    pace = (facts.STEP_TIME, facts.SPEED, facts.REMAINING)
+    return found + [(fact.label, text) for fact in pace if (text := fact.text(snapshot))]
 
 
 def _bar(snapshot: Snapshot) -> str:

@@ -172,8 +172,10 @@ class ThroughputView(msgspec.Struct, frozen=True, kw_only=True):
 
     examples_per_s: float
     """By the newest report, over all cores."""
+    steady_step_s: float
+    """Median step time of the run so far after its warm-up, so that the start and hiccups do not count."""
     steady_examples_per_s: float
-    """At the median step time of the run so far, so that the start and hiccups do not count."""
+    """Examples per second of the run so far in the same way; NaN if unknown."""
     step_p50_s: float
     """Median step time in seconds, exact to 0.1 %. Computed from the mean step time of each report, weighted by its
     number of steps, since single steps are not timed."""

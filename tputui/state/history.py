@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
 from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import EpochView, PlanView
+from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.state.xla_view import is_used
 from tputui.telemetry.events import ProgressReported, Split
 
@@ -24,16 +27,22 @@ def throughput(
     # Until reports are joined, which changes the stride, points are only added.
     closed = state.memoized("closed points", (first.name, pace.stride, pace.num_cuts), list[ThroughputPoint])
     closed += pace.closed_points(len(closed))
-    examples_a_step = plan.global_batch if plan else first.progress.examples_per_s * first.progress.step_s
+    history = [*closed, *pace.newest_points()]
+    steady = state.memoized("steady pace", (first.name, pace.num_reports, pace.num_cuts), lambda: _steady(history))
     return ThroughputView(
         examples_per_s=first.progress.examples_per_s,
-        steady_examples_per_s=examples_a_step / p50,
+        steady_step_s=steady.step_s if steady is not None else p50,
+        steady_examples_per_s=steady.examples_per_s if steady is not None else math.nan,
         step_p50_s=p50,
         step_p95_s=p95,
         num_reports=pace.num_reports,
-        history=[*closed, *pace.newest_points()],
+        history=history,
         eta_epoch_s=eta_epoch_s(state, plan, epochs, now) if going_on else None,
     )
+
+
+def _steady(history: list[ThroughputPoint]) -> SteadyPace | None:
+    return steady_pace([(point.step_s, point.examples_per_s) for point in history])
 
 
 def eta_s(state: RunState, plan: PlanView | None, epochs: list[EpochView], now: float) -> float | None:

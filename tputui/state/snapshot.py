@@ -292,7 +292,8 @@ class EpochView(msgspec.Struct, frozen=True, kw_only=True):
     valid_s: float
     sections_s: dict[str, float]
     lr: float
-    best: bool
+    best_so_far: bool
+    """Whether the value of `checkpoint.monitor` was the best one when the epoch ended."""
     scores: dict[str, float]
     """Scores of the whole validation split that are not means over examples."""
     trace_s: dict[str, float]
@@ -315,8 +316,8 @@ class EpochView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def best_epoch(epochs: Sequence[EpochView]) -> EpochView | None:
-    """The best of the epochs, which are in order; None if none was the best when it ended."""
-    return next((epoch for epoch in reversed(epochs) if epoch.best), None)
+    """The best of the epochs, which are in order: the last one that was the best when it ended; None if none was."""
+    return next((epoch for epoch in reversed(epochs) if epoch.best_so_far), None)
 
 
 def monitored(config: Mapping[str, Any]) -> str:
@@ -477,7 +478,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps done, including those before a resume."""
     step_s: float | None
+    """Seconds per step: by the newest report while the run trains, at steady state over the whole run once it ended."""
     examples_per_s: float | None
+    """Examples per second in the same way."""
     lr: float | None
     report_steps: int | None
     eta_s: float | None
@@ -558,6 +561,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The host that is slower than the others; None if there is none."""
     generations: list[GenerationView] = []
     """In order; one entry if training was not restarted."""
+    command_exit_code: int | None = None
+    """Exit code of the user's command; None if the run is not one, before its end, or if a signal ended it."""
     is_behind: bool = False
     """Whether curves and verdicts still lack values of a host for some older steps, which the next snapshots add."""
 
@@ -572,3 +577,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         if losses:
             return float_blocks.mean(losses)
         return self.loss[-1].mean if self.loss else None
+
+    @property
+    def epoch_loss(self) -> float | None:
+        """Mean training loss over the examples of the last epoch that ended; None if it has none."""
+        reading = self.epochs[-1].train.get("loss") if self.epochs else None
+        return reading.avg if reading is not None else None
+
+    @property
+    def listed_loss(self) -> float | None:
+        """The training loss that lists and comparisons show: `epoch_loss` of a run that has ended, else, or if it has
+        none, `newest_loss`."""
+        of_epoch = self.epoch_loss if self.condition in ENDED else None
+        return self.newest_loss if of_epoch is None else of_epoch

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tputui.config.script import SCRIPT
 from tputui.state import (
     core_views,
     device_views,
@@ -25,18 +26,20 @@ from tputui.state import (
     timeline,
 )
 from tputui.state.aligned import COMBINED_MAX
-from tputui.state.chart_data import Segment
+from tputui.state.chart_data import Segment, ThroughputView
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
 from tputui.state.series import combined, piece_aligner
 from tputui.state.slow_host import slow_host
 from tputui.state.snapshot import (
+    ENDED,
     EpochView,
     MemoryView,
     MeterView,
     PlanView,
     RequestView,
+    RunCondition,
     RunDetails,
     Snapshot,
     Topology,
@@ -101,6 +104,7 @@ def build_snapshot(
     core_columns = core_views.core_columns(state, cores)
     memory = memory_of(state)
     pace = history.throughput(state, plan, epochs, now, going_on=running)
+    step_s, examples_per_s = _speed(progress, pace, liveness.condition)
     return Snapshot(
         now=now,
         run=context.run,
@@ -119,8 +123,8 @@ def build_snapshot(
         epoch=epoch,
         epoch_step=epoch_step,
         steps=steps,
-        step_s=progress.step_s if progress else None,
-        examples_per_s=_known(progress.examples_per_s if progress else None),
+        step_s=step_s,
+        examples_per_s=_known(examples_per_s),
         lr=_known(progress.lr if progress else plan.lr if plan else None),
         report_steps=progress.report_steps if progress else None,
         eta_s=history.eta_s(state, plan, epochs, now) if running else None,
@@ -142,6 +146,7 @@ def build_snapshot(
         warnings=list(dict.fromkeys(text for w in state.in_order for text in w.log.warnings)),
         failure=root_cause.failure(state),
         exit_code=liveness.exit_code,
+        command_exit_code=_command_exit_code(state) if SCRIPT in config else None,
         logs=timeline.logs(state),
         loss=loss,
         damage=timeline.damage(state, context.damage),
@@ -172,6 +177,22 @@ def build_snapshot(
         generations=host_views.generations(state),
         is_behind=bool(state.behind),
     )
+
+
+def _speed(
+    progress: ProgressReported | None, pace: ThroughputView | None, condition: RunCondition
+) -> tuple[float | None, float | None]:
+    """Seconds per step and examples per second: by the newest report while the run trains, over the whole run once it
+    has ended."""
+    if pace is not None and condition in ENDED:
+        return pace.steady_step_s, pace.steady_examples_per_s
+    return (progress.step_s, progress.examples_per_s) if progress is not None else (None, None)
+
+
+def _command_exit_code(state: RunState) -> int | None:
+    """Exit code of the newest process of a command, on the first host."""
+    exited = next((host.worker_exited for host in state.supervisors if host.worker_exited), None)
+    return exited.exit_code if exited is not None else None
 
 
 def _known(value: float | None) -> float | None:
@@ -342,7 +363,7 @@ def _epoch_view(event: EpochEnded) -> EpochView:
         valid_s=event.valid_s,
         sections_s=event.sections_s,
         lr=event.lr,
-        best=event.best,
+        best_so_far=event.best,
         scores=event.scores,
         trace_s=event.trace_s,
     )

@@ -33,7 +33,7 @@ def recompiles(xla: XlaView) -> str:
         return f"0; {fmt.count(xla.late_compiles)} for inputs that came first after warm-up"
     if xla.recompiles or xla.is_never_recompiled:
         return f"{fmt.count(xla.recompiles)} after warm-up"
-    return "0 at syncs, others not counted" if xla.steps is None else "0, warm-up not over"
+    return "0 at syncs, others not counted" if xla.steps is None else "0 (still warming up)"
 
 
 def executes_a_step(xla: XlaView) -> str:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, get_args
 
+from tputui.state import facts
+from tputui.state.facts import Fact
 from tputui.state.metric_series import MetricSource, metric_series, most_important
 from tputui.state.snapshot import RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
@@ -68,6 +70,10 @@ def _one(name: str, kind: Literal["gauge", "counter"], text: str, value: float |
     return _Family(name, kind, text, [_Sample(value)])
 
 
+def _fact(name: str, fact: Fact[int] | Fact[float], snapshot: Snapshot) -> _Family:
+    return _one(name, "gauge", fact.definition, fact.of(snapshot))
+
+
 def _of_run(snapshot: Snapshot) -> Iterable[_Family]:
     states = [_Sample(float(snapshot.condition == state), {"state": state}) for state in get_args(RunCondition)]
     yield _Family("run_state", "gauge", "1 for the state that the run is in, 0 for the others.", states)
@@ -81,7 +87,9 @@ def _of_run(snapshot: Snapshot) -> Iterable[_Family]:
     yield _Family("run_info", "gauge", "What is trained, and on what.", [_Sample(1.0, info)])
     yield _one("run_started_timestamp_seconds", "gauge", "When the run started, in unix time.", snapshot.started)
     yield _one("run_ended_timestamp_seconds", "gauge", "When the run ended, in unix time.", snapshot.ended)
-    yield _one("run_exit_code", "gauge", "Exit code of the run.", snapshot.exit_code)
+    yield _fact("run_exit_code", facts.EXIT_CODE, snapshot)
+    yield _fact("run_command_exit_code", facts.COMMAND_EXIT_CODE, snapshot)
+    yield _fact("run_duration_seconds", facts.DURATION, snapshot)
     newest = "Time of the newest event of the run, in unix time."
     yield _one("last_event_timestamp_seconds", "gauge", newest, snapshot.newest_fact)
     phase = [_Sample(snapshot.phase_s, {"phase": snapshot.phase})] if snapshot.phase is not None else []
@@ -94,11 +102,14 @@ def _of_training(snapshot: Snapshot) -> Iterable[_Family]:
     yield _one("epoch", "gauge", "Number of the epoch in training.", snapshot.epoch)
     yield _one("planned_steps", "gauge", "Training steps that are planned.", (plan and plan.total_steps) or None)
     yield _one("planned_epochs", "gauge", "Epochs that are planned.", (plan and plan.num_epochs) or None)
-    yield _one("step_duration_seconds", "gauge", "Time of a training step in the newest report.", snapshot.step_s)
-    yield _one("examples_per_second", "gauge", "Training examples per second.", _known(snapshot.examples_per_s))
+    yield _fact("step_duration_seconds", facts.STEP_TIME, snapshot)
+    yield _fact("examples_per_second", facts.SPEED, snapshot)
+    yield _fact("steady_step_duration_seconds", facts.STEADY_STEP_TIME, snapshot)
+    yield _fact("steady_examples_per_second", facts.STEADY_SPEED, snapshot)
     yield _one("learning_rate", "gauge", "Learning rate.", _known(snapshot.lr))
-    yield _one("remaining_seconds", "gauge", "Estimated time to the end of training.", snapshot.eta_s)
-    yield _one("loss", "gauge", "Training loss of the newest step, mean over the cores.", snapshot.newest_loss)
+    yield _fact("remaining_seconds", facts.REMAINING, snapshot)
+    yield _fact("loss", facts.LOSS, snapshot)
+    yield _fact("epoch_loss", facts.EPOCH_LOSS, snapshot)
     cores = snapshot.cores[:CORES_MAX]
     of_cores = [_Sample(core.loss, {"core": str(core.core)}) for core in cores]
     yield _Family("core_loss", "gauge", "Training loss of the newest step on a core.", of_cores)
@@ -118,9 +129,9 @@ def _of_training(snapshot: Snapshot) -> Iterable[_Family]:
     yield _one("metrics_omitted", "gauge", omitted, max(0, len(found) - METRICS_MAX) or None)
     best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
     if best is not None:
-        best_value = [_Sample(best.figure(name), {"metric": name})]
-        yield _Family("best_metric", "gauge", "Value of the monitored metric in the best epoch.", best_value)
-        yield _one("best_epoch", "gauge", "Number of the best epoch.", best.epoch)
+        best_value = [_Sample(facts.BEST_VALUE.of(snapshot), {"metric": name})]
+        yield _Family("best_metric", "gauge", facts.BEST_VALUE.definition, best_value)
+        yield _fact("best_epoch", facts.BEST_EPOCH, snapshot)
     bad = "NaN and infinite values in training."
     yield _one("non_finite_values_total", "counter", bad, snapshot.num_non_finite)
     yield _one("skipped_examples_total", "counter", "Invalid examples that were left out.", snapshot.skipped.count)

@@ -15,9 +15,9 @@ from tputui import formatting as fmt
 from tputui.config_diff import config_lines
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import found
-from tputui.state import root_cause
+from tputui.state import facts, root_cause
 from tputui.state.chart_data import LoggedView
-from tputui.state.snapshot import EpochView, MemoryView, MeterView, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import ENDED, EpochView, MemoryView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.text import phrases, show_hosts, verdict_lines
@@ -69,7 +69,7 @@ def _loss(core: Any) -> float:
     return loss
 
 
-JSON_VERSION = 1
+JSON_VERSION = 2
 """Version of the object of `to_show`: it increases if the meaning of a key changes."""
 MARKS_SHOWN = 40
 LINES_SHOWN = 40
@@ -100,7 +100,10 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     fields["state_reason"] = fields.pop("condition_reason")
     fields["memory"]["host_rss_bytes"] = _rss_bytes(snapshot)
     fields["meters"] = [_meter(view) for view in snapshot.meters]
-    fields["train_loss"] = snapshot.newest_loss
+    for fact in (facts.LOSS, facts.EPOCH_LOSS, facts.BEST_EPOCH, facts.BEST_VALUE, facts.DURATION):
+        fields[fact.key] = fact.of(snapshot)
+    for view in fields["epochs"]:
+        view["best"] = view["best_so_far"]  # its name in version 1
     for event in (*fields["checkpoints"], *fields["traces"], *fields["skipped"]["examples"], fields["pictures"]):
         # The keys of the lists say which events they contain.
         if event is not None:
@@ -190,7 +193,7 @@ def _meter(view: MeterView) -> dict[str, Any]:
 def _head(snapshot: Snapshot, where: str) -> list[str]:
     lines = [
         row("run", snapshot.run, f"({where})"),
-        row("state", snapshot.condition, f"({snapshot.condition_reason})"),
+        row("state", facts.STATE.text(snapshot), f"({snapshot.condition_reason})"),
     ]
     topology, plan = snapshot.topology, snapshot.plan
     if topology is not None:
@@ -209,7 +212,13 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
         if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
             lines.append(row("", ragged))
         if snapshot.lr is not None and not math.isnan(plan.lr):
-            lines.append(row("lr", fmt.exact(snapshot.lr), f"(initially {fmt.exact(plan.lr)} = {plan.lr_rule})"))
+            lines.append(
+                row(
+                    facts.LEARNING_RATE.label,
+                    fmt.exact(snapshot.lr),
+                    f"({fmt.exact(plan.lr)} at the start: {plan.lr_rule})",
+                )
+            )
         epoch = f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}"
         lines.append(row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
     elif snapshot.steps:
@@ -232,8 +241,9 @@ def _details(snapshot: Snapshot) -> list[str]:
 
 
 def _train_loss(snapshot: Snapshot) -> list[str]:
-    """The training loss of the newest step, and the highest of the run with its core and step."""
-    if snapshot.newest_loss is None:
+    """The training loss of the newest step, the highest of the run with its core and step, and that of the epoch."""
+    newest = facts.LOSS.text(snapshot)
+    if not newest:
         return []
     highest = max(
         (column.highest for column in snapshot.core_columns if column.highest is not None),
@@ -246,18 +256,19 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
     num_cores = snapshot.topology.num_cores if snapshot.topology is not None else known
     some = f"{known} of {num_cores} cores" if 0 < known < num_cores else fmt.counted(known, "core")
     mean = f"mean of {some} in step {step}" if known else "mean of the newest steps"
-    return [row("train loss", fmt.number(snapshot.newest_loss), mean, top)]
+    lines = [row(facts.LOSS.label, newest, mean, top)]
+    if of_epoch := facts.EPOCH_LOSS.text(snapshot):
+        lines.append(row("", of_epoch, f"mean over epoch {snapshot.epochs[-1].epoch}"))
+    return lines
 
 
 def _pace(snapshot: Snapshot) -> str:
-    parts = []
-    if snapshot.step_s is not None:
-        parts.append(f"{fmt.duration(snapshot.step_s)}/step")
-        if snapshot.examples_per_s is not None:
-            parts.append(fmt.rate(snapshot.examples_per_s, "examples"))
-    if snapshot.eta_s is not None:
-        parts.append(f"{fmt.whole(snapshot.eta_s)} to go")
-    return "  ".join(parts)
+    parts = [facts.STEP_TIME.text(snapshot), facts.SPEED.text(snapshot)]
+    if any(parts) and snapshot.condition in ENDED:
+        parts.append("at steady state")
+    if remaining := facts.REMAINING.text(snapshot):
+        parts.append(f"{remaining} to go")
+    return "  ".join(filter(None, parts))
 
 
 def _meters(snapshot: Snapshot) -> list[str]:
@@ -292,7 +303,7 @@ def _origin(view: LoggedView) -> Iterable[str]:
 
 def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
     shown, note = _newest_and_best(snapshot.epochs, most)
-    return [*note, *(row(f"epoch {view.epoch}", *_epoch(view)) for view in shown)]
+    return [*note, *(row(f"epoch {view.epoch}", *_epoch(view, best_epoch(snapshot.epochs))) for view in shown)]
 
 
 def _newest_and_best(views: list[EpochView], most: int | None) -> tuple[list[EpochView], list[str]]:
@@ -374,13 +385,13 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def _epoch(view: EpochView) -> Iterable[str]:
+def _epoch(view: EpochView, best: EpochView | None) -> Iterable[str]:
     yield fmt.meters_line(view.train, view.valid, view.scores) or "no validation reported"
     if not math.isnan(view.train_s):
         yield f"train {fmt.duration(view.train_s)}"
         yield f"validation {fmt.duration(view.valid_s)}"
     yield fmt.sections(view.sections_s, view.trace_s)
-    yield "best" if view.best else ""
+    yield "best" if view is best else ""
 
 
 def _machine(snapshot: Snapshot) -> list[str]:
@@ -391,7 +402,7 @@ def _machine(snapshot: Snapshot) -> list[str]:
         again = f"recompiles {phrases.recompiles(xla)}"
         lines.append(row("xla", compiles, again, f"{fmt.count(xla.executes)} executions", phrases.executes_a_step(xla)))
         if reads := phrases.reads_a_step(xla):
-            lines.append(row("task reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in total"))
+            lines.append(row("host reads", reads, f"{fmt.count(xla.scalar_reads)} scalars in total"))
         to = f"{fmt.count(xla.transfers_to_device)} host->device ({fmt.size(xla.bytes_to_device)})"
         back = f"{fmt.count(xla.transfers_from_device)} device->host ({fmt.size(xla.bytes_from_device)})"
         lines.append(row("transfers", to, back))

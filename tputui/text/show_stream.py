@@ -30,7 +30,7 @@ LOGGED_MAX = 256
 """Logged metrics of a line: losses and validation values first. A warning gives the number of the others."""
 FIRST_ONLY = ("config", "details")
 """Keys of the first line only; their values do not change."""
-AGES = ("now", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdicts", "time_spent")
+AGES = ("now", "duration_s", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdicts", "time_spent")
 """Keys whose changes alone print no line: ages, samples that are taken every second, and shares of the time so far."""
 
 

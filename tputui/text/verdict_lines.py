@@ -127,7 +127,7 @@ _SHOWN_FROM_S = 0.05
 
 
 def goodput_line(found: Goodput) -> str:
-    """`84 % of 3 h 12 min over 4 runs in training that was kept; lost 10 min, downtime 7 min`; or why not known."""
+    """`84 % of 3 h 12 min over 4 runs was useful training; lost 10 min, downtime 7 min`; or why not known."""
     others = [
         f"{part} {fmt.duration(found.parts_s[part])}"
         for part in sorted(PARTS, key=lambda part: -found.parts_s.get(part, 0.0))
@@ -157,4 +157,4 @@ def _head(found: Goodput) -> str:
     if found.share is None:
         return f"not available: {found.reason}"
     over = f" over {len(found.runs)} runs" if len(found.runs) > 1 else ""
-    return f"{found.share * 100:.0f} % of {fmt.duration(found.wall_s)}{over} in training that was kept"
+    return f"{found.share * 100:.0f} % of {fmt.duration(found.wall_s)}{over} was useful training"

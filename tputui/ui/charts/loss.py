@@ -246,7 +246,7 @@ def odd_core(outlier: OutlierView | None, num_cores: int, width: int, bad: Seque
     """The outlier, its deviation and its steps; else the cores `bad`, which have NaN or infinite values."""
     if outlier is None and bad:
         more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
-        return [Span(f" {NON_FINITE_MARK} core {bad[0]}{more}: visible NaN or inf", "bad")]
+        return [Span(f" {NON_FINITE_MARK} NaN or inf on core {bad[0]}{more} in this window", "bad")]
     if outlier is None:
         return [Span(" no outlier", "dim")] if num_cores > 1 else []
     sign, side = ("\u25b4", "above") if outlier.by > 0 else ("\u25be", "below")

@@ -478,8 +478,8 @@ def _entry(run: int, curve: RunCurve | None, cursor: float | None, part: Compare
     if cursor is not None:
         value = curve.value_at(cursor)
     elif part.view.meter is None and not part.view.weight:
-        # The last segment of a long curve covers many steps; the run list shows the newest step, so this does too.
-        value = part.comparison.runs[run].loss
+        # The last segment of a long curve covers many steps.
+        value = part.snapshots[run].newest_loss
     else:
         value = curve.values[-1]
     text = fmt.number(value)

@@ -145,7 +145,7 @@ def _config_head(part: DetailsPart, found: Sequence[ConfigLine], width: int) -> 
     """The file of the configuration and the meaning of the mark."""
     source = f" {part.details.config_path}" if part.details.config_path else ""
     num_set = sum(line.is_set for line in found)
-    legend = f"{_MARK} {num_set} of {len(found)} values differ from the default, or have none"
+    legend = f"{_MARK} {num_set} of {len(found)} values are not the default"
     head: list[Line] = [[Span(" configuration", "title"), Span(clean(source), "label")]]
     return head + [[Span(f" {piece}", "label")] for piece in wrap(legend, max(width - 2, 8))]
 

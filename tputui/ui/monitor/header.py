@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.diagnosis.verdict import Verdict
+from tputui.state import facts
 from tputui.state.snapshot import (
     ENDED,
     PlanView,
@@ -14,7 +15,6 @@ from tputui.state.snapshot import (
     RunCondition,
     Snapshot,
     Topology,
-    best_epoch,
     monitored,
 )
 from tputui.ui.base import host_text, status_text
@@ -181,7 +181,8 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
     left: Line = [name, state]
     if snapshot.condition not in ENDED:
         left.append(Span(f" {_doing(snapshot, width - width_of([*left, *right]) - 2)}", "plain"))
-    elif snapshot.exit_code:
+    elif snapshot.exit_code and snapshot.command_exit_code is None:
+        # That of a user's command is in the reason below; ours beside it would be mistaken for it.
         left.append(Span(f" exit code {snapshot.exit_code}", "plain"))
     size = _size(snapshot.topology)
     return spread([*left, *size] if width_of([*left, *size, *right]) < width else left, right, width)
@@ -212,7 +213,7 @@ def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
     if snapshot.condition in ENDED and snapshot.started is not None:
         over = snapshot.ended or snapshot.newest_fact
         ago = f", ended {fmt.age(snapshot.now - over)} ago" if snapshot.now - over >= 1 else ""
-        return [Span(f"took {fmt.duration(over - snapshot.started)}{ago} ", "label")]
+        return [Span(f"took {facts.DURATION.text(snapshot)}{ago} ", "label")]
     age = max(snapshot.now - snapshot.newest_fact, 0.0)
     late = age > 10 and not replaying
     text = f"{status_text.age(age)} old " if short else f"updated {status_text.age(age)} ago "
@@ -248,19 +249,20 @@ def _steps_so_far(snapshot: Snapshot) -> Line:
     line: Line = [Span(" step ", "label"), Span(f"{snapshot.steps:,}", "strong")]
     if snapshot.epoch:
         line += [Span("  epoch ", "label"), Span(f"{snapshot.epoch:,}", "strong")]
-    return [*line, Span("  of an unknown number", "dim")]
+    return line
 
 
 def _pace_line(snapshot: Snapshot, width: int) -> Line:
     """Pace, learning rate and best metric, then device and batch; without the last of them if there is no room."""
     pace: list[Line] = []
-    if snapshot.step_s is not None:
-        pace.append([Span(fmt.duration(snapshot.step_s), "strong"), Span("/step", "label")])
-    if snapshot.examples_per_s is not None:
-        unit = "examples/s" if width >= _LONG_UNITS_FROM else "ex/s"
-        pace.append([Span(f"{snapshot.examples_per_s:,.0f}", "strong"), Span(f" {unit}", "label")])
-    if snapshot.lr is not None:
-        pace.append([Span("lr ", "label"), Span(f"{snapshot.lr:.4g}", "strong")])
+    if step_time := facts.STEP_TIME.text(snapshot):
+        pace.append([Span(step_time.removesuffix("/step"), "strong"), Span("/step", "label")])
+    if speed := facts.SPEED.text(snapshot):
+        number, _, unit = speed.partition(" ")
+        unit = unit if width >= _LONG_UNITS_FROM else "ex/s"
+        pace.append([Span(number, "strong"), Span(f" {unit}", "label")])
+    if rate := facts.LEARNING_RATE.text(snapshot):
+        pace.append([Span("lr ", "label"), Span(rate, "strong")])
     best = _best(snapshot)
     fixed = _device(snapshot.topology, snapshot.plan) if snapshot.topology is not None else []
     if snapshot.plan is not None and snapshot.plan.global_batch:
@@ -281,12 +283,11 @@ def _separated(parts: list[Line]) -> Line:
 
 def _best(snapshot: Snapshot) -> list[Line]:
     """The best value of the validation metric that chooses the best epoch."""
-    epoch, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
-    value = epoch.figure(name) if epoch is not None else None
-    if epoch is None or value is None:
+    value = facts.BEST_VALUE.text(snapshot)
+    if not value:
         return []
-    words = Span(f"\u2605 best valid {clean(name)} ", "good")
-    return [[words, Span(fmt.number(value), "strong"), Span(f" (epoch {epoch.epoch})", "dim")]]
+    label = Span(f"\u2605 best valid {clean(monitored(snapshot.config))} ", "good")
+    return [[label, Span(value, "strong"), Span(f" (epoch {facts.BEST_EPOCH.text(snapshot)})", "dim")]]
 
 
 def _device(topology: Topology, plan: PlanView | None) -> list[Line]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.diagnosis.step_budget import DeviceLane, Lane, StepBudget, step_budget
+from tputui.state import facts
 from tputui.state.chart_data import Mark, ThroughputView
 from tputui.state.snapshot import ENDED, FlopsView, Snapshot
 from tputui.text import phrases
@@ -115,6 +116,9 @@ def _device(device: DeviceLane, width: int) -> list[Line]:
 _LABEL = 8
 
 
+_OVER = "the run has ended"
+
+
 class PacePart(NamedTuple):
     """The content of the panel."""
 
@@ -152,7 +156,7 @@ class PacePanel(RunPanel[PacePart]):
         why = "" if snapshot.throughput is not None else status_text.nothing_yet(snapshot, "report")
         why_no_end = ""
         if snapshot.condition in ENDED:
-            why_no_end = f"finished: {snapshot.condition}"
+            why_no_end = _OVER
         elif snapshot.plan is None:
             why_no_end = "number of steps unknown"
         elif snapshot.eta_s is None:
@@ -175,7 +179,7 @@ class PacePanel(RunPanel[PacePart]):
         pace = part.pace
         if pace is None:
             return Drawing(paragraph(part.why_none, width, height))
-        rows = [*_speed(pace, width), *_step(pace, width), *_ends(part, pace, width)]
+        rows = [*_speed(pace, width, is_over=part.why_no_end == _OVER), *_step(pace, width), *_ends(part, pace, width)]
         rows += _flops(part.flops, width) if len(rows) < height else []
         is_full = self.has_class("-maximised")
         rows += budget_rows(part.budget, width, height - len(rows), is_full=is_full)
@@ -207,12 +211,14 @@ def _row(label: str, *spans: Span) -> Line:
     return [Span(f" {label:<{_LABEL}}", "label"), *spans]
 
 
-def _speed(pace: ThroughputView, width: int) -> list[Line]:
+def _speed(pace: ThroughputView, width: int, *, is_over: bool) -> list[Line]:
     if math.isnan(pace.examples_per_s):
         return []
-    now, steady = fmt.rate(pace.examples_per_s, "examples"), fmt.rate(pace.steady_examples_per_s, "examples")
+    now = facts.SPEED.format(pace.examples_per_s)
+    steady = facts.STEADY_SPEED.format(pace.steady_examples_per_s)
     of = Span(f"  of {fmt.counted(pace.num_reports, 'report')}", "dim")
-    return [_row("now", Span(now, "strong")), _row("steady", Span(steady, "accent"), *([of] if width >= 44 else []))]
+    lines = [_row("steady", Span(steady, "accent"), *([of] if width >= 44 else []))]
+    return lines if is_over else [_row("now", Span(now, "strong")), *lines]
 
 
 def _step(pace: ThroughputView, width: int) -> list[Line]:
@@ -233,6 +239,8 @@ def _flops(flops: FlopsView | None, width: int) -> list[Line]:
 
 
 def _ends(part: PacePart, pace: ThroughputView, width: int) -> list[Line]:
+    if part.why_no_end == _OVER:
+        return []
     if part.why_no_end:
         return [_row("ends", Span(part.why_no_end, "dim"))]
     epoch = Span("not known yet", "dim")

@@ -198,8 +198,8 @@ def _executes(xla: XlaView, width: int) -> Line:
 def _task_reads(xla: XlaView) -> list[Line]:
     reads = phrases.reads_a_step(xla)
     if not xla.reads_a_step:
-        return [_row("task reads", reads, "good")] if reads else []
-    return [_row("task reads", f"\u25b2 {reads}", "warn")]
+        return [_row("host reads", reads, "good")] if reads else []
+    return [_row("host reads", f"\u25b2 {reads}", "warn")]
 
 
 def _fallbacks(fallbacks: dict[str, int]) -> list[Line]:

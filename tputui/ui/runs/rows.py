@@ -199,7 +199,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps if plan or snapshot.steps else None,
         total_steps=plan.total_steps if plan else None,
-        loss=snapshot.newest_loss,
+        loss=snapshot.listed_loss,
         num_bad=snapshot.num_non_finite,
         best=best.figure(name) if best is not None else None,
         best_name=name,
