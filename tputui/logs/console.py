@@ -152,18 +152,18 @@ def with_decimal_points(text: str, *, is_usual: bool) -> tuple[str, bool]:
     """
     if _HAS_COMMA.search(text) is None:
         return text, False
-    numbers = [found for found in _COMMA_NUMBER.finditer(text) if form(found[1]) not in _POSITION_NAMES]
-    is_shown = any(is_decimal_comma(found[3]) and is_known(found[1]) for found in numbers)
+    numbers = [match for match in _COMMA_NUMBER.finditer(text) if form(match[1]) not in _POSITION_NAMES]
+    is_shown = any(is_decimal_comma(match[3]) and is_known(match[1]) for match in numbers)
     if not (is_shown or is_usual):
         return text, False
     parts: list[str] = []
     reached = 0
-    for found in numbers:
-        is_decimal = is_decimal_comma(found[3]) or _NAMED_POINT.search(text) is None
-        number = with_point(found[3]) if is_decimal else None
+    for match in numbers:
+        is_decimal = is_decimal_comma(match[3]) or _NAMED_POINT.search(text) is None
+        number = with_point(match[3]) if is_decimal else None
         if number is not None:
-            parts += (text[reached : found.start(3)], number)
-            reached = found.end(3)
+            parts += (text[reached : match.start(3)], number)
+            reached = match.end(3)
     return "".join((*parts, text[reached:])), is_shown
 
 
@@ -182,18 +182,18 @@ def context_of(text: str) -> LineContext:
     epoch = _EPOCH.search(text)
     position = _POSITION.search(text, epoch.end() - 1) if epoch is not None and step is None else None
     end = max((match.end() for match in (step, epoch, position) if match is not None), default=0)
-    found = step or position
-    if found is None:
+    position_match = step or position
+    if position_match is None:
         return LineContext(None, None, float(epoch.group(1)) if epoch else None, end)
-    total = _count_of(found.group(2)) if found.group(2) else None
-    return LineContext(_count_of(found.group(1)), total, float(epoch.group(1)) if epoch else None, end)
+    total = _count_of(position_match.group(2)) if position_match.group(2) else None
+    return LineContext(_count_of(position_match.group(1)), total, float(epoch.group(1)) if epoch else None, end)
 
 
 def pairs_of(text: str) -> list[Named]:
     """The pairs of name and number on a line that may be metrics, in their order; names are in lower case."""
-    found = {match.start(2): match for match in _SPACED.finditer(text)}
-    found |= {match.start(2): match for match in _PAIR.finditer(text)}
-    return list(_named(match for _, match in sorted(found.items())))
+    matches = {match.start(2): match for match in _SPACED.finditer(text)}
+    matches |= {match.start(2): match for match in _PAIR.finditer(text)}
+    return list(_named(match for _, match in sorted(matches.items())))
 
 
 def _named(matches: Iterator[re.Match[str]]) -> Iterator[Named]:
@@ -365,12 +365,12 @@ class ConsoleParser:
 
     def parse(self, line: str, t: float) -> list[LoggedValue]:
         """The values on a line that was printed at `t`, Unix time in seconds; `\\r` separates updates of a bar."""
-        found: list[LoggedValue] = []
+        values: list[LoggedValue] = []
         segments = line.split("\r") if "\r" in line else [line]
         for segment in segments[-SEGMENTS_MAX:]:
             if 0 < len(segment) <= LINE_CHARS_MAX:
-                found += self._parse_segment(plain(segment), t)
-        return found
+                values += self._parse_segment(plain(segment), t)
+        return values
 
     def _parse_segment(self, text: str, t: float) -> list[LoggedValue]:
         if self._pattern is not None:
@@ -401,8 +401,8 @@ class ConsoleParser:
         suffix = f"/core{int(core)}" if core is not None and core.is_integer() else ""
         return [
             LoggedValue(name.replace("__", "/") + suffix, self._step, t, value, self._epoch)
-            for name, found in groups.items()
-            if (value := _number(found)) is not None
+            for name, digits in groups.items()
+            if (value := _number(digits)) is not None
         ]
 
 
@@ -478,15 +478,15 @@ class _RankParser:
         return self._of_rich_metrics(bar.group(5), t, *self._rich)
 
     def _of_rich_metrics(self, text: str, t: float, step: int, epoch: float) -> list[LoggedValue]:
-        found = []
+        values = []
         for name, number in _RICH_PAIR.findall(text):
             tag, value = name + self._suffix, number_of(number)
             # A score of validation is shown until the next one; before the first step it is that of the sanity check.
             before = self._bar_values.get(tag, (None, math.nan))[1]
             is_new = form(name) != "v_num" and self._is_new_on_bar(tag, step, value)
             if is_new and (meaning_of(name).split == "train" or (before != value and step > 0)):
-                found.append(LoggedValue(tag, step, t, value, epoch))
-        return found
+                values.append(LoggedValue(tag, step, t, value, epoch))
+        return values
 
     def _of_main_bar(self, position: int, total: int) -> list[LoggedValue]:
         if self._main_bar is None:

@@ -180,8 +180,8 @@ class CsvReader(LineLog):
     def read(self) -> list[LoggedValue]:
         """Values of the next complete rows. Raises `OSError`."""
         while lines := self._lines.read():
-            if found := self._values_of(lines):
-                return found
+            if values := self._values_of(lines):
+                return values
         return []
 
     def _values_of(self, lines: list[bytes]) -> list[LoggedValue]:
@@ -189,7 +189,7 @@ class CsvReader(LineLog):
         if self._lines.restarted:
             self._search = HeaderSearch()
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
-        found: list[LoggedValue] = []
+        values: list[LoggedValue] = []
         content = b"\n".join(lines).decode("utf-8", "replace")
         texts = content.split("\n")
         if "\r" in content:
@@ -207,11 +207,11 @@ class CsvReader(LineLog):
             if not text:
                 continue
             if is_plain and text[0] in _ROW_SIGNS and self._header is header:
-                self._add_row(text.split(delimiter), line_number, found)
+                self._add_row(text.split(delimiter), line_number, values)
             elif self._is_row(text):
-                self._add_row(self._cells_of(text), line_number, found)
-        self._has_values = self._has_values or bool(found)
-        return found
+                self._add_row(self._cells_of(text), line_number, values)
+        self._has_values = self._has_values or bool(values)
+        return values
 
     def _below_header(self, rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
         """The lines below the header, which is looked for in the first ones."""
@@ -290,7 +290,7 @@ class CsvReader(LineLog):
                     self._has_decimal_commas = is_decimal
                     return
 
-    def _add_row(self, cells: list[str], line_number: int, found: list[LoggedValue]) -> None:
+    def _add_row(self, cells: list[str], line_number: int, values: list[LoggedValue]) -> None:
         names = self._header.names
         if len(cells) != len(names):
             while len(cells) > len(names) and not cells[-1].strip():
@@ -303,11 +303,11 @@ class CsvReader(LineLog):
         epoch = epoch_number(cells[epoch_place]) if epoch_place is not None else None
         t = unix_time_s(cells[time_place]) if time_place is not None else None
         if time_place is not None and t is None and (duration := decimal(cells[time_place])) is not None:
-            found.append(LoggedValue(names[time_place], step, None, duration, epoch))
+            values.append(LoggedValue(names[time_place], step, None, duration, epoch))
         for place, tag in self._columns:
             if (cell := cells[place]) and (value := decimal(cell)) is not None:
-                found.append(LoggedValue(tag, step, t, value, epoch))
-        if not (found or self._has_values):
+                values.append(LoggedValue(tag, step, t, value, epoch))
+        if not (values or self._has_values):
             self._note_text(cells, line_number)
 
     def _note_text(self, cells: list[str], line_number: int) -> None:

@@ -77,8 +77,8 @@ class DamageNotes:
     @property
     def sentences(self) -> list[str]:
         """The first sentence of each kind, with the number of others of this kind."""
-        found = [kind.folded for kind in self._kinds.values()]
-        return [*found, f"{self._num_more:,} more unreadable parts"] if self._num_more else found
+        sentences = [kind.folded for kind in self._kinds.values()]
+        return [*sentences, f"{self._num_more:,} more unreadable parts"] if self._num_more else sentences
 
 
 class ReportedDamage:
@@ -96,8 +96,8 @@ class ReportedDamage:
     def new(self, sentences: Iterable[str], *, final: bool = False) -> Iterator[str]:
         """The sentences of kinds that were not reported. `final`: also those whose number has changed."""
         for sentence in sentences:
-            known = self._by_kind.setdefault(kind := _kind_of(sentence), sentence)
-            if known is sentence or (final and known != sentence):
+            reported = self._by_kind.setdefault(kind := _kind_of(sentence), sentence)
+            if reported is sentence or (final and reported != sentence):
                 self._by_kind[kind] = sentence
                 yield sentence
 

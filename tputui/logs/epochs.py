@@ -62,8 +62,8 @@ class EpochTracker:
         """The epochs that began or ended since the last call. `final`: the log has ended."""
         if final and self.number and (self._valid or self._has_all_steps):
             self._end(now)
-        found, self._events = self._events, []
-        return [_with_lr(event, lr) for event in found]
+        events, self._events = self._events, []
+        return [_with_lr(event, lr) for event in events]
 
     @property
     def _has_all_steps(self) -> bool:

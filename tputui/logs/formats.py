@@ -145,7 +145,7 @@ _BY_CONTENT = (
 def _wandb_runs(path: Path) -> list[Path]:
     """The W&B files in a folder, in its run folders or in its folder `wandb`, oldest first."""
     patterns = (f"*{WANDB_SUFFIX}", f"*run-*/*{WANDB_SUFFIX}", f"wandb/*run-*/*{WANDB_SUFFIX}")
-    return next((found for pattern in patterns if (found := sorted(path.glob(pattern)))), [])
+    return next((run_files for pattern in patterns if (run_files := sorted(path.glob(pattern)))), [])
 
 
 def _checkpoint_step(state: Path) -> int:
@@ -156,18 +156,18 @@ def _checkpoint_step(state: Path) -> int:
 def files_of(path: Path) -> list[Path]:
     """The files that the reader of a log reads, without those that appear later. Raises `UnknownLog`."""
     try:
-        found = _log_in(path) if path.is_dir() else path
-        if found.is_dir():
-            return list(event_files(found)) or list(parquet_files(found))
-        return [found]
+        log = _log_in(path) if path.is_dir() else path
+        if log.is_dir():
+            return list(event_files(log)) or list(parquet_files(log))
+        return [log]
     except OSError as error:
         raise UnknownLog(f"{path}: {error.strerror or error}") from error
 
 
 def _of_directory(path: Path) -> LogReader:
-    found = _log_in(path)
-    if found != path:
-        return _of_file(found)
+    log = _log_in(path)
+    if log != path:
+        return _of_file(log)
     return LogdirReader(path) if next(event_files(path), None) is not None else ParquetReader(path)
 
 

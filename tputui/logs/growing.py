@@ -165,9 +165,9 @@ class GrowingReader(ABC, Generic[T]):
         """
         while True:
             if self._part is not None:
-                found = self._part.read_chunk()
-                if found is not None:
-                    return found
+                content = self._part.read_chunk()
+                if content is not None:
+                    return content
                 self._end_part(self._part)
             elif self._due:
                 region = self._due.pop(0)
@@ -438,9 +438,9 @@ class LineReader(GrowingReader[bytes]):
         if before >= self._num_known:
             return lines
         # Blank lines keep the numbers of the others.
-        known = min(self._num_known - before, len(lines))
+        num_repeated = min(self._num_known - before, len(lines))
         kept = 1 if before == 0 else 0
-        return lines[:kept] + [b""] * (known - kept) + lines[known:]
+        return lines[:kept] + [b""] * (num_repeated - kept) + lines[num_repeated:]
 
     def _without_zeros(self, lines: list[bytes]) -> None:
         for place, line in enumerate(lines):

@@ -42,8 +42,8 @@ class JsonlReader(LineLog):
     def read(self) -> list[LoggedValue]:
         """Values of the next complete lines. Raises `OSError`."""
         while lines := self._lines.read():
-            if found := self._values_of_lines(lines):
-                return found
+            if values := self._values_of_lines(lines):
+                return values
         # An object is complete with its last brace, also in a file that ends without a newline.
         if self._lines.rest.rstrip().endswith(b"}") and (row := object_of(self._lines.rest)) is not None:
             self._lines.take_rest()
@@ -51,7 +51,7 @@ class JsonlReader(LineLog):
         return []
 
     def _values_of_lines(self, lines: list[bytes]) -> list[LoggedValue]:
-        found: list[LoggedValue] = []
+        values: list[LoggedValue] = []
         for line_number, line in enumerate(lines, self._lines.first_number):
             if not line or line.isspace():
                 continue
@@ -59,8 +59,8 @@ class JsonlReader(LineLog):
             if row is None:
                 self._lines.note_line(line_number, "not a JSON object")
             else:
-                found += _values_of(row)
-        return found
+                values += _values_of(row)
+        return values
 
 
 def _values_of(row: Mapping[str, Any]) -> list[LoggedValue]:
@@ -156,11 +156,11 @@ class TrainerStateReader:
                 if key not in _LEFT_OUT and type(value) in (bool, int, float, str)
             }
         except (ValueError, RecursionError, KeyError, TypeError):
-            found, offset = _readable_entries(text)
+            readable, offset = _readable_entries(text)
             # A file that is just being rewritten is shorter for a moment.
-            self._entries = max(found, self._entries, key=len)
+            self._entries = max(readable, self._entries, key=len)
             self._problem = (
-                f"{self._path}: not valid JSON from character {offset:,} on; {len(found):,} entries were read"
+                f"{self._path}: not valid JSON from character {offset:,} on; {len(readable):,} entries were read"
             )
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def unwrapped(text: str) -> str:
     if "(" in text and _ANY_CALL.search(text) is not None:
         text = _without_calls(text)
     if "=" in text and "<" in text:
-        text = _OBJECT.sub(lambda found: found[1] if _FLOAT.fullmatch(found[1]) else "", text)
+        text = _OBJECT.sub(lambda match: match[1] if _FLOAT.fullmatch(match[1]) else "", text)
     return _LIST_OF_ONE.sub(r"\1\2", text) if "[" in text else text
 
 
@@ -111,13 +111,13 @@ def _number_in(arguments: str, depth: int) -> str | None:
 
 def _split(arguments: str) -> list[str]:
     """The arguments of a call, which are separated by commas."""
-    found: list[str] = []
+    parts: list[str] = []
     start = 0
     for place, sign, depth in _outside_quotes(arguments, 0, 0):
         if sign == "," and not depth:
-            found.append(arguments[start:place])
+            parts.append(arguments[start:place])
             start = place + 1
-    return [*found, arguments[start:]]
+    return [*parts, arguments[start:]]
 
 
 def printed_number(text: str) -> float | None:
@@ -125,8 +125,8 @@ def printed_number(text: str) -> float | None:
     text = text.strip()
     if text[-1:] not in (")", "]", ">"):
         return None
-    found = _number_in(text, 0) if text[0] == "[" else unwrapped(text)
-    return float(found) if found is not None and _FLOAT.fullmatch(found) else None
+    number = _number_in(text, 0) if text[0] == "[" else unwrapped(text)
+    return float(number) if number is not None and _FLOAT.fullmatch(number) else None
 
 
 def is_decimal_comma(text: str) -> bool:
@@ -137,10 +137,10 @@ def is_decimal_comma(text: str) -> bool:
 
 def with_point(text: str) -> str | None:
     """A number with a decimal comma as one with a point: `1.234,5` -> `1234.5`; None if the text is not one."""
-    if found := _DECIMAL_COMMA.fullmatch(text):
-        return f"{found[1]}.{found[2]}"
-    if found := _POINT_GROUPS.fullmatch(text):
-        return f"{found[1].replace('.', '')}.{found[2]}"
+    if match := _DECIMAL_COMMA.fullmatch(text):
+        return f"{match[1]}.{match[2]}"
+    if match := _POINT_GROUPS.fullmatch(text):
+        return f"{match[1].replace('.', '')}.{match[2]}"
     return None
 
 

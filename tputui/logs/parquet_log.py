@@ -76,7 +76,7 @@ class ParquetReader:
         self._path = path
         self._notes = DamageNotes()
         self._config: dict[str, Any] = {}
-        self._known: set[Path] = set()
+        self._seen_paths: set[Path] = set()
         self._failed: dict[Path, _Failed] = {}
         self._tables: list[_Table] = []
         self._runs: set[str] = set()
@@ -108,9 +108,9 @@ class ParquetReader:
                 following = table._replace(first_row=table.first_row + num_rows)
                 is_last = rows is None or following.first_row >= table.num_rows
                 self._tables[:1] = [] if is_last else [following]
-                found = [value for row in rows or () for value in self._values(table, row)]
-                if found:
-                    return found
+                values = [value for row in rows or () for value in self._values(table, row)]
+                if values:
+                    return values
             if not self._add_files():
                 return []
 
@@ -120,9 +120,9 @@ class ParquetReader:
 
     def _add_files(self) -> bool:
         changed = [path for path, failed in self._failed.items() if _state(path) not in ((), failed.state)]
-        new = [path for path in parquet_files(self._path) if path not in self._known]
+        new = [path for path in parquet_files(self._path) if path not in self._seen_paths]
         for path in changed + new:
-            self._known.add(path)
+            self._seen_paths.add(path)
             failed, state = self._failed.pop(path, None), _state(path)
             if failed is not None:
                 self._notes.forget(failed.region)
@@ -184,11 +184,11 @@ class ParquetReader:
 
     def _add_config(self, name: str, value: float | None, row: dict[str, Any]) -> None:
         """Keeps an attribute of Neptune that is not a series."""
-        found = (
+        attribute = (
             value if value is not None else next((row.get(c) for c in _CONFIG_COLUMNS if row.get(c) is not None), None)
         )
-        if type(found) in (float, int, str, bool) and len(self._config) < CONFIG_MAX:
-            self._config[name] = found
+        if type(attribute) in (float, int, str, bool) and len(self._config) < CONFIG_MAX:
+            self._config[name] = attribute
 
 
 def _polars(path: Path) -> Any:

@@ -97,8 +97,8 @@ def context_of(names: Iterable[str]) -> RowContext:
     """The names of step, epoch and time among the names of a row."""
     by_form = {form(name): name for name in reversed(list(names))}
 
-    def first(known: tuple[str, ...]) -> str | None:
-        return next((by_form[name] for name in known if name in by_form), None)
+    def first(accepted: tuple[str, ...]) -> str | None:
+        return next((by_form[name] for name in accepted if name in by_form), None)
 
     return RowContext(first(STEP_NAMES), first(EPOCH_NAMES), first(TIME_NAMES))
 
@@ -141,8 +141,8 @@ def _whole(text: str) -> float | None:
 
 def epoch_number(value: Any) -> float | None:
     """An epoch, possibly fractional; None if it is not finite."""
-    found = decimal(value) if type(value) is str else number(value)
-    return found if found is not None and math.isfinite(found) else None
+    epoch = decimal(value) if type(value) is str else number(value)
+    return epoch if epoch is not None and math.isfinite(epoch) else None
 
 
 def unix_time_s(value: Any) -> float | None:
@@ -152,10 +152,10 @@ def unix_time_s(value: Any) -> float | None:
         if parsed is None:
             return _iso_time_s(value)
         value = parsed
-    found = number(value)
-    if found is None:
+    timestamp = number(value)
+    if timestamp is None:
         return None
-    return next((found / unit for unit in _TIME_UNITS if _EARLIEST_S <= found / unit <= _LATEST_S), None)
+    return next((timestamp / unit for unit in _TIME_UNITS if _EARLIEST_S <= timestamp / unit <= _LATEST_S), None)
 
 
 def _iso_time_s(text: str) -> float | None:
@@ -219,6 +219,6 @@ def values_of(row: Mapping[str, Any]) -> list[LoggedValue]:
     left_out = {context.step if step is not None else None, context.epoch, context.time if t is not None else None}
     return [
         LoggedValue(tag, step, t, value, epoch)
-        for tag, found in flat.items()
-        if tag not in left_out and (value := number(found)) is not None and 0 < len(tag) <= TAG_CHARS_MAX
+        for tag, raw_value in flat.items()
+        if tag not in left_out and (value := number(raw_value)) is not None and 0 < len(tag) <= TAG_CHARS_MAX
     ]

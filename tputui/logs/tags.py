@@ -73,8 +73,8 @@ class TagRule:
 
     def meaning_of(self, tag: str) -> TagMeaning:
         """What a tag means, regardless of other tags."""
-        found = self._pattern.fullmatch(tag) if self._pattern is not None else None
-        return meaning_of(tag) if found is None else _by_groups(found.groupdict(), tag)
+        match = self._pattern.fullmatch(tag) if self._pattern is not None else None
+        return meaning_of(tag) if match is None else _by_groups(match.groupdict(), tag)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -165,7 +165,7 @@ class TagNames:
 
     def __init__(self, rule: TagRule) -> None:
         self._rule = rule
-        self._known: dict[tuple[str, str], TagMeaning] = {}
+        self._meanings: dict[tuple[str, str], TagMeaning] = {}
         self._taken: dict[tuple[str, Split], str] = {}
         """The log that has a metric, by label and split."""
         self._left_out: dict[tuple[str, str], None] = {}
@@ -192,13 +192,13 @@ class TagNames:
         None if there are too many tags.
         """
         key = (source, tag)
-        known = self._known.get(key)
-        if known is not None:
-            return known
+        previous = self._meanings.get(key)
+        if previous is not None:
+            return previous
         if key in self._left_out:
             return None
         meaning = self._rule.meaning_of(tag)
-        if len(self._known) >= NAMES_MAX and len(self._known) >= self._most(tag, meaning):
+        if len(self._meanings) >= NAMES_MAX and len(self._meanings) >= self._most(tag, meaning):
             if len(self._left_out) < _LEFT_OUT_MAX:
                 self._left_out[key] = None
             return None
@@ -207,7 +207,7 @@ class TagNames:
             names = itertools.chain((tag, f"{tag} ({source})"), numbered)
             free = next(name for name in names if (name, meaning.split) not in self._taken)
             meaning = TagMeaning(free, meaning.split)
-        self._known[key] = meaning
+        self._meanings[key] = meaning
         self._taken[meaning.label, meaning.split] = source
         return meaning
 

@@ -61,9 +61,9 @@ class EventFileReader:
 
     def read(self) -> list[LoggedValue]:
         """Values of the next records. Raises `OSError`."""
-        while (found := self._file.read_chunk()) is not None:
-            if found:
-                return found
+        while (values := self._file.read_chunk()) is not None:
+            if values:
+                return values
         return []
 
     def close(self) -> None:
@@ -108,16 +108,16 @@ class _Folder:
         """The values of one chunk of the first file with new bytes, without prefix; None if no file has any."""
         for file in list(self.files):
             try:
-                found = file.read_chunk()
+                values = file.read_chunk()
             except FileNotFoundError:
                 self.files.remove(file)  # `rm` of an old run must not end the others
                 continue
-            if found is not None:
-                if found:
-                    self.newest_t = max(self.newest_t, found[-1].t or 0.0)
+            if values is not None:
+                if values:
+                    self.newest_t = max(self.newest_t, values[-1].t or 0.0)
                     if len(self.tags) < TAGS_MAX:
-                        self.tags.update({value[0] for value in found})
-                return found
+                        self.tags.update({value[0] for value in values})
+                return values
         return None
 
 
@@ -133,7 +133,7 @@ class LogdirReader:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._notes = DamageNotes()
-        self._known: set[Path] = set()
+        self._seen_paths: set[Path] = set()
         self._folders: dict[Path, _Folder] = {}
         paths = list(event_files(root))
         homes = {path.parent for path in paths}
@@ -163,12 +163,12 @@ class LogdirReader:
     @property
     def config(self) -> dict[str, Any]:
         """Hyperparameters that were logged with `add_hparams`; of several runs, by the prefix of their tags."""
-        found: dict[str, Any] = {}
+        config: dict[str, Any] = {}
         for home, folder in self._folders.items():
             run = self._run_of(home, folder)
             prefix = f"{run.prefix}/" if run.prefix and len(self._folders) > 1 else ""
-            found.update({f"{prefix}{name}": value for name, value in folder.config.items()})
-        return found
+            config.update({f"{prefix}{name}": value for name, value in folder.config.items()})
+        return config
 
     def _run_of(self, home: Path, folder: _Folder) -> _Folder:
         """The run to which a folder belongs: with a session of hyperparameters, that of the folder above, unless it has
@@ -190,10 +190,10 @@ class LogdirReader:
         return (file for folder in self._folders.values() for file in folder.files)
 
     def _add(self, paths: list[Path]) -> bool:
-        new = [path for path in paths if path not in self._known]
+        new = [path for path in paths if path not in self._seen_paths]
         changed: dict[Path, _Folder] = {}
         for path in new:
-            self._known.add(path)
+            self._seen_paths.add(path)
             home = path.parent
             if home not in self._folders:
                 prefix = "" if home == self._unprefixed else home.relative_to(self._root).as_posix()
@@ -210,8 +210,8 @@ class LogdirReader:
         """Values of the next records of one run. Raises `OSError`."""
         while True:
             for home, folder in sorted(self._folders.items(), key=lambda item: item[1].newest_t):
-                while (found := folder.read()) is not None:
-                    if named := self._named(home, folder, found):
+                while (values := folder.read()) is not None:
+                    if named := self._named(home, folder, values):
                         return named
             if not self._add(list(event_files(self._root))):
                 return []

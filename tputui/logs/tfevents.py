@@ -74,10 +74,10 @@ def scalar(tensor: bytes) -> float | None:
 
 def text(tensor: bytes) -> str | None:
     """The first text of a tensor of strings; None for any other tensor. Raises `WireError`."""
-    found = list(fields(tensor))
-    if not any(field.number == _DTYPE and field.integer == _STRING for field in found):
+    tensor_fields = list(fields(tensor))
+    if not any(field.number == _DTYPE and field.integer == _STRING for field in tensor_fields):
         return None
-    return next((field.text for field in found if field.number == _STRING_VAL), None)
+    return next((field.text for field in tensor_fields if field.number == _STRING_VAL), None)
 
 
 def _has_one_element(shape: bytes) -> bool:
@@ -119,8 +119,8 @@ def _bfloat16(content: bytes) -> float:
     if len(content) != 2:
         raise WireError("the content of a scalar has the wrong size")
     (value,) = struct.unpack("<f", b"\0\0" + content)
-    found: float = value
-    return found
+    number: float = value
+    return number
 
 
 NAME_PART = "tfevents"
@@ -225,7 +225,7 @@ class EventFile(GrowingReader[LoggedValue]):
         """Finds the starts of the writer in what is written so far, or the beginning of it. Raises `OSError`."""
         content = read_at(self._path, 0, STARTS_BYTES_MAX)
         self.starts = [
-            start for found in _SESSION_START.finditer(content) if (start := _start_at(content, found.start()))
+            start for match in _SESSION_START.finditer(content) if (start := _start_at(content, match.start()))
         ]
 
     @property
@@ -254,7 +254,7 @@ class EventFile(GrowingReader[LoggedValue]):
         return part
 
     def _take(self, chunk: bytes) -> list[LoggedValue]:
-        found: list[LoggedValue] = []
+        values: list[LoggedValue] = []
         buffer = self._buffer + chunk
         position = 0
         while position + _HEAD_BYTES <= len(buffer):
@@ -262,18 +262,18 @@ class EventFile(GrowingReader[LoggedValue]):
                 position = self._next_record(buffer, position)
                 if self._lost_from is not None:
                     break
-            position = self._read_records(buffer, position, found)
+            position = self._read_records(buffer, position, values)
             if self._lost_from is None:
                 break
         first = min([self.purged_from, *(start.step for start in self.starts if start.offset >= self._file.offset)])
         self._buffer = self._file.keep(buffer[position:])
         if first < math.inf:
-            found = [value for value in found if (value.step or 0) < first]
-        if found:
-            self._newest_step = max(self._newest_step, found[-1].step or 0)
-        return found
+            values = [value for value in values if (value.step or 0) < first]
+        if values:
+            self._newest_step = max(self._newest_step, values[-1].step or 0)
+        return values
 
-    def _read_records(self, buffer: bytes, position: int, found: list[LoggedValue]) -> int:
+    def _read_records(self, buffer: bytes, position: int, values: list[LoggedValue]) -> int:
         """Reads complete records; the offset of the first byte that was not used. The inner loop of opening a log."""
         size = len(buffer)
         lengths, shapes, crc32c = self._lengths, self._shapes, _crc32c
@@ -309,11 +309,11 @@ class EventFile(GrowingReader[LoggedValue]):
                 tag = shapes.get(data[after:-4])
                 t = _double_at(data, 1)[0]
                 if tag is not None and 0 < t < _LATEST_S:
-                    found.append(_new_value((tag, step, t, _float_at(data, length - 4)[0], None)))
+                    values.append(_new_value((tag, step, t, _float_at(data, length - 4)[0], None)))
                 else:
-                    self._decode(buffer, position, data, found)
+                    self._decode(buffer, position, data, values)
             else:
-                self._decode(buffer, position, data, found)
+                self._decode(buffer, position, data, values)
             position = end + _CRC_BYTES
         return position
 
@@ -344,10 +344,10 @@ class EventFile(GrowingReader[LoggedValue]):
                 return start
         return max(position, len(buffer) - _HEAD_BYTES + 1)
 
-    def _decode(self, buffer: bytes, position: int, data: bytes, found: list[LoggedValue]) -> None:
+    def _decode(self, buffer: bytes, position: int, data: bytes, values: list[LoggedValue]) -> None:
         try:
             # All of its values, or none.
-            found += list(self._values(data))
+            values += list(self._values(data))
         except WireError as error:
             self._note_record(buffer, position, len(data), f"is not an event: {error}")
 
@@ -422,9 +422,9 @@ class EventFile(GrowingReader[LoggedValue]):
                 if len(self._plugins) < _SHAPES_MAX:
                     self._plugins.setdefault(tag, name)
                 if name == "hparams" and _PLUGIN_CONTENT in parts:
-                    found = hyperparameters(parts[_PLUGIN_CONTENT].content)
-                    self.session.update(found)
-                    self.config.update(found)
+                    config = hyperparameters(parts[_PLUGIN_CONTENT].content)
+                    self.session.update(config)
+                    self.config.update(config)
 
     def _add_text(self, name: str, text: str | None) -> None:
         if text is not None and len(text) <= _TEXT_CHARS_MAX and len(self.config) < _TEXTS_MAX:
@@ -485,15 +485,15 @@ def _candidates(buffer: bytes, position: int) -> Iterator[int]:
 
 def hyperparameters(content: bytes) -> dict[str, Any]:
     """The hyperparameters of a session in the data of the hparams plugin. Raises `WireError`."""
-    found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for field in fields(content):
         if field.number == 3:  # session_start_info
             for entry in fields(field.content):
                 if entry.number == 1:  # hparams, a map
                     parts = {part.number: part for part in fields(entry.content)}
                     if 1 in parts and 2 in parts:
-                        found[parts[1].text] = _plain_value(parts[2].content)
-    return found
+                        config[parts[1].text] = _plain_value(parts[2].content)
+    return config
 
 
 def _plain_value(content: bytes) -> Any:

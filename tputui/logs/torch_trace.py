@@ -113,9 +113,9 @@ class TorchTraceReader:
                     return
 
     def _payload(self, line: str) -> Iterator[Event]:
-        found = _BREAK.match(line)
-        if found:
-            file, number = found.group(1), int(found.group(2))
+        match = _BREAK.match(line)
+        if match:
+            file, number = match.group(1), int(match.group(2))
             owner = owner_of(file)
             frame = CodeFrame(file=file, line=number, function="", owner=owner) if owner == "user" else None
             self._break = (self._break[0] if self._break else "", frame)

@@ -295,8 +295,8 @@ class ValueEvents:
         progress = self._pace.event(now, self._epochs, self._lr)
         if progress is not None:
             self._events.append(progress)
-        found, self._events = self._events, []
-        return found
+        events, self._events = self._events, []
+        return events
 
     def _warn_of_left_out(self, now: float, *, final: bool) -> None:
         """Warns of tags that are left out, once no further ones appear."""
@@ -336,8 +336,8 @@ class ValueEvents:
             for column in self._columns.values():
                 if column is not None:
                     column.is_loss = self._is_loss(column)
-            found = [column for column in self._columns.values() if column is not None and column.is_loss]
-            self._per_core = any(column.meaning.core is not None for column in found)
+            loss_columns = [column for column in self._columns.values() if column is not None and column.is_loss]
+            self._per_core = any(column.meaning.core is not None for column in loss_columns)
             self._rows = self._new_rows(per_core=self._per_core)
 
     def _is_named(self, column: _Column) -> bool:

@@ -81,9 +81,9 @@ class WandbReader(GrowingReader[LoggedValue]):
 
     def read(self) -> list[LoggedValue]:
         """Values of the next records. Raises `OSError`."""
-        while (found := self.read_chunk()) is not None:
-            if found:
-                return found
+        while (values := self.read_chunk()) is not None:
+            if values:
+                return values
         return []
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class WandbReader(GrowingReader[LoggedValue]):
 
     def _take(self, chunk: bytes) -> list[LoggedValue]:
         self._buffer += chunk
-        found: list[LoggedValue] = []
+        values: list[LoggedValue] = []
         buffer = self._buffer
         start = self._file.offset - len(buffer)
         position, size = 0, len(buffer)
@@ -140,20 +140,20 @@ class WandbReader(GrowingReader[LoggedValue]):
                 self._begin_lost(start + position)
                 position += end - position if fits and _is_sound(buffer, end) else block_left
                 continue
-            self._add_part(kind, buffer[position + _RECORD_HEAD.size : end], start + position, found)
+            self._add_part(kind, buffer[position + _RECORD_HEAD.size : end], start + position, values)
             position = end
         self._buffer = self._file.keep(buffer[position:])
         if position > size:
             # The rest of a damaged block is not written yet.
             self._file.offset += position - size
-        return found
+        return values
 
     def _begin_lost(self, offset: int) -> None:
         if self._lost_from is None:
             self._lost_from, self._looked_at = self._parts_from if self._parts else offset, None
         self._parts, self._parts_bytes = [], 0
 
-    def _add_part(self, kind: int, part: bytes, offset: int, found: list[LoggedValue]) -> None:
+    def _add_part(self, kind: int, part: bytes, offset: int, values: list[LoggedValue]) -> None:
         if kind in (_FULL, _FIRST):
             self._parts, self._parts_bytes, self._parts_from = [], 0, offset
             if self._lost_from is not None:
@@ -169,7 +169,7 @@ class WandbReader(GrowingReader[LoggedValue]):
         elif kind in (_FULL, _LAST):
             record, self._parts, self._parts_bytes = b"".join(self._parts), [], 0
             try:
-                found += self._values(record)
+                values += self._values(record)
             except WireError as error:
                 end = offset + _RECORD_HEAD.size + len(part)
                 sentence = f"{self._path}: the record at byte {self._parts_from:,} is not valid: {error}"
@@ -177,17 +177,17 @@ class WandbReader(GrowingReader[LoggedValue]):
 
     def _values(self, record: bytes) -> list[LoggedValue]:
         """The metrics in a record. Raises `WireError`."""
-        found: list[LoggedValue] = []
+        values: list[LoggedValue] = []
         for field in fields(record):
             if field.number == _HISTORY:
-                found += _history(field.content)
+                values += _history(field.content)
             elif field.number == _CONFIG:
                 self._add_config(field.content)
             elif field.number == _RUN:
                 for inner in fields(field.content):
                     if inner.number == _RUN_CONFIG:
                         self._add_config(inner.content)
-        return found
+        return values
 
     def _add_config(self, content: bytes) -> None:
         for field in fields(content):
@@ -226,8 +226,8 @@ def _history(content: bytes) -> list[LoggedValue]:
         elif field.number == _STEP:
             step = next((signed(inner.integer) for inner in fields(field.content) if inner.number == 1), 0)
     framework_key = next((key for key in _GLOBAL_STEPS if key in numbers), None)
-    own = step_number(texts.get("_step"))
-    step = own if own is not None else step
+    logged_step = step_number(texts.get("_step"))
+    step = logged_step if logged_step is not None else step
     if framework_key is not None:
         step = step_number(texts[framework_key])
         del numbers[framework_key]
