@@ -132,13 +132,13 @@ def read(run_dir: Path) -> CodeRecord:
 
 def python_of(command: Sequence[str], directory: Path, environ: Mapping[str, str] = os.environ) -> str | None:
     """The Python interpreter that a command starts, by its name or by its first line; None if it is not known."""
-    found = _program(command[0], directory, environ) if command else None
-    if found is None:
+    program = _program(command[0], directory, environ) if command else None
+    if program is None:
         return None
-    if os.path.basename(found).startswith("python"):
-        return found
+    if os.path.basename(program).startswith("python"):
+        return program
     try:
-        with open(found, "rb") as file:
+        with open(program, "rb") as file:
             first, *_ = file.readline(512).decode("utf-8", "replace").removeprefix("#!").split() or [""]
     except OSError:
         return None
@@ -154,9 +154,9 @@ def _program(name: str, directory: Path, environ: Mapping[str, str]) -> str | No
 
 def _diff(directory: Path, environ: Mapping[str, str]) -> tuple[str, int, str | None]:
     """The changes against the commit, their size in bytes, and why they are unknown."""
-    words = ["diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"]
+    arguments = ["diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"]
     try:
-        done = run_git(words, directory, environ, time.monotonic() + GIT_TIMEOUT_S)
+        done = run_git(arguments, directory, environ, time.monotonic() + GIT_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", 0, git_problem(error, directory, GIT_TIMEOUT_S)
     if done.returncode:
@@ -167,9 +167,9 @@ def _diff(directory: Path, environ: Mapping[str, str]) -> tuple[str, int, str | 
 
 
 def _untracked(directory: Path, environ: Mapping[str, str]) -> list[str]:
-    words = ["ls-files", "--others", "--exclude-standard", "-z"]
+    arguments = ["ls-files", "--others", "--exclude-standard", "-z"]
     try:
-        done = run_git(words, directory, environ, time.monotonic() + GIT_TIMEOUT_S)
+        done = run_git(arguments, directory, environ, time.monotonic() + GIT_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [] if done.returncode else [name for name in done.stdout.split("\0") if name]
@@ -195,7 +195,7 @@ def _packages(python: str | None, directory: Path, environ: Mapping[str, str]) -
         return {}, "the command is not a Python program"
     if os.path.realpath(python) == os.path.realpath(sys.executable) and _prefix(python) == _prefix(sys.executable):
         # Damaged metadata has no name.
-        return _bounded({one.metadata["Name"]: one.version for one in metadata.distributions()}), None
+        return _bounded({dist.metadata["Name"]: dist.version for dist in metadata.distributions()}), None
     try:
         done = subprocess.run(
             [python, "-c", _LIST_PACKAGES],
@@ -235,29 +235,29 @@ def summary(run_dir: Path) -> dict[str, object] | None:
         return None
     changes = hashlib.sha256(record.diff.encode("utf-8", "surrogatepass")).hexdigest()[:12] if record.diff else "none"
     script = record.script
-    found: dict[str, object] = {"uncommitted changes": record.diff_why or changes}
+    config: dict[str, object] = {"uncommitted changes": record.diff_why or changes}
     if script is not None:
         digest = hashlib.sha256(script.text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        found["script"] = f"{script.path} {digest}"
-    return {**found, "packages": dict(record.packages), "environment": dict(record.environment)}
+        config["script"] = f"{script.path} {digest}"
+    return {**config, "packages": dict(record.packages), "environment": dict(record.environment)}
 
 
 def lines(record: CodeRecord) -> list[str]:
     """The record as text for a terminal, without escape sequences; the changes last."""
     packages = record.packages_why or f"{len(record.packages):,} of {record.python}"
-    found = [f"packages     {packages}"]
-    found += [f"  {name} {version}" for name, version in record.packages.items()]
-    found += [f"environment  {len(record.environment):,} variables"]
-    found += [f"  {name}={value}" for name, value in record.environment.items()]
+    text_lines = [f"packages     {packages}"]
+    text_lines += [f"  {name} {version}" for name, version in record.packages.items()]
+    text_lines += [f"environment  {len(record.environment):,} variables"]
+    text_lines += [f"  {name}={value}" for name, value in record.environment.items()]
     if record.num_untracked:
         more = record.num_untracked - len(record.untracked)
-        found += [f"untracked    {record.num_untracked:,} files", *(f"  {name}" for name in record.untracked)]
-        found += [f"  and {more:,} more"] if more else []
+        text_lines += [f"untracked    {record.num_untracked:,} files", *(f"  {name}" for name in record.untracked)]
+        text_lines += [f"  and {more:,} more"] if more else []
     if record.script is not None:
         cut = f" (only its first {SCRIPT_BYTES_MAX >> 10} KiB)" if record.script.cut else ""
-        found += [f"script       {record.script.path}, not tracked by git{cut}"]
-        found += [f"  {line}" for line in record.script.text.splitlines()]
-    return [*found, *_diff_lines(record)]
+        text_lines += [f"script       {record.script.path}, not tracked by git{cut}"]
+        text_lines += [f"  {line}" for line in record.script.text.splitlines()]
+    return [*text_lines, *_diff_lines(record)]
 
 
 def _diff_lines(record: CodeRecord) -> list[str]:

@@ -106,8 +106,8 @@ def journal_id_of(lines: Iterable[bytes]) -> str | None:
 
     None if no line has the end of an event.
     """
-    found = Counter(end[1] or b"" for line in lines if (end := _END.search(line[-_END_BYTES_MAX:])))
-    return found.most_common(1)[0][0].decode() if found else None
+    counts = Counter(end[1] or b"" for line in lines if (end := _END.search(line[-_END_BYTES_MAX:])))
+    return counts.most_common(1)[0][0].decode() if counts else None
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -231,11 +231,11 @@ class CompressedTail:
         wanted = struct.pack("<I", _MAGIC)
         while (start := next_data(self._fd, start)) < self._size:
             chunk = os.pread(self._fd, READ_BYTES, start)
-            found = chunk.find(wanted)
-            while found >= 0:
-                if os.pread(self._fd, 4, start + found + 8) == _SIGNATURE:
-                    return start + found
-                found = chunk.find(wanted, found + 1)
+            place = chunk.find(wanted)
+            while place >= 0:
+                if os.pread(self._fd, 4, start + place + 8) == _SIGNATURE:
+                    return start + place
+                place = chunk.find(wanted, place + 1)
             start += max(1, len(chunk) - len(wanted) + 1) if len(chunk) == READ_BYTES else len(chunk) or 1
         return self._size
 
@@ -243,10 +243,10 @@ class CompressedTail:
         """The events of the frame at `start` that were not read before. Reports missing and repeated ones as damage."""
         if self._journal_id is None:
             self._journal_id = Counter(numbered.journal_id for numbered in events).most_common(1)[0][0]
-        own = [numbered for numbered in events if numbered.journal_id == self._journal_id]
+        own_events = [numbered for numbered in events if numbered.journal_id == self._journal_id]
         fresh: list[NumberedEvent] = []
         lost = 0
-        for numbered in own:
+        for numbered in own_events:
             if numbered.seq >= self._expected_seq:
                 lost += numbered.seq - self._expected_seq
                 self._expected_seq = numbered.seq + 1
@@ -256,11 +256,11 @@ class CompressedTail:
             self._bad_start = None
         elif lost:
             add_damage(self.damage, Damage(self.name, start, start, "events are missing here", lost))
-        if len(own) < len(events):
-            foreign = f"{len(events) - len(own)} events in it are of another journal"
+        if len(own_events) < len(events):
+            foreign = f"{len(events) - len(own_events)} events in it are of another journal"
             add_damage(self.damage, Damage(self.name, start, self._offset, foreign, 0))
-        if len(fresh) < len(own):
-            again = f"{len(own) - len(fresh)} events in it are repeated"
+        if len(fresh) < len(own_events):
+            again = f"{len(own_events) - len(fresh)} events in it are repeated"
             add_damage(self.damage, Damage(self.name, start, self._offset, again, 0))
         if fresh and self._keep is not None:
             whole = len(fresh) == len(events)

@@ -98,29 +98,29 @@ _KEEP_SIZE = 1
 def free_bytes(directory: Path) -> int | None:
     """Bytes that this user can still write to the disk of a directory; None if that cannot be read."""
     try:
-        found = os.statvfs(directory)
+        disk = os.statvfs(directory)
     except OSError:
         return None
-    return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+    return disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
 
 
 def free_inodes(directory: Path) -> int | None:
     """Number of files that this user can still create on the disk of a directory; None if it has no such limit."""
     try:
-        found = os.statvfs(directory)
+        disk = os.statvfs(directory)
     except OSError:
         return None
-    if not found.f_files:
+    if not disk.f_files:
         return None
-    return found.f_ffree if os.geteuid() == 0 else found.f_favail
+    return disk.f_ffree if os.geteuid() == 0 else disk.f_favail
 
 
 def reason(error: OSError, directory: Path) -> str:
     """Why a file could not be written below a directory: the system's words, and whether inodes are what is missing."""
-    words = error.strerror or str(error)
+    message = error.strerror or str(error)
     if error.errno == errno.ENOSPC and free_inodes(directory) == 0:
-        return f"{words}: the disk has no free inodes; delete files there"
-    return words
+        return f"{message}: the disk has no free inodes; delete files there"
+    return message
 
 
 class ReservedSpace:

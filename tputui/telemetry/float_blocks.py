@@ -56,9 +56,9 @@ def is_beyond_float32(value: float) -> bool:
 
 def float32(values: Sequence[float]) -> array[float]:
     """The values as float32; finite ones beyond its range become its largest, so that they stay finite."""
-    found = array("f", values)
-    if all(map(math.isfinite, found)):
-        return found
+    converted = array("f", values)
+    if all(map(math.isfinite, converted)):
+        return converted
     return array("f", [math.copysign(FLOAT32_MAX, v) if is_beyond_float32(v) else v for v in values])
 
 

@@ -329,10 +329,10 @@ class Tail:
 
     def _lost_regions(self) -> list[tuple[int, int]]:
         """Start and end of the regions from which events are missing."""
-        found = [
+        regions = [
             (region.start, region.end) for region in self.damage if region.lost_records and region.end > region.start
         ]
-        return found if self._bad_start is None else [*found, (self._bad_start, self._read_to)]
+        return regions if self._bad_start is None else [*regions, (self._bad_start, self._read_to)]
 
     def _is_event(self, line: bytes) -> bool:
         try:
@@ -360,8 +360,8 @@ class Tail:
 
         A process that continues the journal of one that was killed removes its incomplete last line first.
         """
-        known = self._partial[-_CUT_BYTES:]
-        if known and os.pread(self._fd, len(known), self._read_to - len(known)) != known:
+        tail = self._partial[-_CUT_BYTES:]
+        if tail and os.pread(self._fd, len(tail), self._read_to - len(tail)) != tail:
             size, start = os.fstat(self._fd).st_size, self._read_to - len(self._partial)
             if size >= start:
                 self._read_to, self._partial = start, b""
@@ -485,8 +485,8 @@ class LineSearch:
             self._offset += end
             if any(start in chunk for start in self._starts):
                 for line in chunk[:end].split(b"\n"):
-                    if line.startswith(self._starts) and (found := _decoded(line)) is not None:
-                        yield found
+                    if line.startswith(self._starts) and (event := _decoded(line)) is not None:
+                        yield event
             last = _decoded(chunk[chunk.rfind(b"\n", 0, end - 1) + 1 : end])
             self.newest_t = last.t if last is not None else self.newest_t
 

@@ -95,5 +95,5 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Message:
     """The message of a line. Raises `msgspec.MsgspecError`."""
-    found: Message = _decoder.decode(line)
-    return found
+    message: Message = _decoder.decode(line)
+    return message

@@ -214,9 +214,9 @@ def class_of(name: str, split: Split) -> int:
     return 1 if is_loss or split == "valid" else 2
 
 
-def first_of(found: Sequence[T], most: int, class_of_one: Callable[[T], int]) -> list[T]:
+def first_of(candidates: Sequence[T], most: int, class_of_one: Callable[[T], int]) -> list[T]:
     """At most so many, those of the lowest classes first, in their order."""
-    if len(found) <= most:
-        return list(found)
-    places = sorted(range(len(found)), key=lambda place: class_of_one(found[place]))[:most]
-    return [found[place] for place in sorted(places)]
+    if len(candidates) <= most:
+        return list(candidates)
+    places = sorted(range(len(candidates)), key=lambda place: class_of_one(candidates[place]))[:most]
+    return [candidates[place] for place in sorted(places)]

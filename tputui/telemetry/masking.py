@@ -139,19 +139,19 @@ def _mask_of(hint: Any, where: str) -> _Mask | None:
     """How values of a type are masked; None if they cannot contain a secret. Raises `TypeError`."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        marker = next((each for each in inner[1:] if isinstance(each, Secrecy)), None)
+        marker = next((note for note in inner[1:] if isinstance(note, Secrecy)), None)
         return _mask_of(inner[0], where) if marker is None else _BY_SECRECY[marker]
     if origin in (Union, types.UnionType):
-        kinds = [each for each in inner if each is not type(None)]
-        masks = [_mask_of(each, where) for each in kinds]
+        kinds = [kind for kind in inner if kind is not type(None)]
+        masks = [_mask_of(kind, where) for kind in kinds]
         if len(kinds) == 1:
             return _of_optional(masks[0])
         if not any(masks):
             return None
-    if origin in (list, tuple) and len(masks := [_mask_of(each, where) for each in inner if each is not ...]) == 1:
+    if origin in (list, tuple) and len(masks := [_mask_of(part, where) for part in inner if part is not ...]) == 1:
         return _of_sequence(origin, masks[0])
     if origin is dict:
-        return _of_dict(*(_mask_of(each, where) for each in inner))
+        return _of_dict(*(_mask_of(part, where) for part in inner))
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _of_struct if plan(hint) else None
     if origin is Literal or hint in _INERT:
@@ -177,7 +177,7 @@ def _of_sequence(kind: type[Any], mask: _Mask | None) -> _Mask | None:
 
     def masked(masker: FieldMasker, values: Any, struct: msgspec.Struct) -> Any:
         shown = kind(mask(masker, value, struct) for value in values)
-        return shown if any(one is not other for one, other in zip(shown, values, strict=True)) else values
+        return shown if any(new is not old for new, old in zip(shown, values, strict=True)) else values
 
     return masked
 

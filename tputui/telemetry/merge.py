@@ -70,11 +70,11 @@ class HostClock:
         if self._ahead_s and newest_t is not None and until < newest_t + DELAY_S:
             return
         try:
-            found = self._search.fresh()
+            events = self._search.fresh()
         except OSError:
             self._read_sealed()
             return
-        for event in found:
+        for event in events:
             self._add(event)
 
     def _read_sealed(self) -> None:
@@ -155,7 +155,7 @@ class WriterClock:
         ]
 
     def _look_for_head(self, events: list[NumberedEvent]) -> None:
-        head = next((each.event for each in events if isinstance(each.event, JournalOpened)), None)
+        head = next((numbered.event for numbered in events if isinstance(numbered.event, JournalOpened)), None)
         if head is not None:
             self.host_index = head.host_index
             self._clock = self._clocks.of_host(head.host_index)

@@ -37,8 +37,8 @@ def collect(directory: Path) -> Provenance:
 
 def versions() -> dict[str, str | None]:
     """Versions of Python, tputui, torch and torch_xla by name, from package metadata; None if not installed."""
-    found: dict[str, str | None] = {"python": sys.version.partition(" ")[0], "tputui": __version__}
-    return found | {package: installed(package) for package in _PACKAGES}
+    base_versions: dict[str, str | None] = {"python": sys.version.partition(" ")[0], "tputui": __version__}
+    return base_versions | {package: installed(package) for package in _PACKAGES}
 
 
 def git_state(directory: Path, environ: Mapping[str, str] = os.environ) -> GitState:
@@ -74,13 +74,13 @@ def _dirty(directory: Path, environ: Mapping[str, str], deadline: float) -> tupl
 
 
 def run_git(
-    words: Sequence[str], directory: Path, environ: Mapping[str, str], deadline: float
+    arguments: Sequence[str], directory: Path, environ: Mapping[str, str], deadline: float
 ) -> subprocess.CompletedProcess[str]:
     """Runs git. Raises `OSError` if it cannot be started, and `subprocess.TimeoutExpired`."""
     # Messages are matched below. A partial clone must not fetch what it lacks.
     env = {**environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
     return subprocess.run(
-        ["git", *_OPTIONS, *words],
+        ["git", *_OPTIONS, *arguments],
         cwd=directory,
         env=env,
         stdin=subprocess.DEVNULL,

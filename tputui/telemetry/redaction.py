@@ -203,10 +203,10 @@ class KeyMasker:
         """The next lines of the stream, masked."""
         if not self._open and not any(_KEY_MARK in line for line in lines):
             return list(lines)
-        found: list[str] = []
+        shown: list[str] = []
         for line in lines:
-            found.append(self._masked_line(line, found))
-        return found
+            shown.append(self._masked_line(line, shown))
+        return shown
 
     def masked_line(self, line: str) -> str:
         """The next line of the stream, masked."""
@@ -235,7 +235,7 @@ class KeyMasker:
         """The line with the end of a key masked; without a beginning, also the lines `before` it."""
         start = line[: end.start()]
         if self._open:
-            self._open.remove(next((each for each in self._open if start.startswith(each)), self._open[-1]))
+            self._open.remove(next((prefix for prefix in self._open if start.startswith(prefix)), self._open[-1]))
         else:
             for index in range(len(before) - 1, max(-1, len(before) - 1 - KEY_LINES_MAX), -1):
                 masked = _part_of_key_masked(before[index], [start])
@@ -270,22 +270,22 @@ def _masked_key(key: Any) -> Any:
     return masked_text(key) if isinstance(key, str) else key
 
 
-def masked_argv(words: Iterable[str]) -> list[str]:
+def masked_argv(arguments: Iterable[str]) -> list[str]:
     """A command line with its secrets masked: `--password X`, `--set data.token=X`, `NAME=X`, URLs."""
-    found: list[str] = []
+    shown: list[str] = []
     name = ""
-    for word in words:
-        if name and not word.startswith("-"):
-            found.append(MASK if names_secret(name, word) else _masked_word(word))
+    for argument in arguments:
+        if name and not argument.startswith("-"):
+            shown.append(MASK if names_secret(name, argument) else _masked_word(argument))
             name = ""
             continue
-        option, mark, value = word.partition("=")
+        option, mark, value = argument.partition("=")
         if mark and names_secret(option, value.strip("\"'")):
-            found.append(f"{option}={MASK}")
+            shown.append(f"{option}={MASK}")
         else:
-            found.append(_masked_word(word))
-        name = word if (word.startswith("-") and not mark) or word == "login" else ""
-    return found
+            shown.append(_masked_word(argument))
+        name = argument if (argument.startswith("-") and not mark) or argument == "login" else ""
+    return shown
 
 
 def secret_keys(value: Any, name: str = "") -> list[str]:
@@ -322,10 +322,10 @@ def _part_of_key_masked(line: str, prefixes: Sequence[str]) -> str | None:
         return None
     for prefix in dict.fromkeys(prefixes):
         start = _shared_start(line, prefix)
-        found = _KEY_LINE.fullmatch(line, start)
-        if found and (line[:start] == prefix[:start] or len(found["value"]) >= _KEY_WORD_CHARS_MIN):
-            return f"{line[: found.start('value')]}{MASK}{line[found.end('value') :]}"
-    masked = _KEY_WORD.sub(lambda found: MASK if _CHANGES.search(found[0]) else found[0], line)
+        match = _KEY_LINE.fullmatch(line, start)
+        if match and (line[:start] == prefix[:start] or len(match["value"]) >= _KEY_WORD_CHARS_MIN):
+            return f"{line[: match.start('value')]}{MASK}{line[match.end('value') :]}"
+    masked = _KEY_WORD.sub(lambda match: MASK if _CHANGES.search(match[0]) else match[0], line)
     return masked if masked != line else None
 
 
@@ -333,8 +333,8 @@ def _shared_start(line: str, prefix: str) -> int:
     """The number of characters with which a line and a prefix begin alike, without a part of a word. Digits are alike:
     those of two times or two ranks."""
     start = 0
-    for one, other in zip(line, prefix, strict=False):
-        if one != other and not (one.isdigit() and other.isdigit()):
+    for sign, prefix_sign in zip(line, prefix, strict=False):
+        if sign != prefix_sign and not (sign.isdigit() and prefix_sign.isdigit()):
             break
         start += 1
     while 0 < start < len(prefix) and prefix[start - 1].isalnum():
@@ -347,39 +347,39 @@ def _masked_word(word: str) -> str:
     return _IN_OPTION.sub(functools.partial(_masked_option, is_command=True), masked_text(word))
 
 
-def _masked_option(found: re.Match[str], *, is_command: bool = False) -> str:
+def _masked_option(match: re.Match[str], *, is_command: bool = False) -> str:
     """The option with its value masked if it is a secret. `is_command`: the text is known to be a command line."""
-    value, is_assigned = found["value"], found["mark"] == "="
-    is_placeholder = not (is_assigned or is_command) and not found["quote"] and _PLACEHOLDER.fullmatch(value)
-    if value.lower() in _NO_SECRETS or is_placeholder or not names_secret(found["name"], value):
-        return found[0]
-    return f"{found['name']}{found['mark']}{found['quote']}{MASK}"
+    value, is_assigned = match["value"], match["mark"] == "="
+    is_placeholder = not (is_assigned or is_command) and not match["quote"] and _PLACEHOLDER.fullmatch(value)
+    if value.lower() in _NO_SECRETS or is_placeholder or not names_secret(match["name"], value):
+        return match[0]
+    return f"{match['name']}{match['mark']}{match['quote']}{MASK}"
 
 
-def _masked_header(found: re.Match[str]) -> str:
+def _masked_header(match: re.Match[str]) -> str:
     """`Bearer TOKEN` with the token masked; unchanged if it looks like a word and no header is named."""
-    value = found["value"]
-    if not (found["name"] or _CHANGES.search(value) or value.endswith("=")):
-        return found[0]
-    return f"{found['name'] or ''}{found['kind']}{MASK}"
+    value = match["value"]
+    if not (match["name"] or _CHANGES.search(value) or value.endswith("=")):
+        return match[0]
+    return f"{match['name'] or ''}{match['kind']}{MASK}"
 
 
 def _masked_assignments(text: str) -> str:
     """The text with the values of secret names masked. Values of other names are searched like any text."""
     parts: list[str] = []
     done = offset = 0
-    while (found := _ASSIGNED.search(text, offset)) is not None:
-        offset = found.end()
+    while (match := _ASSIGNED.search(text, offset)) is not None:
+        offset = match.end()
         # Check the name first: matching every value would be slow for nested assignments.
-        may_be = _may_name_secret(found["name"])
-        may_be = may_be and (names_secret(found["name"], "x") or _MAY_BE_RANDOM.match(text, offset) is not None)
+        may_be = _may_name_secret(match["name"])
+        may_be = may_be and (names_secret(match["name"], "x") or _MAY_BE_RANDOM.match(text, offset) is not None)
         items = _ITEMS.match(text, offset) if may_be else None
         if items is not None and _ITEM.search(items[0]) is not None:
-            parts += [text[done:offset], _ITEM.sub(functools.partial(_masked_item, found["name"]), items[0])]
+            parts += [text[done:offset], _ITEM.sub(functools.partial(_masked_item, match["name"]), items[0])]
             done = offset = items.end()
             continue
         value = _VALUE.match(text, offset) if may_be else None
-        if value is not None and (masked := _masked_value(found["name"], value)) is not None:
+        if value is not None and (masked := _masked_value(match["name"], value)) is not None:
             parts += [text[done:offset], masked]
             done = offset = value.end()
     return "".join([*parts, text[done:]])
@@ -390,34 +390,34 @@ def _may_name_secret(name: str) -> bool:
     return _MAY_BE_SECRET.search("".join(_words(name)).lower()) is not None
 
 
-def _masked_item(name: str, found: re.Match[str]) -> str:
-    return f"{found['quote']}{MASK}{found['end']}" if names_secret(name, found["value"]) else found[0]
+def _masked_item(name: str, match: re.Match[str]) -> str:
+    return f"{match['quote']}{MASK}{match['end']}" if names_secret(name, match["value"]) else match[0]
 
 
 def _masked_beside(text: str) -> str:
     """The text with random words masked that follow a secret name without an assignment."""
     parts: list[str] = []
     done = offset = 0
-    while (found := _BESIDE.search(text, offset)) is not None:
-        offset = found.end()
-        if not _may_name_secret(found["name"]):
+    while (match := _BESIDE.search(text, offset)) is not None:
+        offset = match.end()
+        if not _may_name_secret(match["name"]):
             continue
         # A word such as `key` alone is followed by the names of layers, too.
-        is_sure = len(_words(found["name"])) > 1 or found["name"].lower() == "login" or names_secret(found["name"], "x")
+        is_sure = len(_words(match["name"])) > 1 or match["name"].lower() == "login" or names_secret(match["name"], "x")
         value = _BESIDE_VALUE.match(text, offset)
-        if is_sure and value is not None and looks_random(value[0]) and names_secret(found["name"], value[0]):
+        if is_sure and value is not None and looks_random(value[0]) and names_secret(match["name"], value[0]):
             parts += [text[done:offset], MASK]
             done = offset = value.end()
     return "".join([*parts, text[done:]])
 
 
-def _masked_value(name: str, found: re.Match[str]) -> str | None:
+def _masked_value(name: str, match: re.Match[str]) -> str | None:
     """The masked value; None if it is not a secret."""
-    if bare := found["bare"]:
+    if bare := match["bare"]:
         is_secret = bare.lower() not in _NO_SECRETS and not bare.startswith("//") and names_secret(name, bare)
         return MASK if is_secret else None
-    before, quote = found["before"], found["quote"] or found["escaped"]
-    inner = found[0][len(before) + len(quote) :]
+    before, quote = match["before"], match["quote"] or match["escaped"]
+    inner = match[0][len(before) + len(quote) :]
     closing = quote if inner.endswith(quote) else ""
     inner = inner.removesuffix(quote)
     return f"{before}{quote}{MASK}{closing}" if names_secret(name, inner) else None

@@ -109,10 +109,10 @@ def answered_in(journal: Path) -> set[str]:
     """Ids of the requests that the processes of a journal have answered: one that takes the place of a process that has
     ended must not carry them out again. Empty if the journal cannot be read."""
     try:
-        found = LineSearch(journal, RequestApplied, RequestRefused, StacksTaken).fresh()
+        events = LineSearch(journal, RequestApplied, RequestRefused, StacksTaken).fresh()
     except OSError:
         return set()
-    return {each.request for each in found if isinstance(each, RequestApplied | RequestRefused | StacksTaken)}
+    return {event.request for event in events if isinstance(event, RequestApplied | RequestRefused | StacksTaken)}
 
 
 def _names(run_dir: Path) -> list[str]:

@@ -257,8 +257,8 @@ def listing(parent: Path) -> list[Path]:
     """
     if not parent.is_dir():
         return []
-    found = [path for path in parent.iterdir() if not path.name.startswith(".") and _may_be_run(path)]
-    return sorted(found, key=lambda path: path.name, reverse=True)
+    run_dirs = [path for path in parent.iterdir() if not path.name.startswith(".") and _may_be_run(path)]
+    return sorted(run_dirs, key=lambda path: path.name, reverse=True)
 
 
 def _may_be_run(path: Path) -> bool:
@@ -270,15 +270,15 @@ def _may_be_run(path: Path) -> bool:
 
 def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:
     """Writer name and path of every journal; the plain one if there is a sealed one as well."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     with os.scandir(run_dir) as entries:
         for entry in entries:
             for suffix in (SUFFIX, SEALED_SUFFIX):
                 if entry.name.endswith(suffix):
                     writer = entry.name.removesuffix(suffix)
-                    if suffix == SUFFIX or writer not in found:
-                        found[writer] = Path(entry.path)
-    yield from sorted(found.items())
+                    if suffix == SUFFIX or writer not in paths:
+                        paths[writer] = Path(entry.path)
+    yield from sorted(paths.items())
 
 
 def write_atomically(path: Path, content: bytes) -> None:
