@@ -156,10 +156,10 @@ class TorchCompile:
     def _own_reason(self, reasons: Sequence[str], compile_id: str, module: Any) -> str:
         """The guard that failed of the newest program of this module: the newest of all may be another one's. Notes
         the program as one of the module."""
-        own = [one for one in reasons if self._owners.get(one.partition(":")[0].strip()) == id(module)]
+        own_reasons = [reason for reason in reasons if self._owners.get(reason.partition(":")[0].strip()) == id(module)]
         if len(self._owners) < 4096:
             self._owners[compile_id] = id(module)
-        return own[0] if own else ""
+        return own_reasons[0] if own_reasons else ""
 
     def _is_new(self, module: Any) -> bool:
         """Whether a module is compiled for the first time; notes it."""
@@ -189,12 +189,12 @@ class TorchCompile:
         if len(self._breaks) < self._breaks_read:  # torch._dynamo.reset() clears them
             self._breaks_read = 0
         new, self._breaks_read = self._breaks[self._breaks_read :], len(self._breaks)
-        for found in new:
+        for graph_break in new:
             self._num_breaks += 1
             if self._num_breaks > BREAKS_MAX:
                 return
-            stack = list(found.user_stack)
-            line, reason = _line_in(stack), str(found.reason).strip()
+            stack = list(graph_break.user_stack)
+            line, reason = _line_in(stack), str(graph_break.reason).strip()
             is_users = bool(stack) and owner_of(stack[-1].filename) == "user"
             process_sink.emit(
                 GraphBroken(
@@ -283,16 +283,16 @@ def _reasons_at(frame: FrameType | None) -> list[str]:
     for values in _values_at(frame):
         reasons = values.get("reasons")
         if isinstance(reasons, list):
-            return [one for one in reasons if isinstance(one, str)]
+            return [reason for reason in reasons if isinstance(reason, str)]
     return []
 
 
 def _call_at(frame: FrameType | None) -> tuple[CodeType | None, dict[str, Any] | None]:
     """The function that is compiled and the local variables of its call, from the calls of torch on the stack."""
     code: CodeType | None = None
-    for found in _values_at(frame):
-        code = code or (found["code"] if isinstance(found.get("code"), CodeType) else None)
-        values = getattr(found.get("frame"), "f_locals", None)
+    for variables in _values_at(frame):
+        code = code or (variables["code"] if isinstance(variables.get("code"), CodeType) else None)
+        values = getattr(variables.get("frame"), "f_locals", None)
         if isinstance(values, dict):
             return code, values
     return code, None

@@ -98,9 +98,9 @@ class JaxCallbacks:
         def made(*args: Any, **kwargs: Any) -> Any:
             with contextlib.suppress(Exception):
                 caller = sys._getframe(1)
-                found = caller.f_locals.get("fmt", caller.f_locals.get("callback"))
+                callback = caller.f_locals.get("fmt", caller.f_locals.get("callback"))
                 if len(self._lines) < LINES_MAX and (line := user_line(caller)).frame is not None:
-                    self._lines[found] = line
+                    self._lines[callback] = line
             return original(*args, **kwargs)
 
         setattr(module, name, made)
@@ -193,13 +193,13 @@ def parse(text: str) -> Explanation | None:
     if not text.startswith(PREFIX):
         return None
     new, seen = _NEVER_SEEN.search(text), _FOR.search(text)
-    found = new or seen
+    function_match = new or seen
     changed: list[ChangedInput] = []
     for pattern in (_CHANGE, _CHANGE_BEFORE_0_5, _CONTEXT):
         for match in pattern.finditer(text):
             if len(changed) < CHANGES_MAX:
                 changed.append(_changed_input(match["name"], match["before"], match["now"]))
-    return Explanation(found.group(1) if found else "", new is not None, changed)
+    return Explanation(function_match.group(1) if function_match else "", new is not None, changed)
 
 
 def _changed_input(name: str, before: str, now: str) -> ChangedInput:
@@ -358,10 +358,10 @@ class JaxCompiles:
             program.compiled += 1
             if not is_users:
                 return program.compiled > EAGER_FIRST_MAX
-            live = [known for known in (ref() for ref in program.functions) if known is not None]
-            if any(known is function for known in live):
+            live = [earlier for earlier in (ref() for ref in program.functions) if earlier is not None]
+            if any(earlier is function for earlier in live):
                 return True
-            program.functions = [weakref.ref(known) for known in live]
+            program.functions = [weakref.ref(earlier) for earlier in live]
             with contextlib.suppress(TypeError):  # an object without weak references
                 program.functions.append(weakref.ref(function))
             return program.compiled > 1 and (not live or program.compiled > LIVE_FIRST_MAX)

@@ -90,11 +90,11 @@ class _Line:
 
     def take_later(self, now: float) -> SyncObserved | None:
         """The reads outside of windows since the last call; None if there are none."""
-        known = self.in_window
-        if known is None or not self.later:
+        reads = self.in_window
+        if reads is None or not self.later:
             return None
-        steps = round(self.later * known.steps / known.count)
-        event = known.event(self.later, self.later_waited_s, max(1, steps), now - self.since)
+        steps = round(self.later * reads.steps / reads.count)
+        event = reads.event(self.later, self.later_waited_s, max(1, steps), now - self.since)
         self.later, self.later_waited_s, self.since = 0, 0.0, now
         return event
 
@@ -286,8 +286,8 @@ class JaxReads:
             steps = max(reads.steps, window.loops.steps(user))
             reads.gaps.append(steps - reads.steps)
             reads.steps = steps
-            own = window.reads.get(window.key)
-            if (own is not None and own.count >= WINDOW_READS) or not window.loops.is_counting:
+            own_reads = window.reads.get(window.key)
+            if (own_reads is not None and own_reads.count >= WINDOW_READS) or not window.loops.is_counting:
                 self._end(window)
 
     def _end(self, window: _Window) -> None:
@@ -304,8 +304,10 @@ class JaxReads:
             line.times.clear()
             line.in_window = reads if reads is not None and 0 < reads.steps <= RARE_STEPS * reads.count else None
             if line.in_window is not None:
-                found = line.in_window
-                process_sink.emit(found.event(found.count, found.waited_s, found.steps, now - window.began))
+                in_window = line.in_window
+                process_sink.emit(
+                    in_window.event(in_window.count, in_window.waited_s, in_window.steps, now - window.began)
+                )
         process_sink.emit(
             ObservationEnded(
                 t=time.time(),

@@ -87,8 +87,8 @@ class LoopCounter:
                     around = max(around, self._counts[caller.f_code, loop.line])
         if not around:
             return 0
-        known = [place for place, is_step in self._steps.items() if is_step]
-        return max([around, *(self._counts[place] for place in known or self._counts if known or place[1] != _CALL)])
+        places = [place for place, is_step in self._steps.items() if is_step]
+        return max([around, *(self._counts[place] for place in places or self._counts if places or place[1] != _CALL)])
 
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
         file = frame.f_code.co_filename
@@ -159,9 +159,9 @@ def _names_in(code: CodeType, line: int) -> frozenset[tuple[str, str]]:
 def _called(frame: FrameType, line: int) -> Iterator[Any]:
     """The values that a loop or a function may call, as far as its instructions name them."""
     names = _names_in(frame.f_code, line)
-    found = frame.f_locals if names else {}
+    local_values = frame.f_locals if names else {}
     for variable, attribute in names:
-        value = found.get(variable, frame.f_globals.get(variable))
+        value = local_values.get(variable, frame.f_globals.get(variable))
         if not attribute:
             yield value
         elif not isinstance(value, ModuleType) or is_user_file(getattr(value, "__file__", None) or "<builtin>"):
@@ -175,9 +175,9 @@ def _is_compiled(value: Any) -> bool:
 
 
 def _callers(frame: FrameType) -> Iterator[FrameType]:
-    found: FrameType | None = frame
+    caller: FrameType | None = frame
     for _ in range(FRAMES_MAX):
-        if found is None:
+        if caller is None:
             return
-        yield found
-        found = found.f_back
+        yield caller
+        caller = caller.f_back

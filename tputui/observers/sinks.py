@@ -265,5 +265,5 @@ class CompileReports:
 def _combined(earlier: CompileObserved | None, event: CompileObserved) -> CompileObserved:
     if earlier is None:
         return event
-    parts = [one.seconds for one in (earlier, event) if one.seconds is not None]
+    parts = [observed.seconds for observed in (earlier, event) if observed.seconds is not None]
     return msgspec.structs.replace(event, count=earlier.count + event.count, seconds=sum(parts) if parts else None)

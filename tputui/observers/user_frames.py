@@ -52,15 +52,15 @@ def user_line(frame: FrameType | None) -> UserLine:
     return line_of(next(user_frames(frame), None))
 
 
-def line_of(found: FrameType | None) -> UserLine:
+def line_of(frame: FrameType | None) -> UserLine:
     """The line of a frame of the user's code; if there is none, why, as far as the calling thread shows it."""
-    if found is None:
+    if frame is None:
         # Threads that native code started are known to Python only by the calls that they make.
         is_native = type(threading.current_thread()).__name__ == "_DummyThread"
         return UserLine(None, AUTOGRAD_THREAD if is_native else NO_USER_FRAME)
-    code = found.f_code
+    code = frame.f_code
     return UserLine(
-        CodeFrame(file=code.co_filename, line=found.f_lineno, function=code.co_name, owner="user"),
+        CodeFrame(file=code.co_filename, line=frame.f_lineno, function=code.co_name, owner="user"),
         None,
     )
 
@@ -95,8 +95,8 @@ def specs_of(frames: Iterable[FrameType]) -> Specs:
 
 def xla_tensors(frames: Iterable[FrameType]) -> list[Any]:
     """The tensors on XLA devices in the variables of calls."""
-    found = [tensor for frame in frames for _, tensor in _tensors(frame) if tensor.device.type == "xla"]
-    return found[:TENSORS_MAX]
+    tensors = [tensor for frame in frames for _, tensor in _tensors(frame) if tensor.device.type == "xla"]
+    return tensors[:TENSORS_MAX]
 
 
 def spec_of(tensor: Any) -> str:

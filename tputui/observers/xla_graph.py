@@ -78,7 +78,7 @@ def parse(text: str, call_of: Callable[[str], Call | None] = lambda _: None) -> 
 
 
 def _operations(text: str, call_of: Callable[[str], Call | None]) -> list[Operation]:
-    found: dict[str, Operation] = {}
+    operations: dict[str, Operation] = {}
     constants: list[str] = []
     users: dict[str, str] = {}
     """The first user of each operation."""
@@ -95,10 +95,10 @@ def _operations(text: str, call_of: Callable[[str], Call | None]) -> list[Operat
             rest = value.group(1) if value else rest
             constants.append(name)
         rest = _LAYOUT.sub("", _NAME.sub("%", rest)) if opcode not in ("dot", "constant") else rest
-        found[name] = _with_origin(Operation(opcode, _LAYOUT.sub("", spec), rest, "", None), metadata, call_of)
+        operations[name] = _with_origin(Operation(opcode, _LAYOUT.sub("", spec), rest, "", None), metadata, call_of)
     for name in constants:
-        found[name] = found[name]._replace(origin=_origin_of(name, found, users))
-    return list(found.values())
+        operations[name] = operations[name]._replace(origin=_origin_of(name, operations, users))
+    return list(operations.values())
 
 
 def _with_origin(operation: Operation, metadata: str, call_of: Callable[[str], Call | None]) -> Operation:
@@ -170,7 +170,7 @@ def _of_operations(before: Graph, now: Graph) -> Difference:
     old, new = before.operations[max(0, place)], now.operations[max(0, place)]
     count = ChangedInput(name="operations", before=str(len(before.operations)), now=str(len(now.operations)))
     # An operation more may follow from anything before it, so the line of a library's caller says nothing.
-    return Difference([count], _line_of([one for one in (new, old) if one.is_direct]))
+    return Difference([count], _line_of([operation for operation in (new, old) if operation.is_direct]))
 
 
 def _changed(old: Operation, new: Operation) -> ChangedInput:
@@ -190,7 +190,14 @@ def _attributes(operation: Operation) -> str:
 
 
 def _line_of(operations: Iterable[Operation]) -> CodeFrame | None:
-    return next((one.frame for one in operations if one.frame is not None and one.frame.owner == "user"), None)
+    return next(
+        (
+            operation.frame
+            for operation in operations
+            if operation.frame is not None and operation.frame.owner == "user"
+        ),
+        None,
+    )
 
 
 def inputs(graph: Graph, weights: set[str]) -> list[TensorSpec]:
@@ -209,17 +216,17 @@ def matmuls(graph: Graph) -> list[MatmulObserved]:
             counts[shape] += 1
             if operation.frame is not None and operation.frame.owner == "user":
                 frames.setdefault(shape, operation.frame)
-    found = [
+    observed = [
         MatmulObserved(
             dtype=dtype, batch=batch, m=m, k=k, n=n, count=count, user_frame=frames.get((dtype, batch, m, k, n))
         )
         for (dtype, batch, m, k, n), count in counts.items()
     ]
-    return sorted(found, key=lambda one: -one.batch * one.m * one.k * one.n * one.count)[:LISTED_MAX]
+    return sorted(observed, key=lambda dot: -dot.batch * dot.m * dot.k * dot.n * dot.count)[:LISTED_MAX]
 
 
 def _matmul(dot: Operation) -> tuple[str, int, int, int, int] | None:
-    operands = [spec for found in _SPEC.finditer(dot.rest.partition(")")[0]) if (spec := _spec(found.group()))]
+    operands = [spec for match in _SPEC.finditer(dot.rest.partition(")")[0]) if (spec := _spec(match.group()))]
     if len(operands) != 2:
         return None
     left, right = operands

@@ -189,7 +189,7 @@ class XlaObserver:
         frames = list(islice(user_frames(frame), CALLS_KEYED))
         # A step that only accumulates gradients differs from one that updates the weights.
         kind = min(thread.optimizer_steps, UNSYNCED_STEPS)
-        key = (*((one.f_code.co_filename, one.f_lineno) for one in frames), kind, threading.get_ident())
+        key = (*((caller.f_code.co_filename, caller.f_lineno) for caller in frames), kind, threading.get_ident())
         run = self._runs.get(key, 0) + 1
         program = frames[0].f_code.co_name if frames else ""
         place = Place(key, program, line_of(frames[0] if frames else None), run, run <= WARM_UP_RUNS)
@@ -249,9 +249,9 @@ class XlaObserver:
         """Number and seconds of the compilations of a sync that returned, and whether they belong to warm-up."""
         if self._threads.is_alone():
             return *self._compilations.claim_all(), place.warm_up
-        own = self._compilations.claim(self._threads.own.may_have_made)
-        is_warm_up = place.warm_up or all(map(self._threads.is_in_warm_up, own))
-        return len(own), sum(one.seconds for one in own), is_warm_up
+        claimed = self._compilations.claim(self._threads.own.may_have_made)
+        is_warm_up = place.warm_up or all(map(self._threads.is_in_warm_up, claimed))
+        return len(claimed), sum(compilation.seconds for compilation in claimed), is_warm_up
 
     def _stepped(self) -> None:
         """A step of the calling thread ended."""
@@ -279,11 +279,11 @@ class XlaObserver:
         thread = self._threads.own
         if thread.pending is None and not self._windows:
             self._check_for_trouble()
-            if (found := self._trouble.take()) is not None:
+            if (trouble := self._trouble.take()) is not None:
                 # Any of the threads may be the cause.
-                thread.pending = found
-                for one in self._threads.training():
-                    one.pending = found
+                thread.pending = trouble
+                for peer in self._threads.training():
+                    peer.pending = trouble
         is_due = self._observes_all and thread.steps > WARM_UP_RUNS and not _uses_dynamo()
         reason, thread.pending = thread.pending or (EVERY_STEP if is_due else None), None
         if reason is not None:
@@ -291,19 +291,19 @@ class XlaObserver:
 
     def _check_for_trouble(self) -> None:
         threads = self._threads.training()
-        steps = self._checked_steps + max((one.unchecked_steps for one in threads), default=0)
+        steps = self._checked_steps + max((thread.unchecked_steps for thread in threads), default=0)
         if self._trouble.check(steps):
             self._checked_steps = steps
-            for one in threads:
-                one.unchecked_steps = 0
+            for thread in threads:
+                thread.unchecked_steps = 0
 
     def _take_read_compiles(self, place: Place) -> None:
         """Reports what was compiled since the last sync: values were read before this one."""
         if self._threads.is_alone():
             compiled, seconds = self._compilations.claim_all()
         else:
-            own = self._compilations.claim(self._threads.is_read_of_own)
-            compiled, seconds = len(own), sum(one.seconds for one in own)
+            claimed = self._compilations.claim(self._threads.is_read_of_own)
+            compiled, seconds = len(claimed), sum(compilation.seconds for compilation in claimed)
         window = self._threads.own.window
         if compiled:
             self._add_reads(compiled, seconds, window, warm_up=place.warm_up)
@@ -379,7 +379,7 @@ class XlaObserver:
             self._window_reads, self._window_own, self._seen_reads = self._runtime.reads(), self._own_reads(), 0
             self._seen_operators.clear()
         window = XlaWindow(self._runtime, reason, steady_s, self._calls, thread.rank, self._programs.scopes)
-        if reason.in_graph and not any(one.compares_graphs for one in self._windows):
+        if reason.in_graph and not any(opened.compares_graphs for opened in self._windows):
             self._recorded_lines = self._runtime.record_lines(True)
         thread.window = window
         self._windows.append(window)
@@ -389,18 +389,18 @@ class XlaObserver:
 
     def _close_window(self, window: XlaWindow) -> None:
         self._threads.own.window = None
-        self._windows = [one for one in self._windows if one is not window]
+        self._windows = [other for other in self._windows if other is not window]
         self._calls.num_hooked -= window.is_hooked
         if window.is_hooked:
             window.close()
-        if window.compares_graphs and not any(one.compares_graphs for one in self._windows):
+        if window.compares_graphs and not any(opened.compares_graphs for opened in self._windows):
             self._runtime.record_lines(self._recorded_lines)
             self._programs.forget()
         self._seen_reads += window.reads
         self._seen_operators |= window.operators
         if window.is_cut_short and window.steps < STEPS_ENOUGH and window.reason is not EVERY_STEP:
-            found = window.lines_found
-            self._report_unknown(f"{DYNAMO}; before it compiled: {found}" if found else DYNAMO)
+            lines = window.lines_found
+            self._report_unknown(f"{DYNAMO}; before it compiled: {lines}" if lines else DYNAMO)
         else:
             if not window.compares_graphs and not self._windows:
                 self._report_unseen(window)
@@ -416,8 +416,8 @@ class XlaObserver:
 
     def _report_unseen(self, window: XlaWindow) -> None:
         """Reports what the counters showed but the windows, of which this is the last, did not see."""
-        own = max(window.own_reads, self._own_reads() - self._window_own)
-        unseen = self._runtime.reads() - self._window_reads - own - self._seen_reads
+        own_reads = max(window.own_reads, self._own_reads() - self._window_own)
+        unseen = self._runtime.reads() - self._window_reads - own_reads - self._seen_reads
         # Windows of several threads do not begin at the same time.
         is_known = self._seen_reads > 0 and not self._threads.is_alone()
         if unseen / max(1, window.steps) > 0.5 and not window.is_cut_short and not is_known:
@@ -489,8 +489,8 @@ def follow_optimizers(observer: XlaObserver) -> None:
     reference = weakref.ref(observer)
 
     def stepped(optimizer: Any, *_: object) -> None:
-        if (found := reference()) is not None:
-            found.optimizer_stepped(optimizer)
+        if (live_observer := reference()) is not None:
+            live_observer.optimizer_stepped(optimizer)
         else:
             handle.remove()
 

@@ -79,14 +79,14 @@ class ProgramInspector:
     def gradients(self) -> list[tuple[Any, int]]:
         """The gradients of the first and the last weight of each group that the calling thread trains, as `StepSyncs`
         compares them."""
-        found: list[tuple[Any, int]] = []
+        gradients: list[tuple[Any, int]] = []
         for reference in self._optimizers.get(threading.get_ident(), {}).values():
             # There may be a group for each of hundreds of weights.
-            groups = getattr(reference(), "param_groups", ())[: (GRADIENTS_MAX - len(found)) // 2]
+            groups = getattr(reference(), "param_groups", ())[: (GRADIENTS_MAX - len(gradients)) // 2]
             for weight in [group["params"][place] for group in groups if group["params"] for place in (0, -1)]:
                 gradient = weight.grad
-                found.append((weakref.ref(gradient), gradient._version) if gradient is not None else (None, 0))
-        return found
+                gradients.append((weakref.ref(gradient), gradient._version) if gradient is not None else (None, 0))
+        return gradients
 
     def remember(self, place: Place) -> None:
         """Compares the next run of the program with this one."""
@@ -102,12 +102,12 @@ class ProgramInspector:
         """The line of a compilation, and the inputs that changed; None if they were not compared. `sized`: a call
         before it in the step whose result has a shape that depends on values."""
         line, changed = self._compare(place)
-        if sized is not None and changed and all(_follows_from(sized, one) for one in changed):
-            names = {one.name for one in changed}
+        if sized is not None and changed and all(_follows_from(sized, change) for change in changed):
+            names = {change.name for change in changed}
             self._results[place.key] = sized.operator, names | self._results.get(place.key, ("", set()))[1]
             line = self._lines[place.key] = sized.line
         operator, names = self._results.get(place.key, ("", set()))
-        if changed and names.issuperset(one.name for one in changed):
+        if changed and names.issuperset(change.name for change in changed):
             newest = changed[0]
             line = self._lines[place.key]
             changed = [ChangedInput(name=RESULT_OF + operator, before=newest.before, now=newest.now)]
@@ -123,11 +123,11 @@ class ProgramInspector:
         earlier = self._newest.get(place.key)
         if place.graph is None or earlier is None:
             return place.line if changed else self._lines.get(place.key, place.line), changed
-        names = {(one.before, one.now): one.name for one in changed or []}
-        found = xla_graph.difference(earlier, place.graph, names)
-        if found.frame is not None:
-            self._lines[place.key] = UserLine(found.frame, None)
-        return self._lines.get(place.key, place.line), changed or found.inputs or None
+        names = {(change.before, change.now): change.name for change in changed or []}
+        difference = xla_graph.difference(earlier, place.graph, names)
+        if difference.frame is not None:
+            self._lines[place.key] = UserLine(difference.frame, None)
+        return self._lines.get(place.key, place.line), changed or difference.inputs or None
 
     def graph_of(self, place: Place) -> xla_graph.Graph | None:
         """The program that the sync of the calling thread will run, from the variables of the user and the weights."""
@@ -137,17 +137,17 @@ class ProgramInspector:
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         device = self._runtime.own_device()
         # Another thread may change the tensors of its device now: reading them ends the process.
-        known = (*user_frames.xla_tensors(place.frames), *weights, *gradients)
-        roots = [tensor for tensor in known if str(tensor.device) == device]
+        tensors = (*user_frames.xla_tensors(place.frames), *weights, *gradients)
+        roots = [tensor for tensor in tensors if str(tensor.device) == device]
         return xla_graph.parse(self._runtime.program_text(roots), self.scopes.call_of) if roots else None
 
     def _weights(self) -> list[Any]:
-        found: list[Any] = []
+        weights: list[Any] = []
         for reference in self._optimizers.get(threading.get_ident(), {}).values():
             optimizer = reference()
             groups = optimizer.param_groups if optimizer is not None else []
-            found += [weight for group in groups for weight in group["params"] if weight.device.type == "xla"]
-        return found[:WEIGHTS_MAX]
+            weights += [weight for group in groups for weight in group["params"] if weight.device.type == "xla"]
+        return weights[:WEIGHTS_MAX]
 
     def is_whole(self, graph: xla_graph.Graph) -> bool:
         """Whether a program contains most of the graph that ran last: the tensors that are known may lack a part."""

@@ -100,7 +100,7 @@ class XlaRuntime:
         namespace, _, name = operator.partition("::")
         packet: Any = getattr(getattr(torch.ops, namespace), name.partition(".")[0], None)
         overloads = packet.overloads() if packet is not None else ()
-        return any(torch.Tag.dynamic_output_shape in getattr(packet, one).tags for one in overloads)
+        return any(torch.Tag.dynamic_output_shape in getattr(packet, overload).tags for overload in overloads)
 
     def open_scope(self, name: str) -> Any:
         """Marks the operations that the calling thread adds to the graph, if lines are recorded, as long as the result
@@ -241,26 +241,26 @@ class CallScopes:
         self._runtime = runtime
         self._numbers = count()
         """None is used twice: operations of an earlier window may be a part of a later graph."""
-        self._known: dict[Call, int] = {}
+        self._scope_numbers: dict[Call, int] = {}
         self._calls: dict[int, Call] = {}
 
     def open(self, call: Call) -> Any:
         """Marks what the calling thread adds to the graph, as long as the result is referenced; None if there are too
         many different calls. No sync may run meanwhile."""
-        number = self._known.get(call)
+        number = self._scope_numbers.get(call)
         if number is None:
-            if len(self._known) >= CALLS_MAX:
+            if len(self._scope_numbers) >= CALLS_MAX:
                 return None
-            number = self._known[call] = next(self._numbers)
+            number = self._scope_numbers[call] = next(self._numbers)
             self._calls[number] = call
         return self._runtime.open_scope(f"tputui_{number}")
 
     def call_of(self, scopes: str) -> Call | None:
         """The call that an operation comes from, by the names of the scopes in which it was made."""
-        found = _SCOPE.search(scopes)
-        return self._calls.get(int(found.group(1)[:9])) if found is not None else None
+        match = _SCOPE.search(scopes)
+        return self._calls.get(int(match.group(1)[:9])) if match is not None else None
 
     def forget(self) -> None:
         """Frees the calls."""
-        self._known.clear()
+        self._scope_numbers.clear()
         self._calls.clear()

@@ -46,9 +46,9 @@ class TrainingThread:
         self.is_overlapped = False
         """Whether the sync of another thread ran at the same time."""
 
-    def may_have_made(self, one: Compilation) -> bool:
+    def may_have_made(self, compilation: Compilation) -> bool:
         """Whether the compilation happened within its newest sync, or since then."""
-        return one.is_within(self.since, time.time())
+        return compilation.is_within(self.since, time.time())
 
 
 class TrainingThreads:
@@ -66,20 +66,20 @@ class TrainingThreads:
     @property
     def own(self) -> TrainingThread:
         """The calling thread."""
-        found: TrainingThread | None = getattr(self._local, "thread", None)
-        if found is None:
-            found = self._local.thread = TrainingThread()
-            found.graphs = self._graphs
-            self._all.add(found)
-        return found
+        thread: TrainingThread | None = getattr(self._local, "thread", None)
+        if thread is None:
+            thread = self._local.thread = TrainingThread()
+            thread.graphs = self._graphs
+            self._all.add(thread)
+        return thread
 
     def training(self) -> list[TrainingThread]:
         """The threads that have run a program."""
-        return [one for one in (self.own, *self._others()) if one.has_run]
+        return [thread for thread in (self.own, *self._others()) if thread.has_run]
 
     def is_alone(self) -> bool:
         """Whether no other thread trains or syncs: the counters of the process are then those of the calling thread."""
-        return not any(one.has_run or one.syncing is not None for one in self._others())
+        return not any(thread.has_run or thread.syncing is not None for thread in self._others())
 
     def begin(self, place: Place) -> None:
         """The calling thread begins a sync."""
@@ -114,26 +114,28 @@ class TrainingThreads:
         own = self.own
         own.since, own.syncing = time.time(), None
 
-    def is_read_of_own(self, one: Compilation) -> bool:
+    def is_read_of_own(self, compilation: Compilation) -> bool:
         """Whether a compilation happened in the calling thread, which is in no sync: in no sync of another one."""
-        return self.own.may_have_made(one) and not any(other.may_have_made(one) for other in self._syncing_others())
+        return self.own.may_have_made(compilation) and not any(
+            other.may_have_made(compilation) for other in self._syncing_others()
+        )
 
-    def is_in_warm_up(self, one: Compilation) -> bool:
+    def is_in_warm_up(self, compilation: Compilation) -> bool:
         """Whether it may be a compilation of another thread, which is slower and still warms up."""
         return any(
-            other.syncing is not None and other.syncing.warm_up and other.may_have_made(one)
+            other.syncing is not None and other.syncing.warm_up and other.may_have_made(compilation)
             for other in self._syncing_others()
         )
 
     def _syncing_others(self) -> list[TrainingThread]:
-        return [one for one in self._others() if one.syncing is not None]
+        return [thread for thread in self._others() if thread.syncing is not None]
 
     def _others(self) -> list[TrainingThread]:
         own = self.own
         # Six times in each step, and most programs have one thread: iterating over a weak set takes 5 us.
-        return [one for one in self._all if one is not own] if len(self._all) > 1 else []
+        return [thread for thread in self._all if thread is not own] if len(self._all) > 1 else []
 
 
-def _add(lines: set[Hashable], one: Hashable) -> None:
+def _add(lines: set[Hashable], line: Hashable) -> None:
     if len(lines) < LINES_MAX:
-        lines.add(one)
+        lines.add(line)

@@ -72,13 +72,13 @@ class Compilations:
         self._read()
         if not self._unclaimed:
             return []
-        own = [one for one in self._unclaimed if is_own(one)]
-        self._unclaimed = [one for one in self._unclaimed if one not in own]
-        return own
+        claimed = [compilation for compilation in self._unclaimed if is_own(compilation)]
+        self._unclaimed = [compilation for compilation in self._unclaimed if compilation not in claimed]
+        return claimed
 
     def _read(self) -> float:
         """Reads the counters; returns the seconds of all that are unclaimed."""
-        before_s = sum(one.seconds for one in self._unclaimed)
+        before_s = sum(compilation.seconds for compilation in self._unclaimed)
         self._num_untimed += int(self._compiled.read(self._runtime.compiled()))
         if self._num_untimed <= 0:
             return before_s
@@ -310,7 +310,7 @@ class XlaWindow:
 
     def _find_sized(self, result: Any, compiled: int, fallen: dict[str, int], frame: FrameType) -> None:
         """Stores a call if its result has a shape that depends on values."""
-        operators = [one for one in fallen if self._runtime.is_sized_by_values(one)]
+        operators = [operator for operator in fallen if self._runtime.is_sized_by_values(operator)]
         line = _line_at(frame) if operators else None
         if line is None or line.frame is None:
             return
@@ -318,7 +318,7 @@ class XlaWindow:
         for operator in operators:
             self._sized_at.setdefault(operator, line)
         tensors = result if isinstance(result, (tuple, list)) else (result,)
-        sizes = frozenset(size for one in tensors for size in getattr(one, "shape", ()))
+        sizes = frozenset(size for tensor in tensors for size in getattr(tensor, "shape", ()))
         if self.sized is not None:
             self.sized = self.sized._replace(sizes=self.sized.sizes | sizes)
         elif is_first and not compiled:
@@ -342,11 +342,11 @@ class XlaWindow:
         """The events of the window, when it has ended."""
         now, window_s = time.time(), self.seconds
         steps = max(1, self.steps)
-        found: list[Any] = []
+        events: list[Any] = []
         # Comparing graphs waits for the device, so the times of such a window are not those of the program.
         reads, fallbacks = ({}, {}) if self.compares_graphs else (self._reads, self._fallbacks)
         for (operation, line), total in reads.items():
-            found.append(
+            events.append(
                 SyncObserved(
                     t=now,
                     runtime="torch_xla",
@@ -362,7 +362,7 @@ class XlaWindow:
                 )
             )
         for (operator, line), total in fallbacks.items():
-            found.append(
+            events.append(
                 FallbackObserved(
                     t=now,
                     runtime="torch_xla",
@@ -377,7 +377,7 @@ class XlaWindow:
                     rank=self._rank,
                 )
             )
-        found.append(
+        events.append(
             ObservationEnded(
                 t=now,
                 runtime="torch_xla",
@@ -389,7 +389,7 @@ class XlaWindow:
                 rank=self._rank,
             )
         )
-        return found
+        return events
 
     @property
     def compares_graphs(self) -> bool:
@@ -411,8 +411,10 @@ class XlaWindow:
         """The lines that read values or fell back, most frequent first, as `.item() at train.py:41`."""
         totals = [*self._reads.items(), *self._fallbacks.items()]
         totals.sort(key=lambda item: -item[1].count)
-        known = [(what, frame) for (what, frame), _ in totals if frame is not None]
-        return ", ".join(f"{what} at {Path(frame.file).name}:{frame.line}" for what, frame in known[:LINES_NAMED])
+        located = [(operation, frame) for (operation, frame), _ in totals if frame is not None]
+        return ", ".join(
+            f"{operation} at {Path(frame.file).name}:{frame.line}" for operation, frame in located[:LINES_NAMED]
+        )
 
     def _record(
         self,
@@ -596,5 +598,6 @@ class StepSyncs:
 def _is_same(left: Gradients, right: Gradients) -> bool:
     """Whether no backward pass ran between two readings. There is one weak reference to each living tensor."""
     return len(left) == len(right) and all(
-        one is other and version == newer for (one, version), (other, newer) in zip(left, right, strict=True)
+        reference is other and version == newer
+        for (reference, version), (other, newer) in zip(left, right, strict=True)
     )
