@@ -131,8 +131,8 @@ class Target(NamedTuple):
         """Why it cannot work in this environment; None if it may."""
         if self.kind == "command":
             program = self.words[0]
-            found = shutil.which(program, path=environ.get("PATH", os.defpath))
-            return None if found else f'the program "{program}" is not in PATH, or not executable'
+            program_path = shutil.which(program, path=environ.get("PATH", os.defpath))
+            return None if program_path else f'the program "{program}" is not in PATH, or not executable'
         if self.kind == "apprise" and importlib.util.find_spec("apprise") is None:
             return "the package apprise is not installed; pip install 'tputui[alerts]'"
         if self.variable:
@@ -167,7 +167,7 @@ class Target(NamedTuple):
     def _without_secrets(self, text: str, environ: Mapping[str, str]) -> str:
         for secret in self.secrets(environ):
             # Messages of libraries may quote only a part of the address.
-            for part in {secret, *(each for each in re.split(r"[/?&=@]", secret) if len(each) >= 8)}:
+            for part in {secret, *(segment for segment in re.split(r"[/?&=@]", secret) if len(segment) >= 8)}:
                 text = text.replace(part, redaction.MASK)
         return inert(redaction.masked_text(text))[:_WHY_CHARS_MAX]
 
@@ -184,7 +184,7 @@ def parse(text: str) -> Target:
         )
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "command":
-        return Target("command", _words_of(rest))
+        return Target("command", _arguments_of(rest))
     if colon and scheme == "env":
         return Target("webhook", variable=_variable_of(rest))
     if colon and scheme == "apprise":
@@ -207,14 +207,14 @@ def looks_secret(text: str) -> bool:
     return "://" in text and any(redaction.looks_random(part) for part in re.split(r"[/?&=:@]", text))
 
 
-def _words_of(text: str) -> tuple[str, ...]:
+def _arguments_of(text: str) -> tuple[str, ...]:
     try:
-        words = tuple(shlex.split(text))
+        arguments = tuple(shlex.split(text))
     except ValueError as error:
         raise InvalidTarget(f'"command:{inert(text)}": {str(error).lower()}') from None
-    if not words or not words[0]:
+    if not arguments or not arguments[0]:
         raise InvalidTarget('"command:" needs a program, such as command:notify-send tputui "$TPUTUI_ALERT"')
-    return words
+    return arguments
 
 
 def _variable_of(text: str) -> str:
@@ -234,23 +234,23 @@ def _is_address(text: str) -> bool:
 
 
 def _run(
-    words: tuple[str, ...], message: AlertMessage, environ: Mapping[str, str], log: Callable[[str], None], stop: Event
+    command: tuple[str, ...], message: AlertMessage, environ: Mapping[str, str], log: Callable[[str], None], stop: Event
 ) -> None:
     """Runs a command in a session of its own, which is killed when its time is over or `stop` is set."""
     variables = message.variables()
-    own = {name: value for name, value in environ.items() if name != RUN_DIR_VARIABLE}
+    inherited = {name: value for name, value in environ.items() if name != RUN_DIR_VARIABLE}
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
-                [_filled(word, variables) for word in words],
+                [_filled(word, variables) for word in command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**own, **variables},
+                env={**inherited, **variables},
                 start_new_session=True,
             )
         except OSError as error:
-            raise DeliveryError(f"{words[0]}: {error.strerror or error}") from None
+            raise DeliveryError(f"{command[0]}: {error.strerror or error}") from None
         deadline = time.monotonic() + COMMAND_TIMEOUT_S
         while process.poll() is None and time.monotonic() < deadline and not stop.is_set():
             stop.wait(_POLL_S)
@@ -272,9 +272,9 @@ def _run(
         raise DeliveryError(f"the command ended with exit code {process.returncode}: {last}")
 
 
-def _filled(word: str, variables: Mapping[str, str]) -> str:
-    found = _VARIABLE.fullmatch(word)
-    return variables.get(found[1] or found[2], "") if found else word
+def _filled(argument: str, variables: Mapping[str, str]) -> str:
+    match = _VARIABLE.fullmatch(argument)
+    return variables.get(match[1] or match[2], "") if match else argument
 
 
 def _post(address: str, message: AlertMessage) -> None:
@@ -431,14 +431,14 @@ class Alerts:
     def _liveness(self, now: float, tick: float, silence: str | None) -> Liveness:
         state = self._state.state
         gone = {exited.process for worker in state.workers for exited in worker.rank_exits}
-        found = assess(state, {name: name not in gone for name in state.processes}, now)
-        if silence is not None and found.condition == "running":
-            return found._replace(condition="stalled", reason=silence)
-        if found.condition != "stalled":
+        liveness = assess(state, {name: name not in gone for name in state.processes}, now)
+        if silence is not None and liveness.condition == "running":
+            return liveness._replace(condition="stalled", reason=silence)
+        if liveness.condition != "stalled":
             self._stalled_since = None
-            return found
+            return liveness
         self._stalled_since = tick if self._stalled_since is None else self._stalled_since
-        return found if tick - self._stalled_since >= STALL_MIN_S else found._replace(condition="running")
+        return liveness if tick - self._stalled_since >= STALL_MIN_S else liveness._replace(condition="running")
 
     def _snapshot(self, now: float, liveness: Liveness) -> Snapshot:
         state = self._state.state
@@ -509,8 +509,8 @@ def newest_metrics(snapshot: Snapshot) -> dict[str, float]:
     splits: tuple[Split, ...] = ("train", "valid")
     named = [(series.name, split) for series in metric_series(MetricSource.of(snapshot)) for split in splits]
     values = [(name, split, conditions.value(f"{split}.{name}", snapshot)) for name, split in named]
-    known = [(name, split, value) for name, split, value in values if value is not None]
-    few = first_of(known, METRICS_MAX, lambda found: class_of(found[0], found[1]))
+    measured = [(name, split, value) for name, split, value in values if value is not None]
+    few = first_of(measured, METRICS_MAX, lambda metric: class_of(metric[0], metric[1]))
     return {f"{split}.{name}": value for name, split, value in few}
 
 

@@ -85,12 +85,12 @@ class ChildEnds:
         pids = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
         rows = {pid: row for pid in (*self._ranks, *(pids - self._seen)) if (row := _row(pid)) is not None}
         self._seen = pids
-        own = {pid: row for pid, row in rows.items() if row.session == self._leader and pid != self._leader}
-        running = {pid: row for pid, row in own.items() if not row.has_ended}
-        ended = [pid for pid in own if pid not in running]
+        own_rows = {pid: row for pid, row in rows.items() if row.session == self._leader and pid != self._leader}
+        running = {pid: row for pid, row in own_rows.items() if not row.has_ended}
+        ended = [pid for pid in own_rows if pid not in running]
         for pid in ended:
-            if self._is_failure(own[pid], [row.name for row in running.values()]):
-                code = os.waitstatus_to_exitcode(own[pid].status)
+            if self._is_failure(own_rows[pid], [row.name for row in running.values()]):
+                code = os.waitstatus_to_exitcode(own_rows[pid].status)
                 self.first = ChildEnd(time.time(), pid, code, self._ranks.get(pid), self._log_bytes())
                 return
         new = self._new.to_read(running, self._ranks)
@@ -128,12 +128,12 @@ def printed_before(log: Path, end: ChildEnd) -> tuple[int | None, list[str]]:
     before = last_raw_lines(log, end=end.log_bytes)
     rank = end.rank
     if rank is None:
-        ranks = {found for line in before if (found := _rank_in(line)) is not None}
+        ranks = {printed_rank for line in before if (printed_rank := _rank_in(line)) is not None}
         later = {_rank_in(line) for line in last_raw_lines(log, start=end.log_bytes)}
         silent = ranks - later
         rank = silent.pop() if len(ranks) > 1 and len(silent) == 1 else None
-    own = [line for line in before if _rank_in(line) == rank] if rank is not None else []
-    return rank, own or before
+    own_lines = [line for line in before if _rank_in(line) == rank] if rank is not None else []
+    return rank, own_lines or before
 
 
 def _rank_in(line: str) -> int | None:
@@ -177,8 +177,8 @@ class LeftProcesses:
             return False
         if not self._is_announced and now - self._began >= SETTLE_S:
             self._is_announced = True
-            what = f"the command {end_text(self._returncode)}; waiting up to {fmt.duration(self._grace_s)} for"
-            self._warn(f"{what} {_named((row.pid for row in left), 'that it left running')}")
+            ending = f"the command {end_text(self._returncode)}; waiting up to {fmt.duration(self._grace_s)} for"
+            self._warn(f"{ending} {_named((row.pid for row in left), 'that it left running')}")
         return True
 
     def end(self, now: float) -> None:
@@ -194,16 +194,16 @@ class LeftProcesses:
 def daemons_text(sampled: Iterable[int], leader: int, run_dir: str) -> str | None:
     """A sentence that names the processes which left the process group of training and still run; None without any.
     `sampled` are some of them; `run_dir` is the directory in the environment of a command, empty for the engine."""
-    found = set(sampled)
+    survivors = set(sampled)
     if run_dir:
-        found |= {row.pid for row in in_environment(RUN_DIR_VARIABLE, run_dir) if row.group != leader}
-    pids = sorted(found - {os.getpid()})
+        survivors |= {row.pid for row in in_environment(RUN_DIR_VARIABLE, run_dir) if row.group != leader}
+    pids = sorted(survivors - {os.getpid()})
     return f"still running: {_named(pids, 'that left the process group of training')}" if pids else None
 
 
 def _named(pids: Iterable[int], what: str) -> str:
     """`2 processes WHAT: sh (pid 7), sleep (pid 8)`."""
-    found = list(pids)
-    names = [f"{name_of(pid)} (pid {pid})" for pid in found[:NAMES_MAX]]
-    more = [f"{len(found) - NAMES_MAX} more"] if len(found) > NAMES_MAX else []
-    return f"{len(found)} {'process' if len(found) == 1 else 'processes'} {what}: {', '.join([*names, *more])}"
+    listed = list(pids)
+    names = [f"{name_of(pid)} (pid {pid})" for pid in listed[:NAMES_MAX]]
+    more = [f"{len(listed) - NAMES_MAX} more"] if len(listed) > NAMES_MAX else []
+    return f"{len(listed)} {'process' if len(listed) == 1 else 'processes'} {what}: {', '.join([*names, *more])}"

@@ -40,9 +40,9 @@ class UserCommand(NamedTuple):
 def read_command(file: IO[bytes]) -> UserCommand:
     """The command that `as_file` wrote. Raises `ValueError`."""
     content = file.read(BYTES_MAX)
-    words, environ, cwd = msgspec.json.decode(content, type=tuple[list[str], list[tuple[str, str]], str])
+    arguments, environ, cwd = msgspec.json.decode(content, type=tuple[list[str], list[tuple[str, str]], str])
     pairs = {_original(name): _original(value) for name, value in environ}
-    return UserCommand([_original(word) for word in words], pairs, _original(cwd))
+    return UserCommand([_original(word) for word in arguments], pairs, _original(cwd))
 
 
 def environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

@@ -67,13 +67,13 @@ class HostSampler:
 
     def survivors(self) -> list[int]:
         """Ids of the sampled processes that the worker started in their own sessions and that still run."""
-        found: list[int] = []
+        pids: list[int] = []
         for pid, process in self._processes.items():
             with contextlib.suppress(self._psutil.Error, OSError):
                 detached = self._roles[pid] != "supervisor" and os.getsid(pid) != self._worker_pid
                 if detached and process.is_running() and process.status() != self._psutil.STATUS_ZOMBIE:
-                    found.append(pid)
-        return found
+                    pids.append(pid)
+        return pids
 
     def _watch(self, pid: int, role: str) -> None:
         try:
@@ -190,17 +190,17 @@ def _find_oom_counter(root: Path) -> OomCounter | None:
 def _cgroup_counters(root: Path) -> list[OomCounter]:
     """The counters of the control group, for cgroup v1 and v2, with the paths inside and outside of a container."""
     about = "count of its control group"
-    found: list[OomCounter] = []
+    counters: list[OomCounter] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         number, controllers, *rest = [*line.split(":", 2), "", ""][:3]
         group = rest[0].lstrip("/") if rest else ""
         if number == "0" and not controllers:
             base = root / "sys/fs/cgroup"
-            found += [OomCounter(path / "memory.events", about) for path in (base / group, base)]
+            counters += [OomCounter(path / "memory.events", about) for path in (base / group, base)]
         elif "memory" in controllers.split(","):
             base = root / "sys/fs/cgroup/memory"
-            found += [OomCounter(path / "memory.oom_control", about) for path in (base / group, base)]
-    return found
+            counters += [OomCounter(path / "memory.oom_control", about) for path in (base / group, base)]
+    return counters
 
 
 def _oom_kills(path: Path) -> int | None:

@@ -58,18 +58,18 @@ class HostLaunch:
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
         """Starts the launcher; its output, and that of the training process, is appended to `log`. Raises `OSError`."""
-        self._pipe, theirs = os.pipe()
+        self._pipe, write_end = os.pipe()
         os.set_blocking(self._pipe, False)
         argv = [sys.executable, "-P", "-m", "engine.launch", str(self._run_dir), "--host", str(self._host_index)]
-        argv += ["--report-fd", str(theirs), "--parent", str(os.getpid())]
+        argv += ["--report-fd", str(write_end), "--parent", str(os.getpid())]
         argv += ["--log", str(self._run_dir / spawn.supervisor_log(self._host_index))]
         # A stop that is passed on to it before it catches the signal waits until then.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
-            self._process = spawn.start_worker(argv, log, pass_fds=(theirs,))
+            self._process = spawn.start_worker(argv, log, pass_fds=(write_end,))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            os.close(theirs)
+            os.close(write_end)
         return self._process
 
     def poll(self) -> messages.HostFailed | None:

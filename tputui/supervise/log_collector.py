@@ -119,8 +119,8 @@ class LogCollector:
         """What the thread has read so far, of any kind: it grows as long as the disks answer."""
         self._cwd = Path(str(script_config.get("cwd") or Path.cwd()))
         self._events = ValueEvents(_tag_rule(script_config))
-        patterns, words = _texts(script_config, "logs"), _texts(script_config, "command")
-        self._finder = LogFinder(pid, run_dir, self._cwd, patterns, self._started - 1.0, words)
+        patterns, arguments = _texts(script_config, "logs"), _texts(script_config, "command")
+        self._finder = LogFinder(pid, run_dir, self._cwd, patterns, self._started - 1.0, arguments)
         self._traces = TorchTraces(run_dir, pid, self._cwd, reporter.emit)
         self._logs: list[_Log] = []
         self._event_folder: Path | None = None
@@ -256,9 +256,9 @@ class LogCollector:
             source, prefix = self._event_source(path)
         elif isinstance(reader, TrainerStateReader):
             folder = path.parent.parent if path.parent.name.startswith("checkpoint-") else path.parent
-            if (known := self._states.get(folder)) is not None:
+            if (state_reader := self._states.get(folder)) is not None:
                 # Every checkpoint has the whole history.
-                known.move_to(path)
+                state_reader.move_to(path)
                 return
             self._states[folder] = reader
         self._logs.append(_Log(path, source, prefix, reader, is_accepted=is_accepted))

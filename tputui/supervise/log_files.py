@@ -66,21 +66,21 @@ class LogFinder:
     """Looks for log files of a command. Not thread-safe."""
 
     def __init__(
-        self, pid: int, run_dir: Path, cwd: Path, patterns: Sequence[str], since: float, words: Sequence[str] = ()
+        self, pid: int, run_dir: Path, cwd: Path, patterns: Sequence[str], since: float, command: Sequence[str] = ()
     ) -> None:
         """`patterns` are paths with wildcards, relative to `cwd`; `since` is the unix time at which the command
-        started, and `words` are its words."""
+        started, and `command` is its command line."""
         self._pid = pid
         self._cwd = cwd
-        own = self._own = os.path.realpath(run_dir)
-        runs = os.path.dirname(own)
-        is_inside = os.path.realpath(cwd).startswith((f"{runs}{os.sep}", f"{own}{os.sep}")) or os.path.samefile(
+        own_dir = self._own = os.path.realpath(run_dir)
+        runs = os.path.dirname(own_dir)
+        is_inside = os.path.realpath(cwd).startswith((f"{runs}{os.sep}", f"{own_dir}{os.sep}")) or os.path.samefile(
             cwd, runs
         )
-        self._excluded = {own} if is_inside else {own, runs}
+        self._excluded = {own_dir} if is_inside else {own_dir, runs}
         self._patterns = [os.path.join(cwd, pattern) for pattern in patterns]
         self._since = since
-        self._known: dict[str, _Version] = {}
+        self._versions: dict[str, _Version] = {}
         """The files that were found, as they were then."""
         self._unrecognised: dict[str, bool] = {}
         """Files that are found again once they have changed, and whether the user named them."""
@@ -96,12 +96,12 @@ class LogFinder:
         """Directories in which the command has files open for writing."""
         self._named: dict[str, None] = {}
         """Paths on the command lines of its processes, which may become directories."""
-        self._name(_paths_in(words, str(cwd)))
+        self._name(_paths_in(command, str(cwd)))
         self._others: set[str] = set()
         """Files that appeared but may be of another program."""
         self.notes: list[str] = []
         """Sentences about files that are not read."""
-        self._opened_inside = _OpenedInside(Path(own, opened_logs_name(host_id())))
+        self._opened_inside = _OpenedInside(Path(own_dir, opened_logs_name(host_id())))
         self._tree_due = 0.0
         self.num_searches = 0
         """Times that all places were searched, not only the files that are open."""
@@ -126,7 +126,7 @@ class LogFinder:
                 yield Path(path), False
         if is_due:
             for path in self._appeared():
-                is_candidate = path not in self._known and path not in self._others
+                is_candidate = path not in self._versions and path not in self._others
                 if is_candidate and self._is_of_command(path) and self._is_new(path):
                     yield Path(path), False
 
@@ -138,18 +138,18 @@ class LogFinder:
         for path, is_chosen in list(self._unrecognised.items()):
             with contextlib.suppress(OSError):
                 version = _version(os.stat(path))
-                if version != self._known.get(path):
-                    self._known[path] = version
+                if version != self._versions.get(path):
+                    self._versions[path] = version
                     del self._unrecognised[path]
                     yield Path(path), is_chosen
 
     def _is_new(self, path: str) -> bool:
-        if path in self._known or len(self._known) >= KNOWN_MAX or self._is_excluded(path):
+        if path in self._versions or len(self._versions) >= KNOWN_MAX or self._is_excluded(path):
             return False
         with contextlib.suppress(OSError):
             status = os.stat(path)
             if stat.S_ISREG(status.st_mode):
-                self._known[path] = _version(status)
+                self._versions[path] = _version(status)
                 return True
         return False
 
@@ -176,8 +176,8 @@ class LogFinder:
                     if (environ := environment_of(pid)) or self._new.is_first_look(pid):
                         self._ranks[pid] = rank_info(environ)
                     self._name(_named_paths(pid))
-        own = self._ranks.get(self._pid, RankInfo())
-        sizes = (info.world_size for info in self._ranks.values() if info != own and info.world_size)
+        own_rank = self._ranks.get(self._pid, RankInfo())
+        sizes = (info.world_size for info in self._ranks.values() if info != own_rank and info.world_size)
         self.num_ranks = min(max(sizes, default=1), RANKS_MAX)
 
     def _name(self, paths: Iterator[str]) -> None:
@@ -271,11 +271,11 @@ class _OpenedInside:
         with contextlib.suppress(OSError):
             if os.stat(self._path).st_size > self._offset:
                 self._read_list()
-        found = [path for path in self._waiting if os.path.exists(path)]
+        existing = [path for path in self._waiting if os.path.exists(path)]
         self._waiting = {
-            path: tries + 1 for path, tries in self._waiting.items() if path not in found and tries < WAITS_MAX
+            path: tries + 1 for path, tries in self._waiting.items() if path not in existing and tries < WAITS_MAX
         }
-        return found
+        return existing
 
     def _read_list(self) -> None:
         fd = open_plain(self._path)
@@ -294,12 +294,12 @@ def _version(status: os.stat_result) -> _Version:
     return _Version(status.st_size, status.st_mtime_ns)
 
 
-def other_writer(path: str, cwd: str, own: set[int], run_dir: str) -> str | None:
-    """Why a file may be of another program than the processes `own` and those of the run `run_dir`; empty if it is
+def other_writer(path: str, cwd: str, own_pids: set[int], run_dir: str) -> str | None:
+    """Why a file may be of another program than the processes `own_pids` and those of the run `run_dir`; empty if it is
     certainly another's, None if it is not."""
     user, reason, writer = os.getuid(), None, writer_in_name(path)
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-        if pid in own:
+        if pid in own_pids:
             continue
         with contextlib.suppress(OSError):
             if os.stat(f"/proc/{pid}").st_uid != user or _runs_for(pid, run_dir):
@@ -329,22 +329,22 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def _named_paths(pid: int) -> Iterator[str]:
     """Paths that the command line of a process may name."""
-    words = read_proc(pid, "cmdline", _PROC_BYTES_MAX).split(b"\0")
-    return _paths_in(map(os.fsdecode, words), os.readlink(f"/proc/{pid}/cwd"))
+    argv = read_proc(pid, "cmdline", _PROC_BYTES_MAX).split(b"\0")
+    return _paths_in(map(os.fsdecode, argv), os.readlink(f"/proc/{pid}/cwd"))
 
 
-def _paths_in(words: Iterable[str], cwd: str) -> Iterator[str]:
+def _paths_in(arguments: Iterable[str], cwd: str) -> Iterator[str]:
     """The words behind the program, and what follows `=` in them, as paths."""
-    for word in itertools.islice(words, 1, WORDS_MAX):
-        text = word.partition("=")[2] or word
+    for argument in itertools.islice(arguments, 1, WORDS_MAX):
+        text = argument.partition("=")[2] or argument
         if text and not text.startswith("-") and len(text) <= PATH_CHARS_MAX:
             yield os.path.normpath(os.path.join(cwd, text))
 
 
 def _is_general(path: str, cwd: str) -> bool:
     """Whether a directory is the home or temporary directory of all programs, or contains the working directory."""
-    known = (cwd, os.path.expanduser("~"), tempfile.gettempdir())
-    return path.count(os.sep) < 2 or path in known or _is_inside(cwd, path)
+    general = (cwd, os.path.expanduser("~"), tempfile.gettempdir())
+    return path.count(os.sep) < 2 or path in general or _is_inside(cwd, path)
 
 
 def writer_in_name(path: str) -> int | None:
@@ -369,9 +369,9 @@ def _runs_for(pid: int, run_dir: str) -> bool:
 
 def _is_training(pid: int) -> bool:
     """Whether a process may be a training: a Python interpreter that runs neither tputui nor TensorBoard."""
-    words = read_proc(pid, "cmdline", _PROC_BYTES_MAX).split(b"\0")
-    is_python = os.path.basename(words[0]).startswith((b"python", b"torchrun", b"accelerate"))
-    is_viewer = any(b"tputui" in word for word in words[:4]) or os.path.basename(b"".join(words[1:2])) == b"tensorboard"
+    argv = read_proc(pid, "cmdline", _PROC_BYTES_MAX).split(b"\0")
+    is_python = os.path.basename(argv[0]).startswith((b"python", b"torchrun", b"accelerate"))
+    is_viewer = any(b"tputui" in word for word in argv[:4]) or os.path.basename(b"".join(argv[1:2])) == b"tensorboard"
     return is_python and not is_viewer
 
 

@@ -138,8 +138,8 @@ def read_last(log: Path, traceback: str = "") -> LastOutput:
     """Reads the end of a log file, however long the file is, with secrets masked. Lines of `traceback` are left out."""
     lines = _last_lines(log)
     stack = interpreter_stack(lines)
-    known = {line.strip() for line in traceback.splitlines()}
-    printed = [line for line in lines[: stack.line] if line.strip() not in known]
+    traceback_lines = {line.strip() for line in traceback.splitlines()}
+    printed = [line for line in lines[: stack.line] if line.strip() not in traceback_lines]
     return LastOutput(printed[-LAST_LINES:], "\n".join(stack.lines))
 
 

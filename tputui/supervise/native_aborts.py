@@ -92,29 +92,29 @@ def first_abort(lines: Sequence[str]) -> NativeAbort | None:
     """The first line by which native code ended a process. What a shell says of an end by a signal counts only if
     there is no other line."""
     places = [place for place, line in enumerate(lines) if _HINT.search(line)][:_PLACES_MAX]
-    found = next((abort for place in places if (abort := _abort(lines, place))), None)
-    if found is None:
+    first = next((abort for place in places if (abort := _abort(lines, place))), None)
+    if first is None:
         return next((abort for place in places if (abort := _of_shell(lines, place))), None)
     frames = _frames(interpreter_stack(lines))
-    return found._replace(frames=frames) if frames else found
+    return first._replace(frames=frames) if frames else first
 
 
 def interpreter_stack(lines: Sequence[str]) -> InterpreterStack:
     """The first stack that `faulthandler` printed."""
     head = next((place for place, line in enumerate(lines) if _FATAL in line), len(lines))
-    found: list[str] = []
+    stack: list[str] = []
     if head == len(lines):
-        return InterpreterStack(head, found)
+        return InterpreterStack(head, stack)
     at = lines[head].index(_FATAL)
     prefix = lines[head][:at]
     for line in lines[head : head + 4 * STACK_LINES_MAX]:
         if not line.startswith(prefix):
             continue
         text = line[at:]
-        if (found and text and not _OF_STACK.match(text)) or len(found) == STACK_LINES_MAX:
+        if (stack and text and not _OF_STACK.match(text)) or len(stack) == STACK_LINES_MAX:
             break
-        found.append(text)
-    return InterpreterStack(head, found)
+        stack.append(text)
+    return InterpreterStack(head, stack)
 
 
 def _frames(stack: InterpreterStack) -> list[CodeFrame]:
@@ -137,19 +137,19 @@ def _abort(lines: Sequence[str], place: int) -> NativeAbort | None:
         return _made(received.group(1), received.group(), lines, place, received.start())
     if (cuda := _CUDA.search(line)) is not None:
         return _made("device-side assert", cuda.group(), lines, place, cuda.start())
-    found = _LOG.search(line)
-    if found is None:
-        found = _ABORTS.search(line)
-    elif found["level"] != "F":
+    match = _LOG.search(line)
+    if match is None:
+        match = _ABORTS.search(line)
+    elif match["level"] != "F":
         return None
-    return _made("SIGABRT", found.group(), lines, place, found.start()) if found is not None else None
+    return _made("SIGABRT", match.group(), lines, place, match.start()) if match is not None else None
 
 
 def _of_shell(lines: Sequence[str], place: int) -> NativeAbort | None:
-    found = _SHELL.search(lines[place][:_CHARS_MAX])
-    if found is None:
+    match = _SHELL.search(lines[place][:_CHARS_MAX])
+    if match is None:
         return None
-    return _made(_SIGNALS[found.group(1) or found.group(2)], lines[place].strip(), lines, place, 0)
+    return _made(_SIGNALS[match.group(1) or match.group(2)], lines[place].strip(), lines, place, 0)
 
 
 def _made(error: str, message: str, lines: Sequence[str], place: int, start: int) -> NativeAbort:

@@ -238,7 +238,7 @@ class FailureReport:
     def _from_recorded(self, death: root_cause.Death) -> ev.FailureReported:
         """The report of a failure that a process recorded, about itself or about another rank."""
         event = death.event
-        found = ev.FailureReported(
+        report = ev.FailureReported(
             t=time.time(),
             process=death.process,
             pid=event.pid,
@@ -254,12 +254,12 @@ class FailureReport:
         exits = (e for w in self._worker_state.state.in_order for e in w.rank_exits if e.process == death.process)
         # A rank without a journal has no event about its exit; its failure is named after the signal.
         by_signal = next((exited.signal for exited in exits), event.error if event.kind == "killed" else None)
-        return self._with_context(found, by_signal, event.traceback)
+        return self._with_context(report, by_signal, event.traceback)
 
     def _from_exit(self, end: WorkerEnd, exited: ev.WorkerExited) -> ev.FailureReported:
         """The report of a worker that ended without recording why."""
         worker = self._worker_state.state.processes.get(self._worker)
-        found = ev.FailureReported(
+        report = ev.FailureReported(
             t=time.time(),
             process=self._worker,
             pid=exited.pid,
@@ -272,18 +272,18 @@ class FailureReport:
             stack="",
             silent=True,
         )
-        return self._with_context(found, exited.signal, "")
+        return self._with_context(report, exited.signal, "")
 
-    def _with_context(self, found: ev.FailureReported, by_signal: str | None, traceback: str) -> ev.FailureReported:
+    def _with_context(self, report: ev.FailureReported, by_signal: str | None, traceback: str) -> ev.FailureReported:
         """The report with the last output and, if the process was killed, the kernel's out-of-memory count."""
         killed = by_signal == "SIGKILL"
         output = read_last(self._log, traceback)
         return replace(
-            found,
-            kind="memory" if killed and self.memory.rose() else found.kind,
+            report,
+            kind="memory" if killed and self.memory.rose() else report.kind,
             memory=self.memory.verdict() if killed else None,
             log=output.lines if self.output_before is None else self.output_before,
-            stack=output.stack if found.kind == "aborted" else "",
+            stack=output.stack if report.kind == "aborted" else "",
             path=self._path,
         )
 

@@ -69,18 +69,20 @@ def cause_in(lines: Sequence[str], returncode: int = 1) -> PrintedFailure | None
     An abort in native code counts if the traceback only reports that the process is gone, or was printed long before.
     No exception counts after which the command went on until a signal ended it, and then no error of a command line.
     """
-    found = [each for each in tracebacks(lines) if not _is_survived(each, len(lines), returncode)]
-    real = [traceback for traceback in found if not _is_of_launcher(traceback)]
+    candidates = [traceback for traceback in tracebacks(lines) if not _is_survived(traceback, len(lines), returncode)]
+    real = [traceback for traceback in candidates if not _is_of_launcher(traceback)]
     fatal = [traceback for traceback in real if not traceback.is_aside] or real
     usage, abort = last_usage_error(lines) if returncode > 0 else None, first_abort(lines)
     newest = {traceback.source: traceback for traceback in fatal}
-    of_ranks = fatal if len(real) < len(found) else sorted(newest.values(), key=lambda traceback: traceback.first_line)
+    of_ranks = (
+        fatal if len(real) < len(candidates) else sorted(newest.values(), key=lambda traceback: traceback.first_line)
+    )
     cause = _of_child(_first_of_ranks(of_ranks), fatal)
     if abort is not None and _is_first(abort, cause):
-        return _of_abort(abort, cause or next(iter(found), None))
+        return _of_abort(abort, cause or next(iter(candidates), None))
     if usage is not None and (cause is None or cause.first_line < usage.line):
         return _of_usage(usage)
-    cause = cause or next(iter(found), None)
+    cause = cause or next(iter(candidates), None)
     return _of_traceback(cause) if cause is not None else None
 
 
@@ -103,7 +105,9 @@ def _of_child(cause: Traceback | None, fatal: Sequence[Traceback]) -> Traceback 
     """The traceback directly before an exception which only says that a program failed: that of the program."""
     if cause is None or cause.error != "subprocess.CalledProcessError":
         return cause
-    before = [each for each in fatal if each.source == cause.source and each.first_line < cause.first_line]
+    before = [
+        traceback for traceback in fatal if traceback.source == cause.source and traceback.first_line < cause.first_line
+    ]
     is_near = before and cause.first_line - _last_line(before[-1]) <= _AT_CHILD_EXIT_LINES
     return before[-1] if is_near else cause
 
@@ -130,16 +134,16 @@ def _is_of_launcher(traceback: Traceback) -> bool:
     return traceback.error in _OF_LAUNCHERS
 
 
-def _of_traceback(found: Traceback) -> PrintedFailure:
+def _of_traceback(traceback: Traceback) -> PrintedFailure:
     return PrintedFailure(
-        found.error,
-        found.message,
-        _kind_of(found),
-        found.frames,
-        _shortened(found.text),
-        found.first_line,
-        is_following=is_lost_peer(found.message),
-        is_of_launcher=_is_of_launcher(found),
+        traceback.error,
+        traceback.message,
+        _kind_of(traceback),
+        traceback.frames,
+        _shortened(traceback.text),
+        traceback.first_line,
+        is_following=is_lost_peer(traceback.message),
+        is_of_launcher=_is_of_launcher(traceback),
     )
 
 
@@ -169,14 +173,16 @@ def _of_abort(abort: NativeAbort, later: Traceback | None) -> PrintedFailure:
     )
 
 
-def _of_usage(found: UsageError) -> PrintedFailure:
+def _of_usage(usage: UsageError) -> PrintedFailure:
     return PrintedFailure(
-        found.error, found.message, "refused", [], "", found.line, is_following=False, is_of_launcher=False
+        usage.error, usage.message, "refused", [], "", usage.line, is_following=False, is_of_launcher=False
     )
 
 
-def _kind_of(found: Traceback) -> FailureKind:
-    if found.error in ("ImportError", "ModuleNotFoundError"):
+def _kind_of(traceback: Traceback) -> FailureKind:
+    if traceback.error in ("ImportError", "ModuleNotFoundError"):
         return "import"
-    is_memory = found.error.endswith(("MemoryError", "OutOfMemoryError")) or "RESOURCE_EXHAUSTED" in found.message
+    is_memory = (
+        traceback.error.endswith(("MemoryError", "OutOfMemoryError")) or "RESOURCE_EXHAUSTED" in traceback.message
+    )
     return "memory" if is_memory else "exception"

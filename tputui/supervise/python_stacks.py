@@ -177,14 +177,14 @@ def _python_processes(pid: int, leader: str) -> Iterator[tuple[int, str]]:
     with contextlib.suppress(psutil.Error):
         pids += [child.pid for child in psutil.Process(pid).children(recursive=True)]
     names: set[str] = set()
-    for each in pids[:PROCESSES_MAX]:
-        if not is_python(each):
+    for python_pid in pids[:PROCESSES_MAX]:
+        if not is_python(python_pid):
             continue
-        rank = rank_info(environment_of(each)).rank
-        name = leader if each == pid else f"rank {rank}" if rank is not None else f"python {each}"
-        name = f"{name}, pid {each}" if name in names else name
+        rank = rank_info(environment_of(python_pid)).rank
+        name = leader if python_pid == pid else f"rank {rank}" if rank is not None else f"python {python_pid}"
+        name = f"{name}, pid {python_pid}" if name in names else name
         names.add(name)
-        yield each, name
+        yield python_pid, name
 
 
 def _stack_of(thread: _Thread) -> ev.ThreadStack:
@@ -251,7 +251,7 @@ class StackSignal:
             for last_seq, process in _unanswered(state, pending.request):
                 if pending.is_silent(process.writer, last_seq, now) or process.writer in pending.signalled:
                     self._fetch(pending, process)
-        self._pending = [one for one in self._pending if now - one.requested_at < WAIT_S]
+        self._pending = [waiting for waiting in self._pending if now - waiting.requested_at < WAIT_S]
 
     def _fetch(self, pending: _PendingRequest, process: ev.JournalOpened) -> None:
         path = self._run_dir / FOLDER / f"{process.writer}.signal"

@@ -122,9 +122,9 @@ class Script:
     def take_console(self, lines: list[str], *, is_cut: bool = False) -> None:
         """Takes lines of output, with carriage returns between the states of a bar. `is_cut`: some are left out."""
         self._collector.take_console(lines, is_cut=is_cut)
-        found = (_RANK_FAILED.search(line) for line in lines)
+        matches = (_RANK_FAILED.search(line) for line in lines)
         self._failed_ranks += [
-            _RankEnd(int(match.group(3)), match.group(2), int(match.group(1))) for match in found if match
+            _RankEnd(int(match.group(3)), match.group(2), int(match.group(1))) for match in matches if match
         ]
 
     def poll(self, now: float, tick: float) -> bool:
@@ -206,10 +206,10 @@ class Script:
         if reported is not None and reported.error not in process_end.FOLLOWING:
             return None
         lines = last_raw_lines(log)
-        found = printed_failure.cause_in(lines, returncode)
-        if found is not None and self._ended_earlier(f"{found.error}: {found.message}".partition("\n")[0]):
-            found = None
-        is_cause = found is not None and not found.is_following and not found.is_of_launcher
+        failure = printed_failure.cause_in(lines, returncode)
+        if failure is not None and self._ended_earlier(f"{failure.error}: {failure.message}".partition("\n")[0]):
+            failure = None
+        is_cause = failure is not None and not failure.is_following and not failure.is_of_launcher
         unknown = self._unknown_rank
         if unknown is not None and (not is_cause or _is_killed(unknown)):
             self._report_rank(unknown, None)
@@ -218,24 +218,24 @@ class Script:
         child = self._children.first
         if child is not None and not is_cause:
             return self._report_child(child)
-        if found is None or (reported is not None and not is_cause):
+        if failure is None or (reported is not None and not is_cause):
             return None
         aborted = unknown or child
         self._logs.emit(
             ev.FailureRaised(
                 t=time.time(),
-                error=process_end.PEER_LOST if found.is_following else found.error,
-                message=f"{found.error}: {found.message}" if found.is_following else found.message,
-                traceback=found.text,
+                error=process_end.PEER_LOST if failure.is_following else failure.error,
+                message=f"{failure.error}: {failure.message}" if failure.is_following else failure.message,
+                traceback=failure.text,
                 phase="unknown",
                 step=self.newest_step,
-                kind=found.kind,
-                pid=aborted.pid if aborted is not None and found.kind == "aborted" else None,
-                frames=[frame for frame in found.frames if frame.owner == "user"],
+                kind=failure.kind,
+                pid=aborted.pid if aborted is not None and failure.kind == "aborted" else None,
+                frames=[frame for frame in failure.frames if frame.owner == "user"],
             )
         )
         self._logs.flush()
-        return lines[max(0, found.first_line - LAST_LINES) : found.first_line]
+        return lines[max(0, failure.first_line - LAST_LINES) : failure.first_line]
 
     def _report_ranks(self) -> None:
         """Reports the ranks that failed without a report of their own, as one that the kernel killed. Only the launcher
@@ -254,8 +254,8 @@ class Script:
     def _rank_with(self, pid: int) -> ProcessState | None:
         """The process of the command with this id that has a journal; other hosts may have equal ids."""
         here = rundir.host_id()
-        heads = ((each, each.opened) for each in self._state.state.workers)
-        return next((each for each, head in heads if head and head.pid == pid and head.host_id == here), None)
+        heads = ((process, process.opened) for process in self._state.state.workers)
+        return next((process for process, head in heads if head and head.pid == pid and head.host_id == here), None)
 
     def _report_rank(self, end: _RankEnd, rank: ProcessState | None) -> None:
         """Reports the end of a rank; `rank` is its state, None if it has no journal."""
@@ -301,7 +301,7 @@ class Script:
 
     def _ended_earlier(self, error: str) -> bool:
         """Whether processes ended by an error that the command has started again since."""
-        restarts = [each for process in self._state.state.in_order for each in process.reports.restarts]
+        restarts = [restart for process in self._state.state.in_order for restart in process.reports.restarts]
         return error[:REASON_CHARS_MAX] in (restart.reason for restart in restarts)
 
     def finish(self, outcome: ev.Outcome, reason: str, is_stop_requested: Callable[[], bool] = lambda: False) -> None:

@@ -31,7 +31,7 @@ class StopSignals:
         self._number = number
         self._reporting = reporting
         self._signalled: set[ProcessRow] = set()
-        self._known: frozenset[ProcessRow] | None = None
+        self._at_signal: frozenset[ProcessRow] | None = None
         """The processes of the command when the signal was sent; None before."""
         self._scripts: set[str] = set()
         """What the processes ran that trained then."""
@@ -41,7 +41,7 @@ class StopSignals:
     @property
     def is_sent(self) -> bool:
         """Whether the signal was sent."""
-        return self._known is not None
+        return self._at_signal is not None
 
     def send(self, *, by_sigterm: bool) -> None:
         """Sends the signal, unless it was sent: a second one would interrupt the save that the first one began.
@@ -49,35 +49,35 @@ class StopSignals:
         `by_sigterm`: SIGTERM requests the stop. It is passed on to processes that handle it, which may have got it
         already: clusters send it to all processes of a run, and SIGINT would interrupt the save that it began.
         """
-        if self._known is not None:
+        if self._at_signal is not None:
             return
         self._passes_sigterm = by_sigterm
-        self._known = frozenset(members(self._leader).values())
-        for trainer in (found := trainers(self._leader, self._reporting())):
+        self._at_signal = frozenset(members(self._leader).values())
+        for trainer in (training_processes := trainers(self._leader, self._reporting())):
             self._scripts.add(script_of(trainer.process.pid))
             self._signal(trainer.process)
-        if not found:
-            self._signalled |= self._known
+        if not training_processes:
+            self._signalled |= self._at_signal
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._leader, self._number or signal.SIGINT)
 
     def follow(self, tick: float) -> None:
         """Signals what starts a script again after the stop ended it: its launcher, or below a shell the script
         itself. `tick` is a monotonic time."""
-        if self._known is None or tick < self._due:
+        if self._at_signal is None or tick < self._due:
             return
         self._due = tick + FOLLOW_S
         starters = {row.pid for row in members(self._leader).values()}
         for trainer in trainers(self._leader, self._reporting()):
             # What a process that has ended left, such as an upload, was not started again.
-            is_new = trainer.process not in self._known and trainer.process.parent in starters
+            is_new = trainer.process not in self._at_signal and trainer.process.parent in starters
             if is_new and script_of(trainer.process.pid) in self._scripts:
                 self._signal(trainer.launcher or trainer.process)
 
     def send_to_heirs(self) -> None:
         """Signals what trains on although the command, which has ended by the signal, had started it."""
-        for trainer in trainers(self._leader, self._reporting()) if self._known is not None else ():
-            if trainer.process in (self._known or ()) or script_of(trainer.process.pid) in self._scripts:
+        for trainer in trainers(self._leader, self._reporting()) if self._at_signal is not None else ():
+            if trainer.process in (self._at_signal or ()) or script_of(trainer.process.pid) in self._scripts:
                 self._signal(trainer.process)
 
     def _signal(self, process: ProcessRow) -> None:

@@ -141,8 +141,8 @@ class Supervisor:
             try:
                 worker = self._start()
             except OSError as error:
-                what = "the command" if self._command else "the training process"
-                return self._end(RunEnding("failed", ExitCode.FAILED, f"{what} could not be started: {error}"))
+                program = "the command" if self._command else "the training process"
+                return self._end(RunEnding("failed", ExitCode.FAILED, f"{program} could not be started: {error}"))
             if self._hosts is None:
                 self._reporter.emit(ev.WorkerStarted(t=time.time(), pid=worker.pid, argv=self._argv))
             with contextlib.suppress(OSError):
@@ -270,8 +270,8 @@ class Supervisor:
         if self._output_space is not None:
             self._output_space.renew()
         failure = self._reporter.failure
-        words = f"the journal cannot be written: {failure}"
-        self._journal_problem.update(failure and words, "the journal can be written again")
+        problem = f"the journal cannot be written: {failure}"
+        self._journal_problem.update(failure and problem, "the journal can be written again")
         self._cache_writer.poll()
         self._log_cache_failure()
 
@@ -452,8 +452,8 @@ class Supervisor:
             # Files of a save that was interrupted; their writer, on this host, is gone.
             rundir.clear_half_written(self._run_dir)
         self._cache_writer.finish()
-        own = [path for path in worker_journals(self._run_dir) if self._owns(path)]
-        seal_journals(own, self._manifest.config, self._cache_writer, log_line)
+        own_journals = [path for path in worker_journals(self._run_dir) if self._owns(path)]
+        seal_journals(own_journals, self._manifest.config, self._cache_writer, log_line)
         self._log_cache_failure()
         return ending.exit_code
 
@@ -469,8 +469,8 @@ class Supervisor:
             self._script.take_console(self._log.updates, is_cut=self._log.is_cut)
 
     def _log_cache_failure(self) -> None:
-        words = "the state cache cannot be written, so opening this run takes longer"
-        self._cache_problem.update(self._cache_writer.error and f"{words}: {self._cache_writer.error}")
+        problem = "the state cache cannot be written, so opening this run takes longer"
+        self._cache_problem.update(self._cache_writer.error and f"{problem}: {self._cache_writer.error}")
 
     @contextlib.contextmanager
     def _surviving(self, files: str) -> Iterator[None]:
@@ -481,8 +481,8 @@ class Supervisor:
             self._own_problem.update(f"{files} cannot be read: {error.strerror or error}")
         except Exception as error:
             at = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
-            self._own_problem.update(f"supervision is incomplete, because of a bug in tputui: {what}")
+            problem = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+            self._own_problem.update(f"supervision is incomplete, because of a bug in tputui: {problem}")
 
     def _warn(self, text: str) -> None:
         log_line(text)

@@ -97,34 +97,34 @@ def tracebacks(lines: Sequence[str]) -> Iterator[Traceback]:
     taken: set[int] = set()
     num_long = 0
     for place in _candidates(lines):
-        found = _heading(lines, place, lines[place]) if place not in taken else None
-        if found is None:
+        heading = _heading(lines, place, lines[place]) if place not in taken else None
+        if heading is None:
             continue
-        own = [(place, lines[place][found.start :]), *found.following]
-        traceback, length = found.parse([text for _, text in own])
-        if traceback is None and len(found.following) == LINES_MAX and num_long < _LONG_MAX:
+        own_lines = [(place, lines[place][heading.start :]), *heading.following]
+        traceback, length = heading.parse([text for _, text in own_lines])
+        if traceback is None and len(heading.following) == LINES_MAX and num_long < _LONG_MAX:
             num_long += 1
-            found = _heading(lines, place, lines[place], LONG_LINES_MAX) or found
-            own = [own[0], *found.following]
-            traceback, length = found.parse([text for _, text in own])
+            heading = _heading(lines, place, lines[place], LONG_LINES_MAX) or heading
+            own_lines = [own_lines[0], *heading.following]
+            traceback, length = heading.parse([text for _, text in own_lines])
         if traceback is None:
             continue
-        taken.update(index for index, text in own[:length] if _HEADING.match(text) or _FRAME_ANYWHERE.match(text))
+        taken.update(index for index, text in own_lines[:length] if _HEADING.match(text) or _FRAME_ANYWHERE.match(text))
         before = lines[place - 1] if place else ""
         is_aside = any(aside in before for aside in _ASIDE)
-        yield traceback._replace(first_line=place, source=found.source, is_aside=is_aside)
+        yield traceback._replace(first_line=place, source=heading.source, is_aside=is_aside)
 
 
 def _candidates(lines: Sequence[str]) -> list[int]:
     """The lines that may be headings."""
-    found = [
+    places = [
         place
         for place, line in enumerate(lines)
         if _ANY_HEAD in line
         or _BOX_HINT in line
         or (' File "' in line and any(error in after for after in lines[place + 1 : place + 5] for error in _NO_HEAD))
     ]
-    return found if len(found) <= 2 * CANDIDATES_MAX else found[:CANDIDATES_MAX] + found[-CANDIDATES_MAX:]
+    return places if len(places) <= 2 * CANDIDATES_MAX else places[:CANDIDATES_MAX] + places[-CANDIDATES_MAX:]
 
 
 class _Heading(NamedTuple):
@@ -195,26 +195,26 @@ def _following(lines: Sequence[str], place: int, before: str, most: int) -> tupl
     frames = [(line, _FRAME_ANYWHERE.search(line)) for line in lines[place + 1 : place + 33]]
     prefixes = [line[: frame.start()] for line, frame in frames if frame is not None]
     with_bar = [line[: frame.end("bar")] for line, frame in frames if frame is not None and frame["bar"]]
-    own = [prefix for prefix in (*with_bar, *prefixes) if prefix and before.startswith(prefix)]
-    candidates += [(prefix, _exactly(prefix)) for prefix in (own or prefixes)[:1]]
+    own_prefixes = [prefix for prefix in (*with_bar, *prefixes) if prefix and before.startswith(prefix)]
+    candidates += [(prefix, _exactly(prefix)) for prefix in (own_prefixes or prefixes)[:1]]
     for prefix, strip in candidates:
-        found = _with_prefix(lines, place, strip, most)
-        first = [text for _, text in found[:8] if text]
+        following = _with_prefix(lines, place, strip, most)
+        first = [text for _, text in following[:8] if text]
         if any(_FRAME.match(text) or _GROUP_FRAME.match(text) for text in first) or (first and _ERROR.match(first[0])):
-            return prefix, found
+            return prefix, following
     return "", []
 
 
 def _with_prefix(lines: Sequence[str], place: int, strip: _Strip, most: int) -> list[tuple[int, str]]:
     """The lines after `place` of one process with their indices, without their prefix; at most `most`."""
-    found: list[tuple[int, str]] = []
+    following: list[tuple[int, str]] = []
     for index in range(place + 1, min(len(lines), place + 1 + _SEARCHED_FACTOR * most)):
         text = strip(lines[index])
         if text is not None:
-            found.append((index, text))
-            if len(found) == most:
+            following.append((index, text))
+            if len(following) == most:
                 break
-    return found
+    return following
 
 
 def _is_syntax_error(lines: Sequence[str]) -> bool:
@@ -254,8 +254,8 @@ def _parse(lines: Sequence[str]) -> _Parsed:
                 break
         else:
             text = "\n".join(lines[: place + 1])
-            found = Traceback(error.group(1), error.group(2) or "", _newest_first(frames), text)
-            return _with_chained(found, lines, place)
+            traceback = Traceback(error.group(1), error.group(2) or "", _newest_first(frames), text)
+            return _with_chained(traceback, lines, place)
     return _Parsed(None, len(lines))
 
 
@@ -274,12 +274,12 @@ def _is_foreign(lines: Sequence[str], place: int, name: str) -> bool:
     return False
 
 
-def _with_chained(found: Traceback, lines: Sequence[str], place: int) -> _Parsed:
+def _with_chained(traceback: Traceback, lines: Sequence[str], place: int) -> _Parsed:
     """The traceback whose last line is at `place`, together with the exception that follows from it or is quoted."""
     if lines[place + 1 : place + 2] == [_ORIGINAL]:
         original, length = _parse(lines[place + 1 :])
         if original is not None:
-            frames = [*original.frames, *found.frames][:FRAMES_MAX]
+            frames = [*original.frames, *traceback.frames][:FRAMES_MAX]
             text = "\n".join(lines[: place + 1 + length])
             return _Parsed(original._replace(frames=frames, text=text), place + 1 + length)
     ahead = range(place + 1, min(place + _MESSAGE_LINES_MAX, len(lines)))
@@ -293,10 +293,10 @@ def _with_chained(found: Traceback, lines: Sequence[str], place: int) -> _Parsed
             if rest is not None:
                 # What a pool quotes of another process: the failure is there, the rest of the chain waited for it.
                 is_quoted = lines[place + 1 : place + 2] == [_QUOTE]
-                frames = found.frames if is_quoted else rest.frames
+                frames = traceback.frames if is_quoted else rest.frames
                 text = "\n".join(lines[: head + length])
                 return _Parsed(rest._replace(frames=frames, text=text), head + length)
-    return _Parsed(found, place + 1)
+    return _Parsed(traceback, place + 1)
 
 
 def _parse_group(lines: Sequence[str]) -> _Parsed:
@@ -351,14 +351,16 @@ def _parse_box(lines: Sequence[str]) -> _Parsed:
     for place, line in enumerate(lines[1:], start=1):
         inner = _BOX_LINE.match(line)
         if inner is None:
-            error = next((each for after in lines[place + 1 : place + 3] if (each := _ERROR.match(after))), None)
+            error = next((match for after in lines[place + 1 : place + 3] if (match := _ERROR.match(after))), None)
             if error is None:
                 return _Parsed(None, place + 1)
             length = place + 2
             text = "\n".join(lines[:length])
-            found = Traceback(error.group(1), error.group(2) or "", _newest_first(frames), text)
+            traceback = Traceback(error.group(1), error.group(2) or "", _newest_first(frames), text)
             return (
-                _with_boxed_member(found, lines, length) if error.group(1).endswith("Group") else _Parsed(found, length)
+                _with_boxed_member(traceback, lines, length)
+                if error.group(1).endswith("Group")
+                else _Parsed(traceback, length)
             )
         content = inner.group(1)
         # A long path is folded at the width of the box.
@@ -382,6 +384,6 @@ def _with_boxed_member(group: Traceback, lines: Sequence[str], start: int) -> _P
             frames.append(_frame(call))
         elif (error := _ERROR.match(content)) and not error.group(1).endswith("Group"):
             text = "\n".join(lines[: place + 1])
-            own = [*_newest_first(frames), *group.frames][:FRAMES_MAX]
-            return _Parsed(Traceback(error.group(1), error.group(2) or "", own, text), place + 1)
+            all_frames = [*_newest_first(frames), *group.frames][:FRAMES_MAX]
+            return _Parsed(Traceback(error.group(1), error.group(2) or "", all_frames, text), place + 1)
     return _Parsed(group, start)

@@ -84,17 +84,17 @@ class NewProcesses:
     """
 
     def __init__(self) -> None:
-        self._found: set[int] = set()
+        self._first_seen: set[int] = set()
         """Those that the last look found first."""
 
-    def to_read(self, pids: Iterable[int], known: Container[int]) -> set[int]:
-        """Those to be read in this look at `pids`; `known` are those that were read before."""
-        again, self._found = self._found, {pid for pid in pids if pid not in known}
-        return again | self._found
+    def to_read(self, pids: Iterable[int], read_before: Container[int]) -> set[int]:
+        """Those to be read in this look at `pids`; `read_before` are those of earlier looks."""
+        again, self._first_seen = self._first_seen, {pid for pid in pids if pid not in read_before}
+        return again | self._first_seen
 
     def is_first_look(self, pid: int) -> bool:
         """Whether this look is the first one at a process."""
-        return pid in self._found
+        return pid in self._first_seen
 
 
 def environment_of(pid: int) -> dict[str, str]:
@@ -109,7 +109,7 @@ def name_of(pid: int) -> str:
 
 def script_of(pid: int) -> str:
     """The name of what a process runs, such as `train` for `python train.py --resume`."""
-    return script_name(_decoded(_words(pid)))
+    return script_name(_decoded(_command_line(pid)))
 
 
 def handles_sigterm(pid: int) -> bool:
@@ -140,8 +140,8 @@ def is_in_set(digits: str | bytes, number: signal.Signals) -> bool:
 
 def processes() -> dict[int, ProcessRow]:
     """All processes of this host that run, by id."""
-    found = (_row(int(name)) for name in os.listdir("/proc") if name.isdecimal())
-    return {row.pid: row for row in found if row is not None}
+    rows = (_row(int(name)) for name in os.listdir("/proc") if name.isdecimal())
+    return {row.pid: row for row in rows if row is not None}
 
 
 def members(leader: int) -> dict[int, ProcessRow]:
@@ -149,15 +149,15 @@ def members(leader: int) -> dict[int, ProcessRow]:
     table, children = processes(), dict[int, list[int]]()
     for row in table.values():
         children.setdefault(row.parent, []).append(row.pid)
-    found: dict[int, ProcessRow] = {}
+    rows: dict[int, ProcessRow] = {}
     waiting = [leader, *(row.pid for row in table.values() if row.group == leader)]
     while waiting:
         pid = waiting.pop()
-        if pid not in found:
+        if pid not in rows:
             waiting += children.get(pid, ())
             if pid in table:
-                found[pid] = table[pid]
-    return found
+                rows[pid] = table[pid]
+    return rows
 
 
 def group_members(group: int) -> list[ProcessRow]:
@@ -202,23 +202,29 @@ class _Tree:
         programs = [child for child in children if _is_program(child, row)]
         is_launcher = _is_launcher(row.pid)
         if is_launcher or (programs and not _has_runtime(row.pid)):
-            below = [found for each in programs for found in self.trainers(each, row)]
+            below = [trainer for program in programs for trainer in self.trainers(program, row)]
             # Last what may take long.
-            if below and (is_launcher or any(_has_runtime(each.process.pid) for each in below) or _waits(row.pid)):
+            if below and (
+                is_launcher or any(_has_runtime(trainer.process.pid) for trainer in below) or _waits(row.pid)
+            ):
                 yield from below
                 return
-        own = rank_info(environment_of(row.pid))
-        numbered = [each for each in programs if _is_other_rank(each.pid, own)]
+        own_rank = rank_info(environment_of(row.pid))
+        numbered = [program for program in programs if _is_other_rank(program.pid, own_rank)]
         linked = self._linked(row, programs)
-        ranks = {*numbered, *linked, *(each for each in self._below(row, ()) if each.pid in self._reporting)}
+        ranks = {
+            *numbered,
+            *linked,
+            *(descendant for descendant in self._below(row, ()) if descendant.pid in self._reporting),
+        }
         # One whose processes are connected without it only started them.
         if not linked or row in linked or row.pid in self._reporting:
             yield TrainingProcess(row, launcher)
-        yield from (TrainingProcess(each, launcher) for each in ranks if each != row)
+        yield from (TrainingProcess(rank, launcher) for rank in ranks if rank != row)
 
     def _below(self, row: ProcessRow, excluded: Collection[ProcessRow]) -> list[ProcessRow]:
-        found = [child for child in self._children.get(row.pid, []) if child not in excluded]
-        return found + [each for child in found for each in self._below(child, excluded)]
+        children = [child for child in self._children.get(row.pid, []) if child not in excluded]
+        return children + [descendant for child in children for descendant in self._below(child, excluded)]
 
     def _linked(self, row: ProcessRow, programs: Collection[ProcessRow]) -> list[ProcessRow]:
         """Of a process and those it made by multiprocessing, the ones with TCP connections among each other: ranks of a
@@ -226,11 +232,11 @@ class _Tree:
         made = self._below(row, programs)
         if len(made) < 2:
             return []
-        ends = {each: _connections(each.pid) for each in (row, *made)}
-        own = {each: ends[each] - ends.get(self._rows[each.parent], set()) for each in made} | {row: ends[row]}
-        all_ends = set().union(*(own[each] for each in made))
-        linked = [each for each in made if any((there, here) in all_ends for here, there in own[each])]
-        is_linked = linked and any((there, here) in all_ends for here, there in own[row])
+        ends = {peer: _connections(peer.pid) for peer in (row, *made)}
+        own_ends = {peer: ends[peer] - ends.get(self._rows[peer.parent], set()) for peer in made} | {row: ends[row]}
+        all_ends = set().union(*(own_ends[peer] for peer in made))
+        linked = [peer for peer in made if any((remote, local) in all_ends for local, remote in own_ends[peer])]
+        is_linked = linked and any((remote, local) in all_ends for local, remote in own_ends[row])
         return [row, *linked] if is_linked else linked
 
 
@@ -240,28 +246,28 @@ def _row(pid: int) -> ProcessRow | None:
     return None if state in b"ZX" else ProcessRow(pid, int(fields[18]), int(fields[0]), int(fields[1]))
 
 
-def _words(pid: int) -> list[bytes]:
+def _command_line(pid: int) -> list[bytes]:
     return read_proc(pid, "cmdline", _WORDS_BYTES_MAX).split(b"\0")
 
 
-def _decoded(words: Iterable[bytes]) -> list[str]:
-    return [word.decode("utf-8", "replace") for word in words]
+def _decoded(arguments: Iterable[bytes]) -> list[str]:
+    return [argument.decode("utf-8", "replace") for argument in arguments]
 
 
 def _is_program(child: ProcessRow, parent: ProcessRow) -> bool:
     """Whether a process runs a program of its own, not a function of its parent or a helper of multiprocessing."""
-    words = _words(child.pid)
-    if any(_OF_MULTIPROCESSING.search(word) for word in words[:_LAUNCHER_WORDS]):
+    arguments = _command_line(child.pid)
+    if any(_OF_MULTIPROCESSING.search(argument) for argument in arguments[:_LAUNCHER_WORDS]):
         return False
-    return words != _words(parent.pid) or environment_of(child.pid) != environment_of(parent.pid)
+    return arguments != _command_line(parent.pid) or environment_of(child.pid) != environment_of(parent.pid)
 
 
 def _is_launcher(pid: int) -> bool:
     """Whether a Python process is a known launcher, which starts the processes that train."""
-    words = _decoded(_words(pid)[:_LAUNCHER_WORDS])
-    if any(PurePath(word).name in LAUNCHER_PROGRAMS for word in words[:2]):
+    arguments = _decoded(_command_line(pid)[:_LAUNCHER_WORDS])
+    if any(PurePath(argument).name in LAUNCHER_PROGRAMS for argument in arguments[:2]):
         return True
-    return any(word in STARTING_MODULES for mark, word in pairwise(words) if mark == "-m")
+    return any(module in STARTING_MODULES for mark, module in pairwise(arguments) if mark == "-m")
 
 
 def _waits(pid: int) -> bool:
@@ -284,9 +290,9 @@ def _has_runtime(pid: int) -> bool:
     return _RUNTIMES.search(read_proc(pid, "maps", MAPS_BYTES_MAX)) is not None
 
 
-def _is_other_rank(pid: int, own: RankInfo) -> bool:
+def _is_other_rank(pid: int, own_rank: RankInfo) -> bool:
     info = rank_info(environment_of(pid))
-    return info.rank is not None and info != own
+    return info.rank is not None and info != own_rank
 
 
 def _connections(pid: int) -> set[tuple[object, object]]:
@@ -294,7 +300,7 @@ def _connections(pid: int) -> set[tuple[object, object]]:
     import psutil
 
     try:
-        found = psutil.Process(pid).net_connections("tcp")
+        connections = psutil.Process(pid).net_connections("tcp")
     except (psutil.Error, OSError):
         return set()
-    return {(tuple(each.laddr), tuple(each.raddr)) for each in found if each.raddr}
+    return {(tuple(connection.laddr), tuple(connection.raddr)) for connection in connections if connection.raddr}

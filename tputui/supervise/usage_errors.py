@@ -49,8 +49,8 @@ class UsageError(NamedTuple):
 def last_usage_error(lines: Sequence[str]) -> UsageError | None:
     """The last error of a command line in an output."""
     places = [place for place, line in enumerate(lines) if _HINT.search(line)]
-    found = (error for place in places[-PLACES_MAX:] for error in _usage_errors(lines, place, lines[place]))
-    return max(found, key=lambda error: error.line, default=None)
+    errors = (error for place in places[-PLACES_MAX:] for error in _usage_errors(lines, place, lines[place]))
+    return max(errors, key=lambda error: error.line, default=None)
 
 
 def _usage_errors(lines: Sequence[str], place: int, line: str) -> Iterator[UsageError]:
@@ -63,8 +63,8 @@ def _usage_errors(lines: Sequence[str], place: int, line: str) -> Iterator[Usage
         yield UsageError(flags.group(1), message, place)
     elif (hydra := _HYDRA.search(line)) is not None:
         yield from _of_hydra(lines, place, line[: hydra.start()])
-    elif (found := _PYTHON.search(line)) is not None:
-        yield UsageError(found.group(1), found.group(2), place)
+    elif (python := _PYTHON.search(line)) is not None:
+        yield UsageError(python.group(1), python.group(2), place)
 
 
 def _beside_usage(lines: Sequence[str], place: int, prefix: str) -> Iterator[UsageError]:
@@ -72,9 +72,9 @@ def _beside_usage(lines: Sequence[str], place: int, prefix: str) -> Iterator[Usa
     for index in range(max(0, place - 2), min(len(lines), place + USAGE_LINES_MAX)):
         pattern = _BEFORE_USAGE if index < place else _AFTER_USAGE
         line = lines[index]
-        found = pattern.match(line[len(prefix) :]) if line.startswith(prefix) else None
-        if found is not None:
-            yield UsageError(found.group(1), found.group(2), index)
+        match = pattern.match(line[len(prefix) :]) if line.startswith(prefix) else None
+        if match is not None:
+            yield UsageError(match.group(1), match.group(2), index)
             return
 
 
@@ -84,8 +84,8 @@ def _of_hydra(lines: Sequence[str], place: int, prefix: str) -> Iterator[UsageEr
     above = [(at, lines[at].removeprefix(prefix).strip()) for at in places]
     if any(mark in text for _, text in above for mark in _HYDRA_TRACEBACK):
         return
-    first = next((each for each in above if _HYDRA_FIRST.match(each[1])), None)
-    first = first or next((each for each in above if each[1]), None)
+    first = next((numbered_line for numbered_line in above if _HYDRA_FIRST.match(numbered_line[1])), None)
+    first = first or next((numbered_line for numbered_line in above if numbered_line[1]), None)
     if first is not None:
         yield UsageError("hydra", first[1], first[0])
 
@@ -94,11 +94,11 @@ def _in_box(lines: Sequence[str], place: int, start: int) -> Iterator[UsageError
     title = _BOX.match(lines[place][start:])
     if title is None or not _BOX_TITLE.search(title.group(1)):
         return
-    words: list[str] = []
+    message_lines: list[str] = []
     for line in lines[place + 1 : place + 20]:
         inner = _BOX_LINE.match(line[start:])
         if inner is None or not inner.group(1).strip("\u2500 "):
             break
-        words.append(inner.group(1).strip())
-    if words:
-        yield UsageError(title.group(1), " ".join(words), place)
+        message_lines.append(inner.group(1).strip())
+    if message_lines:
+        yield UsageError(title.group(1), " ".join(message_lines), place)

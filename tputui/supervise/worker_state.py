@@ -161,9 +161,9 @@ class WorkerState:
 
 def journals_of(host_index: int) -> Callable[[str], bool]:
     """A predicate: whether the supervisor of a host caches the state of a writer's journal."""
-    own = {f"worker-{host_index}", f"supervisor-{host_index}", f"logs-{host_index}"}
+    own_writers = {f"worker-{host_index}", f"supervisor-{host_index}", f"logs-{host_index}"}
     # Ranks, and the processes of a user's command, are numbered over all hosts; the first host caches their states.
-    return lambda writer: writer in own or (host_index == 0 and writer.startswith(("rank-", "worker-")))
+    return lambda writer: writer in own_writers or (host_index == 0 and writer.startswith(("rank-", "worker-")))
 
 
 def worker_journals(run_dir: Path) -> list[Path]:
