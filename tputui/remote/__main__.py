@@ -26,9 +26,9 @@ LOCK_POLL_S = 0.2
 PROBLEMS_NAMED = 3
 
 
-def main(words: list[str]) -> ExitCode:
+def main(arguments: list[str]) -> ExitCode:
     """Mirrors one run."""
-    return asyncio.run(_mirror(msgspec.json.decode(words[-1], type=Task)))
+    return asyncio.run(_mirror(msgspec.json.decode(arguments[-1], type=Task)))
 
 
 async def _mirror(task: Task) -> ExitCode:
@@ -72,7 +72,7 @@ async def _work(task: Task) -> ExitCode:
                 # Also if the viewer leaves meanwhile, which cancels this.
                 mirror.remove_if_empty()
     except (OSError, MirrorFull, InvalidProgram) as error:
-        _report(Ready(error=f"{task.address}: it cannot be mirrored: {_words(error)}"))
+        _report(Ready(error=f"{task.address}: it cannot be mirrored: {_reason(error)}"))
         return ExitCode.USAGE
 
 
@@ -94,7 +94,7 @@ async def _report_progress(
             _report(Synced(problems=mirroring.problems))
         await running
     except (MirrorFull, OSError) as error:
-        reason = f"the mirror cannot be written: {_words(error)}"
+        reason = f"the mirror cannot be written: {_reason(error)}"
         mirroring.give_up(reason)
         if not is_shown:
             # There will be no more, and a command may wait for it.
@@ -104,7 +104,7 @@ async def _report_progress(
     return ExitCode.DONE
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if not isinstance(error, OSError):
         return str(error)
     return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"

@@ -70,10 +70,10 @@ def is_address(text: str) -> bool:
 
 def parse_host(text: str) -> Host:
     """Parses `[user@]HOST[:port]`. Raises `InvalidAddress`."""
-    found = _HOST.fullmatch(text)
-    if found is None or (found["port"] and not 0 < int(found["port"]) <= 65_535):
+    match = _HOST.fullmatch(text)
+    if match is None or (match["port"] and not 0 < int(match["port"]) <= 65_535):
         raise InvalidAddress(f"{text!r} is not a host; write [user@]HOST[:port]")
-    return Host(found["host"].strip("[]"), found["user"], int(found["port"]) if found["port"] else None)
+    return Host(match["host"].strip("[]"), match["user"], int(match["port"]) if match["port"] else None)
 
 
 def parse_hosts(text: str, read: Callable[[Path, int], bytes] = read_small) -> tuple[Host, ...]:
@@ -88,8 +88,8 @@ def parse_hosts(text: str, read: Callable[[Path, int], bytes] = read_small) -> t
     return _all_of((word.strip() for word in text.split(",")), f"--hosts {text}")
 
 
-def _all_of(words: Iterable[str], where: str) -> tuple[Host, ...]:
-    hosts = tuple(dict.fromkeys(parse_host(word) for word in words if word))
+def _all_of(names: Iterable[str], where: str) -> tuple[Host, ...]:
+    hosts = tuple(dict.fromkeys(parse_host(name) for name in names if name))
     if not hosts:
         raise InvalidAddress(f"{where}: it names no host")
     if len(hosts) > HOSTS_MAX:

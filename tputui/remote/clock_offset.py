@@ -46,14 +46,16 @@ class ClockOffset:
         error_s = (received_t - sent_t) / 2
         if 0 <= error_s < ROUND_TRIP_MAX_S / 2 and is_time(host_t):
             new = _Measurement(received_t, host_t - (sent_t + received_t) / 2, error_s)
-            agreeing = [one for one in self._recent if 0 <= received_t - one.t < WINDOW_S and _agree(one, new)]
+            agreeing = [
+                recent for recent in self._recent if 0 <= received_t - recent.t < WINDOW_S and _agree(recent, new)
+            ]
             self._recent = [*agreeing, new][-MEASUREMENTS_MAX:]
-        best = min(self._recent, key=lambda one: one.error_s, default=None)
+        best = min(self._recent, key=lambda measurement: measurement.error_s, default=None)
         return best.offset_s if best is not None else None
 
 
-def _agree(one: _Measurement, other: _Measurement) -> bool:
-    return abs(one.offset_s - other.offset_s) <= one.error_s + other.error_s + SET_S
+def _agree(left: _Measurement, right: _Measurement) -> bool:
+    return abs(left.offset_s - right.offset_s) <= left.error_s + right.error_s + SET_S
 
 
 HEAD_BYTES = 4_096
@@ -68,7 +70,7 @@ class HostRunTime:
         self._run_dir = run_dir
         self._system = system
         self._clock: RunClock | None = None
-        self._known: set[str] = set()
+        self._heads_read: set[str] = set()
         """Journals whose heads were read."""
 
     def now(self) -> float:
@@ -79,13 +81,13 @@ class HostRunTime:
 
     def _find_clock(self) -> RunClock | None:
         try:
-            paths = [path for _, path in rundir.journal_paths(self._run_dir) if path.name not in self._known]
+            paths = [path for _, path in rundir.journal_paths(self._run_dir) if path.name not in self._heads_read]
         except OSError:
             return None
         for path in paths:
             head = _head(path) if path.name.endswith(SUFFIX) else None
             if head is not None:
-                self._known.add(path.name)
+                self._heads_read.add(path.name)
             if head is not None and head.host_id == rundir.host_id() and head.boot_t and is_time(head.boot_t):
                 return RunClock(head.boot_t, self._system)
         return None

@@ -50,10 +50,10 @@ class Connection:
     @classmethod
     async def connect(cls, host: Host, environ: Mapping[str, str], *, shared: bool) -> Connection:
         """Starts ssh, and waits for the greeting. Raises `ConnectionFailed`."""
-        words = await asyncio.to_thread(argv_of, host, environ, shared=shared)
+        argv = await asyncio.to_thread(argv_of, host, environ, shared=shared)
         try:
             process = await asyncio.create_subprocess_exec(
-                *words,
+                *argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -120,20 +120,20 @@ class Connection:
     async def _await_greeting(self) -> None:
         assert self._process.stdout is not None
         noise = b""
-        while (found := GREETED.search(noise)) is None:
+        while (greeting := GREETED.search(noise)) is None:
             data = await self._process.stdout.read(_READ_BYTES)
             if not data:
                 raise await self._failure()
             noise += data
             if len(noise) > NOISE_BYTES_MAX:
                 raise ConnectionFailed(f"{self._host}: the login shell prints too much before tputui starts")
-        if int(found[1]) != VERSION:
-            there = found[2].decode()
+        if int(greeting[1]) != VERSION:
+            release = greeting[2].decode()
             raise ConnectionFailed(
-                f"{self._host}: tputui {there} there uses version {int(found[1])} of the protocol, and tputui "
+                f"{self._host}: tputui {release} there uses version {int(greeting[1])} of the protocol, and tputui "
                 f"{__version__} here version {VERSION}: install the same version on both"
             )
-        self._early = noise[found.end() :]
+        self._early = noise[greeting.end() :]
 
     async def _failure(self) -> ConnectionFailed:
         """The reason why the host closed the connection."""

@@ -69,8 +69,8 @@ def _read(path: Path, offset: int, num_bytes: int) -> bytes:
 
 def last_event(lines: bytes) -> LastEvent | None:
     """The last event of some bytes that end with a line; None if that is none."""
-    found = _LINE_END.search(lines[-_LINE_END_BYTES:])
-    return LastEvent(int(found[2]), (found[1] or b"").decode()) if found else None
+    match = _LINE_END.search(lines[-_LINE_END_BYTES:])
+    return LastEvent(int(match[2]), (match[1] or b"").decode()) if match else None
 
 
 class JournalSource(Protocol):
@@ -119,8 +119,8 @@ class ByteSource:
     def read(self) -> Data | None:
         """The next bytes. A plain journal is sent in whole lines."""
         status = os.stat(self.path)
-        found = (status.st_ino, status.st_size)
-        if found == self._seen:
+        inode_and_size = (status.st_ino, status.st_size)
+        if inode_and_size == self._seen:
             return None
         if _read(self.path, self._offset - len(self._tail), len(self._tail)) != self._tail:
             self._offset, self._tail, self._is_new = 0, b"", True
@@ -130,7 +130,7 @@ class ByteSource:
         self._tail = (self._tail + data)[-_LINE_END_BYTES:]
         at_end = self._offset >= status.st_size or not data
         if at_end:
-            self._seen = found
+            self._seen = inode_and_size
         if not data and not self._is_new:
             return None
         self._is_new = False
@@ -154,8 +154,8 @@ class ByteSource:
 class EventSource:
     """Sends the events after a number, encoded anew; with `summary` only the last step of each report."""
 
-    def __init__(self, path: Path, writer: str, known: Follow | None, *, summary: bool) -> None:
-        """`known`: the viewer's copy, which must be of the same journal, else it begins anew."""
+    def __init__(self, path: Path, writer: str, copy: Follow | None, *, summary: bool) -> None:
+        """`copy`: the viewer's copy, which must be of the same journal, else it begins anew."""
         self.path = path
         self._writer = writer
         self._summary = summary
@@ -164,8 +164,8 @@ class EventSource:
         self._offset = 0
         self._is_new = True
         self._whole_left = WHOLE_MAX
-        if known is not None and _id_of(path) == known.journal_id:
-            self._next_seq, self._offset = known.next_seq, known.size
+        if copy is not None and _id_of(path) == copy.journal_id:
+            self._next_seq, self._offset = copy.next_seq, copy.size
             if isinstance(self._tail, CompressedTail):
                 self._skip_frames(self._tail)
 

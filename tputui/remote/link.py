@@ -126,8 +126,8 @@ class Links(msgspec.Struct, kw_only=True):
         """
         named = _HOST_OF_PATH.search(path)
         index = int(named[1]) if named else 0
-        found = next((host for host in self.hosts if index in host.indexes), self.hosts[0] if self.hosts else None)
-        return found.copy_command(path) if found is not None else None
+        host = next((host for host in self.hosts if index in host.indexes), self.hosts[0] if self.hosts else None)
+        return host.copy_command(path) if host is not None else None
 
     def trouble(self, now: float) -> str | None:
         """A sentence about the hosts that are not heard, or that could not write a request; None if all is well."""

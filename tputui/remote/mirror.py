@@ -182,9 +182,9 @@ class Mirror:
 
     def side_files(self) -> list[str]:
         """The requests and pictures of the mirror, newest requests first, as many as fit into a message."""
-        found = [path.relative_to(self.run_dir).as_posix() for path in (self.run_dir / PICTURES).rglob("*.png")]
-        found += [f"{REQUESTS}/{entry.name}" for entry in os.scandir(self.run_dir / REQUESTS)]
-        names = sorted(filter(is_side_file, found), reverse=True)[:HAVE_MAX]
+        paths = [path.relative_to(self.run_dir).as_posix() for path in (self.run_dir / PICTURES).rglob("*.png")]
+        paths += [f"{REQUESTS}/{entry.name}" for entry in os.scandir(self.run_dir / REQUESTS)]
+        names = sorted(filter(is_side_file, paths), reverse=True)[:HAVE_MAX]
         sizes = accumulate(len(name) + 4 for name in names)
         return [name for name, size in zip(names, sizes, strict=True) if size <= HAVE_BYTES_MAX]
 

@@ -128,7 +128,7 @@ class Mirroring:
         self._stored = b""
         unsent, recent = set(link.unsent_before(mirror.run_dir)), time.time() - RECENT_S
         before = [request for request in requests.read_all(mirror.run_dir) if request.t < recent]
-        self._known = {request.id for request in before if request.id not in unsent}
+        self._settled_requests = {request.id for request in before if request.id not in unsent}
         """Requests that were sent before, or that others made: they are not sent."""
 
     async def run(self) -> None:
@@ -283,26 +283,26 @@ class Mirroring:
 
     def _runs_command(self, host: Host) -> str:
         runs_dir = self._address.runs_dir
-        words = ["tputui", "runs", "--host", str(host), *([f"--runs-dir={runs_dir}"] if runs_dir is not None else [])]
-        return f"`{shlex.join(words)}`"
+        command = ["tputui", "runs", "--host", str(host), *([f"--runs-dir={runs_dir}"] if runs_dir is not None else [])]
+        return f"`{shlex.join(command)}`"
 
-    def _take_found(self, host: _HostRun, connection: Connection, found: Found) -> None:
-        copy = self._mirror.copy_of(found.writer)
-        owner = self._owners.get(found.writer)
+    def _take_found(self, host: _HostRun, connection: Connection, journal: Found) -> None:
+        copy = self._mirror.copy_of(journal.writer)
+        owner = self._owners.get(journal.writer)
         if owner is None:
-            self._assign(found.writer, host)
+            self._assign(journal.writer, host)
             owner = host
-        host.announced[found.writer] = head = (found.sealed, found.head_crc)
+        host.announced[journal.writer] = head = (journal.sealed, journal.head_crc)
         if owner is not host:
-            known = owner.announced.get(found.writer)
-            if known is not None and known[0] == head[0] and known != head:
+            owner_head = owner.announced.get(journal.writer)
+            if owner_head is not None and owner_head[0] == head[0] and owner_head != head:
                 raise ConnectionFailed(
-                    f"{host.host}: its {found.writer} is not the one of {owner.host}: "
+                    f"{host.host}: its {journal.writer} is not the one of {owner.host}: "
                     "the two hosts have different runs of this name"
                 )
             return
         if not host.is_listed:
-            host.behind.add(found.writer)
+            host.behind.add(journal.writer)
         connection.send(copy)
 
     def _take_data(self, host: _HostRun, data: Data) -> None:
@@ -317,7 +317,7 @@ class Mirroring:
             return  # Each host may have a manifest of its own, which differ in the time.
         is_new = self._mirror.write_file(file)
         if is_new and file.path.startswith(f"{rundir.REQUESTS}/"):
-            self._known.add(file.path.removeprefix(f"{rundir.REQUESTS}/").removesuffix(".json"))
+            self._settled_requests.add(file.path.removeprefix(f"{rundir.REQUESTS}/").removesuffix(".json"))
 
     def _first_connected(self) -> _HostRun | None:
         return next((host for host in self._hosts if host.was_connected), None)
@@ -327,9 +327,9 @@ class Mirroring:
         inbox = requests.Inbox(self._mirror.run_dir)
         while True:
             for request in inbox.poll():
-                if request.id in self._known:
+                if request.id in self._settled_requests:
                     continue
-                self._known.add(request.id)
+                self._settled_requests.add(request.id)
                 if time.time() - request.t > REQUEST_AGE_MAX_S:
                     continue
                 submit = Submit(id=request.id, content=msgspec.json.encode(request))

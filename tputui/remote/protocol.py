@@ -213,7 +213,7 @@ class Packer:
 
     def pack(self, messages: Iterable[ToViewer]) -> bytes:
         """A frame with messages, whose data the caller keeps to about `DATA_BYTES` altogether."""
-        encoded = b"".join(_LENGTH.pack(len(one)) + one for one in map(_encode, messages))
+        encoded = b"".join(_LENGTH.pack(len(message)) + message for message in map(_encode, messages))
         packed = self._compressor.compress(encoded) + self._compressor.flush(self._flush)
         return _LENGTHS.pack(len(encoded), len(packed)) + packed
 

@@ -53,8 +53,8 @@ class RemoteRun(msgspec.Struct, kw_only=True):
 def list_runs(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> list[RemoteRun]:
     """The runs of a host, newest first, with archived ones. Raises `CannotList` and `InvalidProgram`."""
     try:
-        found: list[dict[str, Any]] = msgspec.json.decode(_output(host, runs_dir, environ), type=list[dict[str, Any]])
-        runs = [row for row in found[:RUNS_MAX] if "form" not in row and row.get("state") != "log"]
+        rows: list[dict[str, Any]] = msgspec.json.decode(_output(host, runs_dir, environ), type=list[dict[str, Any]])
+        runs = [row for row in rows[:RUNS_MAX] if "form" not in row and row.get("state") != "log"]
         return msgspec.convert(runs, type=list[RemoteRun])
     except InvalidProgram:
         raise
@@ -66,10 +66,10 @@ def _output(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> byt
     if runs_dir is not None and _DIRECTORY.fullmatch(runs_dir) is None:
         raise CannotList(f"--runs-dir {inert(runs_dir)}: only letters, digits and ~_./+@%- are possible with --host")
     directory = f"--runs-dir={runs_dir} " if runs_dir is not None else ""
-    words = argv_of(host, environ, shared=True, command=f"{directory}runs --json --all", persist=True)
+    argv = argv_of(host, environ, shared=True, command=f"{directory}runs --json --all", persist=True)
     began = time.monotonic()
     try:
-        code, out, err = _bounded(words, {**environ, "LC_ALL": "C"})
+        code, out, err = _bounded(argv, {**environ, "LC_ALL": "C"})
     except OSError as error:
         raise CannotList(not_started(host, error)) from None
     if len(out) > LIST_BYTES_MAX:
@@ -82,13 +82,13 @@ def _output(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> byt
     return out[began_at.start() :] if began_at is not None else out
 
 
-def _bounded(words: list[str], env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
+def _bounded(command: list[str], env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
     """The exit code and the output of a command, which is killed after `TIMEOUT_S` or if it prints too much.
 
     Raises `OSError`.
     """
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env) as process:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         end = threading.Timer(TIMEOUT_S, process.kill)

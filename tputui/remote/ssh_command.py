@@ -71,8 +71,8 @@ def argv_of(
     Raises `InvalidProgram`.
     """
     options = [*_OPTIONS, *(_sharing(host, environ, persist=persist) if shared else ())]
-    words = [SSH, "-T", *(word for option in options for word in ("-o", option)), *_target(host)]
-    return [*words, remote_command(environ, command)]
+    argv = [SSH, "-T", *(word for option in options for word in ("-o", option)), *_target(host)]
+    return [*argv, remote_command(environ, command)]
 
 
 def _target(host: Host) -> list[str]:
@@ -93,13 +93,13 @@ def _sharing(host: Host, environ: Mapping[str, str], *, persist: bool) -> list[s
     if len(str(folder)) + 1 + _HASH_CHARS > _SOCKET_CHARS_MAX or _FOLDER.fullmatch(str(folder)) is None:
         return []
     try:
-        words = [SSH, "-G", *_target(host)]
-        found = subprocess.run(words, capture_output=True, text=True, timeout=_QUERY_S, stdin=subprocess.DEVNULL)
+        command = [SSH, "-G", *_target(host)]
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_S, stdin=subprocess.DEVNULL)
         # Whoever can write there could answer for the host.
         user_cache.create(folder)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    settings = dict(line.partition(" ")[::2] for line in found.stdout.lower().splitlines())
+    settings = dict(line.partition(" ")[::2] for line in completed.stdout.lower().splitlines())
     if settings.get("controlpath", "none") != "none":
         return []
     return ["ControlMaster=auto", f"ControlPath={folder}/%C", f"ControlPersist={PERSIST_S if persist else 'no'}"]
@@ -118,9 +118,9 @@ def failure(host: Host, exit_code: int | None, stderr: str) -> str:
     text = "\n".join(lines)
     last = inert(lines[-1][:300]) if lines else f"ssh ended with exit code {exit_code}"
     if exit_code == 255 or exit_code is None:
-        for pattern, words in _OF_SSH:
+        for pattern, explanation in _OF_SSH:
             if pattern in text:
-                return f"{host}: {words.format(target=_shown_target(host))}"
+                return f"{host}: {explanation.format(target=_shown_target(host))}"
         return f"{host}: the connection failed: {last}"
     if exit_code in (126, 127):
         return (

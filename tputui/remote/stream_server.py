@@ -228,7 +228,7 @@ class RunStream:
             paths = [(writer, path) for writer, path in rundir.journal_paths(self._run_dir) if is_writer(writer)]
         except OSError:
             return []
-        found: list[Found] = []
+        journals: list[Found] = []
         for writer, path in paths:
             sealed = path.name.endswith(SEALED_SUFFIX)
             if self._announced.get(writer) == sealed:
@@ -237,8 +237,8 @@ class RunStream:
             if head_crc is not None:
                 self._drop(writer)
                 self._announced[writer] = sealed
-                found.append(Found(writer=writer, head_crc=head_crc, sealed=sealed))
-        return found
+                journals.append(Found(writer=writer, head_crc=head_crc, sealed=sealed))
+        return journals
 
     def _follow(self, follow: Follow) -> None:
         if not is_writer(follow.writer):
