@@ -53,26 +53,26 @@ def metric_names(answer: bytes) -> list[str]:
 
 def readings(answer: bytes) -> list[DeviceReading]:
     """The readings in a `MetricResponse`; those that are no finite numbers are left out. Raises `WireError`."""
-    found: list[DeviceReading] = []
+    device_readings: list[DeviceReading] = []
     for metric in _messages(answer, 1):
         for entry in _messages(metric, 3):
             value = _number(entry)
-            if value is not None and math.isfinite(value) and len(found) < CORES_MAX:
-                found.append(DeviceReading(_device(entry), value))
-    return found
+            if value is not None and math.isfinite(value) and len(device_readings) < CORES_MAX:
+                device_readings.append(DeviceReading(_device(entry), value))
+    return device_readings
 
 
 def core_states(answer: bytes) -> list[CoreState]:
     """The states of the TensorCores in a `GetTpuRuntimeStatusResponse`, in order, and of other cores that have an
     error. Raises `WireError`."""
-    found: dict[int, CoreState] = {}
+    states: dict[int, CoreState] = {}
     for entry in _messages(answer, 2):
         index = _integer(entry, 1) or 0
         summary = b"".join(_messages(entry, 2))
         is_tensor_core, state = _core_state(index, summary)
-        if (is_tensor_core or state.error) and len(found) < CORES_MAX:
-            found[index] = state
-    return [found[index] for index in sorted(found)]
+        if (is_tensor_core or state.error) and len(states) < CORES_MAX:
+            states[index] = state
+    return [states[index] for index in sorted(states)]
 
 
 def _core_state(index: int, summary: bytes) -> tuple[bool, CoreState]:
@@ -80,7 +80,9 @@ def _core_state(index: int, summary: bytes) -> tuple[bool, CoreState]:
     place = b"".join(_messages(b"".join(_messages(summary, 1)), 3))
     sequencers = list(_messages(summary, 2))
     # A core has several sequencers; the first kind runs the program.
-    main = next((one for one in sequencers if _integer(one, 1) == _TENSOR_CORE), next(iter(sequencers), b""))
+    main = next(
+        (sequencer for sequencer in sequencers if _integer(sequencer, 1) == _TENSOR_CORE), next(iter(sequencers), b"")
+    )
     fingerprint = b"".join(field.content for field in fields(summary) if field.number == 4)
     return (_integer(place, 1) or _TENSOR_CORE) == _TENSOR_CORE, CoreState(
         core=index,
@@ -153,17 +155,17 @@ def _messages(message: bytes, number: int) -> Iterator[bytes]:
 
 def _text(message: bytes, number: int) -> str:
     """The last text with a number; empty if there is none."""
-    found = ""
+    text = ""
     for field in fields(message):
         if field.number == number and field.kind == BYTES:
-            found = field.text[:TEXT_MAX]
-    return found
+            text = field.text[:TEXT_MAX]
+    return text
 
 
 def _integer(message: bytes, number: int) -> int | None:
     """The last integer with a number; None if there is none."""
-    found = None
+    integer = None
     for field in fields(message):
         if field.number == number and field.kind == VARINT:
-            found = max(signed(field.integer), -INT_MAX)
-    return found
+            integer = max(signed(field.integer), -INT_MAX)
+    return integer

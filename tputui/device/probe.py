@@ -38,9 +38,9 @@ def _answer(port: int, *, is_only: bool) -> str:
         check_listener(port)
         connection = RuntimeService(port, is_only=is_only)
         try:
-            found = connection.read_metrics()
+            metrics = connection.read_metrics()
         finally:
             connection.close()
     except ServiceError as error:
         return f"{error}; it starts with the first use of the TPU"
-    return f"answers, with {', '.join(sorted(found))}" if found else "answers without a value"
+    return f"answers, with {', '.join(sorted(metrics))}" if metrics else "answers without a value"

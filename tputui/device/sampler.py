@@ -64,11 +64,11 @@ def host_of(processes: Sequence[Metrics]) -> HostDevices:
 
 def _by_device(metrics: Metrics) -> dict[int, dict[str, float]]:
     """The values of each device of a process, by metric."""
-    found = {name: _values(name, readings) for name, readings in metrics.items()}
-    numbered = {name: [device for device in values if device is not None] for name, values in found.items()}
+    values_by_metric = {name: _values(name, readings) for name, readings in metrics.items()}
+    numbered = {name: [device for device in values if device is not None] for name, values in values_by_metric.items()}
     devices = sorted(numbered.get("hbm_used") or max(numbered.values(), key=len, default=[])) or [0]
     rows: dict[int, dict[str, float]] = {device: {} for device in devices}
-    for name, values in found.items():
+    for name, values in values_by_metric.items():
         chips = sorted(numbered[name])
         has_pairs = name in _OF_CHIPS and chips == list(range(len(devices) // 2)) and len(devices) == 2 * len(chips)
         for index, device in enumerate(devices):
@@ -83,11 +83,11 @@ def _by_device(metrics: Metrics) -> dict[int, dict[str, float]]:
 def _values(name: str, readings: Sequence[DeviceReading]) -> dict[int | None, float]:
     """One value per device: queues are added, since a core may have several; of other readings the greatest counts,
     which is the worst link or the fullest memory."""
-    found: dict[int | None, float] = {}
+    values: dict[int | None, float] = {}
     for device, value in readings:
-        before = found.get(device)
-        found[device] = value if before is None else before + value if name == _SUMMED else max(before, value)
-    return found
+        before = values.get(device)
+        values[device] = value if before is None else before + value if name == _SUMMED else max(before, value)
+    return values
 
 
 def _sample(row: dict[str, float]) -> dict[str, Any]:
@@ -123,9 +123,9 @@ def metric_ports(environ: Mapping[str, str], *, has_chips: bool | None = None) -
     if text is None:
         is_tpu = any(kinds) or (bool(environment.pci_chips().known) if has_chips is None else has_chips)
         return [DEFAULT_PORT] if is_tpu else []
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    ports = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 5]
-    if len(ports) != len(words) or any(not 0 < port < 1 << 16 for port in ports) or len(ports) > PORTS_MAX:
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    ports = [int(entry) for entry in entries if entry.isascii() and entry.isdigit() and len(entry) <= 5]
+    if len(ports) != len(entries) or any(not 0 < port < 1 << 16 for port in ports) or len(ports) > PORTS_MAX:
         raise ValueError(f"{PORTS_VARIABLE} is not a list of at most {PORTS_MAX} ports: {text[:80]!r}")
     return list(dict.fromkeys(ports))
 
@@ -164,11 +164,11 @@ class DeviceSampler:
 
     def poll(self) -> list[Event]:
         """The events since the last call. Never waits."""
-        found: list[Event] = []
+        events: list[Event] = []
         with contextlib.suppress(queue.Empty):
             while True:
-                found.append(self._events.get_nowait())
-        return found
+                events.append(self._events.get_nowait())
+        return events
 
     def request_core_states(self, request: str) -> None:
         """Reads what the cores execute, for the request for stacks with this id."""
@@ -208,8 +208,8 @@ class DeviceSampler:
         """Reads all ports that are due; returns whether one answered."""
         answers = list(pool.map(_Port.read_metrics, self._ports))
         reason = _reasons([(port.number, why) for port, why in zip(self._ports, answers, strict=True)])
-        found = [answer for answer in answers if not isinstance(answer, str)]
-        host = host_of(found)
+        measured = [answer for answer in answers if not isinstance(answer, str)]
+        host = host_of(measured)
         if not host.cores:
             self._emit_nothing(reason or "the TPU runtime answers without a value")
             return False
@@ -234,8 +234,8 @@ class DeviceSampler:
             return CoreStatesRead(t=time.time(), request=request, cores=None, reason=self._problem)
         answers = list(pool.map(_Port.read_core_states, self._ports))
         reason = _reasons([(port.number, why) for port, why in zip(self._ports, answers, strict=True)])
-        found = [state for answer in answers if not isinstance(answer, str) for state in answer]
-        states = {state.core: state for state in reversed(found)}
+        read_states = [state for answer in answers if not isinstance(answer, str) for state in answer]
+        states = {state.core: state for state in reversed(read_states)}
         cores = [states[core] for core in sorted(states)]
         return CoreStatesRead(t=time.time(), request=request, cores=cores or None, reason=reason)
 
@@ -258,14 +258,14 @@ class _Port:
         if time.monotonic() < self._due:
             return self._reason
         try:
-            found = self._connected().read_metrics()
+            metrics = self._connected().read_metrics()
         except ServiceError as error:
             self._reason = str(error)
             self._pause_s = min(max(1.0, 2 * self._pause_s), PAUSE_MAX_S)
             self._due = time.monotonic() + self._pause_s
             return self._reason
         self._pause_s = 0.0
-        return found
+        return metrics
 
     def read_core_states(self) -> list[CoreState] | str:
         """What its cores execute, or why that is not known."""

@@ -73,12 +73,12 @@ class RuntimeService:
             key: self._start("GetRuntimeMetric", messages.metric_request(name, skip_node_aggregation=not self._is_only))
             for key, name in self._offered.items()
         }
-        found: dict[str, list[DeviceReading]] = {}
+        readings: dict[str, list[DeviceReading]] = {}
         for key, call in calls.items():
             answer = self._answer(call, messages.readings)
             if answer:
-                found[key] = answer
-        return found
+                readings[key] = answer
+        return readings
 
     def read_core_states(self) -> list[CoreState]:
         """Reads what the cores execute. Raises `ServiceError`."""
@@ -107,7 +107,7 @@ class RuntimeService:
         names = self._answer(self._start("ListSupportedMetrics", b""), messages.metric_names)
         self._offered = dict(METRICS)
         if names:
-            self._offered = {key: found for key, name in METRICS.items() if (found := _find(name, names))}
+            self._offered = {key: offered for key, name in METRICS.items() if (offered := _find(name, names))}
 
     def _start(self, method: str, request: bytes) -> Any:
         call = self._channel.unary_unary(f"{_SERVICE}/{method}")
@@ -140,4 +140,4 @@ def _find(name: str, names: list[str]) -> str | None:
         return name
     if "." in name:
         return None
-    return next((each for each in names if name in each.replace(".", "_") and len(each) < 0x80), None)
+    return next((offered for offered in names if name in offered.replace(".", "_") and len(offered) < 0x80), None)
