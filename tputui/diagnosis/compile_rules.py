@@ -78,10 +78,10 @@ def recompiles(facts: Facts) -> Iterator[Verdict]:
             **facts.gain(lost_s, facts.training_s(lost_s or 0.0)),
         )
     for group, *others in late.first:
-        each = "for the first time with these inputs" if group.num_states < 2 else "once for each of its new inputs"
+        when = "for the first time with these inputs" if group.num_states < 2 else "once for each of its new inputs"
         yield facts.verdict(
             "recompile",
-            f"{_program(group)} compiles {_times(group)} after warm-up, {each}{_newest(group)}",
+            f"{_program(group)} compiles {_times(group)} after warm-up, {when}{_newest(group)}",
             line=group.line,
             status="hint",
             evidence=[*_evidence(group), *_others(others)],
@@ -170,9 +170,9 @@ def _evidence(group: CompileGroup) -> Iterator[str]:
         epochs = f", in {group.num_epochs} epochs" if group.num_epochs > 1 else ""
         yield f"in steps {fmt.count(group.first_step)} to {fmt.count(group.last_step)}{epochs}"
     if group.num_timed:
-        each = fmt.duration(group.seconds / group.num_timed)
+        compiler_time = fmt.duration(group.seconds / group.num_timed)
         rest = f" ({group.num_timed} of {group.count} timed)" if group.num_timed < group.count else ""
-        yield f"{each} in the compiler each{rest}"
+        yield f"{compiler_time} in the compiler each{rest}"
     if group.total > group.count:
         yield f"{fmt.count(group.count)} of them in the process that lost most"
     if group.num_cached:
@@ -209,7 +209,7 @@ def lacks_sync(facts: Facts, group: CompileGroup) -> bool:
     steps before it."""
     if group.cause != "value_read" or group.warm_up or group.count < STORM_MIN:
         return False
-    causes = {(one.runtime, one.cause) for one in facts.evidence.compiles}
+    causes = {(compiled.runtime, compiled.cause) for compiled in facts.evidence.compiles}
     return causes == {("torch_xla", "value_read")} or _grows(facts.evidence.programs)
 
 
@@ -237,7 +237,7 @@ def _fix(facts: Facts, group: CompileGroup) -> str:
         return _ONE_DEFINITION
     if "weak_type" in change.before + change.now:
         return _ONE_TYPE.format(name=change.name)
-    if not all(one.before for one in group.changes or ()) and not all(one.now for one in group.changes or ()):
+    if not all(item.before for item in group.changes or ()) and not all(item.now for item in group.changes or ()):
         # Their number goes up and down, which a state that is created late does not.
         return _ONE_LENGTH
     if not change.before or not change.now:
@@ -278,9 +278,9 @@ def _numbers(shape: str) -> list[int]:
 
 
 def _grows(programs: Sequence[ProgramObserved]) -> bool:
-    sizes = [program.num_operations for program in sorted(programs, key=lambda one: one.t)]
-    known = [size for size in sizes if size is not None][-GROWING_MIN - 1 :]
-    return len(known) > GROWING_MIN and all(left < right for left, right in pairwise(known))
+    sizes = [program.num_operations for program in sorted(programs, key=lambda program: program.t)]
+    newest_sizes = [size for size in sizes if size is not None][-GROWING_MIN - 1 :]
+    return len(newest_sizes) > GROWING_MIN and all(left < right for left, right in pairwise(newest_sizes))
 
 
 def graph_breaks(facts: Facts) -> Iterator[Verdict]:
@@ -395,10 +395,10 @@ def batch_multiple(facts: Facts) -> Iterator[Verdict]:
 def feature_multiple(facts: Facts) -> Iterator[Verdict]:
     """Matrix multiplications that are mostly padding."""
     wastes = [_waste(matmul) for program in facts.evidence.programs for matmul in program.matmuls or ()]
-    flops, padded = sum(one.flops for one in wastes), sum(one.padded for one in wastes)
+    flops, padded = sum(waste.flops for waste in wastes), sum(waste.padded for waste in wastes)
     if flops < FLOPS_MIN or 1 - flops / padded < WASTE_SHARE:
         return
-    worst = max(wastes, key=lambda one: one.padded - one.flops)
+    worst = max(wastes, key=lambda waste: waste.padded - waste.flops)
     matmul = worst.matmul
     sizes = f"{matmul.dtype}[{matmul.m},{matmul.k}] x [{matmul.k},{matmul.n}]"
     to = f"[{_up(matmul.m, ROWS)},{_up(matmul.k, COLUMNS)}] x [{_up(matmul.k, COLUMNS)},{_up(matmul.n, COLUMNS)}]"
@@ -415,8 +415,8 @@ def feature_multiple(facts: Facts) -> Iterator[Verdict]:
 def padding_share(facts: Facts) -> float | None:
     """Share of the matrix multiplications that is padding on a TPU; None if none were observed."""
     wastes = [_waste(matmul) for program in facts.evidence.programs for matmul in program.matmuls or ()]
-    padded = sum(one.padded for one in wastes)
-    return 1 - sum(one.flops for one in wastes) / padded if padded else None
+    padded = sum(waste.padded for waste in wastes)
+    return 1 - sum(waste.flops for waste in wastes) / padded if padded else None
 
 
 def _waste(matmul: MatmulObserved) -> _Waste:

@@ -22,7 +22,7 @@ def unchecked(facts: Facts, verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
 def _runtimes(facts: Facts) -> set[str]:
     evidence = facts.evidence
     groups = (evidence.compiles, evidence.programs, evidence.windows, evidence.breaks)
-    return {one.runtime for group in groups for one in group}
+    return {observed.runtime for group in groups for observed in group}
 
 
 def _reads(facts: Facts) -> str | None:

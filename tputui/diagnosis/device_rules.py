@@ -51,10 +51,10 @@ def with_idle_time(facts: Facts, verdicts: Sequence[Verdict]) -> Iterator[Verdic
         return
     text = f"the TPU cores are idle for {idle.share * 100:.0f} % of the time"
     measured = f"{text}, by {fmt.counted(idle.num_samples, 'sample')} of their duty cycle"
-    for one in verdicts:
-        is_evidence = one.status == "found" and one.rule in EVIDENCE_RULES
-        yield replace(one, evidence=[*one.evidence, measured]) if is_evidence else one
-    if any(one.status == "found" and one.rule in HOST_RULES for one in verdicts):
+    for verdict in verdicts:
+        is_evidence = verdict.status == "found" and verdict.rule in EVIDENCE_RULES
+        yield replace(verdict, evidence=[*verdict.evidence, measured]) if is_evidence else verdict
+    if any(verdict.status == "found" and verdict.rule in HOST_RULES for verdict in verdicts):
         return
     lost_s = idle.share * facts.steady_s if facts.steady_s is not None else None
     yield facts.verdict(

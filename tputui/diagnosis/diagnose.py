@@ -81,8 +81,8 @@ def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:
 
 def unsupported(facts: Facts) -> Iterator[Verdict]:
     """The rules that lack what an observer would have recorded, had it known the version of its framework."""
-    for what, rule in NEEDED.items():
-        if text := facts.unsupported(what):
+    for observation, rule in NEEDED.items():
+        if text := facts.unsupported(observation):
             yield Verdict(rule=rule, status="not available", text=text)
 
 

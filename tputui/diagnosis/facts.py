@@ -60,11 +60,11 @@ class Facts(NamedTuple):
         """Whether an observer watched a process of the run: it then reports reads and fallbacks if there are any."""
         return bool(self.evidence.compiles or self.evidence.programs or self.evidence.windows)
 
-    def unsupported(self, what: Observation) -> str | None:
+    def unsupported(self, observation: Observation) -> str | None:
         """Why the run does not record something that an observer would have seen; None if all could attach."""
-        found = [one for one in self.evidence.unsupported if what in one.missing]
+        gaps = [gap for gap in self.evidence.unsupported if observation in gap.missing]
         return (
-            "; ".join(f"{f'{one.package} {one.version}'.strip()} is not supported: {one.reason}" for one in found)
+            "; ".join(f"{f'{gap.package} {gap.version}'.strip()} is not supported: {gap.reason}" for gap in gaps)
             or None
         )
 

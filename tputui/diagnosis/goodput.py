@@ -117,10 +117,10 @@ def unknown_goodput(snapshot: Snapshot, reason: str) -> Goodput:
 
 def goodput_of(snapshot: Snapshot) -> Goodput:
     """The goodput of a run by itself; without parts and with a reason if they are not known."""
-    own = run_time(snapshot)
-    if own is None:
+    own_time = run_time(snapshot)
+    if own_time is None:
         return unknown_goodput(snapshot, unknown_reason(snapshot) or "the run has no events")
-    return goodput([own])
+    return goodput([own_time])
 
 
 def run_time(snapshot: Snapshot) -> TimeOfRun | None:

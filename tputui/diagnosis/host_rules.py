@@ -73,11 +73,11 @@ def slow_host(facts: Facts) -> Iterator[Verdict]:
 def syncs(facts: Facts) -> Iterator[Verdict]:
     """Lines that read values from the device, by seconds lost."""
     # Where a sync is missing, its fix is that of the recompiles: without the read, the graph would only grow faster.
-    lacking = [(one.line.file, one.line.line) for one in facts.evidence.compiles if lacks_sync(facts, one)]
-    callbacks = [one for one in facts.evidence.syncs if one.operation in CALLBACKS]
+    lacking = [(group.line.file, group.line.line) for group in facts.evidence.compiles if lacks_sync(facts, group)]
+    callbacks = [group for group in facts.evidence.syncs if group.operation in CALLBACKS]
     yield from filter(None, (_callback(facts, group) for group in callbacks))
-    reads = [one for one in facts.evidence.syncs if one not in callbacks]
-    groups = [one for one in reads if (one.line.file, one.line.line) not in lacking]
+    reads = [group for group in facts.evidence.syncs if group not in callbacks]
+    groups = [group for group in reads if (group.line.file, group.line.line) not in lacking]
     if not groups and lacking:
         return
     steps = _window_steps(facts, groups)
@@ -102,8 +102,8 @@ def syncs(facts: Facts) -> Iterator[Verdict]:
     all_lost_s = max(0.0, lost_a_step * run_steps * scale - one_a_report)
     for group in groups:
         part = group.each_s * group.count / (waited_a_step * steps) if waited_a_step > 0 else 1 / len(groups)
-        own = _window_steps(facts, [group]) if group.observed_steps else steps
-        verdict = _sync(facts, group, own, all_lost_s * part, all_lost_s, run_steps * step_s)
+        group_steps = _window_steps(facts, [group]) if group.observed_steps else steps
+        verdict = _sync(facts, group, group_steps, all_lost_s * part, all_lost_s, run_steps * step_s)
         if verdict is not None:
             yield verdict
 
@@ -155,7 +155,7 @@ def _sync(facts: Facts, group: SyncGroup, steps: int, lost_s: float, all_lost_s:
         )
     if group.compiled:
         evidence.append(f"{fmt.count(group.compiled)} of them made the runtime run a part of the step by itself")
-    same = any(one.line == group.line and not one.warm_up for one in facts.evidence.compiles)
+    same = any(compiled.line == group.line and not compiled.warm_up for compiled in facts.evidence.compiles)
     return facts.verdict(
         "sync",
         f"{_code(group.operation)} waits for the device {often}{_on_ranks(facts, group)}",
@@ -227,7 +227,7 @@ def _steady_step_s(facts: Facts) -> float:
     return (
         facts.step_s
         if facts.step_s is not None
-        else _window_step_s([one for one in facts.evidence.syncs if one.operation not in CALLBACKS])
+        else _window_step_s([group for group in facts.evidence.syncs if group.operation not in CALLBACKS])
     )
 
 
@@ -278,8 +278,8 @@ def fallbacks(facts: Facts) -> Iterator[Verdict]:
     with_line = {_bare(group.operator) for group in groups}
     steps = _window_steps(facts, groups)
     for group in groups:
-        same = [one for one in groups if _bare(one.operator) == _bare(group.operator)]
-        in_windows = sum(one.count for one in same)
+        same = [other for other in groups if _bare(other.operator) == _bare(group.operator)]
+        in_windows = sum(other.count for other in same)
         rate = group.count / steps if steps else 0.0
         of_all = totals.get(_bare(group.operator), 0) / max(1, len(group.ranks))
         total = max(of_all * group.count / in_windows, rate * facts.steps, group.count)

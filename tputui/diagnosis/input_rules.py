@@ -101,11 +101,11 @@ def _slowest_stage(facts: Facts) -> tuple[str, list[str]]:
     if measured is None or not spent:
         return "", []
     total = sum(spent.values())
-    parts = ", ".join(f"{name} {fmt.duration(s)}" for name, s in sorted(spent.items(), key=lambda one: -one[1]))
+    parts = ", ".join(f"{name} {fmt.duration(s)}" for name, s in sorted(spent.items(), key=lambda item: -item[1]))
     stage = max(spent, key=lambda name: (spent[name], name))
     in_threads = f"in {fmt.counted(measured.threads, 'thread')}"
-    each = f", {fmt.duration(total / measured.batches)} per batch" if measured.batches else ""
-    return stage, [f"the loader spent {parts} {in_threads}{each}"]
+    per_batch = f", {fmt.duration(total / measured.batches)} per batch" if measured.batches else ""
+    return stage, [f"the loader spent {parts} {in_threads}{per_batch}"]
 
 
 def tracing_bound(facts: Facts) -> Iterator[Verdict]:
@@ -117,7 +117,7 @@ def tracing_bound(facts: Facts) -> Iterator[Verdict]:
     for epoch in facts.snapshot.epochs:
         for name, seconds in epoch.trace_s.items():
             parts[name] = parts.get(name, 0.0) + seconds
-    shown = ", ".join(f"{name} {fmt.duration(s)}" for name, s in sorted(parts.items(), key=lambda one: -one[1]))
+    shown = ", ".join(f"{name} {fmt.duration(s)}" for name, s in sorted(parts.items(), key=lambda item: -item[1]))
     evidence = [
         f"{fmt.duration(tracing.seconds)} of tracing {tracing.of}",
         "the time of the device is hidden behind it",

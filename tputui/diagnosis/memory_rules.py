@@ -72,12 +72,12 @@ class MemoryShortage(NamedTuple):
 def parse(text: str) -> MemoryShortage | None:
     """The error in a text; None if it contains none."""
     text = text[:TEXT_MAX]
-    if found := _COMPILE.search(text):
-        needed, available = _bytes(found[1], found[2]), _bytes(found[3], found[4])
+    if match := _COMPILE.search(text):
+        needed, available = _bytes(match[1], match[2]), _bytes(match[3], match[4])
         code = "E1000" if "E1000" in text or "CompileTimeHbmOom" in text else ""
         return MemoryShortage("compile", needed, available, code, _buffers(text))
-    if found := _ALLOCATE.search(text):
-        return MemoryShortage("allocate", _bytes(found[1], found[2]), _bytes(found[3], found[4]), "", _buffers(text))
+    if match := _ALLOCATE.search(text):
+        return MemoryShortage("allocate", _bytes(match[1], match[2]), _bytes(match[3], match[4]), "", _buffers(text))
     asked = _ASKED.search(text)
     if asked or _MARKS.search(text):  # the error of XLA's CPU devices has no mark
         return MemoryShortage("allocate", _bytes(asked[1], asked[2]) if asked else None, None, "", _buffers(text))
@@ -86,17 +86,17 @@ def parse(text: str) -> MemoryShortage | None:
 
 def _buffers(text: str) -> list[Buffer]:
     starts = [*_BUFFER.finditer(text)][:BUFFERS_MAX]
-    ends = [*(found.start() for found in starts[1:]), len(text)]
-    made = [_buffer(found, text[found.end() : min(end, found.end() + 5_000)])
-            for found, end in zip(starts, ends, strict=False)]  # fmt: skip
-    return sorted(made, key=lambda one: -one.size)
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    made = [_buffer(start, text[start.end() : min(end, start.end() + 5_000)])
+            for start, end in zip(starts, ends, strict=False)]  # fmt: skip
+    return sorted(made, key=lambda buffer: -buffer.size)
 
 
-def _buffer(found: re.Match[str], block: str) -> Buffer:
+def _buffer(match: re.Match[str], block: str) -> Buffer:
     shape, source, operator = _SHAPE.search(block), _SOURCE.search(block), _OPERATOR.search(block)
     padding, kind = _PADDING.search(block), _KIND.search(block)
     return Buffer(
-        size=_bytes(found[1], found[2]),
+        size=_bytes(match[1], match[2]),
         shape=shape[1][:200] if shape else "",
         operator=operator[1].rpartition("/")[2].partition("[")[0][:100] if operator else "",
         file=source[1] if source else "",
@@ -147,7 +147,7 @@ def out_of_memory(facts: Facts) -> Iterator[Verdict]:
             yield _host_failure(facts, failure)
         return
     needed = f": {fmt.size(error.needed)} needed" if error.needed is not None else ""
-    there = (
+    available = (
         f", {fmt.size(error.available)} {'available' if error.when == 'compile' else 'free'}" if error.available else ""
     )
     did = "a program does not fit into device memory" if error.when == "compile" else "a buffer could not be allocated"
@@ -155,7 +155,7 @@ def out_of_memory(facts: Facts) -> Iterator[Verdict]:
     batch = f" (now {plan.batch_per_core} per core)" if plan is not None and plan.batch_per_core else ""
     yield facts.verdict(
         "out_of_memory",
-        f"{did}{needed}{there}",
+        f"{did}{needed}{available}",
         line=_line(error, failure),
         fatal=True,
         evidence=list(_evidence(error)),
@@ -181,16 +181,16 @@ def _evidence(error: MemoryShortage) -> Iterator[str]:
     for buffer in error.buffers[:BUFFERS_SHOWN]:
         at = f" at {'/'.join(buffer.file.split('/')[-2:])}:{buffer.line}" if buffer.file else ""
         expansion = f", {buffer.expansion:g}x by padding" if buffer.expansion >= EXPANSION_MIN else ""
-        words = " ".join(filter(None, (buffer.shape, buffer.operator, f"({buffer.kind})" if buffer.kind else "")))
-        yield f"{fmt.size(buffer.size)} {words}{at}{expansion}"
+        details = " ".join(filter(None, (buffer.shape, buffer.operator, f"({buffer.kind})" if buffer.kind else "")))
+        yield f"{fmt.size(buffer.size)} {details}{at}{expansion}"
     if error.when == "compile" and not error.buffers:
         yield "the text of the error lists no buffers"
 
 
 def _line(error: MemoryShortage, failure: Failure) -> Line:
     """The line of the largest buffer in the user's code; else that of the call that failed."""
-    own = [buffer for buffer in error.buffers if buffer.file and not _is_library(buffer)]
-    for buffer in own or [buffer for buffer in error.buffers if buffer.file]:
+    user_buffers = [buffer for buffer in error.buffers if buffer.file and not _is_library(buffer)]
+    for buffer in user_buffers or [buffer for buffer in error.buffers if buffer.file]:
         return Line(file=buffer.file, line=buffer.line, function="", reason=None)
     return _frame_line(failure)
 
@@ -237,7 +237,7 @@ def _is_before_training(facts: Facts) -> bool:
     return facts.snapshot.phase not in (None, "unknown") and not facts.snapshot.steps
 
 
-def _exhausted(facts: Facts, what: str, samples: list[tuple[float, float]], limit: float) -> Iterator[Verdict]:
+def _exhausted(facts: Facts, memory: str, samples: list[tuple[float, float]], limit: float) -> Iterator[Verdict]:
     trend = trend_of(samples, limit) if limit > 0 else None
     if trend is None:
         return
@@ -246,7 +246,7 @@ def _exhausted(facts: Facts, what: str, samples: list[tuple[float, float]], limi
         return
     yield facts.verdict(
         "memory_trend",
-        f"the {what} grows by {fmt.size(trend.per_s * 60)} a minute and is exhausted in {fmt.whole(left_s)}",
+        f"the {memory} grows by {fmt.size(trend.per_s * 60)} a minute and is exhausted in {fmt.whole(left_s)}",
         fatal=True,
         line_reason="memory is not attributed to lines",
         evidence=[f"{fmt.size(trend.now)} of {fmt.size(limit)} after {fmt.whole(trend.since_s)} of steady growth"],

@@ -25,13 +25,17 @@ def with_one_verdict_per_cause(facts: Facts, verdicts: Sequence[Verdict]) -> lis
 
 def _with_one_per_break(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The verdicts; that on a graph break includes those on compilations of what follows it."""
-    breaks = [(one.file, one.line) for one in verdicts if (one.rule, one.status) == ("graph_break", "found")]
-    behind = [one for one in verdicts if _is_behind_break(one)]
-    rests = {place: [one for one in behind if (one.file, one.line) == place] for place in breaks}
+    breaks = [
+        (verdict.file, verdict.line)
+        for verdict in verdicts
+        if (verdict.rule, verdict.status) == ("graph_break", "found")
+    ]
+    behind = [verdict for verdict in verdicts if _is_behind_break(verdict)]
+    rests = {place: [verdict for verdict in behind if (verdict.file, verdict.line) == place] for place in breaks}
     for verdict in verdicts:
         parts = rests.get((verdict.file, verdict.line), [])
         if verdict.rule == "graph_break" and parts:
-            yield _including(verdict, max(parts, key=lambda one: one.lost_s or 0.0), fix=verdict.fix)
+            yield _including(verdict, max(parts, key=lambda part: part.lost_s or 0.0), fix=verdict.fix)
         elif verdict not in parts:
             yield verdict
 
@@ -43,8 +47,10 @@ def _is_behind_break(verdict: Verdict) -> bool:
 
 def _with_one_per_limit(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The verdicts; that on a function at its limit of programs includes the one on its compilations before."""
-    limits = {_call(one): one for one in verdicts if one.rule == "compile_limit" and one.file}
-    before = {_call(one): one for one in verdicts if one.rule == "recompile" and _call(one) in limits}
+    limits = {_call(verdict): verdict for verdict in verdicts if verdict.rule == "compile_limit" and verdict.file}
+    before = {
+        _call(verdict): verdict for verdict in verdicts if verdict.rule == "recompile" and _call(verdict) in limits
+    }
     for verdict in verdicts:
         part = before.get(_call(verdict))
         if part is not None and verdict is limits[_call(verdict)]:
@@ -61,7 +67,7 @@ def _including(verdict: Verdict, part: Verdict, *, fix: str) -> Verdict:
         status=verdict.status,
         text=verdict.text,
         function=verdict.function,
-        evidence=[*verdict.evidence, part.text, *(one for one in part.evidence if one not in verdict.evidence)],
+        evidence=[*verdict.evidence, part.text, *(line for line in part.evidence if line not in verdict.evidence)],
         fix=fix,
         joined=[*verdict.joined, *part.joined, *([part.rule] if part.status == "found" else [])],
     )
@@ -107,19 +113,19 @@ def _is_about(verdict: Verdict, line: Line, operator: str) -> bool:
 
 
 def _join(facts: Facts, operator: str, parts: Sequence[Verdict]) -> Verdict:
-    parts = sorted(parts, key=lambda one: (one.status != "found", one.rule != "recompile", -(one.lost_s or 0.0)))
+    parts = sorted(parts, key=lambda part: (part.status != "found", part.rule != "recompile", -(part.lost_s or 0.0)))
     first, *others = parts
     evidence = list(first.evidence)
     for other in others:
         where = f" at {other.where}" if other.line != first.line else ""
-        evidence += [f"{other.text}{where}", *(one for one in other.evidence if one not in evidence)]
-    joined = list(dict.fromkeys(one.rule for one in others if one.status == "found" and one.rule != first.rule))
-    known = [one.lost_s for one in parts if one.lost_s is not None and one.status == "found"]
-    if first.status != "found" or not known:
+        evidence += [f"{other.text}{where}", *(line for line in other.evidence if line not in evidence)]
+    joined = list(dict.fromkeys(other.rule for other in others if other.status == "found" and other.rule != first.rule))
+    costs = [part.lost_s for part in parts if part.lost_s is not None and part.status == "found"]
+    if first.status != "found" or not costs:
         return replace(first, evidence=evidence, fix=replacement(operator), joined=joined)
-    lost_s = min(sum(known), facts.wall_s)
+    lost_s = min(sum(costs), facts.wall_s)
     # What host and device do at the same time on a CPU is no gain, so that only the compilations are.
-    timed = sum(one.lost_s or 0.0 for one in parts if one.speedup is not None)
+    timed = sum(part.lost_s or 0.0 for part in parts if part.speedup is not None)
     gain = facts.gain(min(timed, facts.wall_s), facts.training_s(timed)) if timed else {}
     share = lost_s / facts.wall_s if facts.wall_s > 0 else None
     return replace(

@@ -143,10 +143,10 @@ def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> R
 def runtimes_of(snapshot: Snapshot) -> list[str]:
     """The runtimes that were observed."""
     evidence = snapshot.evidence
-    seen: set[str] = {one.runtime for one in evidence.compiles}
-    seen |= {one.runtime for one in evidence.programs}
-    seen |= {one.runtime for one in evidence.windows}
-    return sorted(seen | {one.runtime for one in evidence.breaks})
+    seen: set[str] = {compiled.runtime for compiled in evidence.compiles}
+    seen |= {program.runtime for program in evidence.programs}
+    seen |= {window.runtime for window in evidence.windows}
+    return sorted(seen | {graph_break.runtime for graph_break in evidence.breaks})
 
 
 def steps_of(snapshot: Snapshot) -> int:
@@ -154,7 +154,9 @@ def steps_of(snapshot: Snapshot) -> int:
     evidence = snapshot.evidence
     if snapshot.plan is not None and snapshot.steps:
         return snapshot.steps
-    return max([snapshot.steps, *(one.steps for one in evidence.windows), *(one.steps for one in evidence.syncs)])
+    return max(
+        [snapshot.steps, *(window.steps for window in evidence.windows), *(sync.steps for sync in evidence.syncs)]
+    )
 
 
 def fits(core_bytes: int) -> list[TpuFit]:

@@ -65,7 +65,7 @@ def advice_on_number(change: str) -> str:
 
 def replacement(operator: str) -> str:
     """What to write in place of an operator, by its name without namespace."""
-    known = _REPLACEMENTS.get(operator) or _REPLACEMENTS.get(operator.rstrip("_"))
-    if known is not None:
-        return f"replace it by operations that the device has: {known}"
+    substitute = _REPLACEMENTS.get(operator) or _REPLACEMENTS.get(operator.rstrip("_"))
+    if substitute is not None:
+        return f"replace it by operations that the device has: {substitute}"
     return "replace it by operations that the device has, or move it out of the step to the host, before the transfer"

@@ -98,5 +98,5 @@ def _duty_of_run(snapshot: Snapshot, began: float) -> float | None:
 
 
 def _mean(values: list[float]) -> float | None:
-    known = [value for value in values if math.isfinite(value)]
-    return math.fsum(known) / len(known) if known else None
+    finite = [value for value in values if math.isfinite(value)]
+    return math.fsum(finite) / len(finite) if finite else None

@@ -101,5 +101,13 @@ def in_order(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     """What ends the run first, then by seconds lost, then those whose cost is not known, hints, and the rest."""
     ranks: dict[VerdictStatus, int] = {"found": 0, "hint": 1, "not enough data yet": 2, "not available": 3}
     return tuple(
-        sorted(verdicts, key=lambda one: (ranks[one.status], not one.fatal, -(one.lost_s or 0.0), one.lost_s is None))
+        sorted(
+            verdicts,
+            key=lambda verdict: (
+                ranks[verdict.status],
+                not verdict.fatal,
+                -(verdict.lost_s or 0.0),
+                verdict.lost_s is None,
+            ),
+        )
     )
