@@ -32,9 +32,9 @@ INTERVAL_TIMES = 10.0
 REPLACED = "the log was replaced; opening it again reads the new one"
 
 
-def main(words: list[str]) -> ExitCode:
+def main(arguments: list[str]) -> ExitCode:
     """Reads one log."""
-    log, follows = Path(words[-1]), FOLLOW in words[:-1]
+    log, follows = Path(arguments[-1]), FOLLOW in arguments[:-1]
     try:
         run_dir = place.run_dir_of(log, os.environ)
         user_cache.create(run_dir.parent)
@@ -110,9 +110,9 @@ def _tell_if_open(run_dir: Path) -> bool:
     return True
 
 
-def _tell(**found: Any) -> None:
+def _tell(**message: Any) -> None:
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
 

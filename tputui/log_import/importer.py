@@ -76,7 +76,7 @@ class TimeSlices:
         if not values:
             return
         times = [value.t for value in values]
-        keys = list(itertools.accumulate(self._known(times, default_t), max))
+        keys = list(itertools.accumulate(self._completed_times(times, default_t), max))
         if not self._keys or keys[0] >= self._keys[-1]:
             self._keys += keys
             self._values += values
@@ -101,16 +101,16 @@ class TimeSlices:
             yield self.now, values[place:following]
             place = following
 
-    def _known(self, times: Sequence[float | None], default_t: float) -> Sequence[float]:
+    def _completed_times(self, times: Sequence[float | None], default_t: float) -> Sequence[float]:
         """The times, with those that are missing or impossible replaced."""
         if all(t is None for t in times):
             return [max(self.now, default_t)] * len(times)
-        found, before = [], self.now or default_t
+        replaced, before = [], self.now or default_t
         for t in times:
             if t is not None and 0.0 < t <= self._latest_t:
                 before = t
-            found.append(before)
-        return found
+            replaced.append(before)
+        return replaced
 
 
 WRITER = "logs-0"
@@ -144,9 +144,9 @@ class LogImport:
         self._journal: JournalWriter | None = None
         self._events = ValueEvents()
         self._slices = TimeSlices(time.time() + _DAY_S)
-        self._known: Counter[str] = Counter()
+        self._stored_counts: Counter[str] = Counter()
         """Values by tag that are in the journal and that the reader has not returned yet."""
-        self._num_known = 0
+        self._num_stored = 0
         self._counts: Counter[str] = Counter()
         self._reported = ReportedDamage()
         self._created = 0.0
@@ -178,8 +178,8 @@ class LogImport:
             self._begin_anew()
             return
         self._events = ValueEvents(TagRule(None, stored.loss))
-        self._known = Counter(stored.counts)
-        self._num_known = self._known.total()
+        self._stored_counts = Counter(stored.counts)
+        self._num_stored = self._stored_counts.total()
         self._counts, self._reported = Counter(stored.counts), ReportedDamage(stored.warned)
         self._created, self._now = stored.created, stored.newest_t
         self._write([self._head()])
@@ -195,7 +195,7 @@ class LogImport:
         self._marks = marks
         while not is_left():
             if not self._read_batch(BATCH_VALUES):
-                if self._num_known:
+                if self._num_stored:
                     raise Replaced
                 self._take(math.inf)
                 self.was_read = True
@@ -241,9 +241,9 @@ class LogImport:
 
     def _begin_anew(self) -> None:
         values: list[LoggedValue] = []
-        while len(values) < FIRST_BATCH_VALUES and (found := self._reader.read()):
-            values += found
-            self._slices.add(found, place.newest_change(self._marks))
+        while len(values) < FIRST_BATCH_VALUES and (batch := self._reader.read()):
+            values += batch
+            self._slices.add(batch, place.newest_change(self._marks))
         self._created = self._now = self._slices.first_t or place.newest_change(self._marks)
         if self._run_dir.is_dir():
             old = self._run_dir.with_name(f".{self._run_dir.name}.old.{os.getpid()}")
@@ -279,7 +279,7 @@ class LogImport:
         num_values = 0
         while num_values < most and (values := self._reader.read()):
             num_values += len(values)
-            new = self._new(values) if self._num_known else values
+            new = self._new(values) if self._num_stored else values
             self._counts.update([value[0] for value in new])
             self._slices.add(new, place.newest_change(self._marks))
         self._take(self._ordered_until())
@@ -289,15 +289,15 @@ class LogImport:
 
     def _new(self, values: list[LoggedValue]) -> list[LoggedValue]:
         """The values that are not in the journal; events of the others are derived again and dropped."""
-        old, new, known = [], [], self._known
+        old, new, stored_counts = [], [], self._stored_counts
         for value in values:
             tag = value.tag
-            if known[tag] > 0:
-                known[tag] -= 1
+            if stored_counts[tag] > 0:
+                stored_counts[tag] -= 1
                 old.append(value)
             else:
                 new.append(value)
-        self._num_known -= len(old)
+        self._num_stored -= len(old)
         if old:
             self._events.take(str(self._log), old, self._now)
             self._events.events(self._now)
@@ -308,12 +308,12 @@ class LogImport:
 
     def _take(self, until: float) -> None:
         """Writes the values up to a time as events."""
-        found: list[ev.Event] = []
+        events: list[ev.Event] = []
         for now, values in self._slices.take(until):
             self._now = max(self._now, now)
             self._events.take(str(self._log), values, self._now)
-            found += self._events.events(self._now)
-        self._write(found)
+            events += self._events.events(self._now)
+        self._write(events)
         self._warn(self._reader.damage)
 
     def _warn(self, sentences: list[str], *, final: bool = False) -> None:
@@ -329,7 +329,7 @@ class LogImport:
         """Stores how far the log was read. Values that wait for others are not in the journal, so not in the counts."""
         assert self._journal is not None
         self._state_due = time.monotonic() + STATE_INTERVAL_S
-        if self._num_known and not ended:
+        if self._num_stored and not ended:
             return  # The stored state is that of the journal until all of it was read again.
         end = self._journal.end
         counts = self._counts - Counter(self._slices.waiting_tags())

@@ -153,13 +153,13 @@ def mark_files(log: Path) -> dict[str, FileMark]:
     # Imported here so that viewers of runs start faster.
     from tputui.logs.formats import files_of
 
-    found = {}
+    marks = {}
     for path in files_of(log):
         try:
-            found[str(path)] = _mark(path)
+            marks[str(path)] = _mark(path)
         except OSError:
             continue
-    return found
+    return marks
 
 
 def change_of(old: Mapping[str, FileMark], new: Mapping[str, FileMark]) -> Change:
@@ -240,9 +240,9 @@ class OpenedLog:
         Raises `UnknownLog`, whose message is a sentence for the user, also if the log or the cache cannot be used, and
         `Cancelled` if `cancelled` is set while it waits.
         """
-        words = [*([FOLLOW] if follow else []), str(log)]
+        argv = [*([FOLLOW] if follow else []), str(log)]
         env = spawn.environment(os.environ)
-        self._process = ChildProcess("tputui.log_import", words, env, line_bytes_max=LINE_BYTES_MAX, close_s=CLOSE_S)
+        self._process = ChildProcess("tputui.log_import", argv, env, line_bytes_max=LINE_BYTES_MAX, close_s=CLOSE_S)
         try:
             self.run_dir = self._await_run_dir(log, cancelled)
         except BaseException:

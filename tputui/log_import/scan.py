@@ -81,7 +81,7 @@ class _Folder:
 
     def below(self, form: str) -> list[Path]:
         """The files of a format in the folder and below it."""
-        return [*self.of_form(form), *itertools.chain.from_iterable(each.below(form) for each in self.folders)]
+        return [*self.of_form(form), *itertools.chain.from_iterable(folder.below(form) for folder in self.folders)]
 
 
 _Candidate = tuple[Path, str, list[Path]]
@@ -102,20 +102,20 @@ def find_logs(
 
     What cannot be read is left out. `is_stopped` ends the search early.
     """
-    found: dict[str, FoundLog] = {}
+    logs_by_file: dict[str, FoundLog] = {}
     limits: list[str] = []
     for source in sources:
         tree, limit = _tree(source.path, bounds, is_stopped)
         candidates = _candidates(tree, of_runs=not source.name)
-        logs = [(log, files) for path, form, files in candidates if (log := _found(source, path, form, files))]
+        logs = [(log, files) for path, form, files in candidates if (log := _log_with_sizes(source, path, form, files))]
         logs.sort(key=lambda pair: pair[0].newest_t, reverse=True)
         if len(logs) > bounds.logs:
             limit = limit or f"only the newest {bounds.logs:,} of {len(logs):,} logs are listed"
         if limit:
             limits.append(f"{source.path}: {limit}")
         for log, files in logs[: bounds.logs]:
-            found.setdefault(os.path.realpath(files[0]), log)
-    return LogScan(sorted(found.values(), key=lambda log: log.newest_t, reverse=True), limits)
+            logs_by_file.setdefault(os.path.realpath(files[0]), log)
+    return LogScan(sorted(logs_by_file.values(), key=lambda log: log.newest_t, reverse=True), limits)
 
 
 def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_Folder, str]:
@@ -142,7 +142,7 @@ def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_
             else:
                 limit = f"folders more than {bounds.depth} levels deep were not searched for logs"
         if not any(form_of(file.name) == _WANDB for file in folder.files):
-            waiting.extend((each, depth + 1) for each in folder.folders)
+            waiting.extend((child, depth + 1) for child in folder.folders)
     return tree, limit
 
 
@@ -168,9 +168,9 @@ def _candidates(folder: _Folder, *, of_runs: bool = False) -> list[_Candidate]:
 
     In the directory of the runs (`of_runs`) every file is a log of its own.
     """
-    below = [each for child in folder.folders for each in _candidates(child)]
+    below = [candidate for child in folder.folders for candidate in _candidates(child)]
     if of_runs:
-        return [*_each(folder, FORMATS), *below]
+        return [*_single_files(folder, FORMATS), *below]
     if len(folder.of_form(_WANDB)) == 1:
         return [(folder.path, _WANDB, folder.of_form(_WANDB))]
     if folder.of_form(_TENSORBOARD) or _is_split(folder, below):
@@ -178,19 +178,19 @@ def _candidates(folder: _Folder, *, of_runs: bool = False) -> list[_Candidate]:
     checkpoints = {child.path for child in folder.folders if child.path.name.startswith("checkpoint-")}
     states = [*folder.of_form(_TRAINER), *(path for path in folder.below(_TRAINER) if path.parent in checkpoints)]
     if states:
-        below = [each for each in below if each[0] not in checkpoints]
+        below = [candidate for candidate in below if candidate[0] not in checkpoints]
     if any(form in (_TENSORBOARD, _WANDB) for _, form, _ in below) or folder.of_form(_WANDB):
-        return [*_each(folder, (*(form for form in FORMATS if form != _TRAINER),)), *below]
+        return [*_single_files(folder, (*(form for form in FORMATS if form != _TRAINER),)), *below]
     if states:
-        return [(folder.path, _TRAINER, states), *_each(folder, FORMATS[3:]), *below]
+        return [(folder.path, _TRAINER, states), *_single_files(folder, FORMATS[3:]), *below]
     if folder.of_form(_PARQUET):
-        rest = [each for each in below if each[1] != _PARQUET]
-        return [(folder.path, _PARQUET, folder.below(_PARQUET)), *_each(folder, FORMATS[4:]), *rest]
-    tables = _each(folder, FORMATS[4:])
+        rest = [candidate for candidate in below if candidate[1] != _PARQUET]
+        return [(folder.path, _PARQUET, folder.below(_PARQUET)), *_single_files(folder, FORMATS[4:]), *rest]
+    tables = _single_files(folder, FORMATS[4:])
     return [(folder.path, tables[0][1], tables[0][2])] if len(tables) == 1 and not below else [*tables, *below]
 
 
-def _each(folder: _Folder, forms: Sequence[str]) -> list[_Candidate]:
+def _single_files(folder: _Folder, forms: Sequence[str]) -> list[_Candidate]:
     return [(file, form, [file]) for form in forms for file in folder.of_form(form)]
 
 
@@ -200,7 +200,7 @@ def _is_split(folder: _Folder, below: Sequence[_Candidate]) -> bool:
     return bool(parts) and all(path.parent == folder.path and path.name in _SPLITS for path in parts)
 
 
-def _found(source: LogSource, path: Path, form: str, files: Sequence[Path]) -> FoundLog | None:
+def _log_with_sizes(source: LogSource, path: Path, form: str, files: Sequence[Path]) -> FoundLog | None:
     """The log with sizes and times; None if it disappeared."""
     num_files, num_bytes, newest_t = 0, 0, -math.inf
     for file in files:
