@@ -96,7 +96,7 @@ class Head(_Version, frozen=True, kw_only=True):
 def listed(run_dir: Path, writer: str | None = None) -> list[Path]:
     """The cache files of a run, or of one process, by name; none if the directory is missing or a symbolic link."""
     folder = run_dir / CACHE_DIR
-    found: list[Path] = []
+    paths: list[Path] = []
     with contextlib.suppress(OSError):
         if folder.is_symlink():
             return []
@@ -104,10 +104,10 @@ def listed(run_dir: Path, writer: str | None = None) -> list[Path]:
             for entry in entries:
                 name = _NAME.fullmatch(entry.name)
                 if name and writer in (None, name["writer"]) and entry.is_file(follow_symlinks=False):
-                    found.append(Path(entry.path))
-                if len(found) == LISTED_MAX:
+                    paths.append(Path(entry.path))
+                if len(paths) == LISTED_MAX:
                     break
-    return sorted(found)
+    return sorted(paths)
 
 
 def read_head(path: Path) -> Head:
@@ -354,28 +354,28 @@ class StateCache:
         """
         if self._kept is None:
             self._kept = _heads(self._run_dir)
-        found: dict[str, CachedState] = {}
+        states: dict[str, CachedState] = {}
         for writer, kept in self._kept.items():
             cached_state = self._newest(kept, t, beyond.get(writer, -1))
             if cached_state is not None:
-                found[writer] = cached_state
-        return found
+                states[writer] = cached_state
+        return states
 
     def _newest(self, kept: list[_CacheFile], t: float, beyond: int) -> CachedState | None:
         from tputui.cache import cache_file
 
-        for one in reversed(kept.copy()):
-            if one.head.newest_t > t:
+        for cached in reversed(kept.copy()):
+            if cached.head.newest_t > t:
                 continue
-            if one.head.last_seq <= beyond:
+            if cached.head.last_seq <= beyond:
                 return None
             try:
-                cache_file.check_fit(self._run_dir, one.head)
-                state, _ = cache_file.read_state(one.path, one.head)
+                cache_file.check_fit(self._run_dir, cached.head)
+                state, _ = cache_file.read_state(cached.path, cached.head)
             except (cache_file.CacheRefused, OSError):
-                kept.remove(one)
+                kept.remove(cached)
                 continue
-            head = one.head
+            head = cached.head
             bookmark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
             return CachedState(bookmark, state, head.newest_t)
         return None
@@ -388,11 +388,11 @@ def _heads(run_dir: Path) -> dict[str, list[_CacheFile]]:
     # Imported only if there are cache files: the import takes longer than reading a short run.
     from tputui.cache import cache_file
 
-    found: dict[str, list[_CacheFile]] = {}
+    files_by_writer: dict[str, list[_CacheFile]] = {}
     for path in cache_file.listed(run_dir):
         try:
             head = cache_file.read_head(path)
         except (cache_file.CacheRefused, OSError):
             continue
-        found.setdefault(head.writer, []).append(_CacheFile(path, head))
-    return {writer: sorted(kept, key=lambda one: one.head.last_seq) for writer, kept in found.items()}
+        files_by_writer.setdefault(head.writer, []).append(_CacheFile(path, head))
+    return {writer: sorted(kept, key=lambda cached: cached.head.last_seq) for writer, kept in files_by_writer.items()}

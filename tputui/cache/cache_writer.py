@@ -147,7 +147,7 @@ class CacheWriter:
         rest_s = LOOK_S
         try:
             self._discover()
-            behind = max(self._followed.values(), key=lambda one: one.unread, default=None)
+            behind = max(self._followed.values(), key=lambda followed: followed.unread, default=None)
             if behind is not None and behind.unread >= self._read_bytes:
                 self._read(behind)
                 rest_s = 0.0
@@ -163,18 +163,18 @@ class CacheWriter:
         deadline = time.monotonic() + budget_s
         try:
             self._discover()
-            for one in list(self._followed.values()):
-                writer = one.state.name
-                while not one.is_damaged and one.unread and time.monotonic() < deadline:
-                    self._read(one)
-                    one = self._followed.get(writer, one)
-                if not one.is_damaged and one.since >= min(LEAST_BYTES, self._spacing_bytes):
-                    self._keep(one)
+            for followed in list(self._followed.values()):
+                writer = followed.state.name
+                while not followed.is_damaged and followed.unread and time.monotonic() < deadline:
+                    self._read(followed)
+                    followed = self._followed.get(writer, followed)
+                if not followed.is_damaged and followed.since >= min(LEAST_BYTES, self._spacing_bytes):
+                    self._keep(followed)
         except OSError as error:
             self.error = f"{error.strerror or error}"
         finally:
-            for one in self._followed.values():
-                one.tail.close()
+            for followed in self._followed.values():
+                followed.tail.close()
             self._left.update(self._followed)
 
     def retarget_to_sealed(self, writer: str, journal: str, frames: Sequence[SealedFrame]) -> None:
@@ -197,11 +197,11 @@ class CacheWriter:
         if self._of_copies:
             self._drop_replaced()
         for writer, path in rundir.journal_paths(self._run_dir):
-            known = writer in self._followed or writer in self._left
-            if not known and self._owns(writer) and self._is_wanted(path):
-                self._followed[writer] = one = _Followed(path, writer, self._clocks)
+            is_known = writer in self._followed or writer in self._left
+            if not is_known and self._owns(writer) and self._is_wanted(path):
+                self._followed[writer] = followed = _Followed(path, writer, self._clocks)
                 if self._of_copies:
-                    self._continue(one)
+                    self._continue(followed)
 
     def _is_wanted(self, path: Path) -> bool:
         if not self._of_copies:
@@ -209,75 +209,81 @@ class CacheWriter:
         return len(self._followed) < COPIES_MAX and path.stat().st_size >= self._spacing_bytes
 
     def _drop_replaced(self) -> None:
-        for writer, one in list(self._followed.items()):
-            if one.is_replaced:
-                self._remove_files(one)
-                one.tail.close()
+        for writer, followed in list(self._followed.items()):
+            if followed.is_replaced:
+                self._remove_files(followed)
+                followed.tail.close()
                 del self._followed[writer]
 
-    def _continue(self, one: _Followed) -> None:
+    def _continue(self, followed: _Followed) -> None:
         """Continues after the newest file that fits; removes those that do not."""
-        for path in reversed(cache_file.listed(self._run_dir, one.state.name)):
+        for path in reversed(cache_file.listed(self._run_dir, followed.state.name)):
             try:
                 head = cache_file.read_head(path)
-                if head.journal != one.tail.name:
+                if head.journal != followed.tail.name:
                     raise CacheRefused("it belongs to another form of the journal")
                 cache_file.check_fit(self._run_dir, head)
-                if not one.kept:
+                if not followed.kept:
                     state, _ = cache_file.read_state(path, head)
                     mark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
-                    one.go_to(mark, state, self._clocks)
-                one.kept.insert(0, _Kept(head.last_seq, head.offset, path.stat().st_size))
+                    followed.go_to(mark, state, self._clocks)
+                followed.kept.insert(0, _Kept(head.last_seq, head.offset, path.stat().st_size))
             except CacheRefused:
                 path.unlink(missing_ok=True)
 
-    def _read(self, one: _Followed) -> None:
-        corrected = one.clock.corrected(one.tail.read(self._read_bytes))
+    def _read(self, followed: _Followed) -> None:
+        corrected = followed.clock.corrected(followed.tail.read(self._read_bytes))
         if corrected is None:
-            self._begin_again(one)
+            self._begin_again(followed)
             return
         for numbered in corrected:
-            one.state.apply(numbered.seq, numbered.event)
-        if one.is_damaged:
-            one.tail.close()
-            del self._followed[one.state.name]
-            self._left.add(one.state.name)
-        elif one.since >= max(self._spacing_bytes, self._spacing_share * (one.kept[-1].size if one.kept else 0)):
-            self._keep(one)
+            followed.state.apply(numbered.seq, numbered.event)
+        if followed.is_damaged:
+            followed.tail.close()
+            del self._followed[followed.state.name]
+            self._left.add(followed.state.name)
+        elif followed.since >= max(
+            self._spacing_bytes, self._spacing_share * (followed.kept[-1].size if followed.kept else 0)
+        ):
+            self._keep(followed)
 
-    def _begin_again(self, one: _Followed) -> None:
+    def _begin_again(self, followed: _Followed) -> None:
         """Reads a journal from its start, since the times of its events have changed: its clock was measured."""
-        writer = one.state.name
-        self._remove_files(one)
-        one.tail.close()
-        self._followed[writer] = _Followed(one.path, writer, self._clocks)
+        writer = followed.state.name
+        self._remove_files(followed)
+        followed.tail.close()
+        self._followed[writer] = _Followed(followed.path, writer, self._clocks)
 
-    def _remove_files(self, one: _Followed) -> None:
-        for kept in one.kept:
-            cache_file.path_of(self._run_dir, one.state.name, kept.last_seq).unlink(missing_ok=True)
+    def _remove_files(self, followed: _Followed) -> None:
+        for kept in followed.kept:
+            cache_file.path_of(self._run_dir, followed.state.name, kept.last_seq).unlink(missing_ok=True)
 
-    def _keep(self, one: _Followed) -> None:
-        mark = one.tail.bookmark
-        if self._of_copies and not one.clock.is_settled:
+    def _keep(self, followed: _Followed) -> None:
+        mark = followed.tail.bookmark
+        if self._of_copies and not followed.clock.is_settled:
             return  # A later process would not know that the times in the state are uncorrected.
-        if mark.next_seq != one.state.last_seq + 1 or one.state.newest_t is None or mark.offset < one.retry_from:
+        if (
+            mark.next_seq != followed.state.last_seq + 1
+            or followed.state.newest_t is None
+            or mark.offset < followed.retry_from
+        ):
             return
         try:
-            size = cache_file.write(self._run_dir, mark, one.state)
+            size = cache_file.write(self._run_dir, mark, followed.state)
         except NotCacheable as error:
-            self.error, one.retry_from = str(error), 2 * mark.offset
+            self.error, followed.retry_from = str(error), 2 * mark.offset
             return
         self.error = None
-        one.kept.append(_Kept(one.state.last_seq, mark.offset, size))
-        while len(one.kept) > OF_A_WRITER_MAX or (self._num_bytes() > BYTES_MAX and len(one.kept) > 1):
-            self._drop(one)
+        followed.kept.append(_Kept(followed.state.last_seq, mark.offset, size))
+        while len(followed.kept) > OF_A_WRITER_MAX or (self._num_bytes() > BYTES_MAX and len(followed.kept) > 1):
+            self._drop(followed)
 
     def _num_bytes(self) -> int:
-        return sum(kept.size for one in self._followed.values() for kept in one.kept)
+        return sum(kept.size for followed in self._followed.values() for kept in followed.kept)
 
-    def _drop(self, one: _Followed) -> None:
+    def _drop(self, followed: _Followed) -> None:
         """Removes the file, other than the newest, whose neighbours are closest together."""
-        offsets = [0, *(kept.offset for kept in one.kept)]
-        number = min(range(len(one.kept) - 1), key=lambda index: offsets[index + 2] - offsets[index])
-        dropped = one.kept.pop(number)
-        cache_file.path_of(self._run_dir, one.state.name, dropped.last_seq).unlink(missing_ok=True)
+        offsets = [0, *(kept.offset for kept in followed.kept)]
+        number = min(range(len(followed.kept) - 1), key=lambda index: offsets[index + 2] - offsets[index])
+        dropped = followed.kept.pop(number)
+        cache_file.path_of(self._run_dir, followed.state.name, dropped.last_seq).unlink(missing_ok=True)

@@ -117,7 +117,7 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
     _need(values.newest.keys() <= values.series.keys(), "its metrics differ")
     newest = values.newest.items()
     _need(
-        all(name == each.metric and each.n == 1 and makes_sense(each) for name, each in newest),
+        all(name == event.metric and event.n == 1 and makes_sense(event) for name, event in newest),
         "its newest event makes no sense",
     )
     _need(all(row.values and row.values.typecode == "f" for row in values.recent), "a recent step has no values")
@@ -136,7 +136,7 @@ def _check_times_of_cores(slow: SlowCores) -> None:
     rows = slow.rows
     _need(all(row.seconds and row.seconds.typecode == "f" for row in rows), "a step has no compute times")
     _need(len({len(row.seconds) for row in rows}) <= 1, "steps differ in their number of compute times")
-    _need(all(0.0 < each < math.inf for row in rows for each in row.seconds), "a compute time is not positive")
+    _need(all(0.0 < value < math.inf for row in rows for value in row.seconds), "a compute time is not positive")
     width = len(rows[-1].seconds) if rows else 0
     _need(width <= CORES_TIMED_MAX, "there are more compute times than allowed")
     _need(not slow.search.below, "a core is faster than the others")
@@ -174,7 +174,7 @@ def _check_pace(pace: PaceHistory) -> None:
     _need(pace.steps.keys() == pace.seconds.keys(), "step times lack steps, or seconds")
     _need(bool(pace.steps) == bool(pace.num_reports), "step times have no report")
     seconds = [*pace.seconds.values(), *(reports.total_s for reports in pace.history)]
-    _need(all(0 < one < math.inf for one in seconds), "steps took no time")
+    _need(all(0 < value < math.inf for value in seconds), "steps took no time")
     _need(all(reports.num_steps > 0 for reports in pace.history), "a report has no step")
     _need(pace.in_open < pace.stride, "more reports are open than are joined")
     _need(not pace.in_open or (pace.open_steps > 0 and 0 < pace.open_s < math.inf), "open reports took no time")
