@@ -52,11 +52,11 @@ def check_values(tables: dict[str, Any], source_of: SourceOf) -> None:
         if depth > DEPTH_MAX:
             raise ConfigError(f"{source_of(key)}: {key.partition('.')[0]}: nested too deeply")
         if isinstance(value, dict):
-            for name, each in value.items():
-                visit(each, f"{key}.{name}" if key else name, depth + 1)
+            for name, nested in value.items():
+                visit(nested, f"{key}.{name}" if key else name, depth + 1)
         elif isinstance(value, list):
-            for each in value:
-                visit(each, key, depth + 1)
+            for nested in value:
+                visit(nested, key, depth + 1)
         elif isinstance(value, int) and not -(2**63) <= value < 2**63 and key not in MAXIMUM:
             raise ConfigError(f"{source_of(key)}: {key}: an integer has at most 64 bits")
         elif isinstance(value, str) and any(0xD800 <= ord(letter) < 0xE000 for letter in value):

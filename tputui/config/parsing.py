@@ -90,15 +90,17 @@ def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] 
 
     check_values(tables, source_of)
     if is_script(tables):
-        words = "this file describes a command of yours ([script]), not training by the engine; `tputui run` starts it"
-        raise ConfigError(f"{source_of(SCRIPT)}: {words}")
+        message = (
+            "this file describes a command of yours ([script]), not training by the engine; `tputui run` starts it"
+        )
+        raise ConfigError(f"{source_of(SCRIPT)}: {message}")
     tables = _without_task_keys(tables, source_of)
     _refuse_unknown_keys(tables, source_of)
     try:
         config = msgspec.convert(tables, RunConfig)
     except msgspec.ValidationError as error:
-        key, words = _describe(str(error))
-        raise ConfigError(f"{source_of(key)}: {words}") from None
+        key, message = _describe(str(error))
+        raise ConfigError(f"{source_of(key)}: {message}") from None
     check(config, source_of)
     return config
 
@@ -113,8 +115,8 @@ def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequenc
         raise ConfigError(f"{source_of(key)}: {key}: {why}")
 
     check_values(tables, source_of)
-    known = {name: [*cls.__struct_fields__] for name, cls in SCRIPT_TABLES.items()}
-    for name, keys in known.items():
+    keys_of_table = {name: [*cls.__struct_fields__] for name, cls in SCRIPT_TABLES.items()}
+    for name, keys in keys_of_table.items():
         table: Any = tables
         for part in name.split(".") if name else ():
             table = table.get(part, {})
@@ -123,12 +125,12 @@ def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequenc
         for key in table:
             if key not in keys:
                 full = f"{name}.{key}" if name else key
-                raise ConfigError(unknown_key(source_of(full), full, keys, known))
+                raise ConfigError(unknown_key(source_of(full), full, keys, keys_of_table))
     try:
         run = msgspec.convert(tables, ScriptRun)
     except msgspec.ValidationError as error:
-        key, words = _describe(str(error), SCRIPT_TABLES)
-        raise ConfigError(f"{source_of(key)}: {words}") from None
+        key, message = _describe(str(error), SCRIPT_TABLES)
+        raise ConfigError(f"{source_of(key)}: {message}") from None
     script = run.script
     if not script.command or not script.command[0]:
         refuse("script.command", "the name of the program is missing")
@@ -170,11 +172,11 @@ def to_builtins(config: RunConfig) -> dict[str, Any]:
     return tables
 
 
-def unknown_key(source: str, key: str, known: list[str], others: Mapping[str, Sequence[str]] | None = None) -> str:
+def unknown_key(source: str, key: str, known_keys: list[str], others: Mapping[str, Sequence[str]] | None = None) -> str:
     """The error for an unknown key, with the table where it belongs or the nearest known key.
 
-    `known` are the keys of its table. `others` are the keys of the task by table, or those of `[script]` and the top of
-    its file.
+    `known_keys` are the keys of its table. `others` are the keys of the task by table, or those of `[script]` and the
+    top of its file.
     """
     table, _, name = key.rpartition(".")
     common = {} if others is not None and SCRIPT in others else _common_keys()
@@ -189,12 +191,12 @@ def unknown_key(source: str, key: str, known: list[str], others: Mapping[str, Se
             if owner
             else f'"{name}" belongs at the top of the file, before the first table'
         )
-    elif near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+    elif near := difflib.get_close_matches(name, known_keys, n=1, cutoff=0.5):
         hint = f'did you mean "{near[0]}"?'
-    elif far := [(each, other) for other, keys in elsewhere.items() for each in _alike(name, keys)]:
+    elif far := [(alike, other) for other, keys in elsewhere.items() for alike in _alike(name, keys)]:
         hint = f'did you mean "{far[0][0]}"' + (f" of [{far[0][1]}]?" if far[0][1] else ", at the top of the file?")
     else:
-        hint = f"known keys: {', '.join(sorted(known))}"
+        hint = f"known keys: {', '.join(sorted(known_keys))}"
     return f'{source}: {where} "{name}"; {hint}'
 
 
@@ -223,11 +225,11 @@ def _read(path: Path) -> bytes:
 
 def _near_file(path: Path) -> str:
     """A suggestion for a file that does not exist."""
-    there: list[Path] = []
+    files: list[Path] = []
     for folder in (path.parent, Path("sample_configs")):
         with contextlib.suppress(OSError):
-            there += sorted(each for each in folder.iterdir() if each.suffix == ".toml")
-    by_name = {each.name: each for each in reversed(there)}
+            files += sorted(file for file in folder.iterdir() if file.suffix == ".toml")
+    by_name = {file.name: file for file in reversed(files)}
     near = difflib.get_close_matches(path.name, by_name, n=1) or difflib.get_close_matches(
         f"{path.name}.toml", by_name, n=1
     )
@@ -237,8 +239,8 @@ def _near_file(path: Path) -> str:
 def _toml_problem(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    words = str(error)
-    return "a number has too many digits" if "integer string conversion" in words else words
+    message = str(error)
+    return "a number has too many digits" if "integer string conversion" in message else message
 
 
 def _override(tables: dict[str, Any], override: str) -> None:
@@ -267,9 +269,9 @@ def _without_task_keys(tables: dict[str, Any], source_of: SourceOf) -> dict[str,
     data = tables.get("data", {})
     if not isinstance(data, dict):
         raise ConfigError(f"{source_of('data')}: data must be a table: [data]")
-    known = data_keys()
-    options = {key: value for key, value in data.items() if key not in known}
-    common = {key: value for key, value in data.items() if key in known}
+    common_keys = data_keys()
+    options = {key: value for key, value in data.items() if key not in common_keys}
+    common = {key: value for key, value in data.items() if key in common_keys}
     return {**tables, "data": {**common, "options": options}}
 
 
