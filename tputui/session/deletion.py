@@ -159,14 +159,14 @@ def _check_processes(run_dir: Path) -> None:
 
 def _heads(run_dir: Path) -> dict[str, rundir.ProcessId | None]:
     """The writer of each journal by name; None if its first event cannot be read."""
-    found: dict[str, rundir.ProcessId | None] = {}
+    heads: dict[str, rundir.ProcessId | None] = {}
     for name, path in rundir.journal_paths(run_dir):
         try:
             head = head_of(path)
         except FileNotFoundError:
             head = None  # a link that leads nowhere, or a journal that was compressed since
-        found[name] = rundir.process_of(head) if head else None
-    return found
+        heads[name] = rundir.process_of(head) if head else None
+    return heads
 
 
 def _raise(error: OSError) -> None:

@@ -15,14 +15,14 @@ RUNS_MAX = 200
 
 def family(run_dir: Path) -> list[Path]:
     """The other runs of the family that are older than this one, oldest first, as far as their directories exist."""
-    own = rundir.manifest_if_readable(run_dir)
+    own_manifest = rundir.manifest_if_readable(run_dir)
     chain = _chain(run_dir)
-    if own is None or not chain:
+    if own_manifest is None or not chain:
         return []
     created: dict[Path, float] = {}
-    for path in dict.fromkeys(path for parent in {one.parent for one in chain} for path in rundir.listing(parent)):
+    for path in dict.fromkeys(path for parent in {run.parent for run in chain} for path in rundir.listing(parent)):
         manifest = rundir.manifest_if_readable(path)
-        if path == run_dir or manifest is None or manifest.created >= own.created:
+        if path == run_dir or manifest is None or manifest.created >= own_manifest.created:
             continue
         # An attempt that ended before its first checkpoint continued a run of the chain, and nothing continues it.
         if path in chain or _source(manifest) in chain:
@@ -35,14 +35,14 @@ def family_goodput(run_dir: Path, snapshot: Snapshot) -> Goodput:
 
     `snapshot` is that of the run itself. Reads the journals of the other runs.
     """
-    own = run_time(snapshot)
-    if own is None:
+    own_time = run_time(snapshot)
+    if own_time is None:
         return goodput_of(snapshot)
     others: list[TimeOfRun] = []
     for path in family(run_dir):
-        found = run_time(session.load(path))
-        others = [*others, found] if found is not None else others
-    return goodput([*others, own])
+        time_of_run = run_time(session.load(path))
+        others = [*others, time_of_run] if time_of_run is not None else others
+    return goodput([*others, own_time])
 
 
 def _chain(run_dir: Path) -> list[Path]:

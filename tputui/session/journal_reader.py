@@ -62,15 +62,15 @@ class CachedStates:
 
         A process is left out unless that state contains events after the number in `beyond`.
         """
-        beyond, found = beyond or {}, dict[str, CachedState]()
+        beyond, states = beyond or {}, dict[str, CachedState]()
         for name, kept in self._kept.items():
             cached_state = next((cached_state for cached_state in reversed(kept) if cached_state.newest_t <= t), None)
             if cached_state is not None and cached_state.state.last_seq > beyond.get(name, -1):
-                found[name] = cached_state
+                states[name] = cached_state
         if self.on_disk is not None:
-            reached = {name: cached_state.state.last_seq for name, cached_state in found.items()}
-            found |= self.on_disk.before(t, {**beyond, **reached})
-        return found
+            reached = {name: cached_state.state.last_seq for name, cached_state in states.items()}
+            states |= self.on_disk.before(t, {**beyond, **reached})
+        return states
 
 
 class JournalReader:
@@ -124,8 +124,10 @@ class JournalReader:
         for name in self._merge.take_restarted():
             self._cached.forget(name)
             self._returned[name] = self.state.forget(name)
-        known = self.state.processes
-        fresh = [event for event in events if event.writer not in known or event.seq > known[event.writer].last_seq]
+        processes = self.state.processes
+        fresh = [
+            event for event in events if event.writer not in processes or event.seq > processes[event.writer].last_seq
+        ]
         for writer, seq, event in fresh:
             self.state.apply(writer, seq, event)
         self.opened = self.opened or self.caught_up
@@ -177,7 +179,7 @@ class JournalReader:
         if not ahead:
             return
         try:
-            moved = self._merge.go_to({name: each.bookmark for name, each in ahead.items()}, _reached(ahead))
+            moved = self._merge.go_to({name: cached.bookmark for name, cached in ahead.items()}, _reached(ahead))
         except OSError:
             return
         self.state.adopt({name: ahead[name].state.fork() for name in moved})

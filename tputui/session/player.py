@@ -166,12 +166,12 @@ def reach_of(spans: list[JournalSpan]) -> Reach:
 
 def spans(run_dir: Path) -> list[JournalSpan]:
     """The time range of each journal; journals without a readable event are left out."""
-    found: list[JournalSpan] = []
+    journal_spans: list[JournalSpan] = []
     clocks = HostClocks(run_dir)
     try:
         paths = list(rundir.journal_paths(run_dir))
     except OSError:
-        return found
+        return journal_spans
     has_others = any(writer.startswith("supervisor-") and writer != "supervisor-0" for writer, _ in paths)
     for writer, path in paths:
         try:
@@ -181,8 +181,8 @@ def spans(run_dir: Path) -> list[JournalSpan]:
         except OSError:
             continue
         if times is not None:
-            found.append(JournalSpan(writer, *times))
-    return found
+            journal_spans.append(JournalSpan(writer, *times))
+    return journal_spans
 
 
 def _host_index(path: Path) -> int:
@@ -211,8 +211,8 @@ def _plain_times(path: Path) -> tuple[float, float] | None:
     last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line, journal_id)) is not None), None)
     if last is None or not times:
         return None
-    known = [times[0], *_sampled_times(path, journal_id), last]
-    if all(after >= before - JITTER_S for before, after in itertools.pairwise(known)):
+    spread_times = [times[0], *_sampled_times(path, journal_id), last]
+    if all(after >= before - JITTER_S for before, after in itertools.pairwise(spread_times)):
         return times[0], max(times[0], last)
     return _whole_times(Tail(path), times[0])
 
@@ -260,7 +260,7 @@ def _time_of(line: bytes, journal_id: str | None) -> float | None:
 
 def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
     """Times of a few events spread over a journal, in order, which show whether the clock was set back."""
-    found: list[float] = []
+    times: list[float] = []
     fd = open_plain(path)
     try:
         size = os.fstat(fd).st_size
@@ -269,10 +269,10 @@ def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
             lines = os.pread(fd, _CHUNK_BYTES, start).split(b"\n", 2)
             t = _time_of(lines[1], journal_id) if len(lines) == 3 else None
             if t is not None:
-                found.append(t)
+                times.append(t)
     finally:
         os.close(fd)
-    return found
+    return times
 
 
 def _whole_times(tail: JournalTail, start: float) -> tuple[float, float]:

@@ -225,11 +225,11 @@ class Session:
 
     def training_processes(self) -> list[tuple[str, int]]:
         """Name and process id of the living training processes; ranks in one process are listed once."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         for process in (*self._reader.state.workers, *self._reader.state.ranks):
             if process.opened and process.training_ended is None and self._process_lives(process.name) is not False:
-                found.setdefault(process.opened.pid, process.name)
-        return [(name, pid) for pid, name in found.items()]
+                names.setdefault(process.opened.pid, process.name)
+        return [(name, pid) for pid, name in names.items()]
 
     def close(self) -> None:
         """Closes the journals."""
@@ -264,7 +264,11 @@ class Session:
         if state.is_imported and state.newest_t is not None and self._clock() - state.newest_t > OLD_LOG_S:
             return state.newest_t  # The log ended long ago, however recently it was opened.
         # A process that has written nothing since the clock was set back does not know of that yet.
-        running = [each for each in state.processes.values() if each.training_ended is None and each.run_ended is None]
+        running = [
+            process
+            for process in state.processes.values()
+            if process.training_ended is None and process.run_ended is None
+        ]
         return self._present.now() + min((process.set_back_s for process in running), default=0.0)
 
     def _play(self, reader: JournalReader, budget_s: float) -> list[JournalEvent]:
@@ -350,12 +354,12 @@ class Session:
         """By writer: whether it has events after the moment of a reader, or else is alive now."""
         if self._recorded:
             return {name: reader.moment < self._last_words.get(name, reader.moment) for name in reader.state.processes}
-        found: dict[str, bool | None] = {}
+        alive: dict[str, bool | None] = {}
         for name in reader.state.processes:
             followed = self._reader.state.processes.get(name)
             newest_t = followed.newest_t if followed is not None and self._reader.opened else math.inf
-            found[name] = (newest_t is not None and reader.moment < newest_t) or self._process_lives(name)
-        return found
+            alive[name] = (newest_t is not None and reader.moment < newest_t) or self._process_lives(name)
+        return alive
 
     def _process_lives(self, name: str) -> bool | None:
         followed = self._reader.state.processes.get(name)

@@ -39,23 +39,23 @@ class JournalFile(NamedTuple):
     """Bytes."""
 
 
-def missing(state: RunState, files: Mapping[str, JournalFile], known: Iterable[Damage], *, over: bool) -> list[Damage]:
+def missing(state: RunState, files: Mapping[str, JournalFile], damage: Iterable[Damage], *, over: bool) -> list[Damage]:
     """Journals, or ends of journals, that are provably missing, after everything was read.
 
-    `files`: journals by process. `known`: damage found in them; a damaged end is not reported twice. `over`: an end
+    `files`: journals by process. `damage`: damage found in them; a damaged end is not reported twice. `over`: an end
     event was read, or no process of the run is alive.
     """
     if not over:
         return []
-    regions = list(known)
-    found: list[Damage] = []
+    regions = list(damage)
+    missing_parts: list[Damage] = []
     for writer in _incomplete(state, files):
         file = files.get(writer)
         if file is None:
-            found.append(Damage(f"{writer}{SUFFIX}", 0, 0, JOURNAL_MISSING, None))
+            missing_parts.append(Damage(f"{writer}{SUFFIX}", 0, 0, JOURNAL_MISSING, None))
         elif not any(_explains(region, file) for region in regions):
-            found.append(Damage(file.name, file.size, file.size, END_MISSING, None))
-    return found
+            missing_parts.append(Damage(file.name, file.size, file.size, END_MISSING, None))
+    return missing_parts
 
 
 def misplaced(state: RunState, files: Mapping[str, JournalFile], run: str | None) -> list[Damage]:
@@ -63,16 +63,16 @@ def misplaced(state: RunState, files: Mapping[str, JournalFile], run: str | None
 
     `run`: name of the run by the manifest, if that can be read.
     """
-    found: list[Damage] = []
+    foreign: list[Damage] = []
     for name, file in files.items():
         head = state.processes[name].opened if name in state.processes else None
         if head is None:
             continue
         if head.writer != name:
-            found.append(Damage(file.name, 0, file.size, f"it is the journal of {head.writer}", 0))
+            foreign.append(Damage(file.name, 0, file.size, f"it is the journal of {head.writer}", 0))
         elif run is not None and head.run not in ("", run):
-            found.append(Damage(file.name, 0, file.size, f"it is a journal of the run {head.run}", 0))
-    return found
+            foreign.append(Damage(file.name, 0, file.size, f"it is a journal of the run {head.run}", 0))
+    return foreign
 
 
 def contradicted(state: RunState, config: Mapping[str, Any]) -> str:

@@ -98,6 +98,6 @@ class RemoteLink:
         """The snapshot with the connection of each host."""
         if self._links is None or not snapshot.hosts:
             return snapshot
-        words = {index: link.words(clock_t) for link in self._links.hosts for index in link.indexes}
-        hosts = [msgspec.structs.replace(host, link=words.get(host.index)) for host in snapshot.hosts]
+        link_states = {index: link.words(clock_t) for link in self._links.hosts for index in link.indexes}
+        hosts = [msgspec.structs.replace(host, link=link_states.get(host.index)) for host in snapshot.hosts]
         return msgspec.structs.replace(snapshot, hosts=hosts)
