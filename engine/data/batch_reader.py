@@ -170,16 +170,16 @@ def _joined(futures: list[Future[dict[str, torch.Tensor]]]) -> dict[str, torch.T
     parts = [future.result() for future in futures]
     first = {name: (value.shape[1:], value.dtype) for name, value in parts[0].items()}
     for part in parts[1:]:
-        found = {name: (value.shape[1:], value.dtype) for name, value in part.items()}
-        if found != first:
+        kinds = {name: (value.shape[1:], value.dtype) for name, value in part.items()}
+        if kinds != first:
             raise WrongBatch(
-                f"fetch() returned {_words(first)} for some examples of a batch and {_words(found)} for others; names, "
+                f"fetch() returned {_shown(first)} for some examples of a batch and {_shown(kinds)} for others; names, "
                 "types and shapes must be the same for all"
             )
     return {name: torch.cat([part[name] for part in parts]) for name in first}
 
 
-def _words(kinds: dict[str, tuple[torch.Size, torch.dtype]]) -> str:
+def _shown(kinds: dict[str, tuple[torch.Size, torch.dtype]]) -> str:
     return ", ".join(
         f'"{name}" {str(dtype).removeprefix("torch.")} {list(shape)}' for name, (shape, dtype) in kinds.items()
     )

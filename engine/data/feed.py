@@ -190,9 +190,9 @@ class Feed:
 class BatchFeeds:
     """The feeds of a run."""
 
-    def __init__(self, plan: Plan, splits: Splits, own: range, put: Put, on_skipped: OnBadExample) -> None:
-        """`own` are the indices of the cores that are fed, `put` moves their rows to the device, and `on_skipped` is
-        called for every example that is left out.
+    def __init__(self, plan: Plan, splits: Splits, own_cores: range, put: Put, on_skipped: OnBadExample) -> None:
+        """`own_cores` are the indices of the cores that are fed, `put` moves their rows to the device, and `on_skipped`
+        is called for every example that is left out.
 
         Raises `engine.errors.TooManyBad` if reading the source alone has left out too many.
         """
@@ -202,7 +202,7 @@ class BatchFeeds:
         self._config = plan.config
         self._end = plan.steps_per_epoch
         self._splits = splits
-        self._own = own
+        self._own = own_cores
         self._put = put
         self.remedy = remedy(splits.train, plan.config.data.workers)
         """How the training data is read, and what would make it faster."""

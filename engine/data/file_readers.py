@@ -46,13 +46,13 @@ def read_table(options: SourceOptions, source: str = "") -> Raw:
 def column(raw: Raw, name: str, key: str) -> pl.Series:
     """The column `name`, which the user set as `data.<key>`. Raises `ValueError` with the closest name."""
     if name not in raw.frame.columns:
-        what = "feature" if raw.names.unit == "record" else "column"
+        noun = "feature" if raw.names.unit == "record" else "column"
         near = difflib.get_close_matches(name, raw.frame.columns, n=1, cutoff=0.5)
         columns = ", ".join(raw.frame.columns[:20]) + (", ..." if raw.frame.width > 20 else "")
-        hint = f'did you mean "{near[0]}"?' if near else f"its {what}s: {columns}"
-        if all(_is_number(each) for each in raw.frame.columns):
+        hint = f'did you mean "{near[0]}"?' if near else f"its {noun}s: {columns}"
+        if all(_is_number(header) for header in raw.frame.columns):
             hint = f"its first row, {columns}, is taken as the names of the columns; add a row with the names"
-        refuse(f'{raw.source} has no {what} "{name}" (data.{key}); {hint}')
+        refuse(f'{raw.source} has no {noun} "{name}" (data.{key}); {hint}')
     if f"{name}_duplicated_0" in raw.frame.columns:
         refuse(f'{raw.source} has two columns "{name}" (data.{key}); rename one of them')
     return raw.frame[name]
@@ -126,8 +126,8 @@ def _check_header(columns: list[str], name: str, separator: str) -> None:
     if len({column.strip() for column in columns}) < len(columns):
         refuse(f"{name} has two columns of the same name: {', '.join(columns[:20])}")
     if len(columns) == 1 and not separator:
-        for found, written in ((";", ";"), ("\t", "\\t"), ("|", "|")):
-            if found in columns[0]:
+        for sign, written in ((";", ";"), ("\t", "\\t"), ("|", "|")):
+            if sign in columns[0]:
                 refuse(f'{name} seems to be separated by "{written}"; set data.separator = "{written}"')
 
 
@@ -192,11 +192,11 @@ def read_folders(options: SourceOptions) -> Raw:
     """
     root = _root(options.source)
     parts = [name for name in _folders(root) if name.lower() in SPLITS]
-    found = [(split, row) for split in parts or [""] for row in _class_rows(root / split)]
-    if not found:
+    rows = [(split, row) for split in parts or [""] for row in _class_rows(root / split)]
+    if not rows:
         refuse(f"{options.source} has no folders of images named by class, such as {options.source}/cat/1.png")
-    frame = pl.DataFrame({FOLDER_LABEL: [row[0] for _, row in found], FOLDER_SPLIT: [split for split, _ in found]})
-    return _raw(options.source, root, frame, [row[1] for _, row in found])
+    frame = pl.DataFrame({FOLDER_LABEL: [row[0] for _, row in rows], FOLDER_SPLIT: [split for split, _ in rows]})
+    return _raw(options.source, root, frame, [row[1] for _, row in rows])
 
 
 def has_splits(source: str) -> bool:
@@ -215,7 +215,7 @@ def read_images(source: str, classes: Collection[str] = ()) -> Raw:
     paths = _images(_root(source))
     if not paths:
         refuse(f"{source} has no images; supported are {', '.join(IMAGES)}")
-    labels = [_class_of(Path(one).relative_to(path).parts, classes) for one in paths]
+    labels = [_class_of(Path(image).relative_to(path).parts, classes) for image in paths]
     return _raw(source, path, pl.DataFrame({FOLDER_LABEL: labels}), paths)
 
 
@@ -252,13 +252,13 @@ def _class_rows(root: Path) -> list[tuple[str, str]]:
 
 
 def _images(root: Path) -> list[str]:
-    found = [
+    paths = [
         os.path.join(parent, name)
         for parent, _, names in os.walk(root, followlinks=True)
         for name in names
         if name.lower().endswith(IMAGES) and not name.startswith(".")
     ]
-    return sorted(found)
+    return sorted(paths)
 
 
 GROUP = "group"

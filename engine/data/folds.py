@@ -127,10 +127,10 @@ def leaks(rows: Rows, parts: npt.NDArray[Any]) -> list[str]:
     return [_leak(rows, int(order[at]), int(order[at + 1])) for at in first]
 
 
-def _leak(rows: Rows, one: int, other: int) -> str:
+def _leak(rows: Rows, row: int, other_row: int) -> str:
     assert rows.groups is not None
-    name = rows.group_names[int(rows.groups[one])] if rows.group_names else str(rows.groups[one])
-    first, second = rows.names.place(min(one, other)), rows.names.place(max(one, other))
+    name = rows.group_names[int(rows.groups[row])] if rows.group_names else str(rows.groups[row])
+    first, second = rows.names.place(min(row, other_row)), rows.names.place(max(row, other_row))
     return f'group "{name}" is split: {first} and {second}'
 
 

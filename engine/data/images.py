@@ -74,8 +74,8 @@ def depth(data: bytes, shape: Shape, scale: float) -> torch.Tensor:
     values = _array(data) if data.startswith(NPY) else _stored(data)
     if values.ndim != 2:
         raise UnreadableImage(f"a depth map must be [height, width], but this one is {list(values.shape)}")
-    known = np.where(np.isfinite(values) & (values > 0), values, 0).astype(np.float32) * np.float32(scale)
-    return resized(torch.from_numpy(np.ascontiguousarray(known)).unsqueeze(0), shape._replace(resize="nearest"))
+    depths = np.where(np.isfinite(values) & (values > 0), values, 0).astype(np.float32) * np.float32(scale)
+    return resized(torch.from_numpy(np.ascontiguousarray(depths)).unsqueeze(0), shape._replace(resize="nearest"))
 
 
 def _pixels(data: bytes, channels: int) -> torch.Tensor:
@@ -148,11 +148,11 @@ def _opened(data: bytes) -> Any:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        found = Image.open(io.BytesIO(data))
-        _check_size(found.height, found.width)
-        if found.format == "EPS":  # Pillow would run another program for it.
+        picture = Image.open(io.BytesIO(data))
+        _check_size(picture.height, picture.width)
+        if picture.format == "EPS":  # Pillow would run another program for it.
             raise UnreadableImage("PostScript is a program, not an image; save it as PNG")
-        return ImageOps.exif_transpose(found)
+        return ImageOps.exif_transpose(picture)
     except UnidentifiedImageError as error:
         raise UnreadableImage("unknown image format") from error
     except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:

@@ -128,15 +128,15 @@ class Rows:
     def identities(self, which: Ints) -> dict[str, npt.NDArray[Any]]:
         """Columns [len(which)] that identify these rows to the user, by name: `id` if there are ids, `file` and, for
         TFRecord, `record`; else `row`, counted as in messages."""
-        found: dict[str, npt.NDArray[Any]] = {}
+        columns: dict[str, npt.NDArray[Any]] = {}
         if self.ids is not None:
-            found["id"] = np.array([self.ids[row] for row in which], dtype=str)
+            columns["id"] = np.array([self.ids[row] for row in which], dtype=str)
         if "image" in self.files:
             start = os.path.join(self.folder, "")
-            found["file"] = np.array([self.files["image"][row].removeprefix(start) for row in which], dtype=str)
-        if self.names.numbers is not None and (self.spans is not None or not found):
-            found[self.names.unit] = self.names.numbers[which]
-        return found
+            columns["file"] = np.array([self.files["image"][row].removeprefix(start) for row in which], dtype=str)
+        if self.names.numbers is not None and (self.spans is not None or not columns):
+            columns[self.names.unit] = self.names.numbers[which]
+        return columns
 
 
 MOST_SHOWN = 10
@@ -149,23 +149,24 @@ class RowErrors:
         """At most `limit` rows may be left out."""
         self._names = names
         self._limit = limit
-        self._found: dict[int, tuple[str, str]] = {}
+        self._first_errors: dict[int, tuple[str, str]] = {}
 
     def add(self, rows: Iterable[int], column: str, why: str | list[str]) -> None:
         """Adds bad rows with one reason for all, or one reason each."""
         for place, row in enumerate(rows):
-            self._found.setdefault(int(row), (column, why if isinstance(why, str) else why[place]))
+            self._first_errors.setdefault(int(row), (column, why if isinstance(why, str) else why[place]))
 
     def usable(self, num_rows: int) -> npt.NDArray[np.bool_]:
         """[num_rows] whether each row has no error so far."""
         usable = np.ones(num_rows, dtype=bool)
-        usable[list(self._found)] = False
+        usable[list(self._first_errors)] = False
         return usable
 
     def settle(self) -> tuple[BadExample, ...]:
         """The rows to leave out. Raises `BadSource`, a `ValueError`, if there are more than the limit."""
         bad = [
-            BadExample(row, self._names.place(row, column), why) for row, (column, why) in sorted(self._found.items())
+            BadExample(row, self._names.place(row, column), why)
+            for row, (column, why) in sorted(self._first_errors.items())
         ]
         if len(bad) > self._limit:
             allowed = f"; max_bad_rows = {self._limit} may be left out" if self._limit else ""

@@ -62,9 +62,9 @@ def valid_shares(num_examples: int, num_cores: int, batch_per_core: int) -> Iter
         yield BatchShare(np.where(real, indices, 0), real.astype(np.float32), counts)
 
 
-def cut(shares: Iterable[BatchShare], own: range) -> Iterator[BatchShare]:
-    """The part of each share for the cores in the range `own`, with their counts."""
+def cut(shares: Iterable[BatchShare], own_cores: range) -> Iterator[BatchShare]:
+    """The part of each share for the cores in the range `own_cores`, with their counts."""
     for indices, real, counts in shares:
         per_core = len(indices) // len(counts)
-        rows = slice(own.start * per_core, own.stop * per_core)
-        yield BatchShare(indices[rows], None if real is None else real[rows], counts[own.start : own.stop])
+        rows = slice(own_cores.start * per_core, own_cores.stop * per_core)
+        yield BatchShare(indices[rows], None if real is None else real[rows], counts[own_cores.start : own_cores.stop])

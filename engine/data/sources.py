@@ -129,8 +129,8 @@ def _for_predictions(options: SourceOptions) -> SourceOptions:
 
 def _available_rows(raw: Raw, options: SourceOptions, classes: Sequence[str]) -> Rows:
     """Checked rows, with the labels, masks, depths and ids that the source has."""
-    there = set(raw.frame.columns)
-    changes: dict[str, object] = {"id": options.id if options.id in there else ""}
+    columns = set(raw.frame.columns)
+    changes: dict[str, object] = {"id": options.id if options.id in columns else ""}
     if not _is_labelled(raw, options):
         changes["label"] = ""
     elif options.label_kind == "class" and not options.classes and not classes:
@@ -156,8 +156,8 @@ def _is_labelled(raw: Raw, options: SourceOptions) -> bool:
         return False
     if empty.any():
         column, row = np.argwhere(empty)[0]
-        what = "label every row, or remove all labels to predict without metrics"
-        refuse(f"{raw.names.place(int(row), names[column])}: the label is empty and others are not; {what}")
+        hint = "label every row, or remove all labels to predict without metrics"
+        refuse(f"{raw.names.place(int(row), names[column])}: the label is empty and others are not; {hint}")
     return True
 
 
@@ -215,7 +215,7 @@ def num_folds(options: SourceOptions) -> int:
     return 0 if presplit else options.folds
 
 
-def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], what: str) -> list[str]:
+def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], split: str) -> list[str]:
     """A note if all rows of a split have the same class, or the same value of a binary label."""
     labels = rows.labels
     if labels is None or (labels.dtype != np.int64 and not np.isin(labels, (0, 1)).all()):
@@ -229,8 +229,8 @@ def _one_sided(rows: Rows, part: npt.NDArray[np.bool_], what: str) -> list[str]:
     else:
         same = ", ".join(f"{rows.label_names[place]} = {held[0, place]:g}" for place in alike[:SHOWN_IN_NOTE])
         same += f" and {len(alike) - SHOWN_IN_NOTE} more labels alike" if len(alike) > SHOWN_IN_NOTE else ""
-    without = "there is nothing to learn" if what == "training" else "it has no AUC"
-    return [f"every row of {what} has {same}, so {without}"]
+    without = "there is nothing to learn" if split == "training" else "it has no AUC"
+    return [f"every row of {split} has {same}, so {without}"]
 
 
 def _leak_notes(torn: list[str], options: SourceOptions, rows: Rows) -> list[str]:
@@ -265,23 +265,23 @@ def digests(
     Cheap: of files only names and sizes are read, and of many files only some.
     """
     rows = parts.rows
-    found = {"split": _digest([parts.train.tobytes(), b"|", parts.valid.tobytes()])}
+    by_part = {"split": _digest([parts.train.tobytes(), b"|", parts.valid.tobytes()])}
     if rows.ids is not None:
-        found["ids"] = _text_digest(rows.ids)
+        by_part["ids"] = _text_digest(rows.ids)
     if rows.labels is not None:
-        found["labels"] = _digest([np.ascontiguousarray(rows.labels).tobytes(), repr(rows.label_names).encode()])
+        by_part["labels"] = _digest([np.ascontiguousarray(rows.labels).tobytes(), repr(rows.label_names).encode()])
     if rows.texts is not None:
-        found["texts"] = _text_digest(rows.texts)
+        by_part["texts"] = _text_digest(rows.texts)
     paths = [path for name in sorted(rows.files) for path in rows.files[name]]
     if paths:
         spans = rows.spans.tobytes() if rows.spans is not None else b""
-        found["files"] = _digest([*_file_sizes(paths), spans])
+        by_part["files"] = _digest([*_file_sizes(paths), spans])
     if features is not None:
         sample = features[:: -(-len(features) // SAMPLES_MAX)]
-        found["features"] = _digest([repr((features.shape, features.dtype)).encode(), sample.tobytes()])
+        by_part["features"] = _digest([repr((features.shape, features.dtype)).encode(), sample.tobytes()])
     if vocabulary is not None:
-        found["vocabulary"] = _text_digest(vocabulary)
-    return found
+        by_part["vocabulary"] = _text_digest(vocabulary)
+    return by_part
 
 
 def _text_digest(texts: Iterable[str]) -> str:
@@ -290,8 +290,8 @@ def _text_digest(texts: Iterable[str]) -> str:
 
 def _file_sizes(paths: list[str]) -> Iterable[bytes]:
     """Name and size of each file, without its folder, which may have been renamed."""
-    each = -(-len(paths) // SAMPLES_MAX)
-    for path in paths[::each]:
+    stride = -(-len(paths) // SAMPLES_MAX)
+    for path in paths[::stride]:
         try:
             size = os.stat(path).st_size
         except OSError:

@@ -65,13 +65,13 @@ class Vocabulary:
 
     def numbers(self, text: str) -> list[int]:
         """The number of each word of a text; 1 for an unknown word."""
-        known = self._numbers
-        return [known.get(word, UNKNOWN) for word in tokens(text)]
+        numbers = self._numbers
+        return [numbers.get(word, UNKNOWN) for word in tokens(text)]
 
     def text(self, numbers: Iterable[int]) -> str:
         """The words of the numbers, without padding, `?` for an unknown word."""
-        found = (number for number in numbers if number != PADDING)
-        return " ".join(self.words[number - FIRST_WORD] if number >= FIRST_WORD else "?" for number in found)
+        unpadded = (number for number in numbers if number != PADDING)
+        return " ".join(self.words[number - FIRST_WORD] if number >= FIRST_WORD else "?" for number in unpadded)
 
     def save(self, path: Path) -> None:
         """Writes the words as a JSON list in the order of their numbers."""
@@ -104,14 +104,14 @@ class Encoded(NamedTuple):
 
 def encode(texts: Sequence[str], vocabulary: Vocabulary, length: int, pad: str = "right") -> Encoded:
     """The first `length` words of each text, padded on the side `pad`."""
-    words = np.full((len(texts), length), PADDING, dtype=np.int32)
+    padded = np.full((len(texts), length), PADDING, dtype=np.int32)
     lengths = np.zeros(len(texts), dtype=np.int64)
     for row, text in enumerate(texts):
         numbers = vocabulary.numbers(text)[:length]
         lengths[row] = len(numbers)
         start = length - len(numbers) if pad == "left" else 0
-        words[row, start : start + len(numbers)] = numbers
-    return Encoded(words, lengths)
+        padded[row, start : start + len(numbers)] = numbers
+    return Encoded(padded, lengths)
 
 
 class Texts:

@@ -77,10 +77,10 @@ def _files(source: str) -> list[Path]:
     path = expanded(source)
     if path.is_file():
         return [path]
-    found = sorted(path.parent.glob(path.name)) if path.parent.is_dir() else []
-    if not found:
+    paths = sorted(path.parent.glob(path.name)) if path.parent.is_dir() else []
+    if not paths:
         raise FileNotFoundError(f"{source}: no such file; data.source names it from the folder the run is started in")
-    return found
+    return paths
 
 
 def _mapped(file: Any, path: Path) -> mmap.mmap:
@@ -217,11 +217,11 @@ def _wrong(row: dict[str, Any], options: ImageData) -> tuple[str, str] | None:
     """The first feature that is missing or of the wrong kind, and the reason; None if there is none."""
     for name, kind in {options.image: "byte", **options.features}.items():
         value = row.get(name)
-        found = "byte" if isinstance(value, str | Blob) else "int" if isinstance(value, int) else "float"
+        stored_kind = "byte" if isinstance(value, str | Blob) else "int" if isinstance(value, int) else "float"
         if value is None:
             return name, f"the record has no such feature; it has {', '.join(sorted(row)) or 'none'}"
-        if found != kind:
-            return name, f"the feature holds {found}, not {kind}"
+        if stored_kind != kind:
+            return name, f"the feature holds {stored_kind}, not {kind}"
     return None
 
 

@@ -35,7 +35,7 @@ def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> 
     for row, where, why in raw.bad:
         errors.add([row], where, why)
     files = _files(raw, options, errors, labelled)
-    words = _words(raw, options, errors)
+    row_texts = _row_texts(raw, options, errors)
     tabular = options if isinstance(options, ArrayData) and not options.is_array else None
     features = read_features(raw, tabular, errors) if tabular is not None else None
     labels = read_labels(raw, options, errors) if labelled and options.label else None
@@ -54,7 +54,7 @@ def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> 
         files=files.paths,
         columns=files.columns,
         spans=raw.spans,
-        texts=words,
+        texts=row_texts,
         features=features,
         feature_names=feature_columns(raw, tabular) if tabular is not None else (),
         labels=None if labels is None else labels.values,
@@ -160,7 +160,7 @@ def _listing(folder: str) -> set[str]:
         return set()
 
 
-def _words(raw: Raw, options: SourceOptions, errors: RowErrors) -> list[str] | None:
+def _row_texts(raw: Raw, options: SourceOptions, errors: RowErrors) -> list[str] | None:
     if not isinstance(options, TextData):
         return None
     cells = texts(raw, options.text, "text")
@@ -275,11 +275,11 @@ def _named_classes(cells: pl.Series, name: str, classes: tuple[str, ...], errors
     if len(set(classes)) < len(classes):
         refuse("data.classes: a name occurs twice")
     keys = pl.Series(list(classes), dtype=pl.String)
-    found = cells.replace_strict(keys, pl.Series(range(len(classes)), dtype=pl.Int64), default=-1)
-    values = found.fill_null(-1).to_numpy().astype(np.int64)
+    numbers = cells.replace_strict(keys, pl.Series(range(len(classes)), dtype=pl.Int64), default=-1)
+    values = numbers.fill_null(-1).to_numpy().astype(np.int64)
     wrong = np.flatnonzero((values < 0) & cells.is_not_null().to_numpy())
-    known = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-    errors.add(wrong, name, [f'"{cells[int(row)]}" is not one of the classes {known}' for row in wrong])
+    listed = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    errors.add(wrong, name, [f'"{cells[int(row)]}" is not one of the classes {listed}' for row in wrong])
     return LabelColumns(np.maximum(values, 0), classes, _unused(values, classes))
 
 
@@ -320,10 +320,10 @@ def feature_columns(raw: Raw, options: ArrayData) -> tuple[str, ...]:
         return options.features
     labels = [options.label] if isinstance(options.label, str) else options.label
     others = {*labels, options.id, options.group, options.fold_column, options.split_column}
-    found = tuple(name for name in raw.frame.columns if name not in others)
-    if not found:
+    columns = tuple(name for name in raw.frame.columns if name not in others)
+    if not columns:
         refuse(f"{raw.source} has no column besides label, id, group, fold and split, so there are no features")
-    return found
+    return columns
 
 
 def read_features(raw: Raw, options: ArrayData, errors: RowErrors) -> npt.NDArray[np.float32]:
