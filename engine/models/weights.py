@@ -40,14 +40,14 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
     network must be there with its shape, and no others.
     """
     content = _read(path, key)
-    own = model.state_dict()
-    found = _without_prefix(content.state, own)
-    kept = {name: value for name, value in found.items() if not name.startswith(head)}
+    expected = model.state_dict()
+    state = _without_prefix(content.state, expected)
+    kept = {name: value for name, value in state.items() if not name.startswith(head)}
     if content.from_run:
-        heads = {name: value for name, value in found.items() if name.startswith(head) and name in own}
-        unlike = [name for name, value in heads.items() if value.shape != own[name].shape]
+        heads = {name: value for name, value in state.items() if name.startswith(head) and name in expected}
+        unlike = [name for name, value in heads.items() if value.shape != expected[name].shape]
         if unlike:
-            shapes = _shapes(unlike, heads, own)
+            shapes = _shapes(unlike, heads, expected)
             setattr(
                 model,
                 NEW_HEAD,
@@ -55,13 +55,13 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
             )
         else:
             kept |= heads
-    missing = [name for name in own if name not in kept and not name.startswith(head)]
-    unknown = [name for name in kept if name not in own]
-    other = [name for name, value in kept.items() if name in own and value.shape != own[name].shape]
-    shapes = _shapes(other, kept, own)
+    missing = [name for name in expected if name not in kept and not name.startswith(head)]
+    unknown = [name for name in kept if name not in expected]
+    other = [name for name, value in kept.items() if name in expected and value.shape != expected[name].shape]
+    shapes = _shapes(other, kept, expected)
     parts = [
-        f"{what} {_named(names)}"
-        for what, names in (("lack", missing), ("have besides", unknown), ("differ in shape:", shapes))
+        f"{difference} {_named(names)}"
+        for difference, names in (("lack", missing), ("have besides", unknown), ("differ in shape:", shapes))
         if names
     ]
     if parts:
@@ -75,40 +75,44 @@ def new_head(model: nn.Module) -> list[str]:
     return [notice] if isinstance(notice, str) else []
 
 
-def _shapes(names: list[str], found: State, own: State) -> list[str]:
-    return [f"{name} is {list(found[name].shape)}, expected {list(own[name].shape)}" for name in names]
+def _shapes(names: list[str], state: State, expected: State) -> list[str]:
+    return [f"{name} is {list(state[name].shape)}, expected {list(expected[name].shape)}" for name in names]
 
 
 def _read(path: str | Path, key: str) -> _Content:
     """The named tensors of the file."""
     try:
-        found: Any = torch_file.read(expanded(path))
+        content: Any = torch_file.read(expanded(path))
     except OSError as error:
         raise Refused([Problem(key, f"{path} cannot be read: {error.strerror or error}")]) from error
     except torch_file.UnreadableFile as error:
         message = f"{path} is not a weights file of torch.save: {error}; save the network's state_dict()"
         raise Refused([Problem(key, message)]) from error
-    from_run = isinstance(found, dict) and isinstance(found.get("learner"), dict)
+    from_run = isinstance(content, dict) and isinstance(content.get("learner"), dict)
     if from_run:
         # Lightning's own state is stored beside an empty state_dict.
-        found = found["learner"] or found
+        content = content["learner"] or content
     for name in WRAPPINGS:
-        if isinstance(found, dict) and isinstance(found.get(name), dict):
-            found = found[name]
-    if not isinstance(found, dict) or not found or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        if isinstance(content, dict) and isinstance(content.get(name), dict):
+            content = content[name]
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(isinstance(value, torch.Tensor) for value in content.values())
+    ):
         raise Refused([Problem(key, f"{path} has no named weights; save the network's state_dict()")])
-    return _Content(found, from_run)
+    return _Content(content, from_run)
 
 
-def _without_prefix(found: State, own: State) -> State:
+def _without_prefix(state: State, expected: State) -> State:
     """The weights without the prefix of a wrapper; a LightningModule may use any attribute name for its network."""
     for prefix in PREFIXES:
-        if all(name.startswith(prefix) for name in found):
-            found = {name.removeprefix(prefix): value for name, value in found.items()}
-    first = {name.partition(".")[0] for name in found}
-    if len(first) == 1 and not first & {name.partition(".")[0] for name in own}:
-        found = {name.partition(".")[2]: value for name, value in found.items()}
-    return found
+        if all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    first = {name.partition(".")[0] for name in state}
+    if len(first) == 1 and not first & {name.partition(".")[0] for name in expected}:
+        state = {name.partition(".")[2]: value for name, value in state.items()}
+    return state
 
 
 def _named(names: list[str]) -> str:
