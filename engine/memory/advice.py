@@ -138,10 +138,10 @@ def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[
 
     if settings.batch > 1:
         now, half = total(settings), total(settings._replace(batch=max(1, settings.batch // 2)))
-        each = (now - half) / (settings.batch - max(1, settings.batch // 2))
-        batch = _fitting(settings.batch, now, each, limit)
-        note = "" if limit is None or now - (settings.batch - batch) * each <= limit else "not enough on its own"
-        yield _Help(f"data.batch_per_core = {batch}", now - (settings.batch - batch) * each, note)
+        per_example = (now - half) / (settings.batch - max(1, settings.batch // 2))
+        batch = _fitting(settings.batch, now, per_example, limit)
+        note = "" if limit is None or now - (settings.batch - batch) * per_example <= limit else "not enough on its own"
+        yield _Help(f"data.batch_per_core = {batch}", now - (settings.batch - batch) * per_example, note)
     if not settings.bf16:
         yield _Help('device.precision = "bf16"', total(settings._replace(bf16=True)), "")
     if not settings.rematerialise and forecast.plan.machine.device != "CPU":
@@ -149,11 +149,11 @@ def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[
         yield _Help("device.rematerialise = true", again, "blocks are computed twice")
 
 
-def _fitting(batch: int, now: float, each: float, limit: int | None) -> int:
+def _fitting(batch: int, now: float, per_example: float, limit: int | None) -> int:
     """The largest smaller batch that fits, a multiple of 8 if possible; half the batch if no limit is known."""
-    if limit is None or each <= 0:
+    if limit is None or per_example <= 0:
         return max(1, batch // 2)
-    fits = int(batch - (now - HEADROOM * limit) // each - 1)
+    fits = int(batch - (now - HEADROOM * limit) // per_example - 1)
     fits = max(1, min(batch - 1, fits))
     return fits // FULL_ROW * FULL_ROW or fits
 
@@ -201,8 +201,8 @@ def _advice(helps: list[_Help], limit: int | None) -> list[str]:
 
 def _in_words_of(error: str) -> tuple[float | None, int | None]:
     """The compiler's figures for needed and available memory, if the error has them."""
-    found = _USED.search(error)
-    if found is None:
+    match = _USED.search(error)
+    if match is None:
         return None, None
-    used, used_unit, has, has_unit = found.groups()
+    used, used_unit, has, has_unit = match.groups()
     return float(used) * _UNITS[used_unit.upper()], int(float(has) * _UNITS[has_unit.upper()])

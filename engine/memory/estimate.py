@@ -149,11 +149,11 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Memory
         given = tensors(batch, chosen.batch, device)
         held = [*model.parameters(), *model.buffers()]
         count = Count([*held, *given.values()])
-        found = remat.blocks(plan.task, model)
+        blocks = remat.blocks(plan.task, model)
         if chosen.rematerialise:
-            remat.apply(found, count.recomputed)
+            remat.apply(blocks, count.recomputed)
         with (
-            count.by_module(model, [block.name for block in found]),
+            count.by_module(model, [block.name for block in blocks]),
             torch.autocast(device, dtype=torch.bfloat16, enabled=chosen.bf16),
         ):
             given = plan.task.augment(given)

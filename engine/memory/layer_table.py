@@ -92,4 +92,4 @@ def _tensors(result: Any) -> list[torch.Tensor]:
         return [result]
     if isinstance(result, Mapping):
         result = list(result.values())
-    return [tensor for one in result for tensor in _tensors(one)] if isinstance(result, list | tuple) else []
+    return [tensor for item in result for tensor in _tensors(item)] if isinstance(result, list | tuple) else []

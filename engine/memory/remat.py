@@ -53,9 +53,9 @@ def blocks(task: Task, model: nn.Module) -> list[Block]:
     return [Block(names[module], module, []) for module in chosen]
 
 
-def apply(found: Sequence[Block], recompute: Recompute) -> None:
+def apply(recomputed: Sequence[Block], recompute: Recompute) -> None:
     """Makes the blocks recompute in the backward pass. A block that does so already is left as it is."""
-    for name, module, pieces in found:
+    for name, module, pieces in recomputed:
         if isinstance(getattr(module.forward, "__self__", None), _Recomputed):
             continue
         if pieces:
@@ -166,8 +166,8 @@ def _pieces(row: nn.Module) -> list[list[nn.Module]]:
     heavy = [place for place, layer in enumerate(layers) if any(p.dim() > 1 for p in layer.parameters())]
     if len(heavy) <= LONGEST:
         return []
-    each = math.ceil(len(heavy) / round(math.sqrt(len(heavy))))
-    cuts = [0, *heavy[each::each], len(layers)]
+    per_piece = math.ceil(len(heavy) / round(math.sqrt(len(heavy))))
+    cuts = [0, *heavy[per_piece::per_piece], len(layers)]
     return [layers[start:end] for start, end in itertools.pairwise(cuts)]
 
 
