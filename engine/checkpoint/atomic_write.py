@@ -37,11 +37,11 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
             size = file.tell()
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             file.seek(0)
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != meant.digest:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != meant.digest:
             raise OSError(f"the disk returned other bytes than were written ({size} bytes)")
-        note(found)
-    return Written(size, found)
+        note(digest)
+    return Written(size, digest)
 
 
 class _Hashed:

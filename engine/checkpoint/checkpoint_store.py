@@ -128,8 +128,8 @@ class CheckpointStore:
 
     def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
         """The network's weights in the state."""
-        found: dict[str, torch.Tensor] = content["learner"]["model"]
-        return found
+        state: dict[str, torch.Tensor] = content["learner"]["model"]
+        return state
 
     def _note_sum(self, names: list[str], digest: str) -> None:
         """Records a digest for names that the file is about to get, besides those of the current files."""
@@ -140,9 +140,9 @@ class CheckpointStore:
         """The names now belong to the file; removes the digests of replaced files."""
         # The longer list written before is not wrong.
         with contextlib.suppress(OSError):
-            there = {path.name for path in self._directory.iterdir()}
-            stand = {(name, known) for name, known in self._sums if name in there}
-            self._sums = {(name, known) for name, known in stand if name not in names or known == digest}
+            present = {path.name for path in self._directory.iterdir()}
+            stand = {(name, recorded) for name, recorded in self._sums if name in present}
+            self._sums = {(name, recorded) for name, recorded in stand if name not in names or recorded == digest}
             checksums.write(self._directory, self._sums)
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
@@ -215,9 +215,9 @@ def load(path: Path, plan: Plan) -> Checkpoint:
         reason = error.strerror or str(error)
         raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else None
-        found = found if isinstance(found, int | str | None) else type(found).__name__
-        message = f"{path}: not a checkpoint of this version (format {found}, expected {FORMAT})"
+        saved_format = content.get("format") if isinstance(content, dict) else None
+        saved_format = saved_format if isinstance(saved_format, int | str | None) else type(saved_format).__name__
+        message = f"{path}: not a checkpoint of this version (format {saved_format}, expected {FORMAT})"
         raise Refused([Problem("resume", message)])
     try:
         return _checkpoint(content, plan, path)

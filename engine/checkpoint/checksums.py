@@ -39,8 +39,8 @@ def read(folder: Path) -> set[FileDigest]:
         text = read_small(folder / NAME, BYTES_MAX).decode("utf-8", "replace")
     except (OSError, ValueError):
         return set()
-    found = (_LINE.fullmatch(line) for line in text.splitlines())
-    return {(match[2], match[1]) for match in found if match}
+    matches = (_LINE.fullmatch(line) for line in text.splitlines())
+    return {(match[2], match[1]) for match in matches if match}
 
 
 def write(folder: Path, sums: Iterable[FileDigest]) -> None:
@@ -64,8 +64,8 @@ def verified_digest(path: Path) -> str:
         with path.open("rb") as file:
             # The file first: the digest of a file that is about to get the name is recorded before.
             digest, sums = hashlib.file_digest(file, "sha256").hexdigest(), read(path.parent)
-            known = {known for _, known in sums}
-            if digest in known:
+            digests = {recorded for _, recorded in sums}
+            if digest in digests:
                 return digest
             if path.name not in {name for name, _ in sums}:
                 _check_records(file)
@@ -76,7 +76,7 @@ def verified_digest(path: Path) -> str:
     others = (
         path.parent / name for name in sorted({name for name, _ in sums}, reverse=True) if name.startswith("step-")
     )
-    sound = next((other for other in others if other.name != path.name and _is_sound(other, known)), None)
+    sound = next((other for other in others if other.name != path.name and _is_sound(other, digests)), None)
     instead = f"{sound} is intact: use that one instead" if sound else "no intact checkpoint is beside it"
     raise DamagedFile(f"its bytes changed since it was saved, according to its sha256 in {NAME}; {instead}")
 
@@ -90,7 +90,7 @@ def _check_records(file: BinaryIO) -> None:
         if not zipfile.is_zipfile(file):
             return
         with zipfile.ZipFile(file) as records:
-            wrong = next((each.filename for each in records.infolist() if not _is_plain(each)), None)
+            wrong = next((record.filename for record in records.infolist() if not _is_plain(record)), None)
             wrong = wrong or records.testzip()
     except OSError:
         raise
@@ -106,8 +106,8 @@ def _is_plain(record: zipfile.ZipInfo) -> bool:
     return record.file_size == record.compress_size and not record.external_attr & _FOLDER
 
 
-def _is_sound(path: Path, known: set[str]) -> bool:
+def _is_sound(path: Path, digests: set[str]) -> bool:
     try:
-        return digest_of(path) in known
+        return digest_of(path) in digests
     except OSError:
         return False

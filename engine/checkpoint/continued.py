@@ -32,10 +32,10 @@ def retain_earlier(store: CheckpointStore, journal: Path) -> None:
     A process that was killed may not have recorded its newest one, which counts as one at the end of an epoch.
     """
     try:
-        found = LineSearch(journal, ev.CheckpointSaved).fresh()
+        events = LineSearch(journal, ev.CheckpointSaved).fresh()
     except OSError:
         return
-    saved = [event for event in found if isinstance(event, ev.CheckpointSaved)]
+    saved = [event for event in events if isinstance(event, ev.CheckpointSaved)]
     asked_for = {Path(event.path).name for event in saved if event.reason != "epoch"}
     for name in sorted(store.names()):
         store.note_saved(name, periodic=name not in asked_for)

@@ -85,9 +85,9 @@ def _optim_fingerprint(optim: OptimConfig) -> dict[str, Any]:
 def _with_optim_defaults(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A fingerprint with defaults for the keys of `[optim]` that were added later."""
     optim = {key.removeprefix("optim."): value for key, value in saved.items() if key.startswith("optim.")}
-    known = {key: value for key, value in optim.items() if key in OptimConfig.__struct_fields__}
-    others = {key: value for key, value in saved.items() if key.removeprefix("optim.") not in known}
-    return {**others, **_optim_fingerprint(msgspec.convert(known, OptimConfig))}
+    current = {key: value for key, value in optim.items() if key in OptimConfig.__struct_fields__}
+    others = {key: value for key, value in saved.items() if key.removeprefix("optim.") not in current}
+    return {**others, **_optim_fingerprint(msgspec.convert(current, OptimConfig))}
 
 
 def data_of(plan: Plan, identity: Mapping[str, str]) -> dict[str, Any]:
@@ -137,12 +137,12 @@ def resumption(
     return Resumption(moved, new_settings, tuple(notes))
 
 
-def data_note(saved: Mapping[str, str], found: Mapping[str, str]) -> str | None:
+def data_note(saved: Mapping[str, str], current: Mapping[str, str]) -> str | None:
     """A sentence on how the data differ from those of the checkpoint; None if no difference is known.
 
     Raises `Refused` if the vocabulary changed, because the weights assign other numbers to the words.
     """
-    changed = [name for name in saved if name in found and saved[name] != found[name]]
+    changed = [name for name in saved if name in current and saved[name] != current[name]]
     if not changed:
         return None
     if "vocabulary" in changed:
@@ -183,8 +183,8 @@ def _refusal(key: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], path
 
 
 def _changes(changed: list[str], saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    each = ", ".join(f"{key} {_shown(saved.get(key))} -> {_shown(wanted.get(key))}" for key in changed)
-    return f"resumed with other settings: {each}; weights and optimizer state continue, but not exactly the same run"
+    changes = ", ".join(f"{key} {_shown(saved.get(key))} -> {_shown(wanted.get(key))}" for key in changed)
+    return f"resumed with other settings: {changes}; weights and optimizer state continue, but not exactly the same run"
 
 
 def _shown(value: Any) -> str:

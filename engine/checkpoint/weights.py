@@ -88,10 +88,10 @@ def read(path: Path) -> Weights:
         return _of_checkpoint(path, content)
     if not _is_state(content):
         raise Refused([Problem("weights", f"{path}: is neither a checkpoint nor a state dict")])
-    found = read_description(path)
-    if found is None:
+    description = read_description(path)
+    if description is None:
         return Weights(path, dict(content), None, None, None)
-    return Weights(path, dict(content), found.step, found.figure, None)
+    return Weights(path, dict(content), description.step, description.figure, None)
 
 
 def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
@@ -147,30 +147,32 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
     elif weights.fingerprint is not None:
         tables, source, cwd = _from_fingerprint(weights.fingerprint), str(weights.path), None
     else:
-        found = read_description(weights.path)
-        if found is None:
+        description = read_description(weights.path)
+        if description is None:
             message = f"{weights.path}: contains no configuration; name its run, and this file with --weights"
             raise Refused([Problem("weights", message)])
-        tables, source, cwd = found.config, str(description_of(weights.path)), found.cwd
+        tables, source, cwd = description.config, str(description_of(weights.path)), description.cwd
     config = from_builtins(tables, source)
     cores = (weights.fingerprint or {}).get("device.cores")
     # "all" was a number on the training machine.
     return Origin(config.on_cores(cores if isinstance(cores, int) and cores > 0 else 1), source, cwd, run_dir)
 
 
-def workload(found: Origin, code: Path | None) -> Workload:
+def workload(weights_origin: Origin, code: Path | None) -> Workload:
     """The task with its options.
 
     Changes to the directory that the run was started in, if it still exists, so that relative paths of the
     configuration work. User code is imported from `code`, the folder that the user gave; otherwise from the current
     directory, and only for a run. Raises `Refused`.
     """
-    if own := _code_named(found.config):
-        _allow_code(own, found, code)
-    if found.cwd is not None and Path(found.cwd).is_dir():
-        os.chdir(found.cwd)
-    task, data, model = run_plan.configured(run_plan.find_task(found.config.task), found.config, found.source)
-    return Workload(found.config, task, data, model)
+    if targets := _code_named(weights_origin.config):
+        _allow_code(targets, weights_origin, code)
+    if weights_origin.cwd is not None and Path(weights_origin.cwd).is_dir():
+        os.chdir(weights_origin.cwd)
+    task, data, model = run_plan.configured(
+        run_plan.find_task(weights_origin.config.task), weights_origin.config, weights_origin.source
+    )
+    return Workload(weights_origin.config, task, data, model)
 
 
 def _code_named(config: RunConfig) -> list[str]:
@@ -185,18 +187,18 @@ def _code_named(config: RunConfig) -> list[str]:
     ]
 
 
-def _allow_code(own: list[str], found: Origin, code: Path | None) -> None:
+def _allow_code(targets: list[str], weights_origin: Origin, code: Path | None) -> None:
     """Makes the user's own modules importable and imports them. Raises `Refused` if that is not allowed."""
-    named = f'{found.run_dir or found.source} needs code that is not part of tputui: "{own[0]}"'
+    named = f'{weights_origin.run_dir or weights_origin.source} needs code that is not part of tputui: "{targets[0]}"'
     trust = "that runs the code, so only do it if you trust it"
-    if code is None and found.run_dir is None:
+    if code is None and weights_origin.run_dir is None:
         # A file does not record where its code is, so the current directory is not a choice of the user.
         raise Refused([Problem("task", f"{named}; name its folder with --code DIR; {trust}")])
     folder = Path.cwd() if code is None else code
     if not folder.is_dir():
         raise Refused([Problem("--code", f"{folder}: no such folder")])
-    user_code.allow_imports_from(folder, found.run_dir if code is None else None)
-    for target in own:
+    user_code.allow_imports_from(folder, weights_origin.run_dir if code is None else None)
+    for target in targets:
         module = target.partition(":")[0]
         try:
             importlib.import_module(module)
@@ -234,17 +236,17 @@ def load_into(model: torch.nn.Module, weights: Weights) -> None:
         raise Refused([Problem("weights", f"{weights.path}: belongs to another network: {_misfit(error)}")]) from error
 
 
-def check_fit(found: Origin, weights: Weights) -> None:
+def check_fit(weights_origin: Origin, weights: Weights) -> None:
     """Raises `Refused` if the weights are not those of the configured network.
 
     Imports only tputui's own tasks; for other tasks nothing is checked.
     """
-    if found.config.task not in run_plan.KNOWN_TASKS or found.config.task == LIGHTNING:
+    if weights_origin.config.task not in run_plan.KNOWN_TASKS or weights_origin.config.task == LIGHTNING:
         return
     here = Path.cwd()
     try:
         with contextlib.suppress(NetworkNotCreated):
-            network(workload(found, None), weights)
+            network(workload(weights_origin, None), weights)
     finally:
         os.chdir(here)
 
@@ -299,16 +301,16 @@ def read_description(path: Path) -> Description | None:
     """The description beside exported weights, or None. Raises `Refused` if the file is something else."""
     beside = description_of(path)
     try:
-        found = msgspec.json.decode(beside.read_bytes(), type=Description)
+        description = msgspec.json.decode(beside.read_bytes(), type=Description)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         message = f"{beside}: cannot be read as the description of {path.name}: {error}"
         raise Refused([Problem("weights", message)]) from error
-    if found.format != DESCRIPTION_FORMAT:
-        message = f"{beside}: has format {found.format}, expected {DESCRIPTION_FORMAT}"
+    if description.format != DESCRIPTION_FORMAT:
+        message = f"{beside}: has format {description.format}, expected {DESCRIPTION_FORMAT}"
         raise Refused([Problem("weights", message)])
-    return found
+    return description
 
 
 def _from_fingerprint(fingerprint: dict[str, Any]) -> dict[str, Any]:
