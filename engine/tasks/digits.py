@@ -59,8 +59,8 @@ class DigitImages:
         import torch
 
         rows = torch.from_numpy(indices)
-        found = {"pixels": self._pixels[rows]}
-        return found if self._labels is None else {**found, "labels": self._labels[rows]}
+        batch = {"pixels": self._pixels[rows]}
+        return batch if self._labels is None else {**batch, "labels": self._labels[rows]}
 
 
 class Digits(Task):

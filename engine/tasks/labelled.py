@@ -99,20 +99,20 @@ class Labelled(Task):
         targets = label.reshape(logits.shape) if not self._classes else np.eye(logits.shape[1])[label]
         by_auc = scores.by_label(scores.auc, targets, logits, self._names)
         by_ap = scores.by_label(scores.average_precision, targets, logits, self._names)
-        found = {"auc": by_auc.macro.value, "ap": by_ap.macro.value}
+        figures = {"auc": by_auc.macro.value, "ap": by_ap.macro.value}
         if 1 < len(self._names) <= LABELS_SCORED:
-            found |= {f"auc {name}": one.value for name, one in zip(self._names, by_auc.each, strict=True)}
-        return found
+            figures |= {f"auc {name}": score.value for name, score in zip(self._names, by_auc.each, strict=True)}
+        return figures
 
     def _number_scores(self, values: npt.NDArray[Any], label: npt.NDArray[Any]) -> dict[str, float]:
         label = label.reshape(values.shape)
-        each = {name: (label[:, place], values[:, place]) for place, name in enumerate(self._names)}
-        by_name = {name: (scores.rmse(*pair).value, scores.r2(*pair).value) for name, pair in each.items()}
-        found = {"rmse": scores.rmse(label, values).value, "r2": float(np.mean([r2 for _, r2 in by_name.values()]))}
+        pairs = {name: (label[:, place], values[:, place]) for place, name in enumerate(self._names)}
+        by_name = {name: (scores.rmse(*pair).value, scores.r2(*pair).value) for name, pair in pairs.items()}
+        figures = {"rmse": scores.rmse(label, values).value, "r2": float(np.mean([r2 for _, r2 in by_name.values()]))}
         if 1 < len(self._names) <= LABELS_SCORED:
-            found |= {f"rmse {name}": rmse for name, (rmse, _) in by_name.items()}
-            found |= {f"r2 {name}": r2 for name, (_, r2) in by_name.items()}
-        return found
+            figures |= {f"rmse {name}": rmse for name, (rmse, _) in by_name.items()}
+            figures |= {f"r2 {name}": r2 for name, (_, r2) in by_name.items()}
+        return figures
 
     def _finished(self, net: torch.nn.Module) -> torch.nn.Module:
         """The network; for numbers, with their mean and standard deviation as buffers."""
@@ -140,11 +140,11 @@ class Labelled(Task):
             return ", ".join(f"{value:.4g}" for value in label.reshape(-1)[:LABELS_SHOWN])
         if self._classes:
             return self._names[int(label)]
-        there = [name for name, value in zip(self._names, label.reshape(-1), strict=True) if value > 0.5]
-        more = f" and {len(there) - LABELS_SHOWN} more" if len(there) > LABELS_SHOWN else ""
+        positive = [name for name, value in zip(self._names, label.reshape(-1), strict=True) if value > 0.5]
+        more = f" and {len(positive) - LABELS_SHOWN} more" if len(positive) > LABELS_SHOWN else ""
         if len(self._names) == 1:
-            return f"{self._names[0]} {int(bool(there))}"
-        return (", ".join(there[:LABELS_SHOWN]) + more) or "none"
+            return f"{self._names[0]} {int(bool(positive))}"
+        return (", ".join(positive[:LABELS_SHOWN]) + more) or "none"
 
     def _guessed(self, predictions: dict[str, npt.NDArray[Any]], row: int) -> str:
         """The prediction as text, with the probability of a class or single label."""

@@ -157,21 +157,21 @@ class MaskDepth(Task):
 
     def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """Training images as the network gets them, with mask and depth."""
-        found: list[Picture] = []
+        pictures: list[Picture] = []
         for row in range(len(batch["image"])):
             shown = {"input": _image(batch, row), "true mask": self._mask(batch, row), "true depth": _depth(batch, row)}
-            found += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
-        return found
+            pictures += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
+        return pictures
 
     def _mask(self, batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:
         """The true mask; checkered where it is ignored."""
-        known = batch["depth_valid"][row, 0] > 0
-        counts = known if self._data.mask_where == "depth_known" else np.ones_like(known)
+        depth_known = batch["depth_valid"][row, 0] > 0
+        counts = depth_known if self._data.mask_where == "depth_known" else np.ones_like(depth_known)
         return checkered(_gray(batch["mask"][row, 0] > 0), counts)
 
     def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """The image, then predicted and true mask and depth; ignored pixels are checkered."""
-        found: list[Picture] = []
+        pictures: list[Picture] = []
         for row in range(len(batch["image"])):
             shown = {
                 "input": _image(batch, row),
@@ -180,8 +180,8 @@ class MaskDepth(Task):
                 "depth": ramp(predictions["depth"][row, 0], batch["depth"][row, 0]),
                 "true depth": _depth(batch, row),
             }
-            found += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
-        return found
+            pictures += [Picture(name, f"example {row}", pixels) for name, pixels in shown.items()]
+        return pictures
 
     def problems(self, plan: Plan) -> list[Problem]:
         """A mean or std with the wrong number of channels."""
@@ -224,12 +224,12 @@ def ramp(values: npt.NDArray[Any], scale: npt.NDArray[Any]) -> npt.NDArray[np.ui
     return np.where(np.isfinite(values)[:, :, None], colours, 0).astype(np.uint8)
 
 
-def checkered(pixels: npt.NDArray[np.uint8], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    """[height, width, 3] with gray checks where a pixel is not `known` [height, width]."""
-    side = max(min(known.shape) // CHECKS_ACROSS, 1)
-    rows, columns = np.indices(known.shape) // side
+def checkered(pixels: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """[height, width, 3] with gray checks where a pixel is not `valid` [height, width]."""
+    side = max(min(valid.shape) // CHECKS_ACROSS, 1)
+    rows, columns = np.indices(valid.shape) // side
     checks = np.where((rows + columns) % 2, CHECKS[0], CHECKS[1]).astype(np.uint8)
-    return np.where(known[:, :, None], pixels, checks[:, :, None])
+    return np.where(valid[:, :, None], pixels, checks[:, :, None])
 
 
 def _image(batch: dict[str, npt.NDArray[Any]], row: int) -> npt.NDArray[np.uint8]:

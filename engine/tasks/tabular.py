@@ -63,8 +63,8 @@ class Tabular(Labelled):
             raise Refused([Problem("data.source", message)])
         wrong = ("features",) if data.is_array else ("labels_file", "groups_file")
         where = "a .npy file has no columns" if data.is_array else "a table has columns: name them by label and group"
-        if found := [Problem(f"data.{key}", f"{where}; remove it") for key in wrong if getattr(data, key)]:
-            raise Refused(found)
+        if problems := [Problem(f"data.{key}", f"{where}; remove it") for key in wrong if getattr(data, key)]:
+            raise Refused(problems)
         return super().sizes(data, seed)
 
     def load(self, data: TabularData, seed: int) -> Splits:
@@ -99,10 +99,10 @@ class Tabular(Labelled):
         """Rows of a table with the feature columns, in any order, or of a `.npy` file with as many features."""
         if not data.is_array and not str(source).endswith(file_readers.SUFFIX):
             return arrays.inputs(self._with_features(data), source, self.classes)
-        found, taken = arrays.inputs(data, source, self.classes), self._num_features(data)
-        if found.num_features != taken:
-            raise ValueError(f"{source} has {found.num_features:,} features per row, {data.source} has {taken:,}")
-        return found
+        dataset, taken = arrays.inputs(data, source, self.classes), self._num_features(data)
+        if dataset.num_features != taken:
+            raise ValueError(f"{source} has {dataset.num_features:,} features per row, {data.source} has {taken:,}")
+        return dataset
 
     def test_split(self, data: TabularData) -> Dataset:
         """The rows of the table with split `test`."""
