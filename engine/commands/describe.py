@@ -73,7 +73,7 @@ def describe(name: str) -> TaskDescription:
 
 
 def check(
-    config: RunConfig, found: hardware.Machine, source: str, resume: Path | None = None, *, memory: bool = False
+    config: RunConfig, machine: hardware.Machine, source: str, resume: Path | None = None, *, memory: bool = False
 ) -> CheckResult:
     """The problems of a configuration on a machine, and its figures if it can be trained.
 
@@ -81,7 +81,7 @@ def check(
     """
     facts: dict[str, Any] = {}
     try:
-        planned = run_plan.make(config, found, source, config.launch.num_hosts)
+        planned = run_plan.make(config, machine, source, config.launch.num_hosts)
         facts = planned.facts()
         if resume is not None:
             from engine.checkpoint import checkpoint_store

@@ -80,17 +80,17 @@ def _write(target: Path, state: State) -> int:
         return temporary.stat().st_size
 
 
-def _compare(found: State, wanted: State, target: Path) -> None:
+def _compare(read_back: State, wanted: State, target: Path) -> None:
     """Raises if a file differs from what was written; a bad disk or a full quota may cause that."""
-    differing = [name for name in wanted if name not in found or not _same(found[name], wanted[name])]
-    if differing or len(found) != len(wanted):
+    differing = [name for name in wanted if name not in read_back or not _same(read_back[name], wanted[name])]
+    if differing or len(read_back) != len(wanted):
         raise RuntimeError(f"{target}: differs from what was written when read back: {', '.join(differing[:3])}")
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether all bits are equal, including those of NaN."""
-    alike = one.dtype == other.dtype and one.shape == other.shape
-    return alike and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+    alike = left.dtype == right.dtype and left.shape == right.shape
+    return alike and torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))
 
 
 def _description(learned: Weights, origin: Origin, source: Path) -> Description:

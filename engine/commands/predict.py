@@ -264,11 +264,11 @@ class LeftOut:
         self._writer = writer
         self._count = 0
 
-    def add(self, bad: BadExample, *, known: bool) -> None:
+    def add(self, bad: BadExample, *, is_requested: bool) -> None:
         """Leaves one more out. Raises `Refused` if the limit is exceeded or the example was not requested (not
-        `known`)."""
+        `is_requested`)."""
         self._count += 1
-        if not known or self._count > self._limit:
+        if not is_requested or self._count > self._limit:
             raise Refused([Problem("", f"{bad.where}: {bad.why}")]) from bad
         self._writer.note(f"left out: {bad} ({self._count} of at most {self._limit})")
 
@@ -320,15 +320,17 @@ def _lightning(learned: Weights, origin: Origin, request: PredictRequest) -> dic
     assert isinstance(work.data, LightningData)
     assert isinstance(work.model, LightningModel)
     began = time.monotonic()
-    found = evaluate(work.config, work.data, work.model, partial(weights.load_into, weights=learned), request.split)
+    evaluation = evaluate(
+        work.config, work.data, work.model, partial(weights.load_into, weights=learned), request.split
+    )
     return {
-        "rows": found.examples,
+        "rows": evaluation.examples,
         "columns": [],
         "out": None,
         "seconds": time.monotonic() - began,
         "batch": work.config.global_batch,
-        "figures": found.figures or None,
-        "figures_reason": None if found.figures else "the module logs no values on this split",
+        "figures": evaluation.figures or None,
+        "figures_reason": None if evaluation.figures else "the module logs no values on this split",
         **_about(learned, work.config, request),
     }
 
@@ -419,9 +421,9 @@ def _with_labels(work: Workload, labels: Path | None) -> Options:
     return work.data
 
 
-def _refusal(what: str, error: Exception) -> Refused:
+def _refusal(source: str, error: Exception) -> Refused:
     message = str(error) or type(error).__name__
-    return Refused([Problem("", message if what in message else f"{what}: {message}")])
+    return Refused([Problem("", message if source in message else f"{source}: {message}")])
 
 
 def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:
@@ -452,9 +454,9 @@ def _fill(
             with torch.inference_mode():
                 predictions = work.task.predict(model, batch)
                 scorer.add(predictions, batch)
-            found = to_numpy(predictions)
-            known = examples.identities(indices) if isinstance(examples, Identified) else {}
-            table.add(indices, {**known, **(found if table.raw else work.task.columns(found))})
+            values = to_numpy(predictions)
+            identities = examples.identities(indices) if isinstance(examples, Identified) else {}
+            table.add(indices, {**identities, **(values if table.raw else work.task.columns(values))})
             writer.progress(int(wanted[-1]) + 1, total)
 
 
@@ -473,7 +475,7 @@ def _fetch(
                 return indices, reader.read(indices)
             except BadExample as bad:
                 usable = indices[indices != bad.index]
-                left_out.add(bad, known=len(usable) < len(indices))
+                left_out.add(bad, is_requested=len(usable) < len(indices))
                 indices = usable
         return indices, {}
     except (OSError, ValueError, WrongBatch) as error:
@@ -488,9 +490,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the run with the configuration")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--input", type=Path, metavar="FILE")
-    what.add_argument("--split", choices=SPLITS)
+    examples = parser.add_mutually_exclusive_group(required=True)
+    examples.add_argument("--input", type=Path, metavar="FILE")
+    examples.add_argument("--split", choices=SPLITS)
     parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy file with the labels of --input")
     parser.add_argument("--out", metavar="FILE", help="file to write, or - for standard output")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
