@@ -104,8 +104,8 @@ def run(
         # The agent has passed the signal on and waited; how training ended is in its journal.
         return
     except RendezvousTimeoutError:
-        words = f"not all hosts came back within {plan.launch.join_timeout_s:g} s (launch.join_timeout_s)"
-        raise Unable(f"after a failure, {words}") from None
+        problem = f"not all hosts came back within {plan.launch.join_timeout_s:g} s (launch.join_timeout_s)"
+        raise Unable(f"after a failure, {problem}") from None
     except (RendezvousClosedError, RendezvousConnectionError, RendezvousStateError):
         # Another host has ended the run, for a reason that it has published.
         with contextlib.suppress(RuntimeError):
@@ -129,16 +129,16 @@ class PlacedRendezvous(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """Meets the other hosts for the next generation."""
         self._watch.await_round(self.generation + 1)
-        found = self._handler.next_rendezvous()
+        info = self._handler.next_rendezvous()
         index = self._plan.index
-        store = PrefixStore("tputui", found.store)
+        store = PrefixStore("tputui", info.store)
         if not index:
             store.set("generation", str(self.generation + 1))
         self.generation = int(bytes(store.get("generation")))
         os.environ[GENERATION_VARIABLE] = str(self.generation)
         bootstrap = RendezvousStoreInfo.build(index, store, local_addr=self._joined.address(index))
         self._watch.begin(self.generation)
-        return RendezvousInfo(found.store, index, found.world_size, bootstrap)
+        return RendezvousInfo(info.store, index, info.world_size, bootstrap)
 
     def get_backend(self) -> str:
         """Name of the rendezvous."""

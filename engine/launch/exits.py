@@ -32,15 +32,15 @@ def failure_of(
     `returncode` is its exit code, or the negative number of a signal; `since` is when it was started, in unix time.
     """
     writer = f"worker-{host_index}"
-    found = _events(run_dir / f"{writer}{SUFFIX}")
-    raised = [event for event in found if isinstance(event, ev.FailureRaised) and event.t >= since]
+    events = _events(run_dir / f"{writer}{SUFFIX}")
+    raised = [event for event in events if isinstance(event, ev.FailureRaised) and event.t >= since]
     if returncode in (PEER_LOST, ExitCode.STOPPED) or (raised and raised[-1].error in FOLLOWING):
         return None
-    if not raised and any(isinstance(event, ev.TrainingEnded) and event.t >= since for event in found):
+    if not raised and any(isinstance(event, ev.TrainingEnded) and event.t >= since for event in events):
         # All hosts ended at the same step, for a reason that the first one reports.
         return None
-    declared = [event for event in found if isinstance(event, ev.TopologyDeclared)]
-    beats = [event for event in found if isinstance(event, ev.HeartbeatSent) and event.t >= since]
+    declared = [event for event in events if isinstance(event, ev.TopologyDeclared)]
+    beats = [event for event in events if isinstance(event, ev.HeartbeatSent) and event.t >= since]
     beat = beats[-1] if beats else None
     place = _place(declared[-1]) if declared else ""
     if raised:
@@ -144,9 +144,9 @@ def _events(path: Path) -> list[ev.Event]:
                 lines += file.read(TAIL_BYTES).splitlines(keepends=True)
     except OSError:
         return []
-    found: list[ev.Event] = []
+    events: list[ev.Event] = []
     for line in lines:
         # Lines that the two reads cut, and one that the process did not finish.
         with contextlib.suppress(codec.DamagedLine):
-            found.append(codec.decode(line).event)
-    return found
+            events.append(codec.decode(line).event)
+    return events

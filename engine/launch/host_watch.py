@@ -284,14 +284,14 @@ class HostWatch:
             return
         lost = exits.lost_host(0, self._names[0], self._generation, silent_s, why)
         with self._lock:
-            known = self.cause
-            self.cause = known or lost
-        if known is None:
+            earlier = self.cause
+            self.cause = earlier or lost
+        if earlier is None:
             self._pipe.send(lost)
-        if not self._running and known is None and self._awaited is None:
+        if not self._running and earlier is None and self._awaited is None:
             return
         self._end_worker()
-        self._leave(known or lost)
+        self._leave(earlier or lost)
 
     def _measure_clock(self) -> None:
         """Measures the clock of this host now, every few minutes, and when the clock of the system was set."""
@@ -300,11 +300,14 @@ class HostWatch:
         with contextlib.suppress(RuntimeError):
             store = self._connect()
             while True:
-                found = clock.measure(store)
-                if found is not None:
+                measured = clock.measure(store)
+                if measured is not None:
                     self._pipe.emit(
                         ev.ClockMeasured(
-                            t=run_clock.now(), offset_s=found.offset_s, error_s=found.error_s, reference=self._names[0]
+                            t=run_clock.now(),
+                            offset_s=measured.offset_s,
+                            error_s=measured.error_s,
+                            reference=self._names[0],
                         )
                     )
                 set_s, due = run_clock.run_clock().set_s, time.monotonic() + clock.INTERVAL_S

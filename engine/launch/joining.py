@@ -102,8 +102,8 @@ class Joining:
         except RuntimeError as error:
             where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
             if self._store is None:
-                words = f"what answers at {where} is not host 0 of a run ({_first(error)}); check --rdzv-endpoint, and "
-                raise NotJoined(words + "whether another program uses the port") from None
+                text = f"what answers at {where} is not host 0 of a run ({_first(error)}); check --rdzv-endpoint, and "
+                raise NotJoined(text + "whether another program uses the port") from None
             raise NotJoined(f"the connection to host 0 at {where} broke off: {_first(error)}") from None
 
     def _join(self, endpoint: tuple[str, int]) -> Joined:
@@ -114,16 +114,16 @@ class Joining:
         if name != plan.run:
             where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
             self._store = None
-            words = f"host 0 at {where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
-            raise NotJoined(words + "--name, and each run an endpoint of its own", ExitCode.USAGE)
-        own = Registration(
+            text = f"host 0 at {where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
+            raise NotJoined(text + "--name, and each run an endpoint of its own", ExitCode.USAGE)
+        registration = Registration(
             index=plan.index,
             host=socket.gethostname(),
             address=address,
             digest=plan.digest,
             token=secrets.token_hex(8),
         )
-        self._register(store, own)
+        self._register(store, registration)
         while int(store.add(JOINED, 0)) < plan.num_hosts:
             self._check_abort(store)
             self._check_time()
@@ -134,8 +134,8 @@ class Joining:
 
     def _check_abort(self, store: Store) -> None:
         if stores.has(store, ABORT):
-            found = msgspec.json.decode(stores.take(store, ABORT), type=LaunchFailed)
-            raise NotJoined(found.reason, ExitCode(found.code))
+            failed = msgspec.json.decode(stores.take(store, ABORT), type=LaunchFailed)
+            raise NotJoined(failed.reason, ExitCode(failed.code))
 
     def _reached(self, endpoint: tuple[str, int]) -> str:
         """The address of this host once host 0 answers."""
@@ -157,28 +157,28 @@ class Joining:
             self._no_answer = error.strerror or str(error)
             return None
 
-    def _register(self, store: Store, own: Registration) -> None:
+    def _register(self, store: Store, registration: Registration) -> None:
         """Registers this host. Raises `NotJoined` if it does not belong to the others."""
-        index = own.index
+        index = registration.index
         if index:
             while not stores.has(store, "host/0"):
                 self._check_time()
                 time.sleep(POLL_S)
             first = msgspec.json.decode(stores.take(store, "host/0"), type=Registration)
-            if first.digest != own.digest:
-                theirs = msgspec.json.decode(stores.take(store, CONFIG), type=dict[str, str])
-                raise NotJoined(_difference(own, self._plan.flat_config, first, theirs), ExitCode.USAGE)
+            if first.digest != registration.digest:
+                first_config = msgspec.json.decode(stores.take(store, CONFIG), type=dict[str, str])
+                raise NotJoined(_difference(registration, self._plan.flat_config, first, first_config), ExitCode.USAGE)
         else:
             store.set(CONFIG, msgspec.json.encode(self._plan.flat_config).decode())
-        text = msgspec.json.encode(own).decode()
+        text = msgspec.json.encode(registration).decode()
         present = stores.put_first(store, f"host/{index}", text)
         if present != text:
             other = msgspec.json.decode(present, type=Registration)
             # Only this host is wrong.
             self._store = None
             raise NotJoined(
-                f"host {index} has already joined from {other.host} ({other.address}), but {own.host} ({own.address}) "
-                "was started with the same index; each host needs a --host-index of its own",
+                f"host {index} has already joined from {other.host} ({other.address}), but {registration.host} "
+                f"({registration.address}) was started with the same index; each host needs a --host-index of its own",
                 ExitCode.USAGE,
             )
         store.add(JOINED, 1)
@@ -223,9 +223,9 @@ class Joining:
         store, plan = self._store, self._plan
         if store is None:
             return
-        words = msgspec.json.encode(LaunchFailed(code=code, reason=reason)).decode()
+        message = msgspec.json.encode(LaunchFailed(code=code, reason=reason)).decode()
         with contextlib.suppress(RuntimeError):
-            stores.put_first(store, ABORT, words)
+            stores.put_first(store, ABORT, message)
             store.set(f"left/{plan.index}", "")
             until = time.monotonic() + (_GOODBYE_S if not plan.index else 0.0)
             while time.monotonic() < until and not self._have_all_left(store):
@@ -244,12 +244,14 @@ def missing_hosts(num_hosts: int, joined: list[int]) -> str:
     return f"{len(joined)} of {num_hosts} hosts joined; missing: {'host' if len(missing) == 1 else 'hosts'} {names}"
 
 
-def _difference(own: Registration, mine: dict[str, str], first: Registration, theirs: dict[str, str]) -> str:
+def _difference(
+    registration: Registration, config: dict[str, str], first: Registration, first_config: dict[str, str]
+) -> str:
     """In which values the configuration of this host differs from that of host 0."""
-    different = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
+    different = [key for key in sorted({*config, *first_config}) if config.get(key) != first_config.get(key)]
     parts = [
-        f"{key} is {mine.get(key, 'not set')} on host {own.index} ({own.host}) and "
-        f"{theirs.get(key, 'not set')} on host 0 ({first.host})"
+        f"{key} is {config.get(key, 'not set')} on host {registration.index} ({registration.host}) and "
+        f"{first_config.get(key, 'not set')} on host 0 ({first.host})"
         for key in different[:_DIFFERENCES_MAX]
     ]
     more = f"; {len(different) - len(parts)} more keys differ" if len(different) > len(parts) else ""

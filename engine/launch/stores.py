@@ -42,8 +42,8 @@ def serve(endpoint: tuple[str, int], timeout_s: float) -> TCPStore:
 
 def listen(name: str, port: int) -> socket.socket:
     """A listening socket on the address of `name`, or on all addresses if that is not one of this host."""
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, address in found:
+    addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in addresses:
         if is_loopback(str(address[0])) and not is_loopback(name):
             # Debian gives the own name of a host to 127.0.1.1, where no other host reaches it.
             continue
