@@ -19,9 +19,10 @@ from typing import Any
 from benchmarks.intervals import median_interval
 from engine import run_plan
 from engine.process import hardware
-from engine.process.requests import Progress, RequestQueue
+from engine.process.requests import RequestQueue
 from tests import recorded
 from tputui import config
+from tputui.reporting.progress import Progress
 from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 

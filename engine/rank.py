@@ -26,10 +26,11 @@ from engine.process import crash_report, hardware, main_thread, stacks
 from engine.process.main_thread import POLL_INTERVAL_S, WorkerMonitor
 from engine.process.own_journal import RankReporter
 from engine.process.parent import die_with
-from engine.process.requests import Progress, RequestQueue
+from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
+from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.rundir import Manifest, held, read_manifest
 

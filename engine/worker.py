@@ -26,10 +26,11 @@ from engine.process import crash_report, hardware, stacks
 from engine.process.main_thread import WorkerMonitor, leave
 from engine.process.own_journal import HostReporter
 from engine.process.parent import die_with
-from engine.process.requests import Progress, RequestQueue
+from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
+from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.rundir import CHECKPOINTS, Manifest, RunNotFound, clear_half_written, held, read_manifest

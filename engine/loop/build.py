@@ -28,11 +28,12 @@ from engine.parallel.base import Strategy
 from engine.parallel.group import RankSocket
 from engine.parallel.strategies import Replica, Single, Spmd, SpmdOverHosts
 from engine.process import hardware
-from engine.process.requests import Progress, RequestQueue
+from engine.process.requests import RequestQueue
 from engine.task import Dataset, Plan
 from tputui import __version__
 from tputui.config import to_builtins
 from tputui.config_diff import flatten
+from tputui.reporting.progress import Progress
 from tputui.telemetry.reporter import Reporter
 
 TILE_ROWS = 8

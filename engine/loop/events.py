@@ -18,12 +18,12 @@ from engine.errors import BadExample
 from engine.loop import step_blocks
 from engine.loop.step_buffer import Float32s
 from engine.parallel.base import Strategy
-from engine.process.requests import Progress
 from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
 from engine.xla.runtime_counters import WARM_UP_RUNS, DeviceMemory, ProgramCounters
 from tputui.observers.step_trace import StepTracer
+from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 from tputui.telemetry.requests import Request, answered_in

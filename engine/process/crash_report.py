@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from engine.errors import NotFinite, NotImported, OutOfMemory, PeerLost, Refused, TooManyBad, Unable, printable, text_of
 from engine.process import stacks
-from engine.process.requests import Progress
 from tputui.config import ConfigError
 from tputui.exit_codes import ExitCode
+from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 

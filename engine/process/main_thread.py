@@ -16,9 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn, Protocol
 
-from engine.process.requests import Activity, Progress, RequestQueue
+from engine.process.requests import RequestQueue
 from engine.process.stacks import StackReporter
 from tputui.exit_codes import ExitCode
+from tputui.reporting.progress import Heartbeat, Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests as requests
 from tputui.telemetry.events import RequestKind
@@ -27,7 +28,6 @@ from tputui.telemetry.reporter import Reporter
 AT_ONCE: frozenset[RequestKind] = frozenset({"stacks", "stop_now"})
 """Requests that this thread answers; the others are served by the loop, at the same step on all hosts."""
 POLL_INTERVAL_S = 0.2
-HEARTBEAT_INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 3.0
 
 
@@ -65,7 +65,6 @@ class WorkerMonitor:
     """Monitors the training that runs in another thread."""
 
     def __init__(self, run_dir: Path, reporter: Reporter, progress: Progress, control: RequestQueue) -> None:
-        self._compiling_since: Callable[[], float | None] = lambda: None
         self._served: Set[str] = frozenset()
         self._run_dir = run_dir
         self._reporter = reporter
@@ -76,7 +75,7 @@ class WorkerMonitor:
         self._relay: Relay = NoRelay()
         self._open: dict[str, requests.Request] = {}
         self._signals: list[str] = []
-        self._next_heartbeat = 0.0
+        self._heartbeat = Heartbeat(progress, reporter.emit)
 
     def catch_signals(self) -> None:
         """Installs the handlers: SIGTERM and SIGINT request a stop with a save; SIGHUP (a lost terminal) is ignored."""
@@ -87,7 +86,7 @@ class WorkerMonitor:
     def connect(self, compiling_since: Callable[[], float | None], served: Set[str]) -> None:
         """Connects the loop: since when (monotonic) it has been inside the compiler, and which requests it has
         answered."""
-        self._compiling_since = compiling_since
+        self._heartbeat.compiling_since = compiling_since
         self._served = served
 
     def connect_hosts(self, relay: Relay) -> None:
@@ -103,37 +102,23 @@ class WorkerMonitor:
 
     def poll(self) -> None:
         """Sends a heartbeat if due, and passes new requests on with a receipt."""
-        doing = self.beat()
-        self._pass_on(doing)
+        self.beat()
+        self._pass_on()
 
-    def beat(self) -> Activity:
-        """Sends a heartbeat if due; returns what the loop is doing."""
-        doing = self._doing()
-        now = time.monotonic()
-        if now >= self._next_heartbeat:
-            self._next_heartbeat = now + HEARTBEAT_INTERVAL_S
-            self._reporter.emit(
-                ev.HeartbeatSent(
-                    t=time.time(),
-                    phase=doing.phase,
-                    phase_s=max(0.0, now - doing.since),
-                    step=self._progress.step,
-                    epoch=self._progress.epoch,
-                    waits_for=self._progress.waits_for,
-                )
-            )
-        return doing
+    def beat(self) -> None:
+        """Sends a heartbeat if due."""
+        self._heartbeat.send_if_due()
 
-    def _pass_on(self, doing: Activity) -> None:
+    def _pass_on(self) -> None:
         passed = self._relay.passed()
         arrived = [r for r in self._signalled() + self._inbox.poll() + passed if self._control.note(r)]
         for request in arrived:
             if request.kind in AT_ONCE and request not in passed:
                 self._relay.pass_on(request)
-        step = self._progress.step
+        phase, step = self._heartbeat.doing.phase, self._progress.step
         for request in arrived:
             self._reporter.emit(
-                ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase=doing.phase, step=step)
+                ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase=phase, step=step)
             )
             if request.kind == "stacks":
                 self._report_stacks(request, step)
@@ -157,10 +142,6 @@ class WorkerMonitor:
         for request in self._open.values():
             if request.id not in self._served and request.id != besides:
                 self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
-
-    def _doing(self) -> Activity:
-        since = self._compiling_since()
-        return Activity("compiling", since) if since is not None else self._progress.doing
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(signal.Signals(number).name)

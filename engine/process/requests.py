@@ -1,76 +1,13 @@
-"""State shared by the worker's two threads: the loop's progress, and the queue of requests to the loop.
+"""The queue of requests from the thread that answers them to the loop, which checks it at every boundary.
 
-The loop writes its progress and checks the queue at every boundary; the monitor thread reads progress and fills the
-queue. Must not touch a device or a file.
+Must not touch a device or a file.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from typing import NamedTuple
 
-from tputui.telemetry.events import Phase, StepsDropped
 from tputui.telemetry.requests import STRENGTH, Request
-
-PHASES: dict[str, Phase] = {
-    "data": "data",
-    "trace": "tracing",
-    "execute": "executing",
-    "wait": "executing",
-    "report": "reporting",
-    "evaluate": "evaluating",
-    "save": "saving",
-}
-"""Phase by section of the loop; between sections the last phase continues."""
-
-
-class Activity(NamedTuple):
-    """The phase of the loop, and its start."""
-
-    phase: Phase
-    since: float
-    """Monotonic time in seconds."""
-
-
-class Progress:
-    """Progress of the loop. Each attribute is replaced as a whole, so any thread may read it."""
-
-    def __init__(self) -> None:
-        self.doing = Activity("starting", time.monotonic())
-        self.step = 0
-        """Newest step dispatched to the device."""
-        self.reported_step: int | None = None
-        """Newest step whose losses were reported; None if losses are not recorded."""
-        self.epoch = 0
-        """Current epoch; 0 before the first."""
-        self.waits_for: str | None = None
-        """What it waits for from the other processes."""
-        self.saving = threading.RLock()
-        """Held by the loop from the start of a save until its events are written: processes that take the place of
-        these resume from the file, so the journal must have them."""
-
-    def enter(self, phase: Phase, since: float | None = None) -> None:
-        """Starts a phase; `since` (monotonic) if it began earlier, as after an interruption."""
-        if since is not None or phase != self.doing.phase:
-            self.doing = Activity(phase, since if since is not None else time.monotonic())
-
-    def wait_for(self, what: str | None) -> None:
-        """Starts or ends a wait for the other processes."""
-        self.waits_for = what
-
-    def unread(self) -> StepsDropped | None:
-        """The event for steps whose losses are still on the device; None if there are none."""
-        reported, step = self.reported_step, self.step
-        if reported is None or reported >= step:
-            return None
-        why = f"the losses of steps {reported + 1} to {step} were not read from the device before the end"
-        return StepsDropped(t=time.time(), num_records=0, num_steps=step - reported, why=why)
-
-    def enter_section(self, name: str) -> None:
-        """Starts the phase of a section."""
-        if name in PHASES:
-            self.enter(PHASES[name])
 
 
 class RequestQueue:

@@ -19,7 +19,7 @@ from engine.parallel.group import RankSocket
 from engine.parallel.host_group import HostGroup
 from engine.parallel.strategies import Spmd, SpmdOverHosts
 from engine.process import hardware
-from engine.process.requests import Progress, RequestQueue
+from engine.process.requests import RequestQueue
 from engine.xla import backend
 from tests import recorded
 from tests.engine.processes import NUM_CORES
@@ -27,6 +27,7 @@ from tests.engine.test_strategies import CURVE
 from tests.engine.workers import Run
 from tests.ports import reserved_port
 from tputui import config
+from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter

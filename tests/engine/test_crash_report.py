@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.errors import TEXT_CHARS_MAX
 from engine.process import crash_report
-from engine.process.requests import Progress
+from tputui.reporting.progress import Progress
 
 
 class Hostile(Exception):

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from engine.process.main_thread import WorkerMonitor
-from engine.process.requests import Progress, RequestQueue
+from engine.process.requests import RequestQueue
+from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.journal import Tail

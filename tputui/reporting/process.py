@@ -21,6 +21,7 @@ from tputui.observers.sinks import process_sink
 from tputui.reporting import device_values
 from tputui.reporting.jax_runtime import JaxMemory
 from tputui.reporting.process_exit import ScriptFailure, as_consequence
+from tputui.reporting.progress import INTERVAL_S, Heartbeat, Progress
 from tputui.reporting.requests import RunRequests
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
@@ -30,7 +31,6 @@ from tputui.telemetry.rank_environment import host_index, is_of_torchrun, num_ho
 from tputui.telemetry.reporter import Reporter, newest_head
 
 ROLE = "worker"
-HEARTBEAT_INTERVAL_S = 0.5
 REPORT_INTERVAL_S = 1.0
 LEAVE_S = 5.0
 _MIN_S = 1e-6
@@ -132,21 +132,18 @@ class RunProcess:
         """Whether the program runs on several hosts."""
         self.leads_host = self.has_other_hosts and rank_info(os.environ).local_rank in (None, 0)
         """Whether this process reports the pace of its host, one of several, and answers requests for it."""
-        self.epoch = 0
-        """Epoch in training; 0 before the first."""
+        self.progress = Progress()
         self._paces: list[StepPace] = []
         """Counters of the threads that train."""
         self._num_open = 0
         self._on_report: Callable[[], None] = _nothing
-        self._phase: ev.Phase = "starting"
-        self._since = time.monotonic()
         self._warned: set[str] = set()
         self._ended = threading.Event()
         self._leaving = threading.Lock()
         self._memory = JaxMemory()
         self.requests = RunRequests(self)
-        self._heartbeat = threading.Thread(target=self._beat_until_ended, name="tputui-heartbeat", daemon=True)
-        self._heartbeat.start()
+        self._thread = threading.Thread(target=self._run_until_ended, name="tputui-heartbeat", daemon=True)
+        self._thread.start()
 
     def journal_of(self, rank: int) -> Path:
         """The journal of a rank, if that writes to the same directory."""
@@ -196,18 +193,6 @@ class RunProcess:
     def num_steps(self) -> int:
         """Steps that were reported."""
         return max((pace.num_steps for pace in self._paces), default=0)
-
-    @property
-    def phase(self) -> ev.Phase:
-        """The current phase."""
-        return self._phase
-
-    def enter(self, phase: ev.Phase) -> ev.Phase:
-        """Begins a phase; returns the one before."""
-        before = self._phase
-        if phase != before:
-            self._phase, self._since = phase, time.monotonic()
-        return before
 
     def emit(self, event: ev.Event) -> None:
         """Writes an event to the journal."""
@@ -259,7 +244,7 @@ class RunProcess:
                 error=failure.error,
                 message=failure.message,
                 traceback=failure.traceback,
-                phase=self._phase,
+                phase=self.progress.doing.phase,
                 step=self.step,
                 frames=failure.frames,
             )
@@ -274,36 +259,33 @@ class RunProcess:
         """Reports the end and closes the journal. Later calls do nothing."""
         if self._ended.is_set():
             return
-        self.enter("ending")
+        self.progress.enter("ending")
         process_sink.leave(self)
         self._ended.set()
-        if threading.current_thread() is not self._heartbeat:
+        if threading.current_thread() is not self._thread:
             # A thread that returns from a framework while the interpreter ends would abort the process.
-            self._heartbeat.join(LEAVE_S)
+            self._thread.join(LEAVE_S)
         self.requests.close()
         self.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.step, reason=reason))
         self.reporter.close()
 
-    def _beat_until_ended(self) -> None:
-        due = time.monotonic() + REPORT_INTERVAL_S
+    def _run_until_ended(self) -> None:
+        heartbeat, due = Heartbeat(self.progress, self.emit), time.monotonic() + REPORT_INTERVAL_S
         while True:
-            self._beat()
+            self.progress.step = self.step
+            heartbeat.send_if_due()
             if time.monotonic() >= due:
-                due = time.monotonic() + REPORT_INTERVAL_S - HEARTBEAT_INTERVAL_S / 2
+                due = time.monotonic() + REPORT_INTERVAL_S - INTERVAL_S / 2
                 self._guarded(self._on_report, "a report")
                 self._guarded(self._report_memory, "a reading of the device memory")
             self._guarded(self.requests.poll, "a request")
-            if self._ended.wait(HEARTBEAT_INTERVAL_S):
+            if self._ended.wait(INTERVAL_S):
                 return
 
     def _report_memory(self) -> None:
         sampled = self._memory.sample()
         if sampled is not None:
             self.emit(sampled)
-
-    def _beat(self) -> None:
-        now, phase_s = time.time(), time.monotonic() - self._since
-        self.emit(ev.HeartbeatSent(t=now, phase=self._phase, phase_s=phase_s, step=self.step, epoch=self.epoch))
 
     def _guarded(self, call: Callable[[], None], where: str) -> None:
         try:

@@ -237,7 +237,9 @@ class RunRequests:
         if self._answers:
             process, now = self._process, time.time()
             process.emit(
-                ev.RequestSeen(t=now, request=request.id, kind=request.kind, phase=process.phase, step=process.step)
+                ev.RequestSeen(
+                    t=now, request=request.id, kind=request.kind, phase=process.progress.doing.phase, step=process.step
+                )
             )
 
     def _due(self, step: int) -> list[_Open]:

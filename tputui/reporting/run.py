@@ -194,7 +194,7 @@ class Run:
         """
         with self._guarded("run.image") as active:
             if active:
-                epoch, step = self._process.epoch, self._pace.step
+                epoch, step = self._process.progress.epoch, self._pace.step
                 kept = self._pictures.save(name, image, example, epoch, step)
                 self._process.emit(ev.PicturesKept(t=time.time(), epoch=epoch, step=step, pictures=kept))
 
@@ -336,7 +336,7 @@ class Run:
         process.emit(
             ev.ProgressReported(
                 t=time.time(),
-                epoch=process.epoch,
+                epoch=process.progress.epoch,
                 epoch_step=pace.step - self._begun_at_step,
                 step=pace.step,
                 step_s=step_s,
@@ -369,10 +369,10 @@ class Run:
                 return
             self._plan.take_epoch(context.num_epochs, context.num_steps)
             self._recorder.begin_epoch()
-            self._process.epoch = context.number + self._epoch_shift
-            self._process.enter("executing")
+            self._process.progress.epoch = context.number + self._epoch_shift
+            self._process.progress.enter("executing")
             first = self._pace.step + 1
-            self._process.emit(ev.EpochStarted(t=time.time(), epoch=self._process.epoch, first_step=first))
+            self._process.emit(ev.EpochStarted(t=time.time(), epoch=self._process.progress.epoch, first_step=first))
 
     def end_epoch(self, took_s: float) -> None:
         """Ends an epoch. Called by its context."""
@@ -400,7 +400,7 @@ class Run:
         valid = self._recorder.readings("valid")
         return ev.EpochEnded(
             t=time.time(),
-            epoch=self._process.epoch,
+            epoch=self._process.progress.epoch,
             step=self._pace.step,
             train=self._recorder.readings("train"),
             valid=valid,
@@ -408,18 +408,18 @@ class Run:
             valid_s=valid_s,
             sections_s={**sections_s, "other": other_s + sections_s.get("other", 0.0)},
             lr=float(self._lr),
-            best=self._recorder.best.update(valid, self._process.epoch),
+            best=self._recorder.best.update(valid, self._process.progress.epoch),
         )
 
     def _record(self, step: int, loss: Any) -> None:
         """Records a loss that is not plain numbers of the usual shape, or the first one."""
         if self._pace.num_steps == 1:
             self._pace.begin_first()
-            if self._process.phase == "starting":
-                self._process.enter("executing")
+            if self._process.progress.doing.phase == "starting":
+                self._process.progress.enter("executing")
             self._process.requests.accept_traces()
             # A script that names no epochs trains for one.
-            self._process.epoch = self._process.epoch or 1
+            self._process.progress.epoch = self._process.progress.epoch or 1
         if loss is None:
             return
         values = self._values
@@ -449,7 +449,7 @@ class Run:
             self._process.emit(plan)
 
     def _report_meters(self, split: ev.Split) -> None:
-        if (found := self._recorder.meters_reported(split, self._process.epoch, self._pace.step)) is not None:
+        if (found := self._recorder.meters_reported(split, self._process.progress.epoch, self._pace.step)) is not None:
             self._process.emit(found)
 
     @contextlib.contextmanager
@@ -510,15 +510,15 @@ class Phases:
     def enter(self, name: str) -> ev.Phase:
         """Begins a phase; returns the one before."""
         self._nested_s.append(0.0)
-        phase = SECTIONS.get(name, (self._process.phase, ""))[0]
-        return self._process.enter(phase)
+        phase = SECTIONS.get(name, (self._process.progress.doing.phase, ""))[0]
+        return self._process.progress.enter(phase)
 
     def leave(self, name: str, before: ev.Phase, took_s: float) -> None:
         """Ends a phase that took `took_s` seconds."""
         own_s = max(0.0, took_s - self._nested_s.pop())
         if self._nested_s:
             self._nested_s[-1] += took_s
-        self._process.enter(before)
+        self._process.progress.enter(before)
         section = SECTIONS.get(name, (before, name[:NAME_CHARS_MAX]))[1]
         if section in self._sections_s or len(self._sections_s) < SECTIONS_MAX:
             self._sections_s[section] = self._sections_s.get(section, 0.0) + own_s
@@ -562,7 +562,7 @@ class Saves:
                 t=time.time(),
                 path=shown,
                 step=self._pace.step,
-                epoch=self._process.epoch,
+                epoch=self._process.progress.epoch,
                 bytes=num_bytes,
                 seconds=float(seconds),
                 reason=reason,

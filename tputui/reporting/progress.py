@@ -1,0 +1,112 @@
+"""What a process trains now, and the heartbeats that report it while the loop may be inside a long compilation.
+
+The loop writes its progress; the thread that sends heartbeats reads it. Must not touch a device or a file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tputui.telemetry.events import Event, HeartbeatSent, Phase, StepsDropped
+
+INTERVAL_S = 0.5
+"""Interval of heartbeats."""
+PHASES: dict[str, Phase] = {
+    "data": "data",
+    "trace": "tracing",
+    "compile": "compiling",
+    "execute": "executing",
+    "wait": "executing",
+    "report": "reporting",
+    "evaluate": "evaluating",
+    "save": "saving",
+}
+"""Phase by section of the loop; in other sections the phase before continues."""
+
+
+class Activity(NamedTuple):
+    """A phase of training, and its start."""
+
+    phase: Phase
+    since: float
+    """Monotonic time in seconds."""
+
+
+class Progress:
+    """Progress of training. Each attribute is replaced as a whole, so any thread may read it."""
+
+    def __init__(self) -> None:
+        self.doing = Activity("starting", time.monotonic())
+        self.step = 0
+        """Newest step dispatched to the device."""
+        self.reported_step: int | None = None
+        """Newest step whose losses were reported; None if losses are not recorded, or not reported in order."""
+        self.epoch = 0
+        """Current epoch; 0 before the first."""
+        self.waits_for: str | None = None
+        """What it waits for from the other processes."""
+        self.saving = threading.RLock()
+        """Held by the loop from the start of a save until its events are written: processes that take the place of
+        these resume from the file, so the journal must have them."""
+
+    def enter(self, phase: Phase, since: float | None = None) -> Phase:
+        """Starts a phase; `since` (monotonic) if it began earlier, as after an interruption. Returns the one before."""
+        before = self.doing.phase
+        if since is not None or phase != before:
+            self.doing = Activity(phase, since if since is not None else time.monotonic())
+        return before
+
+    def enter_section(self, name: str) -> None:
+        """Starts the phase of a section."""
+        if name in PHASES:
+            self.enter(PHASES[name])
+
+    def wait_for(self, what: str | None) -> None:
+        """Starts or ends a wait for the other processes."""
+        self.waits_for = what
+
+    def unread(self) -> StepsDropped | None:
+        """The event for steps whose losses are still on the device; None if there are none."""
+        reported, step = self.reported_step, self.step
+        if reported is None or reported >= step:
+            return None
+        why = f"the losses of steps {reported + 1} to {step} were not read from the device before the end"
+        return StepsDropped(t=time.time(), num_records=0, num_steps=step - reported, why=why)
+
+
+class Heartbeat:
+    """Sends the heartbeats of a process. Used by one thread, which is not that of the loop."""
+
+    def __init__(self, progress: Progress, emit: Callable[[Event], None]) -> None:
+        self.compiling_since: Callable[[], float | None] = lambda: None
+        """Since when (monotonic) the loop has been inside the compiler; None if it is not, or if that is not known."""
+        self._progress = progress
+        self._emit = emit
+        self._due = 0.0
+
+    @property
+    def doing(self) -> Activity:
+        """What the loop is doing; compiling takes precedence over its phase."""
+        since = self.compiling_since()
+        return Activity("compiling", since) if since is not None else self._progress.doing
+
+    def send_if_due(self) -> None:
+        """Sends a heartbeat, unless the last one is newer than the interval."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + INTERVAL_S
+        progress, doing = self._progress, self.doing
+        self._emit(
+            HeartbeatSent(
+                t=time.time(),
+                phase=doing.phase,
+                phase_s=max(0.0, now - doing.since),
+                step=progress.step,
+                epoch=progress.epoch,
+                waits_for=progress.waits_for,
+            )
+        )
