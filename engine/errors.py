@@ -18,13 +18,8 @@ __all__ = [
     "Stopped",
     "TooManyBad",
     "Unable",
-    "printable",
-    "text_of",
 ]
 """`Problem` is part of the task interface: `Task.problems` returns a list of them."""
-
-TEXT_CHARS_MAX = 32_768
-"""Maximum length of a reported exception message: it may contain a whole printed tensor."""
 
 
 class Refused(Exception):
@@ -87,26 +82,3 @@ class BadExample(Exception):
         self.index = index
         self.where = where
         self.why = why
-
-
-def one_line(error: BaseException) -> str:
-    """An exception of user code in one line: its type, and the first line of its message."""
-    lines = text_of(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def text_of(error: BaseException) -> str:
-    """`str(error)`, at most `TEXT_CHARS_MAX` characters, encodable as UTF-8. Never raises, even if `__str__` does."""
-    try:
-        text = str(error)
-    except BaseException as broken:  # noqa: BLE001, RUF100 - any exception class of the user's comes through here
-        text = f"(its message is not available: __str__ raised {type(broken).__name__})"
-    return printable(text, TEXT_CHARS_MAX)
-
-
-def printable(text: str, chars_max: int) -> str:
-    """The text, shortened in the middle to `chars_max` characters, with lone surrogates escaped."""
-    if len(text) > chars_max:
-        half = chars_max // 2
-        text = f"{text[:half]}\n... {len(text) - 2 * half} characters omitted ...\n{text[-half:]}"
-    return text.encode("utf-8", "backslashreplace").decode()

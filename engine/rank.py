@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 from engine import run_plan
-from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Stopped, Unable, text_of
+from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Stopped, Unable
 from engine.host_place import HostPlace
 from engine.parallel.rank_processes import ROLE
-from engine.process import crash_report, hardware, main_thread, stacks
+from engine.process import crash_report, hardware, main_thread
 from engine.process.main_thread import POLL_INTERVAL_S, WorkerMonitor
 from engine.process.own_journal import RankReporter
 from engine.process.parent import die_with
@@ -30,6 +30,8 @@ from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
+from tputui.reporting import stacks
+from tputui.reporting.failures import text_of
 from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.rundir import Manifest, held, read_manifest
@@ -83,10 +85,15 @@ class Rank:
         place = RankSocket(self.rank, num_ranks, [link], self._progress.wait_for, self._place.num_hosts)
         cores = build.replica(planned, place, device_index)
         context = build.RunContext(
-            self._run_dir, self._reporter, self._progress, self._requests, self._resume_path, self._telemetry
+            self._run_dir,
+            self._reporter,
+            self._progress,
+            self._requests,
+            self._resume_path,
+            self._telemetry,
+            self._monitor.server,
         )
         trainer = build.trainer(planned, cores, context)
-        self._monitor.connect(trainer.events.programs.compiling_since, trainer.events.served)
         self._reporter.training = True
         try:
             self._report_end("done", trainer.train())

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engine.errors import BadSource, NotImported, Problem, Refused, one_line
+from engine.errors import BadSource, NotImported, Problem, Refused
 from engine.process import hardware as machines
 from engine.process.hardware import Machine
 from engine.task import Options, Plan, Sizes, Task
 from tputui.config import RunConfig, data_keys, unknown_key
 from tputui.config.tables import field_docs
+from tputui.reporting.failures import one_line
 
 KNOWN_TASKS = {
     "digits": "engine.tasks.digits:Digits",

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import rank as ranks
 from engine import run_plan
-from engine.errors import PEER_LOST, NotFinite, PeerLost, Stopped, Unable, text_of
+from engine.errors import PEER_LOST, NotFinite, PeerLost, Stopped, Unable
 from engine.host_place import HostPlace, read_place
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
-from engine.process import crash_report, hardware, stacks
+from engine.process import crash_report, hardware
 from engine.process.main_thread import WorkerMonitor, leave
 from engine.process.own_journal import HostReporter
 from engine.process.parent import die_with
@@ -30,6 +30,8 @@ from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import RunConfig, from_builtins
 from tputui.exit_codes import ExitCode
+from tputui.reporting import stacks
+from tputui.reporting.failures import text_of
 from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
@@ -78,7 +80,7 @@ class Worker:
         ending = self._ending
         # The loop may be inside a save, whose events must be in the journal before its end.
         self._progress.saving.acquire(timeout=SAVE_WAIT_S)
-        self._monitor.refuse_unserved(f"training had {_PAST[ending.outcome]} before it could be served")
+        self._monitor.server.refuse_open(f"training had {_PAST[ending.outcome]} before it could be served")
         if (unread := self._progress.unread()) is not None:
             self._reporter.emit(unread)
         self._reporter.emit(
@@ -201,10 +203,15 @@ class Worker:
         if resume_path is not None:
             remove_partial_writes(resume_path)
         context = RunContext(
-            self._run_dir, self._reporter, self._progress, self._requests, resume_path, self._telemetry
+            self._run_dir,
+            self._reporter,
+            self._progress,
+            self._requests,
+            resume_path,
+            self._telemetry,
+            self._monitor.server,
         )
         trainer = build.trainer(planned, cores, context)
-        self._monitor.connect(trainer.events.programs.compiling_since, trainer.events.served)
         if isinstance(self._reporter, HostReporter):
             self._reporter.training = True
         try:

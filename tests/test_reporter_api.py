@@ -272,6 +272,21 @@ def test_requests_are_served_or_refused_with_an_explanation(tmp_path: Path, asks
         assert "does not call run.should_stop()" in of_type(events, ev.RequestRefused)[0].why
 
 
+def test_a_script_without_a_supervisor_reports_its_stacks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STOPPABLE.format(condition="True"))
+    process = subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, stdout=subprocess.PIPE)
+    try:
+        journal = wait_for(lambda: next((tmp_path / "runs").glob("*/worker-0.jsonl"), None), "the journal")
+        wait_for(lambda: of_type(read_events(journal), ev.HeartbeatSent) or None, "a heartbeat")
+        command = [sys.executable, "-m", "tputui", "stacks", str(journal.parent), "--wait", str(DEADLINE_S)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stderr
+        assert f"{tmp_path}/train.py:" in done.stdout
+    finally:
+        process.kill()
+        process.communicate()
+
+
 EARLY = """
 import time
 import tputui

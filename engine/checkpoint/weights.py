@@ -19,10 +19,11 @@ import torch
 
 from engine import run_plan, torch_file
 from engine.checkpoint import checksums
-from engine.errors import Problem, Refused, text_of
+from engine.errors import Problem, Refused
 from engine.process import user_code
 from engine.task import Options, Task
 from tputui.config import RunConfig, from_builtins
+from tputui.reporting.failures import text_of
 from tputui.telemetry.rundir import RunNotFound, read_manifest
 
 BEST = "best.pt"

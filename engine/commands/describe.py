@@ -25,13 +25,14 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from engine import run_plan
-from engine.errors import Problem, Refused, one_line
+from engine.errors import Problem, Refused
 from engine.process import hardware, user_code
 from engine.task import Options, Plan
 from tputui.check_result import CheckResult, Option, TaskDescription
 from tputui.config import ConfigError, RunConfig, from_builtins, load
 from tputui.config.tables import class_doc, field_docs
 from tputui.exit_codes import ExitCode
+from tputui.reporting.failures import one_line
 from tputui.telemetry.events import MemoryForecast
 
 

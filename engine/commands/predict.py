@@ -30,10 +30,11 @@ from engine.checkpoint import weights
 from engine.checkpoint.weights import Origin, Weights, Workload
 from engine.commands.protocol import ProgressWriter, run_command
 from engine.data.batch_reader import Reader, WrongBatch
-from engine.errors import BadExample, Problem, Refused, one_line
+from engine.errors import BadExample, Problem, Refused
 from engine.task import Dataset, Identified, Options, Task
 from tputui import csv_cells
 from tputui.config import RunConfig
+from tputui.reporting.failures import one_line
 from tputui.telemetry.files import becoming, open_new
 
 STDOUT = "-"

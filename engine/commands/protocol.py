@@ -20,9 +20,10 @@ from typing import Any
 
 import msgspec
 
-from engine.errors import Refused, text_of
+from engine.errors import Refused
 from tputui.config import ConfigError
 from tputui.exit_codes import ExitCode
+from tputui.reporting.failures import text_of
 
 PROGRESS_INTERVAL_S = 2.0
 

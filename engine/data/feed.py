@@ -28,8 +28,9 @@ from engine.data.batch_reader import (
     remedy,
 )
 from engine.data.sampler import BatchShare, Indices, cut, train_shares, valid_shares
-from engine.errors import BadExample, text_of
+from engine.errors import BadExample
 from engine.task import Dataset, Plan, Splits
+from tputui.reporting.failures import text_of
 
 PUT_INTERVAL_S = 0.1
 MASK = "_real"

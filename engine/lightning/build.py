@@ -43,10 +43,10 @@ from engine.loop.build import RunContext, strategy
 from engine.loop.events import EventEmitter, TrainingFacts
 from engine.parallel.base import Strategy
 from engine.process import hardware
-from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
 from tputui.config import RunConfig
+from tputui.reporting.section_timer import SectionTimer
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 __all__ = ["LightningRun", "strategy", "trainer"]
@@ -263,7 +263,15 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> LightningRun:
     resumed = checkpoint_store.load(context.resume_from, plan) if context.resume_from is not None else None
     # A TputuiCallback of the module finds here that this run is reported already.
     os.environ[RUN_DIR_VARIABLE] = str(context.run_dir.resolve())
-    events = EventEmitter(plan, cores, context.reporter, context.progress, WARM_UP_RUNS, telemetry=context.telemetry)
+    events = EventEmitter(
+        plan,
+        cores,
+        context.reporter,
+        context.progress,
+        WARM_UP_RUNS,
+        telemetry=context.telemetry,
+        server=context.server,
+    )
     # What Lightning logs about the machine would be wrong: with fake devices it reports a TPU.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     if plan.machine.device != "TPU":

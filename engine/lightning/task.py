@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import msgspec
 
-from engine.errors import NotImported, Problem, Refused, one_line
+from engine.errors import NotImported, Problem, Refused
 from engine.task import Options, Sizes, Splits, Task
 from tputui.config import OptimConfig, RunConfig
+from tputui.reporting.failures import one_line
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from engine.checkpoint import checkpoint_store, resume
 from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
-from engine.errors import Problem, Refused, TooManyBad, Unable, one_line
+from engine.errors import Problem, Refused, TooManyBad, Unable
 from engine.loop import network, shared_resume
 from engine.loop.artifacts import NoArtifacts, RunArtifacts, training_examples
 from engine.loop.checkpoint_manager import SharedCheckpointStore
@@ -33,7 +33,9 @@ from engine.task import Dataset, Plan
 from tputui import __version__
 from tputui.config import to_builtins
 from tputui.config_diff import flatten
+from tputui.reporting.failures import one_line
 from tputui.reporting.progress import Progress
+from tputui.reporting.request_server import RequestServer
 from tputui.telemetry.reporter import Reporter
 
 TILE_ROWS = 8
@@ -51,6 +53,8 @@ class RunContext(NamedTuple):
     """Checkpoint that training continues from; with several processes, that of the first one counts."""
     telemetry: bool = True
     """False to train without recording steps, which measures what telemetry costs."""
+    server: RequestServer | None = None
+    """Of the requests that this process has received; by default none has been."""
 
 
 def strategy(plan: Plan) -> Strategy:
@@ -111,7 +115,9 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     train_step = TrainStep(plan, cores, splits.train)
     if not cores.is_only:
         network.require_equal_weights(train_step.model, cores)
-    events = EventEmitter(plan, cores, context.reporter, context.progress, telemetry=context.telemetry)
+    events = EventEmitter(
+        plan, cores, context.reporter, context.progress, telemetry=context.telemetry, server=context.server
+    )
     train_step.trace_timer.compiled_s = events.programs.seconds
     identity = splits.identity
     store = (

@@ -106,7 +106,7 @@ class CheckpointManager:
         Raises `Stopped` if one of them asks to stop and there is an epoch left to train.
         """
         for request in requests:
-            self._events.request_applied(request, at, saved)
+            self._events.server.applied(request, at.step, path=saved.path, num_bytes=saved.bytes, seconds=saved.seconds)
         if _reason(requests) == "stop" and at.epoch <= self._config.epochs:
             raise Stopped(f"stopped on request after step {at.step}; saved as {saved.path}{self._unfit_suffix}")
 
@@ -192,7 +192,7 @@ class CheckpointManager:
     def _refuse(self, requests: list[Request], error: SaveFailed) -> None:
         for request in requests:
             hint = "" if request.kind == "checkpoint" else "; training goes on, and `stop --now` ends it without a save"
-            self._events.request_refused(request, f"{error}{hint}")
+            self._events.server.refused(request, f"{error}{hint}")
 
 
 class SharedCheckpointStore(CheckpointStore):

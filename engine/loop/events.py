@@ -18,15 +18,16 @@ from engine.errors import BadExample
 from engine.loop import step_blocks
 from engine.loop.step_buffer import Float32s
 from engine.parallel.base import Strategy
-from engine.section_timer import SectionTimer
 from engine.task import Plan
 from engine.xla import backend
 from engine.xla.runtime_counters import WARM_UP_RUNS, DeviceMemory, ProgramCounters
-from tputui.observers.step_trace import StepTracer
 from tputui.reporting.progress import Progress
+from tputui.reporting.request_server import RequestServer
+from tputui.reporting.section_timer import SectionTimer
+from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.requests import Request, answered_in
+from tputui.telemetry.requests import Request
 
 _MIN_S = 1e-6
 """Compiler and loop have different clocks; no step takes less than this."""
@@ -68,9 +69,10 @@ class EventEmitter:
         warm_up_runs: Mapping[str, int] = WARM_UP_RUNS,
         *,
         telemetry: bool = True,
+        server: RequestServer | None = None,
     ) -> None:
         """`warm_up_runs` are the runs of each program in which it may be compiled. Without `telemetry` no step is
-        recorded, to measure what telemetry costs."""
+        recorded, to measure what telemetry costs. `server` receives the requests to this process."""
         self.sections = SectionTimer(self._enter_section)
         self.programs = ProgramCounters(
             self.sections, self.warn, warm_up_runs, leads=strategy.is_first, sink=self if telemetry else None
@@ -80,9 +82,9 @@ class EventEmitter:
         self.stage_times: StageTimes | None = None
         """Times of the loader, if it is ours."""
         self.loader_threads = 0
-        self.served = answered_in(reporter.path)
-        """Ids of the requests that were answered."""
-        self.tracer = StepTracer(reporter.run_dir, self.emit, answered=self.served.add, host_index=strategy.host.number)
+        progress.compiling_since = self.programs.compiling_since
+        self.server = server or RequestServer(reporter, progress)
+        self.tracer = StepTracer(reporter.run_dir, self.server, host_index=strategy.host.number)
         """Writes profiles of steps on request; only in the process that leads its host."""
         self._blocks = (
             step_blocks.from_environment(plan.config.global_batch, backend.wait, self.programs.seconds)
@@ -118,10 +120,10 @@ class EventEmitter:
         for request in requests:
             if request.kind != "trace":
                 continue
-            if leads and request.id not in self.served:
+            if leads and request.id not in self.server.answered:
                 self.tracer.submit(request)
             else:
-                self.served.add(request.id)
+                self.server.close(request)
         return [request for request in requests if request.kind != "trace"]
 
     def between_steps(self, at: Position) -> None:
@@ -288,38 +290,6 @@ class EventEmitter:
         # A save may compile a program, and may be the last event of the run.
         if self.programs.compile_s > self._reported_compile_s:
             self._report_programs()
-
-    def request_applied(self, request: Request, at: Position, saved: SavedCheckpoint) -> None:
-        """A request was served by a save."""
-        self.served.add(request.id)
-        self.emit(
-            ev.RequestApplied(
-                t=time.time(),
-                request=request.id,
-                kind=request.kind,
-                step=at.step,
-                path=saved.path,
-                bytes=saved.bytes,
-                seconds=saved.seconds,
-            )
-        )
-
-    def request_seen(self, request: Request) -> None:
-        """A request that arrived at another host is about to be served here."""
-        self.emit(
-            ev.RequestSeen(
-                t=time.time(),
-                request=request.id,
-                kind=request.kind,
-                phase=self.progress.doing.phase,
-                step=self.progress.step,
-            )
-        )
-
-    def request_refused(self, request: Request, why: str) -> None:
-        """A request cannot be served."""
-        self.served.add(request.id)
-        self.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
 
     def _enter_section(self, name: str) -> None:
         self.progress.enter_section(name)

@@ -15,11 +15,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from engine.data.batch_reader import check_batch
-from engine.errors import BadExample, Problem, Refused, TaskError, one_line
+from engine.errors import BadExample, Problem, Refused, TaskError
 from engine.memory import remat
 from engine.parallel.base import Strategy
 from engine.task import Dataset, Plan, Task
 from engine.xla import backend
+from tputui.reporting.failures import one_line
 
 MAX_TRIES = 16
 """How many examples are tried in search of one that can be read."""

@@ -16,9 +16,9 @@ from engine.errors import Problem, Refused, TaskError
 from engine.loop import network
 from engine.loop.optimizer import learning_rate, optimizer, update
 from engine.parallel.base import Strategy
-from engine.section_timer import TRACE_PARTS, SectionTimer
 from engine.task import Dataset, Plan
 from engine.xla import backend
+from tputui.reporting.section_timer import TRACE_PARTS, SectionTimer
 
 Outcomes = dict[str, torch.Tensor]
 """Per-example values by name, [rows of the batch, ...] each."""

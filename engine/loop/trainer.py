@@ -279,7 +279,7 @@ class Trainer:
         """The requests to all processes that ask for a save, from every host. Collective."""
         shared = self._coordinator.share_requests(requests)
         for request in self._requests.adopt(shared):
-            self.events.request_seen(request)
+            self.events.server.seen(request)
         return self.events.take_traces(shared)
 
     def _check_finite(self) -> None:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from engine.errors import text_of
 from engine.memory import estimate
 from engine.memory.estimate import MemoryEstimate, Settings, Shapes, Unpredictable
 from engine.process import hardware
 from engine.process.hardware import MemoryLimit
 from engine.task import Dataset, Plan
+from tputui.reporting.failures import text_of
 from tputui.telemetry import events as ev
 
 HEADROOM = 0.9

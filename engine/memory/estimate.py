@@ -18,9 +18,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine.data.batch_reader import WrongBatch, check_batch
-from engine.errors import BadExample, Problem, Refused, one_line
+from engine.errors import BadExample, Problem, Refused
 from engine.memory import remat
 from engine.task import MAX_REPORT_STEPS, Dataset, Plan
+from tputui.reporting.failures import one_line
 
 BIGGEST = 3
 """Number of modules that are listed."""

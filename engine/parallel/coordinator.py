@@ -17,7 +17,7 @@ import msgspec
 import torch
 
 from engine.parallel.base import Strategy
-from engine.section_timer import SectionTimer
+from tputui.reporting.section_timer import SectionTimer
 from tputui.telemetry.requests import STRENGTH, Request
 
 _REQUESTED, _REPORT_DUE = 1, 2

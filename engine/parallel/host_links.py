@@ -21,7 +21,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from engine.errors import PeerLost, printable
+from engine.errors import PeerLost
+from tputui.reporting.failures import printable
 from tputui.telemetry.requests import Request
 
 LINK_TIMEOUT_S = 10.0

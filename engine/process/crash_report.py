@@ -7,37 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 import traceback
-from collections.abc import Callable
-from typing import TypeVar
 
-from engine.errors import NotFinite, NotImported, OutOfMemory, PeerLost, Refused, TooManyBad, Unable, printable, text_of
-from engine.process import stacks
+from msgspec.structs import replace
+
+from engine.errors import NotFinite, NotImported, OutOfMemory, PeerLost, Refused, TooManyBad, Unable
 from tputui.config import ConfigError
 from tputui.exit_codes import ExitCode
+from tputui.reporting.failures import failure_of, located
 from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 
 COMPLETE_MESSAGES = (Refused, ConfigError, Unable, TooManyBad, NotFinite, PeerLost)
 """Errors whose message is complete: a traceback would add nothing about the user's data or configuration."""
-TRACEBACK_CHARS_MAX = 131_072
-_Made = TypeVar("_Made")
 
 
 def failure_event(error: BaseException, progress: Progress, who: str = "") -> ev.FailureRaised:
     """The event for an error that ended a rank; `who` is put before the message."""
-    return ev.FailureRaised(
-        t=time.time(),
-        error=type(error).__name__,
-        message=f"{who}{text_of(error)}",
-        traceback=_tried(lambda: printable(traceback_of(error), TRACEBACK_CHARS_MAX), ""),
-        phase=progress.doing.phase,
-        step=progress.step,
-        kind=_tried(lambda: kind_of(error), "exception"),
-        frames=_tried(lambda: stacks.error_frames(error), []),
-    )
+    failure = located(failure_of(error, kind=kind_of, traceback_of=traceback_of), progress)
+    return replace(failure, message=f"{who}{failure.message}")
 
 
 def report(failure: ev.FailureRaised, reporter: Reporter, heading: str = "") -> None:
@@ -53,14 +42,6 @@ def exit_code_of(error: BaseException) -> ExitCode:
     if isinstance(error, Refused | ConfigError):
         return ExitCode.USAGE
     return ExitCode.ENVIRONMENT if isinstance(error, Unable) else ExitCode.FAILED
-
-
-def _tried(make: Callable[[], _Made], otherwise: _Made) -> _Made:
-    """The result of `make`, or `otherwise` if it raises: every method of the error's class may raise."""
-    try:
-        return make()
-    except BaseException:  # noqa: BLE001, RUF100 - the error itself is being reported
-        return otherwise
 
 
 def traceback_of(error: BaseException) -> str:

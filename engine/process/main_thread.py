@@ -11,15 +11,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn, Protocol
 
 from engine.process.requests import RequestQueue
-from engine.process.stacks import StackReporter
 from tputui.exit_codes import ExitCode
+from tputui.reporting import stacks
 from tputui.reporting.progress import Heartbeat, Progress
+from tputui.reporting.request_server import RequestServer
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests as requests
 from tputui.telemetry.events import RequestKind
@@ -65,15 +66,12 @@ class WorkerMonitor:
     """Monitors the training that runs in another thread."""
 
     def __init__(self, run_dir: Path, reporter: Reporter, progress: Progress, control: RequestQueue) -> None:
-        self._served: Set[str] = frozenset()
+        self.server = RequestServer(reporter, progress)
         self._run_dir = run_dir
         self._reporter = reporter
         self._progress = progress
         self._control = control
-        self._inbox = requests.Inbox(run_dir, requests.answered_in(reporter.path))
-        self._stacks = StackReporter(run_dir, reporter)
         self._relay: Relay = NoRelay()
-        self._open: dict[str, requests.Request] = {}
         self._signals: list[str] = []
         self._heartbeat = Heartbeat(progress, reporter.emit)
 
@@ -82,12 +80,6 @@ class WorkerMonitor:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    def connect(self, compiling_since: Callable[[], float | None], served: Set[str]) -> None:
-        """Connects the loop: since when (monotonic) it has been inside the compiler, and which requests it has
-        answered."""
-        self._heartbeat.compiling_since = compiling_since
-        self._served = served
 
     def connect_hosts(self, relay: Relay) -> None:
         """Connects the other hosts, for requests that must not wait for the loop."""
@@ -111,37 +103,20 @@ class WorkerMonitor:
 
     def _pass_on(self) -> None:
         passed = self._relay.passed()
-        arrived = [r for r in self._signalled() + self._inbox.poll() + passed if self._control.note(r)]
+        arrived = [r for r in self._signalled() + self.server.poll() + passed if self._control.note(r)]
         for request in arrived:
             if request.kind in AT_ONCE and request not in passed:
                 self._relay.pass_on(request)
-        phase, step = self._heartbeat.doing.phase, self._progress.step
         for request in arrived:
-            self._reporter.emit(
-                ev.RequestSeen(t=time.time(), request=request.id, kind=request.kind, phase=phase, step=step)
-            )
+            self.server.seen(request)
             if request.kind == "stacks":
-                self._report_stacks(request, step)
-                continue
-            self._open[request.id] = request
-            if request.kind != "stop_now":
+                # From this thread; training continues.
+                self.server.applied(request, self._progress.step, path=stacks.report(request, self._reporter))
+            elif request.kind != "stop_now":
                 self._control.submit(request)
         for request in arrived:
             if request.kind == "stop_now" and self._control.claim_end():
                 self._end_now(request)
-
-    def _report_stacks(self, request: requests.Request, step: int) -> None:
-        """Answers a request for stacks from this thread, with the current step; training continues."""
-        path = self._stacks.report(request)
-        self._reporter.emit(
-            ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, path=path)
-        )
-
-    def refuse_unserved(self, why: str, *, besides: str = "") -> None:
-        """Refuses every request that the loop did not serve."""
-        for request in self._open.values():
-            if request.id not in self._served and request.id != besides:
-                self._reporter.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(signal.Signals(number).name)
@@ -161,8 +136,8 @@ class WorkerMonitor:
     def _end_now(self, request: requests.Request) -> NoReturn:
         """Ends the process from this thread, even while the loop is inside the compiler."""
         step = self._progress.step
-        self._reporter.emit(ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step))
-        self.refuse_unserved("the run was ended at once on another request", besides=request.id)
+        self.server.applied(request, step)
+        self.server.refuse_open("the run was ended at once on another request")
         if (unread := self._progress.unread()) is not None:
             self._reporter.emit(unread)
         reason = f"ended at once on request, at step {step}; nothing was saved for it"

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from engine.section_timer import SectionTimer
 from engine.xla import backend
 from engine.xla.compile_ledger import (
     AT_SYNC,
@@ -24,6 +23,7 @@ from engine.xla.compile_ledger import (
 )
 from tputui.observers.sinks import ResettableTotal, Sink, is_disabled
 from tputui.observers.xla_observer import XlaObserver, follow_optimizers
+from tputui.reporting.section_timer import SectionTimer
 from tputui.telemetry.events import HbmReading, MemorySampled, StepPrograms, XlaMetricsRead
 
 WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.errors import TEXT_CHARS_MAX
 from engine.process import crash_report
+from tputui.reporting.failures import TEXT_CHARS_MAX, TRACEBACK_CHARS_MAX
 from tputui.reporting.progress import Progress
 
 
@@ -31,4 +31,4 @@ def test_huge_message_is_reported_by_beginning_and_end() -> None:
     assert event.message.endswith("x end")
     assert len(event.message) < TEXT_CHARS_MAX + 100
     assert event.traceback.startswith("ValueError: begin")
-    assert len(event.traceback) < crash_report.TRACEBACK_CHARS_MAX + 100
+    assert len(event.traceback) < TRACEBACK_CHARS_MAX + 100

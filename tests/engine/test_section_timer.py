@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.section_timer import NAMES, SectionTimer
+from tputui.reporting.section_timer import NAMES, SectionTimer
 
 
 class Clock:

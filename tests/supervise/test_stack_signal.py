@@ -19,7 +19,7 @@ from tputui.telemetry import stack_frames
 HERE = Path(__file__).parents[2]
 HOLDS_THE_INTERPRETER = """
     import ctypes
-    from engine.process import stacks
+    from tputui.reporting import stacks
     stacks.dump_on_signal(run_dir, "worker-0")
     def in_native_code():
         while True:
@@ -29,7 +29,7 @@ HOLDS_THE_INTERPRETER = """
 """
 ANSWERS = """
     import threading
-    from engine.process.stacks import StackReporter
+    from tputui.reporting.stacks import StackReporter
     def reads_a_batch():
         Event().wait(600)
     threading.Thread(target=reads_a_batch, name="tputui-train", daemon=True).start()
@@ -42,7 +42,7 @@ ANSWERS = """
 
 
 SLOW = """
-    from engine.process import stacks
+    from tputui.reporting import stacks
     stacks.dump_on_signal(run_dir, "worker-0")
     while True:
         beat(2)

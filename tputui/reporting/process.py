@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 from tputui import __version__, environment
 from tputui.observers.sinks import process_sink
 from tputui.reporting import device_values
+from tputui.reporting.failures import located
 from tputui.reporting.jax_runtime import JaxMemory
-from tputui.reporting.process_exit import ScriptFailure, as_consequence
+from tputui.reporting.process_exit import as_consequence
 from tputui.reporting.progress import INTERVAL_S, Heartbeat, Progress
 from tputui.reporting.requests import RunRequests
 from tputui.telemetry import events as ev
@@ -235,20 +236,11 @@ class RunProcess:
             _log.warning(text, exc_info=error)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
 
-    def fail(self, failure: ScriptFailure) -> None:
+    def fail(self, failure: ev.FailureRaised) -> None:
         """Reports the error that ends training."""
-        failure = as_consequence(failure) if self.world_size > 1 else failure
-        self.emit(
-            ev.FailureRaised(
-                t=time.time(),
-                error=failure.error,
-                message=failure.message,
-                traceback=failure.traceback,
-                phase=self.progress.doing.phase,
-                step=self.step,
-                frames=failure.frames,
-            )
-        )
+        self.progress.step = self.step
+        failure = located(failure, self.progress)
+        self.emit(as_consequence(failure) if self.world_size > 1 else failure)
 
     @property
     def has_ended(self) -> bool:

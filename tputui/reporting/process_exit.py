@@ -16,47 +16,40 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
-from tputui.telemetry import events as ev
+from msgspec.structs import replace
+
+from tputui.reporting.failures import failure_of
+from tputui.reporting.stacks import frames_of
+from tputui.telemetry.events import FailureRaised, Outcome
 from tputui.telemetry.process_end import PEER_LOST, is_lost_peer
-from tputui.telemetry.stack_frames import FRAMES_MAX, owner_of
 
 _EXIT_CODES = 256
 _newest: tuple[int, ScriptEnding] | None = None
 """Process id and ending of the newest call of `sys.exit` in the main thread."""
 
 
-class ScriptFailure(NamedTuple):
-    """An error that ended training."""
-
-    error: str
-    """Type of the exception."""
-    message: str
-    traceback: str
-    frames: list[ev.CodeFrame]
-    """Calls in the user's code that led to it, newest first."""
-
-
 class ScriptEnding(NamedTuple):
     """How training ended."""
 
-    outcome: ev.Outcome | None = None
+    outcome: Outcome | None = None
     """None if the script reached its end: `stopped` if a stop was requested, else `done`."""
     reason: str = ""
-    failure: ScriptFailure | None = None
+    failure: FailureRaised | None = None
+    """The error that ended it, without the phase and step of training."""
 
 
 def ending_of(error: BaseException) -> ScriptEnding:
     """How training ended if an exception left it. Ctrl-C stops a run; `sys.exit()` and `sys.exit(0)` are its end."""
     if isinstance(error, SystemExit):
         cause = error.__cause__ if error.__suppress_context__ else error.__context__
-        return _ending_of_exit(error.code, cause, lambda: _failure_of(error, str(error.code)))
+        return _ending_of_exit(error.code, cause, lambda: failure_of(error, traceback_of=_traceback_of))
     if isinstance(error, KeyboardInterrupt):
         return ScriptEnding("stopped", "ended by KeyboardInterrupt")
-    failure = _failure_of(error, str(error))
+    failure = failure_of(error, traceback_of=_traceback_of)
     return ScriptEnding("failed", f"{failure.error}: {failure.message}", failure)
 
 
-def _ending_of_exit(status: object, cause: BaseException | None, describe: Callable[[], ScriptFailure]) -> ScriptEnding:
+def _ending_of_exit(status: object, cause: BaseException | None, describe: Callable[[], FailureRaised]) -> ScriptEnding:
     """`cause`: the exception that was handled at the call; it says more than the exit code."""
     code = 0 if status is None else status % _EXIT_CODES if isinstance(status, int) else 1
     if isinstance(cause, KeyboardInterrupt):
@@ -64,33 +57,24 @@ def _ending_of_exit(status: object, cause: BaseException | None, describe: Calla
     if not code:
         return ScriptEnding()
     if cause is not None and not isinstance(cause, SystemExit):
-        failure = _failure_of(cause, str(cause))
+        failure = failure_of(cause, traceback_of=_traceback_of)
         return ScriptEnding("failed", f"exit code {code} after {failure.error}: {failure.message}", failure)
     text = f"exit code {code}" if isinstance(status, int) else f"exit code {code}: {status}"
-    return ScriptEnding("failed", text, describe()._replace(message=text))
+    return ScriptEnding("failed", text, replace(describe(), message=text))
 
 
-def _failure_of(error: BaseException, message: str) -> ScriptFailure:
+def _traceback_of(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
     # `sys.exit` would seem to have failed here.
     shown.stack[:] = [call for call in shown.stack if call.filename != __file__]
-    return ScriptFailure(type(error).__name__, message, "".join(shown.format()), _of_user(shown.stack))
+    return "".join(shown.format())
 
 
-def as_consequence(failure: ScriptFailure) -> ScriptFailure:
+def as_consequence(failure: FailureRaised) -> FailureRaised:
     """A failure in a program of several ranks: one because another rank is gone is named so, and is not the first."""
     if not is_lost_peer(failure.message):
         return failure
-    return failure._replace(error=PEER_LOST, message=f"{failure.error}: {failure.message}")
-
-
-def _of_user(stack: traceback.StackSummary) -> list[ev.CodeFrame]:
-    found = [
-        ev.CodeFrame(file=call.filename, line=call.lineno or 0, function=call.name, owner="user")
-        for call in stack
-        if owner_of(call.filename) == "user"
-    ]
-    return found[::-1][:FRAMES_MAX]
+    return replace(failure, error=PEER_LOST, message=f"{failure.error}: {failure.message}")
 
 
 class ExitWatch:
@@ -157,10 +141,11 @@ def _watched(leave: Any) -> Any:
 def _remember(error: SystemExit, caller: FrameType) -> None:
     global _newest
 
-    def describe() -> ScriptFailure:
-        stack = traceback.extract_stack(caller)
-        lines = ["Traceback (most recent call last):\n", *stack.format(), f"SystemExit: {error.code}\n"]
-        return ScriptFailure("SystemExit", "", "".join(lines), _of_user(stack))
+    def describe() -> FailureRaised:
+        calls = traceback.format_stack(caller)
+        lines = ["Traceback (most recent call last):\n", *calls, f"SystemExit: {error.code}\n"]
+        frames = [frame for frame in frames_of(caller) if frame.owner == "user"]
+        return replace(failure_of(error), traceback="".join(lines), frames=frames)
 
     try:
         _newest = os.getpid(), _ending_of_exit(error.code, error.__context__, describe)

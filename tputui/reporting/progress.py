@@ -48,9 +48,17 @@ class Progress:
         """Current epoch; 0 before the first."""
         self.waits_for: str | None = None
         """What it waits for from the other processes."""
+        self.compiling_since: Callable[[], float | None] = lambda: None
+        """Since when (monotonic) the loop has been inside the compiler; None if it is not, or if that is not known."""
         self.saving = threading.RLock()
         """Held by the loop from the start of a save until its events are written: processes that take the place of
         these resume from the file, so the journal must have them."""
+
+    @property
+    def activity(self) -> Activity:
+        """What the loop is doing; compiling takes precedence over its phase."""
+        since = self.compiling_since()
+        return Activity("compiling", since) if since is not None else self.doing
 
     def enter(self, phase: Phase, since: float | None = None) -> Phase:
         """Starts a phase; `since` (monotonic) if it began earlier, as after an interruption. Returns the one before."""
@@ -59,10 +67,9 @@ class Progress:
             self.doing = Activity(phase, since if since is not None else time.monotonic())
         return before
 
-    def enter_section(self, name: str) -> None:
-        """Starts the phase of a section."""
-        if name in PHASES:
-            self.enter(PHASES[name])
+    def enter_section(self, name: str) -> Phase:
+        """Starts the phase of a section; returns the one before."""
+        return self.enter(PHASES.get(name, self.doing.phase))
 
     def wait_for(self, what: str | None) -> None:
         """Starts or ends a wait for the other processes."""
@@ -81,17 +88,9 @@ class Heartbeat:
     """Sends the heartbeats of a process. Used by one thread, which is not that of the loop."""
 
     def __init__(self, progress: Progress, emit: Callable[[Event], None]) -> None:
-        self.compiling_since: Callable[[], float | None] = lambda: None
-        """Since when (monotonic) the loop has been inside the compiler; None if it is not, or if that is not known."""
         self._progress = progress
         self._emit = emit
         self._due = 0.0
-
-    @property
-    def doing(self) -> Activity:
-        """What the loop is doing; compiling takes precedence over its phase."""
-        since = self.compiling_since()
-        return Activity("compiling", since) if since is not None else self._progress.doing
 
     def send_if_due(self) -> None:
         """Sends a heartbeat, unless the last one is newer than the interval."""
@@ -99,7 +98,7 @@ class Heartbeat:
         if now < self._due:
             return
         self._due = now + INTERVAL_S
-        progress, doing = self._progress, self.doing
+        progress, doing = self._progress, self._progress.activity
         self._emit(
             HeartbeatSent(
                 t=time.time(),

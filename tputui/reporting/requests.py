@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tputui.observers.step_trace import StepTracer
-from tputui.reporting import agreement
+from tputui.reporting import agreement, stacks
+from tputui.reporting.request_server import RequestServer
+from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
 
@@ -49,7 +50,6 @@ _WHY_NOT: dict[ev.RequestKind, str] = {
     **dict.fromkeys(STOPS, "the script does not call run.should_stop(); end the script itself, or add it to the loop"),
     **dict.fromkeys(SAVES, "the script does not call run.save_if_asked(...); add it to the loop"),
     "trace": "the script has not reported a step yet; a profile starts after a call of run.step()",
-    "stacks": "a script without a supervisor does not answer this; py-spy dump --pid PID prints its stacks",
 }
 
 
@@ -82,11 +82,13 @@ class RunRequests:
 
     def __init__(self, process: RunProcess) -> None:
         self._process = process
-        answered, decided = requests.answered_in(process.reporter.path), agreement.decided_in(process.run_dir)
-        self._inbox = requests.Inbox(process.run_dir, answered | decided)
+        decided = agreement.decided_in(process.run_dir)
+        # The first rank of each host answers.
+        self._answers = process.rank == 0 or process.leads_host
+        self._server = RequestServer(process.reporter, process.progress, answers=self._answers, taken=decided)
         for request in requests.read_all(process.run_dir) if decided else ():
-            if request.id in decided - answered:
-                self._refused(request, RESTARTED)
+            if request.id in decided - self._server.answered:
+                self._server.refused(request, RESTARTED)
         # Reentrant, since a signal handler of the script may ask too.
         self._lock = threading.RLock()
         self._accepted: set[ev.RequestKind] = set()
@@ -97,7 +99,7 @@ class RunRequests:
         self._open: list[_Open] = []
         self._early: list[requests.Request] = []
         """Requests of which it is not known yet whether the script serves them."""
-        self.tracer = StepTracer(process.run_dir, process.emit, host_index=process.host_index)
+        self.tracer = StepTracer(process.run_dir, self._server, host_index=process.host_index)
         """Writes profiles of the first rank of a host; the thread that trains its first core calls it after every
         step."""
         self._store: agreement.ProgramStore | None = None
@@ -128,7 +130,7 @@ class RunRequests:
         if self._store is None and self._accepted and self._process.world_size > 1:
             self._store = self._opened_store()
         early, self._early = self._early, []
-        for request in [*early, *self._inbox.poll()]:
+        for request in [*early, *self._server.poll()]:
             self._take(request)
         for waiting in list(self._open):
             if waiting.due_step is None:
@@ -173,9 +175,10 @@ class RunRequests:
         saves = [waiting.saves[column] for column in sorted(waiting.saves)]
         why = next((saved.why_not for saved in saves if saved.why_not is not None), None)
         if why is not None:
-            self._refused(waiting.request, why)
+            self._server.refused(waiting.request, why)
         else:
-            self._applied(waiting.request, saves[0])
+            how = saves[0]
+            self._server.applied(waiting.request, how.step, path=how.path, num_bytes=how.num_bytes, seconds=how.seconds)
 
     def finish(self, step: int) -> bool:
         """Answers the open requests at the end of training; returns whether the script stopped for one of them."""
@@ -184,11 +187,11 @@ class RunRequests:
         for waiting in list(self._open):
             self._close(waiting)
             if stopped and waiting.request.kind in STOPS:
-                self._applied(waiting.request, ServedSave(step))
+                self._server.applied(waiting.request, step)
             else:
-                self._refused(waiting.request, ENDED)
+                self._server.refused(waiting.request, ENDED)
         for request in self._early if not self._process.supervised else ():
-            self._refused(request, ENDED)
+            self._server.refused(request, ENDED)
         return stopped
 
     @property
@@ -202,15 +205,10 @@ class RunRequests:
         if self._store is not None:
             self._store.close()
 
-    @property
-    def _answers(self) -> bool:
-        """Whether this process writes the receipts: the first rank of each host does."""
-        return self._process.rank == 0 or self._process.leads_host
-
     def _take(self, request: requests.Request) -> None:
         process, kind = self._process, request.kind
         if kind == "trace" and kind in self._accepted:
-            self._seen(request)
+            self._server.seen(request)
             self.tracer.submit(request)
         elif kind in self._accepted:
             waiting = _Open(request)
@@ -218,29 +216,24 @@ class RunRequests:
             # At once: what was seen is served at the next call, and not before it was seen.
             with self._lock:
                 self._open.append(waiting)
-                self._seen(request)
+                self._server.seen(request)
                 self._settle(waiting, agreed)
         elif kind in (*STOPS, *SAVES) and (process.supervised or process.num_steps < STEPS_UNTIL_REFUSED):
             # Also by a rank that has made fewer calls than the others, and by one whose supervisor may answer.
             self._early.append(request)
         elif not process.supervised:
-            self._seen(request)
-            self._refused(request, _WHY_NOT[kind])
+            self._server.seen(request)
+            if kind == "stacks":
+                path = stacks.report(request, process.reporter)
+                self._server.applied(request, process.step, path=path)
+            else:
+                self._server.refused(request, _WHY_NOT[kind])
 
     def _are_apart(self) -> bool:
         """Whether the first rank and others write to different directories, as on hosts that share none."""
         process = self._process
         others = range(process.world_size) if process.rank == 0 else (0,)
         return process.has_other_hosts and not all(process.journal_of(rank).exists() for rank in others)
-
-    def _seen(self, request: requests.Request) -> None:
-        if self._answers:
-            process, now = self._process, time.time()
-            process.emit(
-                ev.RequestSeen(
-                    t=now, request=request.id, kind=request.kind, phase=process.progress.doing.phase, step=process.step
-                )
-            )
 
     def _due(self, step: int) -> list[_Open]:
         with self._lock:
@@ -290,7 +283,7 @@ class RunRequests:
     def _settle(self, waiting: _Open, agreed: int | str | None) -> None:
         if isinstance(agreed, str):
             self._close(waiting)
-            self._refused(waiting.request, agreed)
+            self._server.refused(waiting.request, agreed)
         elif agreed is not None:
             waiting.due_step = agreed
 
@@ -301,21 +294,3 @@ class RunRequests:
         if not step:
             return 0 if self._num_calls >= CALLS_WITHOUT_STEP else None
         return step + max(AHEAD_STEPS_MIN, math.ceil(AHEAD_S / min(self._steps_s, default=AHEAD_S)))
-
-    def _applied(self, request: requests.Request, how: ServedSave) -> None:
-        if self._answers:
-            self._process.emit(
-                ev.RequestApplied(
-                    t=time.time(),
-                    request=request.id,
-                    kind=request.kind,
-                    step=how.step,
-                    path=how.path,
-                    bytes=how.num_bytes,
-                    seconds=how.seconds,
-                )
-            )
-
-    def _refused(self, request: requests.Request, why: str) -> None:
-        if self._answers:
-            self._process.emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))

@@ -21,21 +21,18 @@ from tputui.reporting.device_values import host_number
 from tputui.reporting.process import RunProcess, StepPace
 from tputui.reporting.process_exit import ScriptEnding, ending_of
 from tputui.reporting.requests import ServedSave
+from tputui.reporting.section_timer import SectionTimer
 from tputui.reporting.step_recorder import StepRecorder, ThreadValues, ignore
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
 
-SECTIONS: dict[str, tuple[ev.Phase, str]] = {
-    "data": ("data", "data"),
-    "compile": ("compiling", "compile"),
-    "report": ("reporting", "report"),
-    **dict.fromkeys(("evaluate", "eval", "evaluation", "valid", "validation"), ("evaluating", "evaluate")),
-    **dict.fromkeys(("save", "checkpoint"), ("saving", "save")),
+_SECTIONS = {
+    **dict.fromkeys(("eval", "evaluation", "valid", "validation"), "evaluate"),
+    "checkpoint": "save",
 }
-"""Phase of the heartbeat and section of the epoch, by the name that a script gives."""
+"""Section of the epoch by the name that a script gives, if they differ."""
 _PAUSES = frozenset({"evaluate", "save", "compile"})
 """Sections whose time is not part of a step."""
-SECTIONS_MAX = 64
 NAME_CHARS_MAX = 64
 _log = logging.getLogger("tputui")
 _clock = time.perf_counter
@@ -396,7 +393,6 @@ class Run:
 
     def _epoch_ended(self, took_s: float, sections_s: dict[str, float]) -> ev.Event:
         valid_s = sections_s.get("evaluate", 0.0)
-        other_s = max(0.0, took_s - sum(sections_s.values()))
         valid = self._recorder.readings("valid")
         return ev.EpochEnded(
             t=time.time(),
@@ -406,7 +402,7 @@ class Run:
             valid=valid,
             train_s=max(0.0, took_s - valid_s),
             valid_s=valid_s,
-            sections_s={**sections_s, "other": other_s + sections_s.get("other", 0.0)},
+            sections_s=sections_s,
             lr=float(self._lr),
             best=self._recorder.best.update(valid, self._process.progress.epoch),
         )
@@ -489,60 +485,36 @@ class EpochContext(AbstractContextManager[None]):
 
 
 class Phases:
-    """The phases of one thread, and their time since the epoch began."""
+    """The phases of one thread: sections of the epoch, of which some are not part of a step."""
 
     def __init__(self, process: RunProcess, pace: StepPace) -> None:
-        self._process = process
+        self._progress = process.progress
         self._pace = pace
-        self._nested_s: list[float] = []
-        """Seconds inside the phases nested in each open phase."""
-        self._sections_s: dict[str, float] = {}
+        self._timer = SectionTimer(names=(), charged=self._charged)
 
-    def context(self, name: str) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def context(self, name: str) -> Iterator[None]:
         """A context for a phase."""
-        return _PhaseContext(self, name)
+        section = _SECTIONS.get(name, str(name)[:NAME_CHARS_MAX])
+        before = self._progress.enter_section(section)
+        outer = self._timer.enter(section)
+        try:
+            yield
+        finally:
+            self._timer.enter(outer)
+            self._progress.enter(before)
 
     def take_sections(self) -> dict[str, float]:
         """Seconds by section since the last call. Sections do not overlap."""
-        found, self._sections_s = self._sections_s, {}
+        found = self._timer.totals()
+        self._timer.restart()
         return found
 
-    def enter(self, name: str) -> ev.Phase:
-        """Begins a phase; returns the one before."""
-        self._nested_s.append(0.0)
-        phase = SECTIONS.get(name, (self._process.progress.doing.phase, ""))[0]
-        return self._process.progress.enter(phase)
-
-    def leave(self, name: str, before: ev.Phase, took_s: float) -> None:
-        """Ends a phase that took `took_s` seconds."""
-        own_s = max(0.0, took_s - self._nested_s.pop())
-        if self._nested_s:
-            self._nested_s[-1] += took_s
-        self._process.progress.enter(before)
-        section = SECTIONS.get(name, (before, name[:NAME_CHARS_MAX]))[1]
-        if section in self._sections_s or len(self._sections_s) < SECTIONS_MAX:
-            self._sections_s[section] = self._sections_s.get(section, 0.0) + own_s
+    def _charged(self, section: str, seconds: float) -> None:
         if section == "data":
-            self._pace.wait_for_data(own_s)
-        if section in _PAUSES:
-            self._pace.pause(own_s)
-
-
-class _PhaseContext(AbstractContextManager[None]):
-    def __init__(self, phases: Phases, name: str) -> None:
-        self._phases = phases
-        self._name = str(name)
-        self._before: ev.Phase = "executing"
-        self._began = 0.0
-
-    def __enter__(self) -> None:
-        self._before = self._phases.enter(self._name)
-        self._began = time.perf_counter()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._phases.leave(self._name, self._before, time.perf_counter() - self._began)
+            self._pace.wait_for_data(seconds)
+        elif section in _PAUSES:
+            self._pace.pause(seconds)
 
 
 class Saves:

@@ -1,4 +1,4 @@
-"""Stacks of this process: of every thread on request or signal, and the user's calls that led to an error.
+"""Stacks of this process: of every thread, on request or signal.
 
 The interpreter's lock is free while the loop compiles or waits in native code, so another thread can read its stack
 there without disturbing it. Source files are never opened: a hanging disk may be the cause.
@@ -12,10 +12,9 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from tputui.telemetry import requests
 from tputui.telemetry.events import CodeFrame, StacksTaken, ThreadStack
@@ -30,43 +29,30 @@ _TRAINING = "trainer.py"
 
 
 class StackReporter:
-    """Answers requests for the stacks of this process."""
+    """Answers requests for the stacks of a process that handles no other requests."""
 
     def __init__(self, run_dir: Path, reporter: Reporter) -> None:
-        self._folder = run_dir / FOLDER
         self._reporter = reporter
         self._inbox = requests.Inbox(run_dir, requests.answered_in(reporter.path))
 
     def poll(self) -> None:
-        """Answers new requests; for a process that handles no other requests."""
+        """Answers new requests."""
         for request in self._inbox.poll():
             if request.kind == "stacks":
-                self.report(request)
+                report(request, self._reporter)
 
-    def report(self, request: requests.Request) -> str | None:
-        """Emits the stacks as an event and writes them to a file; returns its path relative to the run directory, if
-        written."""
-        threads = thread_stacks()
-        path = self._write(f"{request.id}-{self._reporter.writer}.txt", as_text(threads))
-        self._reporter.emit(
-            StacksTaken(
-                t=time.time(),
-                request=request.id,
-                process=self._reporter.writer,
-                pid=os.getpid(),
-                threads=threads,
-                path=path,
-            )
+
+def report(request: requests.Request, reporter: Reporter) -> str | None:
+    """Emits the stacks of this process as an event and writes them to a file; returns its path relative to the run
+    directory, if written."""
+    threads = thread_stacks()
+    path = _write(reporter.run_dir, f"{request.id}-{reporter.writer}.txt", as_text(threads))
+    reporter.emit(
+        StacksTaken(
+            t=time.time(), request=request.id, process=reporter.writer, pid=os.getpid(), threads=threads, path=path
         )
-        return path
-
-    def _write(self, name: str, text: str) -> str | None:
-        try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            write_atomically(self._folder / name, masked_text(text).encode("utf-8", "replace"))
-        except OSError:
-            return None
-        return f"{FOLDER}/{name}"
+    )
+    return path
 
 
 def dump_on_signal(run_dir: Path, writer: str) -> None:
@@ -86,26 +72,40 @@ def thread_stacks() -> list[ThreadStack]:
     """Every thread of this process: training threads first, then those in user code, then the rest."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = [
-        ThreadStack(name=names.get(ident, "a native thread"), frames=_frames(frame))
+        ThreadStack(name=names.get(ident, "a native thread"), frames=frames_of(frame))
         for ident, frame in sys._current_frames().items()
     ]
     return sorted(found, key=_rank)[:THREADS_MAX]
 
 
-def error_frames(error: BaseException) -> list[CodeFrame]:
-    """The calls in user code that led to an error, innermost first, beginning with the newest exception."""
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in chain:
-        chain.append(link)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    found = [frame for broke in reversed(chain) for frame in _raised_in(broke.__traceback__) if frame.owner == "user"]
-    return list(dict.fromkeys(found))[:FRAMES_MAX]
-
-
 def as_text(threads: list[ThreadStack]) -> str:
     """All stacks as text for a file."""
     return "\n".join(line for stack in threads for line in _lines(stack))
+
+
+def frames_of(frame: FrameType) -> list[CodeFrame]:
+    """The call of a frame and those that led to it, innermost first."""
+    found: list[CodeFrame] = []
+    place: FrameType | None = frame
+    while place is not None and len(found) < FRAMES_MAX:
+        found.append(code_frame(place, place.f_lineno))
+        place = place.f_back
+    return found
+
+
+def code_frame(frame: FrameType, line: int | None) -> CodeFrame:
+    """The call of a frame that is at a line."""
+    file = frame.f_code.co_filename
+    return CodeFrame(file=file, line=line or 0, function=frame.f_code.co_qualname, owner=owner_of(file))
+
+
+def _write(run_dir: Path, name: str, text: str) -> str | None:
+    try:
+        (run_dir / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        write_atomically(run_dir / FOLDER / name, masked_text(text).encode("utf-8", "replace"))
+    except OSError:
+        return None
+    return f"{FOLDER}/{name}"
 
 
 def _lines(stack: ThreadStack) -> Iterator[str]:
@@ -118,22 +118,3 @@ def _lines(stack: ThreadStack) -> Iterator[str]:
 def _rank(stack: ThreadStack) -> tuple[bool, bool]:
     trains = any(frame.owner == "tputui" and frame.file.endswith(_TRAINING) for frame in stack.frames)
     return not trains, not any(frame.owner == "user" for frame in stack.frames)
-
-
-def _frames(frame: FrameType) -> list[CodeFrame]:
-    found: list[CodeFrame] = []
-    place: FrameType | None = frame
-    while place is not None and len(found) < FRAMES_MAX:
-        found.append(_code_frame(place, place.f_lineno))
-        place = place.f_back
-    return found
-
-
-def _raised_in(trace: TracebackType | None) -> list[CodeFrame]:
-    """The calls of a traceback, innermost first."""
-    return [_code_frame(frame, line) for frame, line in traceback.walk_tb(trace)][::-1]
-
-
-def _code_frame(frame: FrameType, line: int | None) -> CodeFrame:
-    file = frame.f_code.co_filename
-    return CodeFrame(file=file, line=line or 0, function=frame.f_code.co_qualname, owner=owner_of(file))

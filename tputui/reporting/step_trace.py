@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tputui.telemetry import events as ev
+from tputui.reporting.request_server import RequestServer
+from tputui.telemetry.events import TraceWritten
 from tputui.telemetry.files import free_bytes
 from tputui.telemetry.requests import TRACE_SECONDS_MAX, TRACE_STEPS_DEFAULT, TRACE_STEPS_MAX, Request
 
@@ -69,20 +70,12 @@ class _Active:
 class StepTracer:
     """Serves requests for a profile, one at a time."""
 
-    def __init__(
-        self,
-        run_dir: Path,
-        emit: Callable[[ev.Event], None],
-        answered: Callable[[str], None] = lambda _: None,
-        host_index: int = 0,
-    ) -> None:
-        """`answered` is called with the id of each request that was applied or refused. `host_index`: index of this
-        host, which is part of the names of profiles of all but the first."""
+    def __init__(self, run_dir: Path, server: RequestServer, host_index: int = 0) -> None:
+        """`host_index`: index of this host, which is part of the names of profiles of all but the first."""
         self.is_busy = False
         """Whether `at_boundary` has anything to do."""
         self._run_dir = run_dir
-        self._emit = emit
-        self._answered = answered
+        self._server = server
         self._of_host = f"-host-{host_index}" if host_index else ""
         self._waiting: Request | None = None
         self._active: _Active | None = None
@@ -91,9 +84,9 @@ class StepTracer:
         """Takes a request; the profile starts at the next boundary, or the request is refused."""
         steps = TRACE_STEPS_DEFAULT if request.steps is None else request.steps
         if not 1 <= steps <= TRACE_STEPS_MAX:
-            self._refuse(request, f"a profile covers 1 to {TRACE_STEPS_MAX} steps, not {steps}")
+            self._server.refused(request, f"a profile covers 1 to {TRACE_STEPS_MAX} steps, not {steps}")
         elif self._waiting is not None or self._active is not None:
-            self._refuse(request, "another profile is being recorded; only one is possible at a time")
+            self._server.refused(request, "another profile is being recorded; only one is possible at a time")
         else:
             self._waiting = request
             self.is_busy = True
@@ -123,15 +116,15 @@ class StepTracer:
         if active is not None:
             self._finish(active, step)
         if waiting is not None:
-            self._refuse(waiting, TOO_LATE)
+            self._server.refused(waiting, TOO_LATE)
 
     def _start(self, request: Request, first_step: int) -> None:
         profiler = loaded_profiler()
         if profiler is None:
-            self._refuse(request, NO_PROFILER)
+            self._server.refused(request, NO_PROFILER)
             return
         if (why := self._obstacle()) is not None:
-            self._refuse(request, why)
+            self._server.refused(request, why)
             return
         folder = None
         try:
@@ -139,7 +132,7 @@ class StepTracer:
             profiler.start(str(folder))
         except Exception as error:  # noqa: BLE001, RUF100 - a profiler that does not start must not end training
             _remove_empty(folder)
-            self._refuse(request, f"the profiler did not start: {_one_line(error)}")
+            self._server.refused(request, f"the profiler did not start: {_one_line(error)}")
             return
         self._active = _Active(request, profiler, folder, first_step)
         self._active.mark(first_step)
@@ -155,16 +148,13 @@ class StepTracer:
         steps = step - active.first_step + 1
         if problem is not None or not size or steps <= 0:
             _remove_empty(folder)
-            self._refuse(request, problem or ("the profiler wrote no file" if steps > 0 else TOO_LATE))
+            self._server.refused(request, problem or ("the profiler wrote no file" if steps > 0 else TOO_LATE))
             return
         path = str(folder.relative_to(self._run_dir))
-        self._emit(ev.TraceWritten(t=time.time(), path=path, step=step, steps=steps, seconds=seconds, bytes=size))
-        self._answered(request.id)
-        self._emit(
-            ev.RequestApplied(
-                t=time.time(), request=request.id, kind=request.kind, step=step, path=path, bytes=size, seconds=seconds
-            )
+        self._server.reporter.emit(
+            TraceWritten(t=time.time(), path=path, step=step, steps=steps, seconds=seconds, bytes=size)
         )
+        self._server.applied(request, step, path=path, num_bytes=size, seconds=seconds)
 
     def _obstacle(self) -> str | None:
         """Why the disk has no room for a profile."""
@@ -188,10 +178,6 @@ class StepTracer:
                 number += 1
                 continue
             return folder
-
-    def _refuse(self, request: Request, why: str) -> None:
-        self._answered(request.id)
-        self._emit(ev.RequestRefused(t=time.time(), request=request.id, kind=request.kind, why=why))
 
 
 def loaded_profiler() -> Profiler | None:
