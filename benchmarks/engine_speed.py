@@ -172,19 +172,21 @@ class Race:
     def start(self) -> Moment:
         """Waits for the device and returns the clocks."""
         from engine.xla import backend
+        from tputui.observers.xla_runtime import XlaRuntime
 
         backend.sync()
         backend.wait()
-        return Moment(time.perf_counter(), time.process_time(), backend.counters().compiles)
+        return Moment(time.perf_counter(), time.process_time(), XlaRuntime().compile_times().total)
 
     def stop(self, name: str, began: Moment) -> None:
         """Waits for the device and records the time of a contender."""
         from engine.xla import backend
+        from tputui.observers.xla_runtime import XlaRuntime
 
         backend.wait()
         self.took_s.setdefault(name, []).append(time.perf_counter() - began.wall_s)
         self.cpu_s.setdefault(name, []).append(time.process_time() - began.cpu_s)
-        self.compiles.setdefault(name, []).append(backend.counters().compiles - began.compiles)
+        self.compiles.setdefault(name, []).append(XlaRuntime().compile_times().total - began.compiles)
 
 
 def turns(race: Race, contenders: dict[str, Epoch], rounds: int) -> None:

@@ -60,9 +60,11 @@ class Side:
     def epoch(self, num_steps: int) -> None:
         """Trains and measures one epoch."""
         from engine.xla import backend
+        from tputui.observers.xla_runtime import MetricTotals, XlaRuntime
 
         backend.wait()
-        before = backend.counters()
+        counters = MetricTotals(XlaRuntime())
+        before = counters.read(0, None)
         began, cpu_began = time.perf_counter(), time.process_time()
         self.trainer.train_epoch()
         backend.wait()
@@ -70,7 +72,7 @@ class Side:
         self.cpu_s.append(time.process_time() - cpu_began)
         self.spent_s.append((self.trainer.events.sections.totals()["report"], self._kept_s))
         self._kept_s = 0.0
-        after = backend.counters()
+        after = counters.read(0, None)
         self.epoch_s.append(took)
         self.step_s.append(took / num_steps)
         self.counts.append(tuple(getattr(after, name) - getattr(before, name) for name in COUNTED))

@@ -22,8 +22,8 @@ from engine import run_plan
 from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Stopped, Unable
 from engine.host_place import HostPlace
 from engine.parallel.rank_processes import ROLE
-from engine.process import crash_report, hardware, main_thread
-from engine.process.main_thread import POLL_INTERVAL_S, WorkerMonitor
+from engine.process import crash_report, hardware
+from engine.process.main_thread import POLL_INTERVAL_S
 from engine.process.own_journal import RankReporter
 from engine.process.parent import die_with
 from engine.process.requests import RequestQueue
@@ -32,7 +32,9 @@ from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.reporting import stacks
 from tputui.reporting.failures import text_of
-from tputui.reporting.progress import Progress
+from tputui.reporting.process_exit import close_journal
+from tputui.reporting.progress import Heartbeat, Progress
+from tputui.reporting.request_server import RequestServer
 from tputui.telemetry import events as ev
 from tputui.telemetry.rundir import Manifest, held, read_manifest
 
@@ -45,17 +47,22 @@ class Rank:
         self.rank = rank
         self._place = place
         self._reporter = RankReporter(run_dir, rank, host_index=place.index, generation=place.generation)
-        self.stacks = stacks.StackReporter(run_dir, self._reporter)
-        """Writes the stacks of this process on request."""
         self._progress, self._requests = Progress(), RequestQueue()
-        self._monitor = WorkerMonitor(run_dir, self._reporter, self._progress, self._requests)
+        self._server = RequestServer(self._reporter, self._progress)
+        self._heartbeat = Heartbeat(self._progress, self._reporter.emit)
         self._run_dir = run_dir
         self._resume_path = manifest.resume_path
         self._telemetry = telemetry
 
     def beat(self) -> None:
         """Emits a heartbeat if one is due."""
-        self._monitor.beat()
+        self._heartbeat.send_if_due()
+
+    def answer_requests(self) -> None:
+        """Answers the requests for the stacks of this process, for all ranks in it; the worker receives the others."""
+        for request in self._server.poll():
+            if request.kind == "stacks":
+                self._server.report_stacks(request)
 
     def train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         """Trains to the end and returns the exit code; failures are reported, never raised. `link` leads to the leading
@@ -76,7 +83,7 @@ class Rank:
 
     def close(self) -> None:
         """Closes the journal."""
-        main_thread.close(self._reporter)
+        close_journal(self._reporter)
 
     def _train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         from engine.loop import build
@@ -91,7 +98,7 @@ class Rank:
             self._requests,
             self._resume_path,
             self._telemetry,
-            self._monitor.server,
+            self._server,
         )
         trainer = build.trainer(planned, cores, context)
         self._reporter.training = True
@@ -133,8 +140,7 @@ class Process:
         while not self._ended.wait(POLL_INTERVAL_S) and not _parent_has_closed():
             for rank in self._ranks:
                 rank.beat()
-            # One answer for all ranks, which are threads of this process.
-            self._ranks[0].stacks.poll()
+            self._ranks[0].answer_requests()
         for rank in self._ranks:
             rank.close()
         with contextlib.suppress(OSError, ValueError):

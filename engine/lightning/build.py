@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -40,13 +41,14 @@ from engine.loop import network
 from engine.loop import optimizer as optim
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.build import RunContext, strategy
-from engine.loop.events import EventEmitter, TrainingFacts
+from engine.loop.events import EventEmitter
 from engine.parallel.base import Strategy
 from engine.process import hardware
 from engine.task import Plan
 from engine.xla import backend
 from tputui.config import RunConfig
 from tputui.reporting.section_timer import SectionTimer
+from tputui.telemetry.events import TrainingPlanned
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
 __all__ = ["LightningRun", "strategy", "trainer"]
@@ -225,12 +227,12 @@ class LightningRun:
             train = check_train_loader(loader, self._plan.config, at)
             valid = check_valid_loaders(owner.val_dataloader())
             self._trainer.limit_train_batches = train.batches
-            self._set_facts(train, valid)
+            self._set_plan(train, valid)
             return loader
 
         owner.train_dataloader = train_dataloader
 
-    def _set_facts(self, train: LoaderInfo, valid: LoaderInfo) -> None:
+    def _set_plan(self, train: LoaderInfo, valid: LoaderInfo) -> None:
         config = self._plan.config
         if valid.batches == 0:
             raise Refused([Problem("data", "the validation loader has no examples")])
@@ -245,7 +247,12 @@ class LightningRun:
                 "padding, and one more program is compiled for its shape"
             )
         takes_lr = takes_argument(type(self._module), "lr")
-        self._callback.facts = TrainingFacts(
+        self._callback.planned = TrainingPlanned(
+            t=time.time(),
+            num_epochs=config.epochs,
+            first_step=1,
+            batch_per_core=config.batch_per_core,
+            global_batch=config.global_batch,
             task=f"lightning {getattr(self._plan.model, 'module', '')}",
             steps_per_epoch=train.batches,
             valid_steps=valid.batches,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from msgspec.structs import replace
 
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
 from engine.checkpoint.resume import Position
@@ -23,7 +24,7 @@ from engine.errors import Stopped
 from engine.loop import network
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.checkpoint_manager import CheckpointManager
-from engine.loop.events import EventEmitter, TrainingFacts
+from engine.loop.events import EventEmitter
 from engine.loop.reporting import StepReporter
 from engine.memory.layer_table import Recorder
 from engine.parallel.base import Strategy
@@ -36,7 +37,7 @@ from tputui.telemetry.meters import logged_meters, newly_logged, without_split
 
 REDUCED = "as Lightning reduced it: by default the mean over batches, weighted by their examples; one value for all"
 """How a logged value was computed, in words."""
-WARM_UP_RUNS = {"step": 3, "evaluate": 2, "last evaluate": 2, "logged": 2, "reset": 2}
+WARM_UP_RUNS = {"step": 3}
 """Runs in which a program may be compiled: Lightning's own state of logged values begins anew in each pass."""
 
 
@@ -55,7 +56,7 @@ class LoopCallback(Callback):
     ) -> None:
         """`ties` are the tied parameters of the module before Lightning moves it to the device."""
         self.position = resumed.position if resumed else Position(epoch=1, batch=0, step=0, evaluating=False)
-        self.facts: TrainingFacts
+        self.planned: ev.TrainingPlanned
         """Must be set before the first step, once the loaders are known; its learning rate is not."""
         self._manager: CheckpointManager
         self._events = events
@@ -87,7 +88,7 @@ class LoopCallback(Callback):
 
     def restore_best(self, resumed: Checkpoint) -> None:
         """Continues with the best epoch of a checkpoint."""
-        self._manager.best.restore(resumed)
+        self._manager.best.restore(resumed.best, resumed.best_epoch)
 
     def conclude(self, trained: str) -> str:
         """As `CheckpointManager.conclude`."""
@@ -109,7 +110,7 @@ class LoopCallback(Callback):
         """Every loader is known."""
         self._reporter.lr = _lr(trainer)
         self._events.progress.step = self.position.step
-        self._events.begin_training(self.position, self.facts._replace(lr=self._reporter.lr))
+        self._events.begin_training(self.position, replace(self.planned, lr=self._reporter.lr))
         self._layers = Recorder(pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -138,7 +139,7 @@ class LoopCallback(Callback):
         self._reporter.steps.run("step", self.position)
         self._warn_of_waiting(trainer)
         self._events.between_steps(self.position)
-        if self.position.batch < self.facts.steps_per_epoch:
+        if self.position.batch < self.planned.steps_per_epoch:
             self._check_finite()
             self._serve_requests()
         else:
@@ -162,7 +163,7 @@ class LoopCallback(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Runs the batch, since Lightning's trace would grow to the end of the split."""
-        last = batch_idx + 1 == self.facts.valid_steps
+        last = batch_idx + 1 == self.planned.valid_steps
         self._events.programs.run("last evaluate" if last else "evaluate")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

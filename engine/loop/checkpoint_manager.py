@@ -1,11 +1,10 @@
-"""When a run saves and what it answers to requests: `CheckpointManager`, `BestEpoch`, and saves of several processes.
+"""When a run saves and what it answers to requests: `CheckpointManager`, and saves of several processes.
 
 The manager does not know how training proceeds; it is given the state at boundaries where that is complete.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,44 +19,9 @@ from engine.loop.events import EventEmitter
 from engine.parallel.base import Strategy
 from engine.task import Plan
 from tputui.config import RunConfig
+from tputui.reporting.best_epoch import BestEpoch
 from tputui.telemetry.requests import Request
 from tputui.telemetry.rundir import CHECKPOINTS
-
-
-class BestEpoch:
-    """The epoch with the best value of `checkpoint.monitor` whose weights were saved."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self.value: float | None = None
-        self.epoch = 0
-        """0 if there is none."""
-        self._monitor = config.checkpoint.monitor
-        self._sign = 1 if config.checkpoint.mode == "min" else -1
-        self._previous: tuple[float | None, int] = (None, 0)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Continues with the best epoch of a checkpoint."""
-        self.value, self.epoch = checkpoint.best, checkpoint.best_epoch
-
-    def update(self, value: float, epoch: int) -> bool:
-        """Takes the epoch if its value is the best so far, which NaN never is, and returns whether it is.
-
-        To be called before the save, since the checkpoint contains the best value.
-        """
-        self._previous = self.value, self.epoch
-        if math.isnan(value) or (self.value is not None and self._sign * value >= self._sign * self.value):
-            return False
-        self.value, self.epoch = value, epoch
-        return True
-
-    def revert(self) -> None:
-        """Undoes the last update: the weights of that epoch were not saved."""
-        self.value, self.epoch = self._previous
-
-    @property
-    def suffix(self) -> str:
-        """`; best validation loss: 0.194 (epoch 3)`, to follow another sentence; empty if there is no best epoch."""
-        return "" if self.value is None else f"; best validation {self._monitor}: {self.value:.6g} (epoch {self.epoch})"
 
 
 class CheckpointManager:
@@ -67,7 +31,7 @@ class CheckpointManager:
         self, config: RunConfig, events: EventEmitter, store: CheckpointStore, state: Callable[[], Checkpoint]
     ) -> None:
         """`state` returns the current state."""
-        self.best = BestEpoch(config)
+        self.best = BestEpoch(config.checkpoint.monitor, config.checkpoint.mode)
         self._config = config
         self._events = events
         self._store = store

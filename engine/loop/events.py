@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine.checkpoint.checkpoint_store import SavedCheckpoint
 from engine.checkpoint.resume import Position
@@ -20,7 +20,7 @@ from engine.loop.step_buffer import Float32s
 from engine.parallel.base import Strategy
 from engine.task import Plan
 from engine.xla import backend
-from engine.xla.runtime_counters import WARM_UP_RUNS, DeviceMemory, ProgramCounters
+from engine.xla.runtime_counters import DeviceMemory, ProgramCounters
 from tputui.reporting.progress import Progress
 from tputui.reporting.request_server import RequestServer
 from tputui.reporting.section_timer import SectionTimer
@@ -33,30 +33,6 @@ _MIN_S = 1e-6
 """Compiler and loop have different clocks; no step takes less than this."""
 
 
-class TrainingFacts(NamedTuple):
-    """What is to be trained."""
-
-    task: str
-    steps_per_epoch: int
-    valid_steps: int
-    train_examples: int
-    valid_examples: int
-    num_parameters: int
-    precision: str
-    lr: float
-    lr_rule: str
-
-
-class HostPace(NamedTuple):
-    """Mean seconds per step of one host of several; None if they cannot be measured on the host."""
-
-    steps: int
-    step_s: float
-    data_s: float | None
-    compute_s: float | None
-    wait_s: float | None
-
-
 class EventEmitter:
     """Emits the events of one run, in the thread of its loop."""
 
@@ -66,13 +42,13 @@ class EventEmitter:
         strategy: Strategy,
         reporter: Reporter,
         progress: Progress,
-        warm_up_runs: Mapping[str, int] = WARM_UP_RUNS,
+        warm_up_runs: Mapping[str, int] = {},
         *,
         telemetry: bool = True,
         server: RequestServer | None = None,
     ) -> None:
-        """`warm_up_runs` are the runs of each program in which it may be compiled. Without `telemetry` no step is
-        recorded, to measure what telemetry costs. `server` receives the requests to this process."""
+        """`warm_up_runs` are the runs in which a program may be compiled, by program, if they are not `WARM_UP_RUNS`.
+        Without `telemetry` no step is recorded, to measure what telemetry costs. `server` receives the requests."""
         self.sections = SectionTimer(self._enter_section)
         self.programs = ProgramCounters(
             self.sections, self.warn, warm_up_runs, leads=strategy.is_first, sink=self if telemetry else None
@@ -137,21 +113,11 @@ class EventEmitter:
             with self.sections.section("report"):
                 self.tracer.at_boundary(at.step)
 
-    def begin_training(self, at: Position, facts: TrainingFacts) -> None:
+    def begin_training(self, at: Position, planned: ev.TrainingPlanned) -> None:
         """Training begins at the position: emits topology, plan and device memory."""
-        config = self._plan.config
         self.progress.reported_step = at.step if self.telemetry else None
         self._declare_topology()
-        self.emit(
-            ev.TrainingPlanned(
-                t=time.time(),
-                num_epochs=config.epochs,
-                first_step=at.step + 1,
-                batch_per_core=config.batch_per_core,
-                global_batch=config.global_batch,
-                **facts._asdict(),
-            )
-        )
+        self.emit(replace(planned, t=time.time(), first_step=at.step + 1))
         self._report_memory()
 
     def begin_epoch(self, at: Position) -> None:
@@ -230,10 +196,6 @@ class EventEmitter:
         """Records the compute time of each core, [steps, cores]; each host that of its own cores."""
         compute_s = self._of_host(compute_s)
         self._reporter.record_steps(first_step, compute_s, compute_s.shape[1], ev.COMPUTE_METRIC)
-
-    def report_host_pace(self, at: Position, pace: HostPace) -> None:
-        """Emits the pace of this host, if there are several."""
-        self.emit(ev.HostPaceMeasured(t=time.time(), step=at.step, **pace._asdict()))
 
     def report_meters(self, at: Position, split: ev.Split, meters: dict[str, ev.MeterReading], reduced: str) -> None:
         """Emits meters of a split; `reduced` says how they were computed."""

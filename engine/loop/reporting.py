@@ -11,42 +11,25 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from engine.checkpoint.resume import Position
 from engine.data.feed import Batch
-from engine.loop.events import EventEmitter, HostPace
+from engine.loop.events import EventEmitter
 from engine.loop.step_buffer import Detached, FetchedSteps, ReportInterval, StepBuffer
 from engine.non_finite import NonFiniteDetector
 from engine.parallel.base import Strategy
 from engine.parallel.coordinator import Coordinator
 from engine.task import Plan
 from engine.xla import backend
-
-
-class _DetachedReport(NamedTuple):
-    """A report whose steps are still on the device."""
-
-    at: Position
-    """Position after its last step."""
-    lr: float
-    steps: Detached
-
-
-class _FetchedReport(NamedTuple):
-    """A report that was read and not emitted."""
-
-    at: Position
-    """Position after its last step."""
-    lr: float
-    values: FetchedSteps
-    step_s: float
-    host_pace: HostPace | None
-    """Pace of this host, if there are several."""
+from tputui.telemetry.events import HostPaceMeasured
 
 
 class StepReporter:
@@ -73,8 +56,10 @@ class StepReporter:
         self._coordinator = coordinator
         self._lr = lr
         self._detector = NonFiniteDetector("train", strategy.core_ids, plan.config.non_finite.policy, events.emit)
-        self._detached: _DetachedReport | None = None
-        self._fetched: _FetchedReport | None = None
+        self._detached: tuple[Position, float, Detached] | None = None
+        """Steps of a report that are still on the device, with the position and learning rate of the last one."""
+        self._write: Callable[[], None] | None = None
+        """Writes a report that was read."""
         self._times_compute = plan.config.optim.accumulate == 1
         """Otherwise the device still computes earlier batches of the update when a step begins."""
         self._is_traced = False
@@ -115,7 +100,7 @@ class StepReporter:
         self._events.progress.step = at.step
         self._emit()
         if self._events.telemetry and self._coordinator.is_report_due(self.buffer):
-            self._detached = _DetachedReport(at, self._lr(at), self.buffer.detach())
+            self._detached = at, self._lr(at), self.buffer.detach()
             # The next step may be compiled as well, which can take minutes; and several processes read together.
             if self._events.programs.compile_s > compiled_s or not self._strategy.is_only:
                 self.flush()
@@ -129,7 +114,7 @@ class StepReporter:
         """Reports every step up to `at`."""
         self.flush()
         if self.buffer.pending:
-            self._detached = _DetachedReport(at, self._lr(at), self.buffer.detach())
+            self._detached = at, self._lr(at), self.buffer.detach()
             self.flush()
 
     def report_before_failure(self, at: Position) -> None:
@@ -151,27 +136,33 @@ class StepReporter:
             values = self.buffer.fetch(detached)
             step_s = self._events.step_s(len(values.means))
             self.buffer.interval.retune(step_s)
-            self._fetched = _FetchedReport(at, lr, values, step_s, self._host_pace(len(values.means), step_s))
+            host_pace = self._host_pace(at, len(values.means), step_s)
+            self._write = partial(self._write_steps, at, lr, values, step_s, host_pace)
         self._events.restart_pace()
 
     def _emit(self) -> None:
-        if self._fetched is None:
-            return
-        (at, lr, values, step_s, host_pace), self._fetched = self._fetched, None
-        events, meters = self._events, self.buffer.meters
-        with events.sections.section("report"):
-            losses = values.means if self.per_core else np.ascontiguousarray(values.means[:, :1])
-            events.report_steps(at, losses, step_s, lr=lr, report_steps=self.buffer.interval.steps)
-            if host_pace is not None:
-                events.report_host_pace(at, host_pace)
-            first_step = at.step - len(values.means) + 1
-            if values.compute_s is not None:
-                events.record_compute(first_step, values.compute_s)
-            self._detector.look(first_step, values.means, values.norms, per_core=self.per_core)
-            events.report_meters(at, "train", meters.readings(), meters.reduced)
-            events.report_runtime()
+        write, self._write = self._write, None
+        if write is not None:
+            with self._events.sections.section("report"):
+                write()
 
-    def _host_pace(self, steps: int, step_s: float) -> HostPace | None:
+    def _write_steps(
+        self, at: Position, lr: float, values: FetchedSteps, step_s: float, host_pace: HostPaceMeasured | None
+    ) -> None:
+        """Writes the values and the pace of the steps up to `at`, and what else is reported with them."""
+        events, meters = self._events, self.buffer.meters
+        losses = values.means if self.per_core else np.ascontiguousarray(values.means[:, :1])
+        events.report_steps(at, losses, step_s, lr=lr, report_steps=self.buffer.interval.steps)
+        if host_pace is not None:
+            events.emit(replace(host_pace, t=time.time()))
+        first_step = at.step - len(values.means) + 1
+        if values.compute_s is not None:
+            events.record_compute(first_step, values.compute_s)
+        self._detector.look(first_step, values.means, values.norms, per_core=self.per_core)
+        events.report_meters(at, "train", meters.readings(), meters.reduced)
+        events.report_runtime()
+
+    def _host_pace(self, at: Position, steps: int, step_s: float) -> HostPaceMeasured | None:
         """The pace of this host since the last report; None if there is one host."""
         hosts = self._strategy.hosts
         if hosts is None:
@@ -183,12 +174,14 @@ class StepReporter:
         data_s, compute_s, wait_s = ((new - old) / steps for new, old in zip(now, before, strict=True))
         # Without an exchange on the host there is none that could be measured.
         is_measured = wait_s > 0 and self._times_compute
-        return HostPace(
-            steps,
-            step_s,
-            data_s if times is not None else None,
-            compute_s if is_measured else None,
-            wait_s if is_measured else None,
+        return HostPaceMeasured(
+            t=time.time(),
+            step=at.step,
+            steps=steps,
+            step_s=step_s,
+            data_s=data_s if times is not None else None,
+            compute_s=compute_s if is_measured else None,
+            wait_s=wait_s if is_measured else None,
         )
 
 

@@ -21,7 +21,7 @@ from engine.errors import OutOfMemory, Stopped
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.evaluation import EvalReporter, EvalResult
-from engine.loop.events import EventEmitter, TrainingFacts
+from engine.loop.events import EventEmitter
 from engine.loop.optimizer import learning_rate
 from engine.loop.reporting import StepReporter
 from engine.loop.train_step import TrainStep
@@ -29,6 +29,7 @@ from engine.memory.layer_table import Recorder
 from engine.parallel.coordinator import Coordinator, ReportSchedule
 from engine.process.requests import RequestQueue
 from engine.task import Plan
+from tputui.telemetry import events as ev
 from tputui.telemetry.requests import Request
 
 POLL_S = 0.2
@@ -78,7 +79,7 @@ class Trainer:
         """Continues from a checkpoint. Raises `Refused` if it belongs to another network."""
         self._train_step.restore(checkpoint.training_state, new_settings=checkpoint.new_settings)
         self.position = checkpoint.position
-        self._manager.best.restore(checkpoint)
+        self._manager.best.restore(checkpoint.best, checkpoint.best_epoch)
         self._losses = list(checkpoint.losses)
         self._meters = checkpoint.meters
         self.events.progress.step = self.position.step
@@ -88,7 +89,12 @@ class Trainer:
         config, at = self._plan.config, self.position
         self.events.begin_training(
             at,
-            TrainingFacts(
+            ev.TrainingPlanned(
+                t=time.time(),
+                num_epochs=config.epochs,
+                first_step=at.step + 1,
+                batch_per_core=config.batch_per_core,
+                global_batch=config.global_batch,
                 task=config.task,
                 steps_per_epoch=self._plan.steps_per_epoch,
                 valid_steps=self._plan.valid_steps,

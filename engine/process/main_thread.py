@@ -18,7 +18,7 @@ from typing import Literal, NoReturn, Protocol
 
 from engine.process.requests import RequestQueue
 from tputui.exit_codes import ExitCode
-from tputui.reporting import stacks
+from tputui.reporting.process_exit import close_journal
 from tputui.reporting.progress import Heartbeat, Progress
 from tputui.reporting.request_server import RequestServer
 from tputui.telemetry import events as ev
@@ -29,7 +29,6 @@ from tputui.telemetry.reporter import Reporter
 AT_ONCE: frozenset[RequestKind] = frozenset({"stacks", "stop_now"})
 """Requests that this thread answers; the others are served by the loop, at the same step on all hosts."""
 POLL_INTERVAL_S = 0.2
-CLOSE_TIMEOUT_S = 3.0
 
 
 class Relay(Protocol):
@@ -48,20 +47,6 @@ class Relay(Protocol):
         ...
 
 
-class NoRelay:
-    """There is one host."""
-
-    def pass_on(self, request: requests.Request) -> None:
-        """Does nothing."""
-
-    def passed(self) -> list[requests.Request]:
-        """Returns nothing."""
-        return []
-
-    def close(self, outcome: Literal["done", "stopped", "failed"], sentence: str) -> None:
-        """Does nothing."""
-
-
 class WorkerMonitor:
     """Monitors the training that runs in another thread."""
 
@@ -71,7 +56,8 @@ class WorkerMonitor:
         self._reporter = reporter
         self._progress = progress
         self._control = control
-        self._relay: Relay = NoRelay()
+        self._relay: Relay | None = None
+        """None if there is one host, and until the others are connected."""
         self._signals: list[str] = []
         self._heartbeat = Heartbeat(progress, reporter.emit)
 
@@ -94,24 +80,17 @@ class WorkerMonitor:
 
     def poll(self) -> None:
         """Sends a heartbeat if due, and passes new requests on with a receipt."""
-        self.beat()
-        self._pass_on()
-
-    def beat(self) -> None:
-        """Sends a heartbeat if due."""
         self._heartbeat.send_if_due()
-
-    def _pass_on(self) -> None:
-        passed = self._relay.passed()
+        relay = self._relay
+        passed = relay.passed() if relay is not None else []
         arrived = [r for r in self._signalled() + self.server.poll() + passed if self._control.note(r)]
         for request in arrived:
-            if request.kind in AT_ONCE and request not in passed:
-                self._relay.pass_on(request)
+            if relay is not None and request.kind in AT_ONCE and request not in passed:
+                relay.pass_on(request)
         for request in arrived:
             self.server.seen(request)
             if request.kind == "stacks":
-                # From this thread; training continues.
-                self.server.applied(request, self._progress.step, path=stacks.report(request, self._reporter))
+                self.server.report_stacks(request)
             elif request.kind != "stop_now":
                 self._control.submit(request)
         for request in arrived:
@@ -142,27 +121,15 @@ class WorkerMonitor:
             self._reporter.emit(unread)
         reason = f"ended at once on request, at step {step}; nothing was saved for it"
         self._reporter.emit(ev.TrainingEnded(t=time.time(), outcome="stopped", step=step, reason=reason))
-        self._relay.close("stopped", reason)
+        if self._relay is not None:
+            self._relay.close("stopped", reason)
         leave(self._reporter, ExitCode.STOPPED)
 
 
 def leave(reporter: Reporter, code: ExitCode) -> NoReturn:
     """Closes the journal and ends the process at once, without waiting for the runtime's threads."""
-    close(reporter)
+    close_journal(reporter)
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
-
-
-def close(reporter: Reporter) -> None:
-    """Flushes the journal, and reports on stderr what could not be written.
-
-    The supervisor records stderr in a journal of its own.
-    """
-    reporter.close(CLOSE_TIMEOUT_S)
-    if lost := reporter.num_unwritten:
-        why = reporter.failure or f"the disk did not write them within {CLOSE_TIMEOUT_S:g} s"
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"tputui: the last {lost} events of {reporter.writer} are in no journal: {why}\n")
-            sys.stderr.flush()

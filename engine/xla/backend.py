@@ -1,4 +1,4 @@
-"""The only module that imports torch_xla: devices, sharding, sync, reads and the runtime's counters.
+"""The only module that imports torch_xla: devices, sharding, sync and reads.
 
 Importing it imports the runtime, which reads its environment at that time; `engine.worker` sets the variables before.
 Another runtime can be supported by another module with these functions. Holds no state of a run.
@@ -18,20 +18,15 @@ import numpy.typing as npt
 import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
-import torch_xla.debug.metrics as met
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
 import torch_xla.utils.checkpoint as xc
 
-NANOSECONDS = 1e-9
 _AXIS = "cores"
 # Most of the runtime is untyped, and some of it is typed incorrectly.
 _runtime: Any = vars(torch_xla)["_XLAC"]
 _send: Any = xm.send_cpu_data_to_device
 _memory_info: Any = xm.get_memory_info
-_metrics: Any = met
-# The function behind `met.counter_value`, which a step calls about twenty times.
-_counter: Callable[[str], int | None] = _runtime._xla_counter_value
 _random: Any = xm
 _checkpoint: Any = xc.checkpoint
 _model: Any = xm
@@ -39,52 +34,12 @@ _model: Any = xm
 _scan: Any = importlib.import_module("torch_xla.experimental.scan")
 Tensors = tuple[torch.Tensor, ...]
 Cell = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
-SCALAR_READS = "aten::_local_scalar_dense"
-"""Counter of `.item()`, `float()` and `if tensor`, which the runtime lists among the fallbacks although it is none."""
-
-
-class Counters(NamedTuple):
-    """Totals of the runtime since the start of the process."""
-
-    compiles: int
-    compile_s: float
-    executes: int
-    execute_s: float
-    transfers_to_device: int
-    transfers_from_device: int
-    bytes_to_device: int
-    bytes_from_device: int
-    fallbacks: dict[str, int]
-    scalar_reads: int
-    read_s: float
-    """Seconds in transfers from the device, including the wait for the tensors."""
 
 
 class Reads(NamedTuple):
     """Transfers from the device by this module since the start of the process."""
 
     transfers: int
-    seconds: float
-
-
-class Ticks(NamedTuple):
-    """Counters that change with every program, and cost a fraction of a microsecond each."""
-
-    compiled: int
-    """Programs compiled: rises after each compilation."""
-    missed: int
-    """Graphs missing in the compiler's cache: rises before each compilation of a graph."""
-    cached: int
-    """Graphs found in the cache."""
-    scalar_reads: int
-
-
-class Compiles(NamedTuple):
-    """Compiler entries for graphs, programs compiled, and seconds inside. A program that only gathers a sharded tensor
-    for a read is compiled without an entry for a graph."""
-
-    begun: int
-    done: int
     seconds: float
 
 
@@ -318,48 +273,6 @@ def _own_read() -> Iterator[None]:
         _own = Reads(_own.transfers + 1, _own.seconds + time.perf_counter() - began)
 
 
-def ticks() -> Ticks:
-    """Four counters of the runtime. Any code in the process may reset them (`metrics.clear_counters()`)."""
-    return Ticks(compiled(), _count("UncachedCompile"), _count("CachedCompile"), _count(SCALAR_READS))
-
-
-def compiled() -> int:
-    """The number of compiled programs. Takes 0.3 us, reading a full metric 80."""
-    return _counter("CreateCompileHandles") or 0
-
-
-def compiles() -> Compiles:
-    """The compiler's counters: `begun` rises before a compilation, `done` after it."""
-    done, total_ns = _totals("CompileTime")
-    return Compiles(_count("UncachedCompile"), done, total_ns * NANOSECONDS)
-
-
-def fallbacks() -> dict[str, int]:
-    """Operations that ran on the host CPU because they have no lowering, with their counts."""
-    names = [name for name in _metrics.executed_fallback_ops() if name != SCALAR_READS]
-    return {name.removeprefix("aten::"): _count(name) for name in names}
-
-
-def counters() -> Counters:
-    """All counters of the runtime that a run reports."""
-    executes = [_totals(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
-    compile_count, compile_ns = _totals("CompileTime")
-    read_count, read_ns = _totals("TransferFromDeviceTime")
-    return Counters(
-        compiles=compile_count,
-        compile_s=compile_ns * NANOSECONDS,
-        executes=sum(count for count, _ in executes),
-        execute_s=sum(total for _, total in executes) * NANOSECONDS,
-        transfers_to_device=_totals("TransferToDeviceTime")[0],
-        transfers_from_device=read_count,
-        bytes_to_device=int(_totals("OutboundData")[1]),
-        bytes_from_device=int(_totals("InboundData")[1]),
-        fallbacks=fallbacks(),
-        scalar_reads=_count(SCALAR_READS),
-        read_s=read_ns * NANOSECONDS,
-    )
-
-
 def memory(target: torch.device) -> dict[str, int]:
     """`bytes_used`, `bytes_limit` and `peak_bytes_used` of one device. Raises `RuntimeError` if not available."""
     info: dict[str, int] = _memory_info(str(target))
@@ -369,14 +282,3 @@ def memory(target: torch.device) -> dict[str, int]:
 def _put(tensors: list[torch.Tensor], target: torch.device, sharding: _RowSpec | None) -> list[torch.Tensor]:
     moved: list[torch.Tensor] = _send(tensors, target, input_sharding=sharding)
     return moved
-
-
-def _totals(name: str) -> tuple[int, float]:
-    """Count and sum of a metric, which does not exist before its first use."""
-    data = _metrics.metric_data(name)
-    return (int(data[0]), float(data[1])) if data else (0, 0.0)
-
-
-def _count(name: str) -> int:
-    """A counter, which does not exist before its first use or after a reset."""
-    return _counter(name) or 0

@@ -7,8 +7,11 @@ any program. Warnings name what was observed, never a guessed cause.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
+
+from tputui.observers.xla_observer import WARM_UP_RUNS
 
 STEPS = ("step", "accumulate")
 """Programs that end a training step; every run has the first."""
@@ -74,12 +77,12 @@ class CompileLedger:
     """The counts of one process."""
 
     def __init__(self, warm_up: Mapping[str, int]) -> None:
-        """`warm_up` maps each program to the number of runs in which it may compile."""
+        """`warm_up` maps programs to the number of runs in which they may compile, if that is not `WARM_UP_RUNS`."""
         self.recompiles = 0
         """Programs compiled after warm-up."""
         self.steps = Steps()
         self._warm_up = warm_up
-        self._runs = dict.fromkeys(warm_up, 0)
+        self._runs: Counter[str] = Counter()
         self._fresh: dict[str, tuple[int, float]] = {}
         """By place: programs compiled since the last run, and their seconds."""
         self._kinds: dict[tuple[str, str], _Compiled] = {}
@@ -88,11 +91,11 @@ class CompileLedger:
 
     def is_warm(self, name: str) -> bool:
         """Whether the newest run of a program was after its warm-up."""
-        return self._runs[name] > self._warm_up[name]
+        return self._runs[name] > self._warm_up_of(name)
 
     def is_warming_up(self, name: str) -> bool:
         """Whether the next run of a program belongs to its warm-up."""
-        return self._runs[name] < self._warm_up[name]
+        return self._runs[name] < self._warm_up_of(name)
 
     def compiled(self, place: str, programs: int, seconds: float) -> str | None:
         """Records programs compiled in a place. Returns a warning if it is due at once; compilations of a program are
@@ -101,7 +104,7 @@ class CompileLedger:
             before, before_s = self._fresh.get(place, (0, 0.0))
             self._fresh[place] = before + programs, before_s + seconds
             return None
-        if self._runs[STEPS[0]] < self._warm_up[STEPS[0]]:
+        if self.is_warming_up(STEPS[0]):
             return None
         return self._recompiled("", place, programs, seconds, f"{_programs(programs)} compiled in {place}", "")
 
@@ -142,6 +145,9 @@ class CompileLedger:
         if fallbacks:
             parts.append(f"on the host CPU because they have no lowering: {', '.join(sorted(fallbacks))}")
         return "; ".join([*parts, f"the host has waited {_took(waited_s)} for reads so far"])
+
+    def _warm_up_of(self, name: str) -> int:
+        return self._warm_up.get(name, WARM_UP_RUNS)
 
     def _belongs(self, name: str, place: str, programs: int, seconds: float, meanwhile: TraceActivity) -> str | None:
         """Records a compilation in the newest run of a program."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
+from msgspec.structs import replace
 
 from engine.xla import backend
 from engine.xla.compile_ledger import (
@@ -23,11 +24,9 @@ from engine.xla.compile_ledger import (
 )
 from tputui.observers.sinks import ResettableTotal, Sink, is_disabled
 from tputui.observers.xla_observer import XlaObserver, follow_optimizers
+from tputui.observers.xla_runtime import BEGUN, SCALAR_READS, MetricTotals, XlaRuntime
 from tputui.reporting.section_timer import SectionTimer
 from tputui.telemetry.events import HbmReading, MemorySampled, StepPrograms, XlaMetricsRead
-
-WARM_UP_RUNS = {"gradients": 2, "step": 2, "accumulate": 2, "evaluate": 2}
-"""Runs in which a program may compile: the first step creates the optimizer's state, the second uses it."""
 
 PARTS_OF_STEPS = frozenset({"gradients", "reset", "logged"})
 """Programs with which no step ends."""
@@ -43,7 +42,7 @@ class ProgramCounters:
         self,
         sections: SectionTimer,
         warn: Callable[[str], None],
-        warm_up: Mapping[str, int] = WARM_UP_RUNS,
+        warm_up: Mapping[str, int] = {},
         *,
         leads: bool = True,
         sink: Sink | None = None,
@@ -55,12 +54,14 @@ class ProgramCounters:
         self._warn = warn
         self._leads = leads
         self._ledger = CompileLedger(warm_up)
-        self._compiles, self._compile_s = ResettableTotal(), ResettableTotal()
+        self._runtime = runtime = XlaRuntime()
+        self._metrics = MetricTotals(runtime)
+        self._recorded_compiles, self._recorded_s = 0, 0.0
+        """Compilations, and their seconds, that the ledger has."""
         self._cached, self._compiled, self._scalar_reads = ResettableTotal(), ResettableTotal(), ResettableTotal()
-        self._others: dict[str, ResettableTotal] = {}
-        """Values that are only reported, by name."""
         self._newest_compiled = 0
-        self._ticks = backend.Ticks(0, 0, 0, 0)
+        self._begun = self._done = 0
+        """Graphs that were not in the compiler's cache, and compilations, when a section was entered last."""
         self._looked = time.monotonic()
         self._section = sections.current
         self._syncing = False
@@ -73,16 +74,16 @@ class ProgramCounters:
     @property
     def compile_s(self) -> float:
         """Seconds inside the compiler so far."""
-        return self._compile_s.value
+        return self._metrics.compile_s
 
     def seconds(self) -> float:
         """As `compile_s`, after reading the counter of compiled programs."""
-        compiled = backend.compiled()
+        compiled = self._runtime.compiled()
         if compiled != self._newest_compiled:
             self._newest_compiled = compiled
             self._take_compiles()
         self._looked = time.monotonic()
-        return self._compile_s.value
+        return self._metrics.compile_s
 
     def entered(self, section: str) -> None:
         """Called when the loop enters a section."""
@@ -126,8 +127,8 @@ class ProgramCounters:
 
     def compiling_since(self) -> float | None:
         """Since when (monotonic) the loop has been inside the compiler; None if it is not. For any thread."""
-        before, now = self._ticks, backend.ticks()
-        return self._looked if now.missed - before.missed > max(0, now.compiled - before.compiled) else None
+        begun, done = self._runtime.count(BEGUN) - self._begun, self._runtime.compiled() - self._done
+        return self._looked if begun > max(0, done) else None
 
     def warn_of_steps(self) -> None:
         """Warns, once, if the steps execute too many programs or read single values."""
@@ -135,44 +136,27 @@ class ProgramCounters:
         if observer is not None and observer.is_looking:
             # The warning has the lines once they are known.
             return
-        counters, own = backend.counters(), backend.reads()
-        waited_s = max(0.0, self._total("read_s", counters.read_s) - own.seconds)
-        if (text := self._ledger.excess(counters.fallbacks, waited_s)) is not None and self._leads:
+        waited_s = max(0.0, self._metrics.total("read_s", self._runtime.read_s()) - backend.reads().seconds)
+        fallbacks = [name.removeprefix("aten::") for name in self._runtime.fallbacks()]
+        if (text := self._ledger.excess(fallbacks, waited_s)) is not None and self._leads:
             found = observer.lines_found if observer is not None else ""
             self._warn(f"{text}; {found}" if found else text)
 
     def totals(self) -> XlaMetricsRead:
         """The event with the counters: totals since the start of the process, even if the runtime's own are reset."""
         self.seconds()
-        counters = backend.counters()
-        return XlaMetricsRead(
-            t=time.time(),
-            compiles=int(self._compiles.value),
-            compile_s=self._compile_s.value,
-            recompiles=self._ledger.recompiles,
-            executes=int(self._total("executes", counters.executes)),
-            execute_s=self._total("execute_s", counters.execute_s),
-            transfers_to_device=int(self._total("to", counters.transfers_to_device)),
-            transfers_from_device=int(self._total("from", counters.transfers_from_device)),
-            bytes_to_device=int(self._total("bytes to", counters.bytes_to_device)),
-            bytes_from_device=int(self._total("bytes from", counters.bytes_from_device)),
-            fallbacks={name: int(self._total(f"aten::{name}", times)) for name, times in counters.fallbacks.items()},
-            engine_reads=backend.reads().transfers,
-            scalar_reads=self._task_reads,
-            steps=StepPrograms(**self._ledger.steps._asdict()),
-        )
-
-    def _total(self, name: str, now: float) -> float:
-        total = self._others.setdefault(name, ResettableTotal())
-        total.read(now)
-        return total.value
+        steps = StepPrograms(**self._ledger.steps._asdict())
+        read = self._metrics.read(self._ledger.recompiles, steps)
+        return replace(read, engine_reads=backend.reads().transfers, scalar_reads=self._task_reads)
 
     def _take_compiles(self) -> None:
         """Records compilations since the last call, for the section in which they happened."""
-        now = backend.compiles()
-        programs, seconds = int(self._compiles.read(now.done)), self._compile_s.read(now.seconds)
+        metrics = self._metrics
+        metrics.read_compiles()
+        programs, seconds = metrics.compiles - self._recorded_compiles, metrics.compile_s - self._recorded_s
         if not programs:
             return
+        self._recorded_compiles, self._recorded_s = metrics.compiles, metrics.compile_s
         place = AT_SYNC if self._syncing else self._sections.current
         if place in ENGINE_SECTIONS and self._observer is not None:
             self._observer.discard_compiles()
@@ -181,9 +165,10 @@ class ProgramCounters:
 
     def _tick(self) -> None:
         """Records executions and reads since the last call, for the section that ended."""
-        self._ticks = now = backend.ticks()
-        executes = int(self._cached.read(now.cached) + self._compiled.read(now.compiled))
-        reads = int(self._scalar_reads.read(now.scalar_reads))
+        runtime = self._runtime
+        self._begun, self._done = runtime.count(BEGUN), runtime.compiled()
+        executes = int(self._cached.read(runtime.count("CachedCompile")) + self._compiled.read(self._done))
+        reads = int(self._scalar_reads.read(runtime.count(SCALAR_READS)))
         if self._section not in NOT_STEPS:
             self._executes_in_step += executes
             self._reads_in_step += reads
@@ -194,8 +179,9 @@ class ProgramCounters:
     def _meanwhile(self) -> TraceActivity:
         """Reads, and operations on the host CPU, since the last run."""
         reads, self._reads_since_run = self._reads_since_run, 0
-        before, self._fallbacks = self._fallbacks, backend.fallbacks()
-        return TraceActivity(reads, [name for name, times in self._fallbacks.items() if times > before.get(name, 0)])
+        before, self._fallbacks = self._fallbacks, self._runtime.fallbacks()
+        new = [name for name, times in self._fallbacks.items() if times > before.get(name, 0)]
+        return TraceActivity(reads, [name.removeprefix("aten::") for name in new])
 
 
 def _observer(sink: Sink) -> XlaObserver:

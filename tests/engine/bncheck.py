@@ -51,6 +51,7 @@ def main(num_cores: int) -> None:
     from engine.loop import build
     from engine.loop.train_step import TrainStep
     from engine.xla import backend
+    from tputui.observers.xla_runtime import XlaRuntime
 
     cores, task = build.strategy(planned), planned.task
     images = task.load(planned.data, 0).train
@@ -64,7 +65,7 @@ def main(num_cores: int) -> None:
         at = Position(epoch=1, batch=step, step=step, evaluating=False)
         train_step.step(cores.put(batch), at, lambda parameters: None)
         backend.sync()
-        compiles.append(backend.compiles().done)
+        compiles.append(XlaRuntime().compile_times().total)
     state = backend.to_host(train_step.model.state_dict())
 
     optimizer = torch.optim.SGD(without_dropout(plain).parameters(), lr=0.01)

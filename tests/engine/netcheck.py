@@ -21,6 +21,7 @@ from engine.models.text_classifier import LstmClassifier
 from engine.models.unet import UNet
 from engine.parallel.strategies import Spmd
 from engine.xla import backend
+from tputui.observers.xla_runtime import BEGUN, XlaRuntime
 
 CORES = 8
 STEPS = 12
@@ -122,7 +123,7 @@ def train(name: str, precision: str, cores: Spmd) -> dict[str, Any]:
         backend.sync()
         backend.wait()
         values.append(each.detach().mean())
-        compiles.append(backend.compiles()._asdict())
+        compiles.append({"begun": XlaRuntime().count(BEGUN), "done": XlaRuntime().compile_times().total})
         seconds.append(time.perf_counter() - began)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -130,7 +131,7 @@ def train(name: str, precision: str, cores: Spmd) -> dict[str, Any]:
         "compiles": compiles,
         "seconds": seconds,
         "losses": [float(value) for value in torch.stack(values).cpu()],
-        "fallbacks": backend.counters().fallbacks,
+        "fallbacks": XlaRuntime().fallbacks(),
     }
 
 

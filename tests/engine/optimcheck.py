@@ -62,19 +62,20 @@ def measured(planned: Any, strategy: Any) -> dict[str, Any]:
     from engine.checkpoint.resume import Position
     from engine.loop.train_step import TrainStep
     from engine.xla import backend
+    from tputui.observers.xla_runtime import XlaRuntime
 
     train = planned.task.load(planned.data, 0).train
     train_step = TrainStep(planned, strategy, train)
     theirs = copy.deepcopy(train_step.model).to("cpu")
     train_step.model.train()
-    before = backend.compiles().done
+    before = XlaRuntime().compile_times().total
 
     def step(epoch: int, batch: int) -> int:
         at = Position(epoch, batch, (epoch - 1) * STEPS + batch, evaluating=False)
         train_step.step(strategy.put(train.fetch(rows_of(epoch, batch))), at, lambda parameters: None)
         train_step.take_gradient_norm()
         backend.sync()
-        compiled: int = backend.compiles().done - before
+        compiled: int = XlaRuntime().compile_times().total - before
         return compiled
 
     compiles = [step(epoch, batch) for epoch in range(1, 4) for batch in range(STEPS)]

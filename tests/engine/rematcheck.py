@@ -34,6 +34,7 @@ def main() -> None:
     from engine.loop.train_step import TrainStep
     from engine.memory import remat
     from engine.xla import backend
+    from tputui.observers.xla_runtime import XlaRuntime
 
     strategy = build.strategy(planned)
     splits = planned.task.load(planned.data, 0)
@@ -48,7 +49,7 @@ def main() -> None:
         outcomes = train_step.step(strategy.put(splits.train.fetch(rows)), at, lambda parameters: None)
         backend.sync()
         losses.append(float(outcomes["loss"].detach().cpu().mean()))
-        compiles.append(backend.compiles().done)
+        compiles.append(XlaRuntime().compile_times().total)
     state = backend.to_host(train_step.model.state_dict())
     result = {
         "losses": losses,

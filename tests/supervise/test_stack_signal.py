@@ -29,14 +29,16 @@ HOLDS_THE_INTERPRETER = """
 """
 ANSWERS = """
     import threading
-    from tputui.reporting.stacks import StackReporter
+    from tputui.reporting import stacks
+    from tputui.telemetry.requests import Inbox
     def reads_a_batch():
         Event().wait(600)
     threading.Thread(target=reads_a_batch, name="tputui-train", daemon=True).start()
     threading.Thread(target=reads_a_batch, name="password=hunter2", daemon=True).start()
-    reporter_of_stacks = StackReporter(run_dir, reporter)
+    inbox = Inbox(run_dir)
     while True:
-        reporter_of_stacks.poll()
+        for request in inbox.poll():
+            stacks.report(request, reporter)
         Event().wait(0.05)
 """
 

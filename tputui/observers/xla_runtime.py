@@ -20,6 +20,9 @@ from tputui.telemetry.events import CodeFrame, StepPrograms, XlaMetricsRead
 
 SCALAR_READS = "aten::_local_scalar_dense"
 """Counter of `.item()`, `float()` and `if tensor`, which the runtime lists among the fallbacks although it is none."""
+BEGUN = "UncachedCompile"
+"""Counter of graphs that are not in the compiler's cache, which rises before each is compiled. A program that only
+gathers a sharded tensor is compiled without it."""
 NANOSECONDS = 1e-9
 
 
@@ -59,13 +62,13 @@ class XlaRuntime:
         data = self._metric("CompileTime") or (0, 0.0, ())
         return CompileTimes(int(data[0]), data[1] * NANOSECONDS, [(t, ns * NANOSECONDS) for t, ns in data[2]])
 
-    def compile_s(self) -> float:
-        """Seconds inside the compiler."""
-        return self.metric("CompileTime")[1] * NANOSECONDS
+    def read_s(self) -> float:
+        """Seconds in transfers from the device, including the wait for the tensors."""
+        return self.metric("TransferFromDeviceTime")[1] * NANOSECONDS
 
     def graphs(self) -> int:
         """Graphs run so far, compiled or found in the cache."""
-        return self.count("CachedCompile") + self.count("UncachedCompile")
+        return self.count("CachedCompile") + self.count(BEGUN)
 
     def has_run(self) -> bool:
         """Whether anything was compiled or run on a device."""
@@ -183,23 +186,35 @@ class Calls:
 
 
 class MetricTotals:
-    """Reads all counters that a run reports. Not thread-safe."""
+    """Totals of the counters that a run reports since the start of the process, also if any code in it resets them. Not
+    thread-safe."""
 
     def __init__(self, runtime: XlaRuntime) -> None:
         self._runtime = runtime
         self._totals: dict[str, ResettableTotal] = {}
+        self.compiles = 0
+        """Compilations until the newest reading."""
+        self.compile_s = 0.0
+        """Seconds inside the compiler until then."""
+
+    def read_compiles(self) -> None:
+        """Reads the compilations so far."""
+        count, time_ns = self._runtime.metric("CompileTime")
+        self.compiles = int(self.total("compiles", count))
+        self.compile_s = self.total("compile_s", time_ns * NANOSECONDS)
 
     def read(self, recompiles: int, steps: StepPrograms | None) -> XlaMetricsRead:
         """The event, with the number of compilations after warm-up and what the steps after it ran."""
-        runtime, total = self._runtime, self._total
+        runtime, total = self._runtime, self.total
+        self.read_compiles()
         executes = [runtime.metric(name) for name in ("ExecuteTime", "ExecuteReplicatedTime")]
         fallbacks = {
             name.removeprefix("aten::"): int(total(name, count)) for name, count in runtime.fallbacks().items()
         }
         return XlaMetricsRead(
             t=time.time(),
-            compiles=int(total("compiles", runtime.metric("CompileTime")[0])),
-            compile_s=total("compile_s", runtime.compile_s()),
+            compiles=self.compiles,
+            compile_s=self.compile_s,
             recompiles=recompiles,
             executes=int(total("executes", sum(count for count, _ in executes))),
             execute_s=total("execute_s", sum(time_ns for _, time_ns in executes) * NANOSECONDS),
@@ -212,7 +227,8 @@ class MetricTotals:
             steps=steps,
         )
 
-    def _total(self, name: str, now: float) -> float:
+    def total(self, name: str, now: float) -> float:
+        """The total of a counter that has a value now."""
         counter = self._totals.setdefault(name, ResettableTotal())
         counter.read(now)
         return counter.value

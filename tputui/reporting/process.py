@@ -21,7 +21,7 @@ from tputui.observers.sinks import process_sink
 from tputui.reporting import device_values
 from tputui.reporting.failures import located
 from tputui.reporting.jax_runtime import JaxMemory
-from tputui.reporting.process_exit import as_consequence
+from tputui.reporting.process_exit import as_consequence, close_journal
 from tputui.reporting.progress import INTERVAL_S, Heartbeat, Progress
 from tputui.reporting.requests import RunRequests
 from tputui.telemetry import events as ev
@@ -259,7 +259,7 @@ class RunProcess:
             self._thread.join(LEAVE_S)
         self.requests.close()
         self.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.step, reason=reason))
-        self.reporter.close()
+        close_journal(self.reporter, LEAVE_S)
 
     def _run_until_ended(self) -> None:
         heartbeat, due = Heartbeat(self.progress, self.emit), time.monotonic() + REPORT_INTERVAL_S

@@ -7,6 +7,7 @@ The interpreter passes no exit code to `atexit`, and forgets `SystemExit` before
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -22,7 +23,9 @@ from tputui.reporting.failures import failure_of
 from tputui.reporting.stacks import frames_of
 from tputui.telemetry.events import FailureRaised, Outcome
 from tputui.telemetry.process_end import PEER_LOST, is_lost_peer
+from tputui.telemetry.reporter import Reporter
 
+CLOSE_TIMEOUT_S = 3.0
 _EXIT_CODES = 256
 _newest: tuple[int, ScriptEnding] | None = None
 """Process id and ending of the newest call of `sys.exit` in the main thread."""
@@ -75,6 +78,19 @@ def as_consequence(failure: FailureRaised) -> FailureRaised:
     if not is_lost_peer(failure.message):
         return failure
     return replace(failure, error=PEER_LOST, message=f"{failure.error}: {failure.message}")
+
+
+def close_journal(reporter: Reporter, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    """Writes the rest of a journal, and reports on stderr what could not be written.
+
+    A supervisor records stderr in a journal of its own.
+    """
+    reporter.close(timeout_s)
+    if lost := reporter.num_unwritten:
+        why = reporter.failure or f"the disk did not write them within {timeout_s:g} s"
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a script may have closed or removed it
+            sys.stderr.write(f"tputui: the last {lost} events of {reporter.writer} are in no journal: {why}\n")
+            sys.stderr.flush()
 
 
 class ExitWatch:

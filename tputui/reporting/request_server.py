@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from tputui.reporting import stacks
 from tputui.reporting.progress import Progress
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
@@ -63,6 +64,10 @@ class RequestServer:
                 seconds=seconds,
             )
         )
+
+    def report_stacks(self, request: Request) -> None:
+        """Answers a request for the stacks of this process from the calling thread; training continues."""
+        self.applied(request, self._progress.step, path=stacks.report(request, self.reporter))
 
     def refused(self, request: Request, why: str) -> None:
         """A request cannot be carried out."""

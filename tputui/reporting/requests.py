@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tputui.reporting import agreement, stacks
+from tputui.reporting import agreement
 from tputui.reporting.request_server import RequestServer
 from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events as ev
@@ -224,8 +224,7 @@ class RunRequests:
         elif not process.supervised:
             self._server.seen(request)
             if kind == "stacks":
-                path = stacks.report(request, process.reporter)
-                self._server.applied(request, process.step, path=path)
+                self._server.report_stacks(request)
             else:
                 self._server.refused(request, _WHY_NOT[kind])
 

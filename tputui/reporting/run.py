@@ -393,7 +393,8 @@ class Run:
 
     def _epoch_ended(self, took_s: float, sections_s: dict[str, float]) -> ev.Event:
         valid_s = sections_s.get("evaluate", 0.0)
-        valid = self._recorder.readings("valid")
+        valid, best = self._recorder.readings("valid"), self._recorder.best
+        monitored = valid.get(best.monitor)
         return ev.EpochEnded(
             t=time.time(),
             epoch=self._process.progress.epoch,
@@ -404,7 +405,7 @@ class Run:
             valid_s=valid_s,
             sections_s=sections_s,
             lr=float(self._lr),
-            best=self._recorder.best.update(valid, self._process.progress.epoch),
+            best=monitored is not None and best.update(monitored.avg, self._process.progress.epoch),
         )
 
     def _record(self, step: int, loss: Any) -> None:
@@ -495,7 +496,7 @@ class Phases:
     @contextlib.contextmanager
     def context(self, name: str) -> Iterator[None]:
         """A context for a phase."""
-        section = _SECTIONS.get(name, str(name)[:NAME_CHARS_MAX])
+        section = _SECTIONS.get(str(name), str(name)[:NAME_CHARS_MAX])
         before = self._progress.enter_section(section)
         outer = self._timer.enter(section)
         try:

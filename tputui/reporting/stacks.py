@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from tputui.telemetry import requests
 from tputui.telemetry.events import CodeFrame, StacksTaken, ThreadStack
 from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.requests import Request
 from tputui.telemetry.rundir import write_atomically
 from tputui.telemetry.stack_frames import FRAMES_MAX, THREADS_MAX, owner_of
 
@@ -28,21 +28,7 @@ FOLDER = "stacks"
 _TRAINING = "trainer.py"
 
 
-class StackReporter:
-    """Answers requests for the stacks of a process that handles no other requests."""
-
-    def __init__(self, run_dir: Path, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._inbox = requests.Inbox(run_dir, requests.answered_in(reporter.path))
-
-    def poll(self) -> None:
-        """Answers new requests."""
-        for request in self._inbox.poll():
-            if request.kind == "stacks":
-                report(request, self._reporter)
-
-
-def report(request: requests.Request, reporter: Reporter) -> str | None:
+def report(request: Request, reporter: Reporter) -> str | None:
     """Emits the stacks of this process as an event and writes them to a file; returns its path relative to the run
     directory, if written."""
     threads = thread_stacks()

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tputui.reporting.best_epoch import BestEpoch
 from tputui.reporting.device_values import PENDING_MAX, DeviceValues, host_row
 from tputui.reporting.process import RunProcess
 from tputui.telemetry import events as ev
@@ -57,7 +58,9 @@ class StepRecorder:
         """First step and number of examples per step from there on."""
         self.meters: dict[ev.Split, dict[str, AverageMeter]] = {"train": {}, "valid": {}}
         manifest = manifest_if_readable(process.run_dir)
-        self.best = BestEpoch(manifest.config if manifest is not None else {})
+        table = manifest.config.get("checkpoint") if manifest is not None else None
+        table = table if isinstance(table, Mapping) else {}
+        self.best = BestEpoch(str(table.get("monitor", "loss")), str(table.get("mode", "min")))
         self._open_rows: dict[int, list[float]] = {}
         self._open_counts: dict[int, int] = {}
         self.num_threads = 1
@@ -267,32 +270,3 @@ class ThreadValues:
         if self.log is None:
             self.log = self._recorder.declare(len(row))
         self.log(step, row)
-
-
-class BestEpoch:
-    """Chooses the best epoch, by the keys that views read too: `checkpoint.monitor` and `checkpoint.mode`."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """`config`: the configuration in the manifest of the run."""
-        table = config.get("checkpoint")
-        table = table if isinstance(table, Mapping) else {}
-        self._monitor = str(table.get("monitor", "loss"))
-        self._sign = -1.0 if table.get("mode") == "max" else 1.0
-        self._value = math.inf
-        """Best value so far, times the sign."""
-        self._epoch = 0
-
-    def update(self, valid: Mapping[str, ev.MeterReading], epoch: int) -> bool:
-        """Takes the results of an epoch; returns whether it is the best so far, which NaN never is."""
-        reading = valid.get(self._monitor)
-        if reading is None or not self._sign * reading.avg < self._value:
-            return False
-        self._value, self._epoch = self._sign * reading.avg, epoch
-        return True
-
-    @property
-    def suffix(self) -> str:
-        """`; best validation loss: 0.194 (epoch 3)`, to follow another sentence; empty if there is no best epoch."""
-        if not self._epoch:
-            return ""
-        return f"; best validation {self._monitor}: {self._sign * self._value:.6g} (epoch {self._epoch})"
