@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 
 from engine import run_plan
@@ -32,37 +31,30 @@ from tputui.config import ConfigError, from_builtins
 from tputui.exit_codes import ExitCode
 from tputui.reporting import stacks
 from tputui.reporting.failures import text_of
-from tputui.reporting.process_exit import close_journal
-from tputui.reporting.progress import Heartbeat, Progress
-from tputui.reporting.request_server import RequestServer
-from tputui.telemetry import events as ev
+from tputui.reporting.progress import Progress
+from tputui.reporting.reported_process import ReportedProcess
 from tputui.telemetry.rundir import Manifest, held, read_manifest
 
 
-class Rank:
+class Rank(ReportedProcess):
     """One rank: its training and its journal."""
 
     def __init__(self, run_dir: Path, manifest: Manifest, rank: int, place: HostPlace, *, telemetry: bool) -> None:
         """`place` is that of its host."""
         self.rank = rank
         self._place = place
-        self._reporter = RankReporter(run_dir, rank, host_index=place.index, generation=place.generation)
-        self._progress, self._requests = Progress(), RequestQueue()
-        self._server = RequestServer(self._reporter, self._progress)
-        self._heartbeat = Heartbeat(self._progress, self._reporter.emit)
+        journal = RankReporter(run_dir, rank, host_index=place.index, generation=place.generation)
+        super().__init__(journal, Progress())
+        self._journal, self._requests = journal, RequestQueue()
         self._run_dir = run_dir
         self._resume_path = manifest.resume_path
         self._telemetry = telemetry
 
-    def beat(self) -> None:
-        """Emits a heartbeat if one is due."""
-        self._heartbeat.send_if_due()
-
     def answer_requests(self) -> None:
         """Answers the requests for the stacks of this process, for all ranks in it; the worker receives the others."""
-        for request in self._server.poll():
+        for request in self.server.poll():
             if request.kind == "stacks":
-                self._server.report_stacks(request)
+                self.server.report_stacks(request)
 
     def train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         """Trains to the end and returns the exit code; failures are reported, never raised. `link` leads to the leading
@@ -76,46 +68,39 @@ class Rank:
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
         """Reports a failure and returns the exit code."""
-        failure = crash_report.failure_event(error, self._progress)
-        crash_report.report(failure, self._reporter, f"rank {self.rank}:\n")
-        self._report_end("failed", f"{type(error).__name__}: {text_of(error)}")
+        failure = crash_report.failure_event(error, self.progress)
+        crash_report.report(failure, self.reporter, f"rank {self.rank}:\n")
+        self.report_end("failed", f"{type(error).__name__}: {text_of(error)}")
         return code
-
-    def close(self) -> None:
-        """Closes the journal."""
-        close_journal(self._reporter)
 
     def _train(self, planned: Plan, num_ranks: int, link: socket.socket, device_index: int) -> int:
         from engine.loop import build
         from engine.parallel.group import RankSocket
 
-        place = RankSocket(self.rank, num_ranks, [link], self._progress.wait_for, self._place.num_hosts)
+        place = RankSocket(self.rank, num_ranks, [link], self.progress.wait_for, self._place.num_hosts)
         cores = build.replica(planned, place, device_index)
         context = build.RunContext(
             self._run_dir,
-            self._reporter,
-            self._progress,
+            self.reporter,
+            self.progress,
             self._requests,
             self._resume_path,
             self._telemetry,
-            self._server,
+            self.server,
         )
         trainer = build.trainer(planned, cores, context)
-        self._reporter.training = True
+        self._journal.training = True
         try:
-            self._report_end("done", trainer.train())
+            self.report_end("done", trainer.train())
         except Stopped as stopped:
-            self._report_end("stopped", str(stopped))
+            self.report_end("stopped", str(stopped))
         except NotFinite as error:
             # All ranks have found it at the same step, and the first one reports it.
-            self._report_end("failed", str(error))
+            self.report_end("failed", str(error))
         finally:
             trainer.events.programs.close()
-        self._progress.enter("ending")
+        self.progress.enter("ending")
         return ExitCode.DONE
-
-    def _report_end(self, outcome: ev.Outcome, reason: str) -> None:
-        self._reporter.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self._progress.step, reason=reason))
 
 
 class Process:

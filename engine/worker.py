@@ -81,11 +81,7 @@ class Worker:
         # The loop may be inside a save, whose events must be in the journal before its end.
         self._progress.saving.acquire(timeout=SAVE_WAIT_S)
         self._monitor.server.refuse_open(f"training had {_PAST[ending.outcome]} before it could be served")
-        if (unread := self._progress.unread()) is not None:
-            self._reporter.emit(unread)
-        self._reporter.emit(
-            ev.TrainingEnded(t=time.time(), outcome=ending.outcome, step=self._progress.step, reason=ending.reason)
-        )
+        self._monitor.report_end(ending.outcome, ending.reason)
         if self._hosts is not None:
             self._hosts.close(
                 "stopped" if ending.everywhere and ending.outcome == "failed" else ending.outcome, ending.reason

@@ -19,9 +19,8 @@ from typing import Literal, NoReturn, Protocol
 from engine.process.requests import RequestQueue
 from tputui.exit_codes import ExitCode
 from tputui.reporting.process_exit import close_journal
-from tputui.reporting.progress import Heartbeat, Progress
-from tputui.reporting.request_server import RequestServer
-from tputui.telemetry import events as ev
+from tputui.reporting.progress import Progress
+from tputui.reporting.reported_process import ReportedProcess
 from tputui.telemetry import requests as requests
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.reporter import Reporter
@@ -47,19 +46,16 @@ class Relay(Protocol):
         ...
 
 
-class WorkerMonitor:
+class WorkerMonitor(ReportedProcess):
     """Monitors the training that runs in another thread."""
 
     def __init__(self, run_dir: Path, reporter: Reporter, progress: Progress, control: RequestQueue) -> None:
-        self.server = RequestServer(reporter, progress)
+        super().__init__(reporter, progress)
         self._run_dir = run_dir
-        self._reporter = reporter
-        self._progress = progress
         self._control = control
         self._relay: Relay | None = None
         """None if there is one host, and until the others are connected."""
         self._signals: list[str] = []
-        self._heartbeat = Heartbeat(progress, reporter.emit)
 
     def catch_signals(self) -> None:
         """Installs the handlers: SIGTERM and SIGINT request a stop with a save; SIGHUP (a lost terminal) is ignored."""
@@ -80,7 +76,7 @@ class WorkerMonitor:
 
     def poll(self) -> None:
         """Sends a heartbeat if due, and passes new requests on with a receipt."""
-        self._heartbeat.send_if_due()
+        self.beat()
         relay = self._relay
         passed = relay.passed() if relay is not None else []
         arrived = [r for r in self._signalled() + self.server.poll() + passed if self._control.note(r)]
@@ -114,16 +110,14 @@ class WorkerMonitor:
 
     def _end_now(self, request: requests.Request) -> NoReturn:
         """Ends the process from this thread, even while the loop is inside the compiler."""
-        step = self._progress.step
+        step = self.progress.step
         self.server.applied(request, step)
         self.server.refuse_open("the run was ended at once on another request")
-        if (unread := self._progress.unread()) is not None:
-            self._reporter.emit(unread)
         reason = f"ended at once on request, at step {step}; nothing was saved for it"
-        self._reporter.emit(ev.TrainingEnded(t=time.time(), outcome="stopped", step=step, reason=reason))
+        self.report_end("stopped", reason)
         if self._relay is not None:
             self._relay.close("stopped", reason)
-        leave(self._reporter, ExitCode.STOPPED)
+        leave(self.reporter, ExitCode.STOPPED)
 
 
 def leave(reporter: Reporter, code: ExitCode) -> NoReturn:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.reporting.section_timer import NAMES, SectionTimer
+from tputui.reporting.section_timer import NAMES, SECTIONS_MAX, SectionTimer
 
 
 class Clock:
@@ -86,3 +86,17 @@ def test_sections_add_up_to_the_wall_time(visits: list[tuple[str, int, int]]) ->
             clock.now += inside
         clock.now += after
     assert sum(sections.totals().values()) == clock.now - 100
+
+
+def test_sections_of_any_name_are_charged_up_to_a_maximum() -> None:
+    clock = Clock()
+    charged: list[tuple[str, float]] = []
+    sections = SectionTimer(clock=clock, names=(), charged=lambda name, seconds: charged.append((name, seconds)))
+    sections.restart()
+    for number in range(SECTIONS_MAX + 2):
+        with sections.section(f"part {number}"):
+            clock.now += 1
+    totals = sections.totals()
+    assert len(totals) == SECTIONS_MAX
+    assert (totals["part 0"], totals["other"], sum(totals.values())) == (1, 3, SECTIONS_MAX + 2)
+    assert ("part 65", 1) in charged

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from tputui import __version__, environment
 from tputui.observers.sinks import process_sink
-from tputui.reporting import device_values
-from tputui.reporting.failures import located
+from tputui.reporting import agreement, device_values
 from tputui.reporting.jax_runtime import JaxMemory
-from tputui.reporting.process_exit import as_consequence, close_journal
-from tputui.reporting.progress import INTERVAL_S, Heartbeat, Progress
+from tputui.reporting.process_exit import as_consequence
+from tputui.reporting.progress import Progress
+from tputui.reporting.reported_process import HEARTBEAT_INTERVAL_S, ReportedProcess
 from tputui.reporting.requests import RunRequests
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
@@ -110,7 +110,7 @@ class StepPace:
             return found
 
 
-class RunProcess:
+class RunProcess(ReportedProcess):
     """One process of a run that a script reports. Thread-safe."""
 
     def __init__(self, run_dir: Path, rank: int, world_size: int, *, supervised: bool, is_whole: bool = True) -> None:
@@ -128,12 +128,16 @@ class RunProcess:
         others would not."""
         self.host_index = host_index(os.environ)
         generation = _generation(self.journal_of(rank))
-        self.reporter = Reporter(run_dir, ROLE, rank, generation=generation, host_index=self.host_index)
         self.has_other_hosts = num_hosts(os.environ) > 1
         """Whether the program runs on several hosts."""
         self.leads_host = self.has_other_hosts and rank_info(os.environ).local_rank in (None, 0)
         """Whether this process reports the pace of its host, one of several, and answers requests for it."""
-        self.progress = Progress()
+        super().__init__(
+            Reporter(run_dir, ROLE, rank, generation=generation, host_index=self.host_index),
+            Progress(),
+            answers=rank == 0 or self.leads_host,
+            taken=agreement.decided_in(run_dir),
+        )
         self._paces: list[StepPace] = []
         """Counters of the threads that train."""
         self._num_open = 0
@@ -195,10 +199,6 @@ class RunProcess:
         """Steps that were reported."""
         return max((pace.num_steps for pace in self._paces), default=0)
 
-    def emit(self, event: ev.Event) -> None:
-        """Writes an event to the journal."""
-        self.reporter.emit(event)
-
     def warn(self, text: str) -> None:
         """Reports a warning, in the log of the script and in the journal. Each text is reported once."""
         if text not in self._warned:
@@ -239,8 +239,7 @@ class RunProcess:
     def fail(self, failure: ev.FailureRaised) -> None:
         """Reports the error that ends training."""
         self.progress.step = self.step
-        failure = located(failure, self.progress)
-        self.emit(as_consequence(failure) if self.world_size > 1 else failure)
+        self.report_failure(as_consequence(failure) if self.world_size > 1 else failure)
 
     @property
     def has_ended(self) -> bool:
@@ -258,20 +257,21 @@ class RunProcess:
             # A thread that returns from a framework while the interpreter ends would abort the process.
             self._thread.join(LEAVE_S)
         self.requests.close()
-        self.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.step, reason=reason))
-        close_journal(self.reporter, LEAVE_S)
+        self.progress.step = self.step
+        self.report_end(outcome, reason)
+        self.close(LEAVE_S)
 
     def _run_until_ended(self) -> None:
-        heartbeat, due = Heartbeat(self.progress, self.emit), time.monotonic() + REPORT_INTERVAL_S
+        due = time.monotonic() + REPORT_INTERVAL_S
         while True:
             self.progress.step = self.step
-            heartbeat.send_if_due()
+            self.beat()
             if time.monotonic() >= due:
-                due = time.monotonic() + REPORT_INTERVAL_S - INTERVAL_S / 2
+                due = time.monotonic() + REPORT_INTERVAL_S - HEARTBEAT_INTERVAL_S / 2
                 self._guarded(self._on_report, "a report")
                 self._guarded(self._report_memory, "a reading of the device memory")
             self._guarded(self.requests.poll, "a request")
-            if self._ended.wait(INTERVAL_S):
+            if self._ended.wait(HEARTBEAT_INTERVAL_S):
                 return
 
     def _report_memory(self) -> None:

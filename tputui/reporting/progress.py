@@ -1,6 +1,6 @@
-"""What a process trains now, and the heartbeats that report it while the loop may be inside a long compilation.
+"""`Progress`: what a process trains now. The loop writes it; the thread that sends heartbeats reads it.
 
-The loop writes its progress; the thread that sends heartbeats reads it. Must not touch a device or a file.
+Must not touch a device or a file.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tputui.telemetry.events import Event, HeartbeatSent, Phase, StepsDropped
+from tputui.telemetry.events import Phase, StepsDropped
 
-INTERVAL_S = 0.5
-"""Interval of heartbeats."""
 PHASES: dict[str, Phase] = {
     "data": "data",
     "trace": "tracing",
@@ -82,30 +80,3 @@ class Progress:
             return None
         why = f"the losses of steps {reported + 1} to {step} were not read from the device before the end"
         return StepsDropped(t=time.time(), num_records=0, num_steps=step - reported, why=why)
-
-
-class Heartbeat:
-    """Sends the heartbeats of a process. Used by one thread, which is not that of the loop."""
-
-    def __init__(self, progress: Progress, emit: Callable[[Event], None]) -> None:
-        self._progress = progress
-        self._emit = emit
-        self._due = 0.0
-
-    def send_if_due(self) -> None:
-        """Sends a heartbeat, unless the last one is newer than the interval."""
-        now = time.monotonic()
-        if now < self._due:
-            return
-        self._due = now + INTERVAL_S
-        progress, doing = self._progress, self._progress.activity
-        self._emit(
-            HeartbeatSent(
-                t=time.time(),
-                phase=doing.phase,
-                phase_s=max(0.0, now - doing.since),
-                step=progress.step,
-                epoch=progress.epoch,
-                waits_for=progress.waits_for,
-            )
-        )

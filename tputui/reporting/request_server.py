@@ -27,7 +27,8 @@ class RequestServer:
         self.answered = answered_in(reporter.path)
         """Ids of the requests that were answered, or that this process has nothing to answer to."""
         self._progress = progress
-        self._answers = answers
+        self.answers = answers
+        """Whether this process writes receipts."""
         self._inbox = Inbox(reporter.run_dir, self.answered.union(taken))
         self._open: dict[str, Request] = {}
         """Requests that were seen and have no answer, by id."""
@@ -85,5 +86,5 @@ class RequestServer:
             self.refused(request, why)
 
     def _emit(self, event: ev.Event) -> None:
-        if self._answers:
+        if self.answers:
             self.reporter.emit(event)

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tputui.reporting import agreement
-from tputui.reporting.request_server import RequestServer
 from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
@@ -83,9 +82,7 @@ class RunRequests:
     def __init__(self, process: RunProcess) -> None:
         self._process = process
         decided = agreement.decided_in(process.run_dir)
-        # The first rank of each host answers.
-        self._answers = process.rank == 0 or process.leads_host
-        self._server = RequestServer(process.reporter, process.progress, answers=self._answers, taken=decided)
+        self._server = process.server
         for request in requests.read_all(process.run_dir) if decided else ():
             if request.id in decided - self._server.answered:
                 self._server.refused(request, RESTARTED)
@@ -111,7 +108,7 @@ class RunRequests:
 
     def accept_traces(self) -> None:
         """Declares that the first rank of a host writes profiles, since the script reports its steps."""
-        if self._answers:
+        if self._server.answers:
             self._accept(TRACES)
 
     def add_step_time(self, step_s: float) -> None:
@@ -273,7 +270,7 @@ class RunRequests:
             process.run_dir,
             process.rank,
             process.world_size,
-            leads_host=self._answers,
+            leads_host=self._server.answers,
             choose=self._chosen,
             trains=lambda: process.num_steps >= STEPS_UNTIL_REFUSED,
             counts_steps=lambda: process.num_steps > 0 or self._num_calls < CALLS_WITHOUT_STEP,
