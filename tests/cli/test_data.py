@@ -10,8 +10,9 @@ import pytest
 
 from tests.cli.helpers import one_sentence, tputui
 from tests.engine.archives import Registry, tar_of
-from tests.engine.test_datasets import SETS
-from tputui import user_cache
+from tputui import data_sets, user_cache
+
+SETS = data_sets.catalogue()
 
 
 @pytest.fixture
@@ -118,6 +119,24 @@ def test_downloaded_set_is_not_fetched_again(tmp_path: Path) -> None:
 
     assert (result.code, result.out) == (0, f"{index}\n")
     assert "imdb is already in" in one_sentence(result)
+
+
+@pytest.mark.parametrize("words", [["list"], ["fetch", "imdb"]])
+def test_a_folder_in_an_unknown_home_is_one_sentence(words: list[str]) -> None:
+    result = tputui("data", *words, TPUTUI_DATA="~nobody-here/data")
+
+    assert (result.code, result.out) == (7, "")
+    assert "TPUTUI_DATA: there is no home directory ~nobody-here; write the whole path" in one_sentence(result)
+
+
+def test_modules_of_the_working_directory_are_not_imported(tmp_path: Path) -> None:
+    index = put_there(tmp_path / "data", "ct")
+    for name in ("fetch", "packages", "numpy", "csv"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+
+    result = tputui("data", "fetch", "ct", cwd=tmp_path, TPUTUI_DATA=str(tmp_path / "data"))
+
+    assert (result.code, result.out) == (0, f"{index}\n")
 
 
 def test_option_to_sets_the_folder(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from threading import Event
 
 import pytest
 
-from tests.engine.test_datasets import SETS
-from tputui import config, user_cache
+from tputui import config, data_sets, user_cache
 from tputui.cli.launch_service import EngineLaunchService
 from tputui.telemetry import requests, rundir
 from tputui.ui.launch.checker import Launch, LaunchError
@@ -91,7 +90,7 @@ def test_data_sets_of_the_catalog_with_whether_they_were_fetched(
 ) -> None:
     monkeypatch.setenv("TPUTUI_DATA", str(tmp_path))
     (tmp_path / "ct").mkdir()
-    (tmp_path / "ct" / user_cache.SOURCE).write_text(SETS["ct"].source_text([]))
+    (tmp_path / "ct" / user_cache.SOURCE).write_text(data_sets.catalogue()["ct"].source_text([]))
     found = EngineLaunchService(tmp_path, CPU).data_sets()
     assert found.pop("ct")
     assert "rgbd" in found

@@ -6,17 +6,16 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from packages import DataSet, Package
+from tputui.data_sets import DataSet, Package
 
 Manager = Literal["pip", "npm", "apt"]
-Prepare = Callable[[Mapping[str, Path], Path], list[str]]
 NAME = "made-up-numbers"
 VERSION = "1.0"
 CONTENT = b"1\n2\n3\n"
@@ -120,6 +119,7 @@ def package(manager: Manager, archive: Path | None = None, *, optional: bool = F
     return Package(manager, f"{NAME}{separator}{VERSION}", digest, 1_000, optional=optional)
 
 
-def made_up(*packages: Package, prepare: Prepare = prepare, restrictions: str = "For counting only.") -> DataSet:
+def made_up(*packages: Package) -> DataSet:
     """A data set of fake packages."""
-    return DataSet("numbers", "numbers to count", 3, "numbers.csv", "CC0-1.0", restrictions, packages, prepare)
+    what, terms = "numbers to count", "For counting only."
+    return DataSet("numbers", "none.py", what, 3, "numbers.csv", "CC0-1.0", packages, restrictions=terms)

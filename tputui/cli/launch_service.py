@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from tputui import config
+from tputui import config, data_sets
 from tputui.check_result import CheckResult, TaskDescription
 from tputui.cli import alert, script
 from tputui.cli.console import CommandError
-from tputui.cli.data import list_sets
 from tputui.cli.launch import (
     call_engine,
     check_with_engine,
@@ -50,8 +49,8 @@ class EngineLaunchService:
     def data_sets(self) -> dict[str, bool]:
         """The data sets of the engine's catalog, each with whether it was fetched; empty if it cannot be read."""
         try:
-            return {entry.name: entry.path is not None for entry in list_sets()}
-        except (CommandError, OSError):
+            return {name: folder is not None for name, folder in data_sets.fetched().items()}
+        except OSError:
             return {}
 
     def describe(self, task: str, stop: Event) -> TaskDescription:
