@@ -1,7 +1,6 @@
 """`HostPlace`: the place of this host among the hosts of a run, from the environment contract of torchrun.
 
-A launcher starts one worker per host: torch elastic's agents set these variables, and where a cluster starts the
-hosts itself, the supervisor sets the same ones. Must not import torch.
+The launcher of each host starts one worker with these variables (`engine/launch/training.py`). Must not import torch.
 """
 
 from __future__ import annotations
@@ -12,9 +11,6 @@ import msgspec
 
 from engine.errors import Unable
 
-GENERATION_VARIABLE = "TPUTUI_GENERATION"
-"""How often all workers were restarted, equal on all hosts. `TORCHELASTIC_RESTART_COUNT` counts the failures that each
-agent has seen, which may differ; it is used without this variable."""
 PORT_MAX = 65535
 
 
@@ -45,7 +41,7 @@ def read_place(environ: Mapping[str, str], index: int, num_hosts: int) -> HostPl
 
     Raises `Unable` with the name of a variable that is missing or contradicts the arguments.
     """
-    generation = _number(environ, GENERATION_VARIABLE, _number(environ, "TORCHELASTIC_RESTART_COUNT", 0))
+    generation = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
     if num_hosts == 1:
         return HostPlace(index=index, num_hosts=1, generation=generation, rank=index)
     rank, world = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")

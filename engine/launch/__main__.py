@@ -1,7 +1,7 @@
 """The launcher of a host: `python -P -m engine.launch RUN_DIR --host 0 ...`, started by the supervisor.
 
-It joins the other hosts, starts the training process of this host by torch's elastic agent or directly, and ends when
-training has ended. It ends with the supervisor, and the training process ends with it.
+It joins the other hosts, runs the training process of this host with them, and ends when training has ended. It ends
+with the supervisor, and the training process ends with it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,13 @@ from typing import NoReturn
 
 from engine.errors import Unable
 from engine.launch.plan import LaunchPlan, make_plan
-from engine.launch.stop_signal import StoppedEarly, StopSignal
-from engine.launch.supervisor_pipe import SupervisorPipe
+from engine.launch.supervisor import StoppedEarly, StopSignal, SupervisorPipe
 from engine.process.parent import die_with
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry import run_clock
 from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
 from tputui.telemetry.rundir import RunNotFound, held, read_manifest
-
-os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-"""Without it, training processes after a restart read addresses of the ones before: they recover after minutes."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--report-fd", type=int, help="inherited end of the pipe to the supervisor")
     parser.add_argument("--parent", type=int, help="process id of the supervisor, with which this process ends")
     parser.add_argument("--worker", default="engine.worker", help="module of the training process")
-    parser.add_argument("--log", type=Path, help="file for messages of torch elastic")
+    parser.add_argument("--log", type=Path, help="file for warnings")
     arguments = parser.parse_args(argv)
     if arguments.parent is not None:
         die_with(arguments.parent)
@@ -69,9 +65,8 @@ def _worker_argv(arguments: argparse.Namespace, config: dict[str, object]) -> li
 def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
     """Joins the other hosts and trains. Raises `Unable`."""
     _import_torch()
-    from engine.launch import agent, clock, direct, stores
+    from engine.launch import clock, stores, training
     from engine.launch.host_watch import HostWatch
-    from engine.launch.host_worker import HostWorker
     from engine.launch.joining import Joining
 
     endpoint, timeout_s = plan.endpoint, plan.launch.lost_after_s
@@ -92,7 +87,7 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
             address=here.address,
         )
     )
-    worker = HostWorker(plan, pipe)
+    worker = training.HostWorker(plan, pipe)
 
     def leave(failure: HostFailed) -> NoReturn:
         worker.kill()
@@ -102,11 +97,8 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
     watch = HostWatch(plan.index, joined, connect, pipe, timeout_s, worker.kill, leave)
     watch.start()
     try:
-        stop.arm()
-        if plan.launch.used_engine == "external":
-            direct.run(plan, joined, stores.connect(endpoint, timeout_s), watch, worker, stop)
-        else:
-            agent.run(plan, joined, endpoint, watch, worker, stop)
+        # A connection of its own: the operations of one connection wait for each other.
+        training.run(plan, joined, connect(), watch, worker, stop)
     except StoppedEarly as stopped:
         watch.stop(str(stopped))
         raise
@@ -121,15 +113,11 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
 
 
 def _import_torch() -> None:
-    """Imports torch without the messages of its C++ code about stores that do not answer, whose errors are raised too,
-    and with those of torch elastic in the log file: one for each process that ends other than by exit code 0."""
+    """Imports torch without the messages of its C++ code about stores that do not answer, whose errors are raised
+    too."""
     level = os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     import torch.distributed  # noqa: F401
 
-    for name in ("torch", "torch.distributed"):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
     if level == "FATAL":
         # Read once, at the import; the training process has a log of its own.
         del os.environ["TORCH_CPP_LOG_LEVEL"]

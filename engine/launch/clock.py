@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from torch._C._distributed_c10d import Store
-
 from engine.launch import stores
+from engine.launch.stores import Store
 from tputui.telemetry import run_clock
 
 ROUND_TRIPS = 8

@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from torch._C._distributed_c10d import Store
 
 from engine.launch import clock, exits, launcher_links, stores
 from engine.launch.joining import AWAITED_S, Joined
-from engine.launch.supervisor_pipe import SupervisorPipe
+from engine.launch.stores import Store
+from engine.launch.supervisor import SupervisorPipe
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry import run_clock
@@ -33,7 +33,7 @@ GRACE_S = 5.0
 """Time that the training process of this host has to end by itself after another host has failed."""
 CAUSE_WAIT_S = 4.0
 """How soon the failure of another host is known after which this one lost it: beats are seen two beats late."""
-END_WAIT_S = 30.0
+END_WAIT_S = 90.0
 """How long host 0 serves the store for the others after its own training has ended."""
 _NO_REPORT = "its launcher has ended without a report"
 _log = logging.getLogger(__name__)
@@ -104,12 +104,12 @@ class HostWatch:
             if self.cause is None or self.cause.generation < generation:
                 self.cause, self._end_at = None, None
 
-    def await_round(self, number: int) -> None:
-        """This host waits for the others before round `number` of training, from 0."""
+    def await_generation(self, generation: int) -> None:
+        """This host waits for the others before a generation; their training processes of the one before are killed."""
         with self._lock:
-            self._awaited, self._next_awaited_s = (number, time.monotonic()), AWAITED_S
+            self._awaited, self._next_awaited_s = (generation, time.monotonic()), AWAITED_S
         with contextlib.suppress(RuntimeError):
-            self._store.set(f"round/{number}/{self._index}", "")
+            stores.come(self._store, generation, self._index)
 
     def exited(self, failure: HostFailed | None, returncode: int) -> None:
         """The training process of this host has ended; `failure` is why, unless that is the fault of another host."""
@@ -126,8 +126,7 @@ class HostWatch:
     def stop(self, reason: str) -> None:
         """Ends all hosts as stopped on request, for this reason: this one has not begun to train."""
         self._is_stopped = True
-        name = self._names[self._index]
-        self._publish(exits.stopped_host(self._index, name, self._generation, reason))
+        self._publish_end(exits.stopped_host(self._index, self._names[self._index], self._generation, reason))
 
     def finish(self) -> None:
         """Training has ended on this host. Host 0 serves the store until the others have ended too."""
@@ -140,6 +139,7 @@ class HostWatch:
     def _await_ends(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._store.set(f"ended/{self._index}", "")
+            self._store.set(stores.OVER, "")
             until = time.monotonic() + (END_WAIT_S if not self._index else 0.0)
             while time.monotonic() < until and not self._has_ended_everywhere():
                 time.sleep(POLL_S)
@@ -161,11 +161,13 @@ class HostWatch:
             return stores.put_first(self._store, f"failure/{failure.generation}", text) == text
         return False
 
+    def _publish_end(self, failure: HostFailed) -> None:
+        """A host is gone for good: if this generation has failed before, the next one cannot begin without it."""
+        if not self._publish(failure):
+            self._publish(msgspec.structs.replace(failure, generation=failure.generation + 1))
+
     def _publish_lost(self, index: int, silent_s: float, why: str = "") -> None:
-        """A host is lost. If this generation has failed before, the next one cannot begin without that host."""
-        for generation in (self._generation, self._generation + 1):
-            if self._publish(exits.lost_host(index, self._names[index], generation, silent_s, why)):
-                return
+        self._publish_end(exits.lost_host(index, self._names[index], self._generation, silent_s, why))
 
     def _lost_launcher(self, index: int) -> None:
         """The launcher of a host was killed."""
@@ -180,6 +182,7 @@ class HostWatch:
                     next_beat = time.monotonic() + BEAT_S
                     self._beat()
                 self.take_cause()
+                self._follow()
                 self._report_awaited()
                 self._heard = time.monotonic()
             except RuntimeError as error:
@@ -252,23 +255,30 @@ class HostWatch:
             self._end_link()
             self._leave(cause)
 
+    def _follow(self) -> None:
+        """Ends the training process of this host if another one waits for the next generation: there is nothing left to
+        agree on or to save."""
+        generation = self._generation
+        if not self._running or not int(self._store.add(stores.num_come(generation + 1), 0)):
+            return
+        with self._lock:
+            # Not that of the next generation.
+            if self._running and self._generation == generation:
+                self._end_worker()
+
     def _report_awaited(self) -> None:
         """Reports which hosts have not come back for the next generation."""
         awaited = self._awaited
         if awaited is None or time.monotonic() - awaited[1] < self._next_awaited_s:
             return
-        number, since = awaited
+        generation, since = awaited
         self._next_awaited_s += AWAITED_S
-        joined = [i for i in range(self._num_hosts) if stores.has(self._store, f"round/{number}/{i}")]
-        missing = [i for i in range(self._num_hosts) if i not in joined]
+        joined = [index for index in range(self._num_hosts) if stores.has_come(self._store, generation, index)]
+        missing = [index for index in range(self._num_hosts) if index not in joined]
         waited_s, now = time.monotonic() - since, run_clock.now()
         self._pipe.emit(
             ev.HostsAwaited(t=now, num_hosts=self._num_hosts, joined=joined, missing=missing, waited_s=waited_s)
         )
-        if not missing:
-            again = "after a restart, " if number else ""
-            text = f"{again}all hosts came, but torch's rendezvous still waits; waiting for {waited_s:.0f} s"
-            self._pipe.emit(ev.WarningRaised(t=now, text=text))
 
     def _check_link(self) -> None:
         """Ends this host when the store has not answered for too long, although no connection was reset."""

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
-from torch._C._distributed_c10d import Store
 
 from engine.errors import Unable
 from engine.launch import stores
 from engine.launch.plan import LaunchPlan
-from engine.launch.stop_signal import StoppedEarly
+from engine.launch.stores import Store
+from engine.launch.supervisor import StoppedEarly
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry import run_clock

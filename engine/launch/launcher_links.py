@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from torch._C._distributed_c10d import Store
-
 from engine.launch import stores
 from engine.launch.joining import Joined, Registration
+from engine.launch.stores import Store
 
 PORT = "launcher_port"
 """Key of the port where host 0 listens."""

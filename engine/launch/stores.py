@@ -10,10 +10,13 @@ import socket
 import time
 from datetime import timedelta
 
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined] # documented, but no named exports
+from torch.distributed import Store as Store  # type: ignore[attr-defined]
 
 from engine.errors import Unable
 
+OVER = "over"
+"""Key that a host sets when its training has ended for good: it comes to no further generation."""
 PROBE_S = 1.0
 """How long one attempt to reach host 0 may take."""
 
@@ -73,6 +76,22 @@ def own_address(endpoint: tuple[str, int]) -> str:
     """The address of this host on the way to the endpoint. Raises `OSError` while nothing answers there."""
     with socket.create_connection(endpoint, PROBE_S) as connection:
         return str(connection.getsockname()[0])
+
+
+def num_come(generation: int) -> str:
+    """Key of the number of hosts that have come to a generation."""
+    return f"generation/{generation}"
+
+
+def come(store: Store, generation: int, index: int) -> None:
+    """This host waits for a generation to begin."""
+    store.set(f"generation/{generation}/{index}", "")
+    store.add(num_come(generation), 1)
+
+
+def has_come(store: Store, generation: int, index: int) -> bool:
+    """Whether a host has come to a generation."""
+    return has(store, f"generation/{generation}/{index}")
 
 
 def has(store: Store, *keys: str) -> bool:

@@ -16,11 +16,6 @@ def test_a_place_is_read_from_the_variables_of_torchrun() -> None:
     assert not place.is_first
 
 
-def test_the_generation_that_all_hosts_agree_on_counts_before_that_of_one_agent() -> None:
-    environ = {**CONTRACT, "TORCHELASTIC_RESTART_COUNT": "1", "TPUTUI_GENERATION": "3"}
-    assert read_place(environ, 2, 4).generation == 3
-
-
 def test_one_host_needs_no_variables_and_ignores_those_of_others() -> None:
     assert read_place({"WORLD_SIZE": "8", "RANK": "5"}, 0, 1) == HostPlace()
 

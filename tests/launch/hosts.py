@@ -1,4 +1,4 @@
-"""Hosts of one run as launchers on this machine, each a real process with real torch agents."""
+"""Hosts of one run as launchers on this machine, each a real process."""
 
 from __future__ import annotations
 

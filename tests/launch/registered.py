@@ -1,4 +1,4 @@
-"""A host that has joined the others, and does no more: they wait for it in the rendezvous of torch.
+"""A host that has joined the others, and does no more: they wait for it before the first generation.
 
 `python -m tests.launch.registered RUN_DIR INDEX`.
 """

@@ -1,4 +1,4 @@
-"""Launchers of several hosts, each with torch's own elastic agent or the engine `external`, on loopback."""
+"""Launchers of several hosts, with restarts or by the engine `external`, on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs of `tputui run` on two hosts of one core on this machine, with real agents and training over gloo."""
+"""Whole runs of `tputui run` on two hosts of one core on this machine, with training over gloo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs of `tputui run` on one host whose training is restarted by torchrun's agent."""
+"""Whole runs of `tputui run` on one host whose training is restarted by its launcher."""
 
 from __future__ import annotations
 

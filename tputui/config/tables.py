@@ -204,9 +204,9 @@ class LaunchConfig(Table, frozen=True, kw_only=True):
     """Several hosts: how their processes are started, and where they meet."""
 
     engine: Literal["local", "torchrun", "external"] | None = None
-    """What starts the training process of each host: `local`, this host alone; `torchrun`, an agent of torch elastic on
-    each host, which restarts all of them after a failure; `external`, the command that the cluster started on each
-    host, without restarts. Default: `torchrun` for several hosts, else `local`."""
+    """What starts the training process of each host: `local`, this host alone; `torchrun`, a launcher on each host that
+    gives it the environment of torchrun, and like that restarts all of them after a failure; `external`, the same
+    without restarts, for a cluster that restarts jobs. Default: `torchrun` for several hosts, else `local`."""
     nnodes: int | None = None
     """Number of hosts. Default: that of `hosts`, or what the cluster has in the environment, or 1."""
     hosts: tuple[str, ...] = ()

@@ -1,0 +1,185 @@
+"""The training process of this host, started in each generation once all hosts have come to it.
+
+It has the environment that torchrun gives, but not its agent, which would name no host that is gone, gives the hosts
+other ranks after a restart, and starts again what was refused: see "Several hosts" in docs/ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from engine.errors import Unable
+from engine.launch import exits, stores
+from engine.launch.host_watch import HostWatch
+from engine.launch.joining import Joined
+from engine.launch.plan import LaunchPlan
+from engine.launch.stores import Store
+from engine.launch.supervisor import StoppedEarly, StopSignal, SupervisorPipe
+from tputui.telemetry import events as ev
+from tputui.telemetry import run_clock
+from tputui.telemetry.launch_messages import LaunchFailed
+from tputui.telemetry.process_end import worker_exited
+
+POLL_S = 0.1
+
+
+class HostWorker:
+    """The training process: reports its start and its end, and ends it."""
+
+    def __init__(self, plan: LaunchPlan, pipe: SupervisorPipe) -> None:
+        self._plan = plan
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._pid: int | None = None
+        self._began = 0.0
+        self._is_killed = False
+        """Whether the launcher killed it because of another host."""
+        self.returncode: int | None = None
+        """How the last one ended: its exit code, or the negative number of a signal; None before the first end."""
+
+    def start(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Starts it, as the leader of a process group. Raises `OSError`."""
+        argv = self._plan.worker_argv
+        with self._lock:
+            process = subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
+            self._pid, self._began, self._is_killed = process.pid, run_clock.now(), False
+        self._pipe.emit(ev.WorkerStarted(t=self._began, pid=process.pid, argv=argv))
+        return process
+
+    def exited(self, returncode: int, generation: int, watch: HostWatch, stopped: StoppedEarly | None = None) -> None:
+        """The training process was reaped. Finds out and publishes why it failed, if it did.
+
+        `stopped`: the launcher has passed a request to stop on to it.
+        """
+        with self._lock:
+            pid, self._pid = self._pid, None
+        if pid is None:
+            return
+        self.returncode = returncode
+        # Processes that it started and left behind.
+        _kill_group(pid)
+        self._pipe.emit(worker_exited(run_clock.now(), pid, returncode))
+        failure = None
+        if stopped is not None and returncode in (-signal.SIGTERM, -signal.SIGKILL):
+            # It did not train yet, and could not handle the signal.
+            returncode = self.returncode = stopped.code
+            self._pipe.send(LaunchFailed(code=stopped.code, reason=str(stopped)))
+            watch.stop(str(stopped))
+        elif returncode != 0 and not self._is_killed:
+            plan = self._plan
+            failure = exits.failure_of(plan.run_dir, plan.index, generation, returncode, pid, self._began)
+        if failure is not None:
+            # The supervisor reports it now; the training process may be started again.
+            self._pipe.send(failure)
+        watch.exited(failure, returncode)
+
+    def kill(self) -> None:
+        """Kills the training process and all that it started, because of another host."""
+        with self._lock:
+            if self._pid is not None:
+                self._is_killed = True
+                _kill_group(self._pid)
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to the training process."""
+        pid = self._pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker: HostWorker, stop: StopSignal) -> None:
+    """Runs the training processes of this host to their end, over all generations.
+
+    Raises `StoppedEarly`, `Unable` and `OSError`.
+    """
+    generation, is_next = 0, True
+    while is_next:
+        stop.arm()
+        with contextlib.ExitStack() as until_ended:
+            if not plan.index:
+                store.set(_port_key(generation), _reserved_port(joined.address(0), until_ended))
+            port = _meet(plan, store, watch, generation)
+            if port is None:
+                return
+            watch.begin(generation)
+            stop.disarm()
+            process = worker.start({**os.environ, **_contract(plan, joined.address(0), port, generation)})
+            stop.pass_on(worker.send_signal)
+            returncode = process.wait()
+        worker.exited(returncode, generation, watch, stop.error() if stop.requested else None)
+        is_next = generation < plan.launch.max_restarts and _may_restart(worker, watch)
+        generation += 1
+
+
+def _meet(plan: LaunchPlan, store: Store, watch: HostWatch, generation: int) -> str | None:
+    """Waits until all hosts have come to a generation; returns the port of host 0 for it, or None if one of them has
+    ended instead. Raises `Unable`."""
+    watch.await_generation(generation)
+    until = time.monotonic() + plan.launch.join_timeout_s
+    while time.monotonic() < until:
+        # If the store cannot be reached, `watch` ends this host.
+        with contextlib.suppress(RuntimeError):
+            # Asked first: a host that has come may have ended by the second answer.
+            is_over = stores.has(store, stores.OVER)
+            if int(store.add(stores.num_come(generation), 0)) >= plan.num_hosts:
+                return stores.take(store, _port_key(generation))
+            if is_over:
+                # For a reason that it has published.
+                watch.take_cause()
+                return None
+        time.sleep(POLL_S)
+    problem = f"not all hosts came back within {plan.launch.join_timeout_s:g} s (launch.join_timeout_s)"
+    raise Unable(f"after a failure, {problem}")
+
+
+def _may_restart(worker: HostWorker, watch: HostWatch) -> bool:
+    """Whether a further attempt is wanted, and would not end in the same way."""
+    is_final = watch.cause is not None and watch.cause.is_final
+    return worker.returncode != 0 and worker.returncode not in exits.FINAL_CODES and not is_final
+
+
+def _contract(plan: LaunchPlan, address: str, port: str, generation: int) -> dict[str, str]:
+    """The variables that torchrun would set; training meets at host 0, whose address and port these are."""
+    index, num_hosts = str(plan.index), str(plan.num_hosts)
+    return {
+        "RANK": index,
+        "WORLD_SIZE": num_hosts,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": index,
+        "GROUP_WORLD_SIZE": num_hosts,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RESTART_COUNT": str(generation),
+        "TORCHELASTIC_MAX_RESTARTS": str(plan.launch.max_restarts),
+        "TORCHELASTIC_RUN_ID": plan.run,
+        # Training would look for the store of an agent, whose keys outlive a generation.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+def _port_key(generation: int) -> str:
+    return f"master_port/{generation}"
+
+
+def _reserved_port(address: str, until_ended: contextlib.ExitStack) -> str:
+    """A port that no other process is given in the seconds before training listens there, nor later.
+
+    Training may listen although the port is bound, since both set SO_REUSEADDR.
+    """
+    held = until_ended.enter_context(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((address, 0))
+    return str(held.getsockname()[1])
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
