@@ -16,17 +16,24 @@ from tputui.config.tables import field_docs
 from tputui.diagnosis.verdict import Verdict
 from tputui.state import facts
 from tputui.state.snapshot import RunCondition, Snapshot
-from tputui.text.show_page import JSON_VERSION, NOT_SHOWN
+from tputui.text.show_page import JSON_VERSION, NOT_SHOWN, OF_ONE_HOST
 from tputui.text.show_stream import AGES, FIRST_ONLY, LOGGED_MAX, NEWEST_MAX
 
 PAGE = Path(__file__).with_name("json.md")
 
 RENAMED = {"condition": "state", "condition_reason": "state_reason"}
-LEFT_OUT = {"LoggedView": ("points",), "ThroughputView": ("history",), "TimeView": ("saves",)}
+LEFT_OUT = {
+    "LoggedView": ("points",),
+    "ThroughputView": ("history",),
+    "TimeView": ("saves",),
+    "TopologyDeclared": OF_ONE_HOST,
+}
 ADDED = {
     "MemoryView": [("host_rss_bytes", "int | None", "Resident memory of all processes of the run on their hosts.")],
     "MeterView": [],
-    "EpochView": [("best", "bool", "`best_so_far`, by its name in version 1; the next version no longer has it.")],
+    "EpochEnded": [
+        ("best_so_far", "bool", "Whether the value of `checkpoint.monitor` was the best one when the epoch ended."),
+    ],
 }
 ADDED_FACTS = {
     facts.LOSS: "float | None",

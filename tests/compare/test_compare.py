@@ -261,7 +261,7 @@ def with_best(name: str, loss: float) -> Snapshot:
     """A run whose second epoch is its best."""
     run = paces.run(name)
     epochs = [
-        msgspec.structs.replace(epoch, valid={"loss": made.reading(value, 360)}, best_so_far=value == loss)
+        msgspec.structs.replace(epoch, valid={"loss": made.reading(value, 360)}, best=value == loss)
         for epoch, value in zip(made.epochs(3), (1.0, loss, 2 * loss), strict=True)
     ]
     return made.changed(run, epochs=epochs)

@@ -13,8 +13,8 @@ from tests.ui import made, measured
 from tputui.state import metric_series
 from tputui.state.chart_data import MeterPoint
 from tputui.state.metric_series import POINTS_MAX, MetricPoint, MetricSeries, MetricSource
-from tputui.state.snapshot import EpochView, Snapshot, best_epoch
-from tputui.telemetry.events import MeterReading
+from tputui.state.snapshot import Snapshot, best_epoch
+from tputui.telemetry.events import EpochEnded, MeterReading
 
 
 def series_of(snapshot: Snapshot) -> dict[str, MetricSeries]:
@@ -119,10 +119,10 @@ def test_an_empty_run_has_no_metrics() -> None:
 def test_long_run_is_bounded_and_keeps_the_best_epoch_and_nan() -> None:
     best, bad = 4_321, 7_001
     epochs = [
-        EpochView(
+        EpochEnded(
             epoch=number, step=number * 10, t=0.0, train={},
             valid={"loss": _reading(math.nan if number == bad else 1.0)},
-            train_s=1.0, valid_s=1.0, sections_s={}, lr=0.1, best_so_far=number == best, scores={}, trace_s={},
+            train_s=1.0, valid_s=1.0, sections_s={}, lr=0.1, best=number == best, scores={}, trace_s={},
         )
         for number in range(1, 10_001)
     ]  # fmt: skip
@@ -137,9 +137,9 @@ def test_long_run_is_bounded_and_keeps_the_best_epoch_and_nan() -> None:
 
 def test_newest_point_of_a_long_run_is_kept_beside_the_best_epoch() -> None:
     epochs = [
-        EpochView(
+        EpochEnded(
             epoch=number, step=number, t=0.0, train={}, valid={"loss": _reading(float(number))}, train_s=1.0,
-            valid_s=1.0, sections_s={}, lr=0.1, best_so_far=number == 9_999, scores={}, trace_s={},
+            valid_s=1.0, sections_s={}, lr=0.1, best=number == 9_999, scores={}, trace_s={},
         )
         for number in range(1, 10_001)
     ]  # fmt: skip
@@ -159,16 +159,16 @@ METERS = st.dictionaries(st.sampled_from(["loss", "accuracy", "lr", "x"]), FLOAT
 @st.composite
 def sources(draw: st.DrawFn) -> MetricSource:
     """Epochs of random meters, and reports within them and in the epoch after them."""
-    epochs, meters = list[EpochView](), list[MeterPoint]()
+    epochs, meters = list[EpochEnded](), list[MeterPoint]()
     per_epoch = draw(st.integers(1, 5))
     for number in range(1, draw(st.integers(0, 6)) + 1):
         train, valid = draw(METERS), draw(METERS)
         epochs.append(
-            EpochView(
+            EpochEnded(
                 epoch=number, step=number * per_epoch, t=float(number),
                 train={name: _reading(value) for name, value in train.items()},
                 valid={name: _reading(value) for name, value in valid.items()},
-                train_s=1.0, valid_s=1.0, sections_s={}, lr=draw(FLOATS), best_so_far=draw(st.booleans()),
+                train_s=1.0, valid_s=1.0, sections_s={}, lr=draw(FLOATS), best=draw(st.booleans()),
                 scores=draw(METERS), trace_s={},
             )
         )  # fmt: skip

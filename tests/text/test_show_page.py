@@ -113,7 +113,7 @@ def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
 def test_the_page_has_the_newest_epochs_and_the_best(recorded_run: Path) -> None:
     snapshot = load(recorded_run)
     (first, *_) = snapshot.epochs
-    worse = [msgspec.structs.replace(first, epoch=epoch, best_so_far=epoch == 7) for epoch in range(1, 31)]
+    worse = [msgspec.structs.replace(first, epoch=epoch, best=epoch == 7) for epoch in range(1, 31)]
     snapshot = msgspec.structs.replace(snapshot, epochs=worse)
 
     def epochs(num_epochs: int | None) -> list[int]:
@@ -157,7 +157,7 @@ def test_page_of_few_epochs_or_a_chosen_number_has_lines() -> None:
 
 def test_epochs_without_metrics_have_tables_too() -> None:
     run = measured.running()
-    bare = [msgspec.structs.replace(epoch, train={}, valid={}, scores={}, best_so_far=False) for epoch in run.epochs]
+    bare = [msgspec.structs.replace(epoch, train={}, valid={}, scores={}, best=False) for epoch in run.epochs]
     page = show_text(msgspec.structs.replace(run, epochs=bare))
     assert "metrics  " in page
     assert "epoch 12" in page

@@ -28,7 +28,6 @@ from tputui.state.chart_data import (
 from tputui.state.snapshot import (
     CoreView,
     DamageView,
-    EpochView,
     Failure,
     LogLine,
     MemoryView,
@@ -38,12 +37,11 @@ from tputui.state.snapshot import (
     RequestView,
     SkippedView,
     Snapshot,
-    Topology,
 )
 from tputui.state.xla_view import XlaView
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import Damage
-from tputui.telemetry.events import HbmReading, MeterReading, ProcessSample, StepPrograms
+from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProcessSample, StepPrograms, TopologyDeclared
 from tputui.ui.base.reader_thread import Player
 
 NOW = 1_760_000_100.0
@@ -197,10 +195,10 @@ def reading(avg: float, count: int) -> MeterReading:
     return MeterReading(val=avg * 0.98, avg=avg, sum=avg * count, count=count)
 
 
-def epochs(number: int) -> list[EpochView]:
+def epochs(number: int) -> list[EpochEnded]:
     """Epochs that ended, the last one the best."""
     return [
-        EpochView(
+        EpochEnded(
             epoch=epoch,
             step=110 * epoch,
             t=step_t(110 * epoch) + 0.5,
@@ -219,7 +217,7 @@ def epochs(number: int) -> list[EpochView]:
                 "other": 0.1,
             },
             lr=0.004,
-            best_so_far=epoch == number,
+            best=epoch == number,
             scores={},
             trace_s={},
         )
@@ -237,8 +235,18 @@ def running(num_cores: int = 8) -> Snapshot:
         condition="running",
         condition_reason="training",
         config={"task": "digits"},
-        topology=Topology(strategy="spmd", device="TPU", device_reason=None, num_cores=num_cores, num_hosts=1),
+        topology=TopologyDeclared(
+            t=NOW,
+            strategy="spmd",
+            device="TPU",
+            num_cores=num_cores,
+            num_hosts=1,
+            host_index=0,
+            cores=list(range(num_cores)),
+        ),
         plan=PlanView(
+            t=NOW,
+            valid_steps=45,
             task="digits",
             num_epochs=4,
             steps_per_epoch=110,
@@ -274,6 +282,7 @@ def running(num_cores: int = 8) -> Snapshot:
         ],
         epochs=epochs(2),
         xla=XlaView(
+            t=NOW,
             compiles=4,
             compile_s=3.52,
             recompiles=0,

@@ -8,7 +8,8 @@ import msgspec
 
 from tests.ui import made
 from tputui.state.chart_data import EpochStart, MeterPoint
-from tputui.state.snapshot import EpochView, Snapshot
+from tputui.state.snapshot import Snapshot
+from tputui.telemetry.events import EpochEnded
 
 EPOCHS = 12
 STEPS_PER_EPOCH = 25
@@ -47,9 +48,9 @@ def _lr(step: int) -> float:
     return 0.004 * (1 + math.cos(math.pi * step / 500)) / 2
 
 
-def _epoch(number: int) -> EpochView:
+def _epoch(number: int) -> EpochEnded:
     train, valid = _figures(number)
-    return EpochView(
+    return EpochEnded(
         epoch=number,
         step=number * STEPS_PER_EPOCH,
         t=made.step_t(number * STEPS_PER_EPOCH) + 0.1,
@@ -59,7 +60,7 @@ def _epoch(number: int) -> EpochView:
         valid_s=0.4,
         sections_s={"execute": 3.0, "evaluate": 0.4, "compile": 3.1 if number == 1 else 0.0},
         lr=_lr(number * STEPS_PER_EPOCH),
-        best_so_far=number in (1, 2, 4, BEST),
+        best=number in (1, 2, 4, BEST),
         scores={"auc": 1 - 0.3 / number - 0.004 * max(number - BEST, 0) ** 2},
         trace_s={},
     )

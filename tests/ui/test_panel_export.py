@@ -93,7 +93,7 @@ def test_loss_export_is_one_table_by_step_and_cores() -> None:
 def test_epoch_export_matches_the_screen() -> None:
     snapshot = made.running()
     epochs = [
-        msgspec.structs.replace(epoch, best_so_far=True, sections_s={"compile": 0.5}, trace_s={"model": 0.25})
+        msgspec.structs.replace(epoch, best=True, sections_s={"compile": 0.5}, trace_s={"model": 0.25})
         for epoch in snapshot.epochs
     ]
     rows = written("epochs", made.changed(snapshot, epochs=epochs))

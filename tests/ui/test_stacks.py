@@ -36,6 +36,7 @@ def with_stacks(age_s: float = 12.0, again_t: float | None = None) -> Snapshot:
     ]
     process = ProcessStacks(
         t=t,
+        request="1",
         process="rank-5",
         pid=4711,
         cores=[5],

@@ -26,8 +26,9 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.session import session
-from tputui.state.snapshot import ENDED, EpochView, Snapshot, best_epoch
+from tputui.state.snapshot import ENDED, Snapshot, best_epoch
 from tputui.telemetry import rundir
+from tputui.telemetry.events import EpochEnded
 from tputui.text.lines import follow
 
 DESCRIPTION = """Trains one run per fold of the data, one after the other, and prints one line per event; `tputui
@@ -54,7 +55,7 @@ class Fold(NamedTuple):
     fold: int
     run: str
     state: str
-    best: EpochView | None
+    best: EpochEnded | None
     """Its best epoch so far."""
 
 
@@ -153,7 +154,7 @@ def table(folds: list[Fold]) -> list[str]:
     return [fmt.inert(line) for line in cells]
 
 
-def metrics(best: EpochView | None) -> dict[str, float]:
+def metrics(best: EpochEnded | None) -> dict[str, float]:
     """Validation metrics of an epoch: averages of the meters, and scores."""
     return {} if best is None else {name: meter.avg for name, meter in best.valid.items()} | best.scores
 

@@ -23,9 +23,9 @@ from tputui.compare.verdict import (
 from tputui.config_diff import ConfigDiff, diff
 from tputui.state import facts
 from tputui.state.chart_data import LoggedView
-from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, monitored
+from tputui.state.snapshot import ENDED, RunCondition, Snapshot, monitored
 from tputui.state.steady_pace import SteadyPace, steady_pace
-from tputui.telemetry.events import Split
+from tputui.telemetry.events import EpochEnded, Split
 from tputui.text import phrases
 
 RUNS_MIN, RUNS_MAX = 2, 8
@@ -196,7 +196,7 @@ def less_is_better(name: str, snapshot: Snapshot) -> bool:
     return bool(_FALLING & set(name.lower().replace("-", "_").replace(" ", "_").split("_")))
 
 
-def _figures_of(view: EpochView) -> Iterable[tuple[tuple[Split, str], float]]:
+def _figures_of(view: EpochEnded) -> Iterable[tuple[tuple[Split, str], float]]:
     yield from ((("train", name), reading.avg) for name, reading in view.train.items())
     yield from ((("valid", name), reading.avg) for name, reading in view.valid.items())
     yield from ((("valid", name), value) for name, value in view.scores.items() if name not in view.valid)

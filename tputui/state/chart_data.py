@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from tputui.telemetry.events import Split
+from tputui.telemetry.events import AlertRaised, Split
 
 MarkKind = Literal[
     "epoch",
@@ -126,17 +126,9 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """The core concerned, if it is a single one."""
 
 
-class AlertView(msgspec.Struct, frozen=True, kw_only=True):
+class AlertView(AlertRaised, frozen=True, kw_only=True, tag=False):
     """An alert of the run, and to which of its targets it was sent."""
 
-    t: float
-    """Unix time at which its condition began to hold."""
-    condition: str
-    text: str
-    """One sentence."""
-    step: int
-    bell: bool
-    """Whether viewers in a terminal ring its bell."""
     delivered: list[str] = []
     """Kinds of the targets that it was delivered to."""
     failed: list[str] = []

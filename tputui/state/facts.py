@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import ENDED, EpochView, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import ENDED, Snapshot, best_epoch, monitored
+from tputui.telemetry.events import EpochEnded
 
 Value = TypeVar("Value", int, float, str)
 
@@ -66,7 +67,7 @@ def _recompiles(snapshot: Snapshot) -> int | None:
     return xla.recompiles if xla is not None and xla.is_never_recompiled is not None else None
 
 
-def _best(snapshot: Snapshot) -> EpochView | None:
+def _best(snapshot: Snapshot) -> EpochEnded | None:
     return best_epoch(snapshot.epochs)
 
 

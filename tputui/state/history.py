@@ -9,14 +9,14 @@ from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import EpochView, PlanView
+from tputui.state.snapshot import PlanView
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.state.xla_view import is_used
-from tputui.telemetry.events import ProgressReported, Split
+from tputui.telemetry.events import EpochEnded, ProgressReported, Split
 
 
 def throughput(
-    state: RunState, plan: PlanView | None, epochs: list[EpochView], now: float, *, going_on: bool
+    state: RunState, plan: PlanView | None, epochs: list[EpochEnded], now: float, *, going_on: bool
 ) -> ThroughputView | None:
     """Throughput, by the first host with reports; None before its first report."""
     first = next((process for process in state.workers if process.pace.num_reports), None)
@@ -45,7 +45,7 @@ def _steady(history: list[ThroughputPoint]) -> SteadyPace | None:
     return steady_pace([(point.step_s, point.examples_per_s) for point in history])
 
 
-def eta_s(state: RunState, plan: PlanView | None, epochs: list[EpochView], now: float) -> float | None:
+def eta_s(state: RunState, plan: PlanView | None, epochs: list[EpochEnded], now: float) -> float | None:
     """Seconds from `now` to the end of training, by the expected step time and the mean time of an epoch's end."""
     anchored = _anchored(state, plan, epochs)
     if plan is None or anchored is None:
@@ -57,7 +57,7 @@ def eta_s(state: RunState, plan: PlanView | None, epochs: list[EpochView], now: 
     return max(0.0, left - _worked_off_s(state, epochs, pace, now - anchor))
 
 
-def eta_epoch_s(state: RunState, plan: PlanView | None, epochs: list[EpochView], now: float) -> float | None:
+def eta_epoch_s(state: RunState, plan: PlanView | None, epochs: list[EpochEnded], now: float) -> float | None:
     """Seconds from `now` to the end of the running epoch, estimated in the same way; None between two epochs."""
     anchored = _anchored(state, plan, epochs)
     if plan is None or anchored is None:
@@ -111,7 +111,7 @@ def xla_journals(state: RunState) -> list[list[ProcessState]]:
     return found
 
 
-def _anchored(state: RunState, plan: PlanView | None, epochs: list[EpochView]) -> tuple[float, float] | None:
+def _anchored(state: RunState, plan: PlanView | None, epochs: list[EpochEnded]) -> tuple[float, float] | None:
     """Expected seconds per step, and the unix time up to which the finished steps are known."""
     progress = newest_progress(state)
     # The first report contains one-time work, such as the first execution of each program.
@@ -125,7 +125,7 @@ def _anchored(state: RunState, plan: PlanView | None, epochs: list[EpochView]) -
     return pace, max([progress.t, *ends])
 
 
-def _worked_off_s(state: RunState, epochs: list[EpochView], pace: float, silent_s: float) -> float:
+def _worked_off_s(state: RunState, epochs: list[EpochEnded], pace: float, silent_s: float) -> float:
     """Seconds of work assumed to be finished since the newest report.
 
     At most two reports and the end of an epoch: a run that compiles or hangs comes no nearer to its end.
@@ -135,7 +135,7 @@ def _worked_off_s(state: RunState, epochs: list[EpochView], pace: float, silent_
     return min(max(0.0, silent_s), 2 * max(0.0, report_s) + _end_s(epochs))
 
 
-def _end_s(epochs: list[EpochView]) -> float:
+def _end_s(epochs: list[EpochEnded]) -> float:
     """Mean seconds at the end of an epoch: evaluation without its compilations, and the save."""
     ends = [view.sections_s.get("evaluate", view.valid_s) + view.sections_s.get("save", 0.0) for view in epochs]
     return sum(ends) / len(ends) if ends else 0.0

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from tputui.state.chart_data import LoggedView, MeterPoint, Segment, ThroughputPoint
-from tputui.state.snapshot import EpochView, Snapshot, best_epoch, monitored
-from tputui.telemetry.events import Split
+from tputui.state.snapshot import Snapshot, best_epoch, monitored
+from tputui.telemetry.events import EpochEnded, Split
 from tputui.telemetry.logged_values import class_of, first_of
 
 POINTS_MAX = 2_048
@@ -101,7 +101,7 @@ class MetricSeries(NamedTuple):
 class MetricSource(NamedTuple):
     """The parts of a snapshot that the curves are made from."""
 
-    epochs: list[EpochView]
+    epochs: list[EpochEnded]
     meters: list[MeterPoint]
     loss: list[Segment]
     throughput: list[ThroughputPoint]
@@ -151,7 +151,7 @@ def _empty(step: int, t: float) -> Segment:
 class EpochCurves:
     """The points of the finished epochs. Computed again only when an epoch ends, as a run may have thousands."""
 
-    def __init__(self, epochs: Sequence[EpochView]) -> None:
+    def __init__(self, epochs: Sequence[EpochEnded]) -> None:
         self.epochs = epochs
         best = best_epoch(epochs)
         self.best = best.epoch if best is not None else None
@@ -285,7 +285,7 @@ def most_important(series: Sequence[MetricSeries], most: int) -> list[MetricSeri
     return first_of(series, most, lambda one: class_of(one.name, "valid" if one.valid else "train"))
 
 
-def validation_points(epochs: Sequence[EpochView], name: str) -> list[MetricPoint]:
+def validation_points(epochs: Sequence[EpochEnded], name: str) -> list[MetricPoint]:
     """The validation meter or score of this name at the end of every epoch that has it."""
     figures = ((epoch, epoch.figure(name)) for epoch in epochs)
     return [MetricPoint(view.step, view.epoch, view.t, value, True) for view, value in figures if value is not None]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from tputui.state.chart_data import ThroughputView
-from tputui.state.snapshot import FlopsView, Topology
-from tputui.telemetry.events import FlopsCounted
+from tputui.state.snapshot import FlopsView
+from tputui.telemetry.events import FlopsCounted, TopologyDeclared
 
 TERA = 1e12
 PEAK_FLOPS_PER_CORE = {
@@ -31,7 +31,7 @@ of a v2-8, as announced with Cloud TPU.
 
 
 def flops_view(
-    counted: FlopsCounted | None, topology: Topology | None, throughput: ThroughputView | None
+    counted: FlopsCounted | None, topology: TopologyDeclared | None, throughput: ThroughputView | None
 ) -> FlopsView | None:
     """The utilisation of the cores; None if the run does not report the operations of a step."""
     if counted is None:
@@ -49,7 +49,7 @@ def flops_view(
     return FlopsView(flops_per_step=flops, peak_flops_per_s=peak, mfu=mfu, reason=reason)
 
 
-def peak_of(topology: Topology | None) -> tuple[float | None, str | None]:
+def peak_of(topology: TopologyDeclared | None) -> tuple[float | None, str | None]:
     """The peak of all cores in operations per second, or why it is not known."""
     if topology is None:
         return None, "the device is not known yet"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+
+from msgspec.structs import asdict, replace
 
 from tputui import formatting as fmt
 from tputui.state import device_views
@@ -189,30 +190,17 @@ def _is_users(thread: ev.ThreadStack) -> bool:
     return any(frame.owner == "user" for frame in thread.frames)
 
 
-class _Then(NamedTuple):
-    """Phase of a process when its stacks were taken."""
-
-    phase: ev.Phase | None = None
-    phase_s: float = 0.0
-    step: int = 0
-    waits_for: str | None = None
-
-
 def _process(state: RunState, taken: ev.StacksTaken) -> ProcessStacks:
     process = _reporting(state, taken)
-    then = _then(process, taken) if process else _Then()
+    then = _then(process, taken) if process else None
+    fields = asdict(taken) | {"process": process.name if process else taken.process}
     return ProcessStacks(
-        t=taken.t,
-        process=process.name if process else taken.process,
-        pid=taken.pid,
+        **fields,
         cores=driven(state, process) if process else [],
-        phase=then.phase,
-        phase_s=then.phase_s,
-        step=then.step,
-        waits_for=then.waits_for,
-        threads=taken.threads,
-        path=taken.path,
-        by_signal=taken.by_signal,
+        phase=then.phase if then else None,
+        phase_s=then.phase_s if then else 0.0,
+        step=then.step if then else 0,
+        waits_for=then.waits_for if then else None,
     )
 
 
@@ -226,17 +214,15 @@ def _reporting(state: RunState, taken: ev.StacksTaken) -> ProcessState | None:
     return next(own, process)
 
 
-def _then(process: ProcessState, taken: ev.StacksTaken) -> _Then:
-    """By its receipts for the request, or else by its newest heartbeat before the stacks."""
+def _then(process: ProcessState, taken: ev.StacksTaken) -> ev.HeartbeatSent | None:
+    """What the process was doing when its stacks were taken, as a heartbeat: by its receipts for the request, or else
+    by its newest heartbeat before the stacks."""
     beats = [beat for beat in (process.beat_at_stacks, process.beat) if beat is not None and beat.t <= taken.t]
     beat = max(beats, key=lambda each: each.t, default=None)
     receipts = process.receipts.get(taken.request) if not taken.by_signal else None
+    step = beat.step if beat is not None else 0
     if receipts is not None and receipts.seen is not None:
         phase, step = receipts.seen.phase, (receipts.applied or receipts.seen).step
-    elif beat is not None:
-        phase, step = beat.phase, beat.step
-    else:
-        return _Then()
-    if beat is None or beat.phase != phase:
-        return _Then(phase, 0.0, step)
-    return _Then(phase, lasts_s(beat, taken.t), step, beat.waits_for)
+        if beat is None or beat.phase != phase:
+            return ev.HeartbeatSent(t=taken.t, phase=phase, phase_s=0.0, step=step, epoch=0)
+    return replace(beat, phase_s=lasts_s(beat, taken.t), step=step) if beat is not None else None

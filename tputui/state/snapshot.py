@@ -132,26 +132,17 @@ class HostReceipt(msgspec.Struct, frozen=True, kw_only=True):
     t: float
 
 
-class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
-    """The Python stacks of a process."""
+class ProcessStacks(ev.StacksTaken, frozen=True, kw_only=True, tag=False):
+    """The Python stacks of a process, and what it was doing at that time."""
 
-    t: float
-    process: str
-    pid: int
     cores: list[int]
     phase: ev.Phase | None
-    """Its phase at that time, by its newest heartbeat; None if unknown."""
+    """By its newest heartbeat; None if unknown."""
     phase_s: float
     step: int
     """By its answer to the request, or else by its newest heartbeat at that time."""
     waits_for: str | None
     """What it waited for from other processes."""
-    threads: list[ev.ThreadStack]
-    """Threads; the training thread is first."""
-    path: str | None
-    """File with all stacks, relative to the run directory."""
-    by_signal: bool
-    """Whether a signal fetched them, because no Python thread could answer."""
 
 
 class StacksView(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,36 +200,11 @@ RequestState = Literal["requested", "seen", "applied", "refused"]
 CoreCondition = Literal["starting", "running", "stalled", "ended"]
 
 
-class Topology(msgspec.Struct, frozen=True, kw_only=True):
-    """Cores, devices and strategy of the run."""
+class PlanView(ev.TrainingPlanned, frozen=True, kw_only=True, tag=False):
+    """The training plan; `steps_per_epoch` is 0 if a script named only its number of steps."""
 
-    strategy: str
-    device: str
-    device_reason: str | None
-    num_cores: int
-    num_hosts: int
-    device_warning: str | None = None
-    """Why a TPU that seems to be present is not used."""
-    chip: str | None = None
-    """Kind of the TPU chips, such as `TPU v3`."""
-
-
-class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """The training plan."""
-
-    task: str
-    num_epochs: int
-    steps_per_epoch: int
     total_steps: int
-    first_step: int
-    batch_per_core: int
-    global_batch: int
-    train_examples: int
-    valid_examples: int
-    num_parameters: int
-    precision: str
-    lr: float
-    lr_rule: str
+    """Steps of all epochs."""
 
 
 class CoreView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -278,46 +244,9 @@ class MeterView(msgspec.Struct, frozen=True, kw_only=True):
     """The reading of each rank; empty if one process reports the meter for all."""
 
 
-class EpochView(msgspec.Struct, frozen=True, kw_only=True):
-    """An epoch that ended."""
-
-    epoch: int
-    step: int
-    """Its last step."""
-    t: float
-    """Unix time at which it ended, including evaluation."""
-    train: dict[str, ev.MeterReading]
-    valid: dict[str, ev.MeterReading]
-    train_s: float
-    valid_s: float
-    sections_s: dict[str, float]
-    lr: float
-    best_so_far: bool
-    """Whether the value of `checkpoint.monitor` was the best one when the epoch ended."""
-    scores: dict[str, float]
-    """Scores of the whole validation split that are not means over examples."""
-    trace_s: dict[str, float]
-    """Seconds of tracing by part."""
-
-    @property
-    def compile_s(self) -> float:
-        """Seconds of compiling."""
-        return self.sections_s.get("compile", 0.0)
-
-    @property
-    def steady_s(self) -> float:
-        """Seconds of training and validation without compiling."""
-        return max(self.train_s + self.valid_s - self.compile_s, 0.0)
-
-    def figure(self, name: str) -> float | None:
-        """A validation meter's mean, or else a score of the validation split, by name."""
-        reading = self.valid.get(name)
-        return reading.avg if reading is not None else self.scores.get(name)
-
-
-def best_epoch(epochs: Sequence[EpochView]) -> EpochView | None:
+def best_epoch(epochs: Sequence[ev.EpochEnded]) -> ev.EpochEnded | None:
     """The best of the epochs, which are in order: the last one that was the best when it ended; None if none was."""
-    return next((epoch for epoch in reversed(epochs) if epoch.best_so_far), None)
+    return next((epoch for epoch in reversed(epochs) if epoch.best), None)
 
 
 def monitored(config: Mapping[str, Any]) -> str:
@@ -464,7 +393,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     condition: RunCondition
     condition_reason: str
     config: dict[str, Any]
-    topology: Topology | None
+    topology: ev.TopologyDeclared | None
     plan: PlanView | None
     phase: ev.Phase | None
     """Phase of the first worker; None before its first heartbeat."""
@@ -488,7 +417,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cores: list[CoreView]
     meters: list[MeterView]
     """Meters of the running or last epoch: training first, then validation."""
-    epochs: list[EpochView]
+    epochs: list[ev.EpochEnded]
     xla: XlaView | None
     memory: MemoryView
     checkpoints: list[ev.CheckpointSaved]

@@ -34,7 +34,6 @@ from tputui.state.series import combined, piece_aligner
 from tputui.state.slow_host import slow_host
 from tputui.state.snapshot import (
     ENDED,
-    EpochView,
     MemoryView,
     MeterView,
     PlanView,
@@ -42,11 +41,18 @@ from tputui.state.snapshot import (
     RunCondition,
     RunDetails,
     Snapshot,
-    Topology,
 )
 from tputui.state.xla_view import XlaView, newest_of, num_recompiles
 from tputui.telemetry.codec import Damage
-from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProgressReported, Split, StepPrograms
+from tputui.telemetry.events import (
+    EpochEnded,
+    HbmReading,
+    MeterReading,
+    ProgressReported,
+    Split,
+    StepPrograms,
+    TopologyDeclared,
+)
 
 
 class ViewerContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,7 +260,7 @@ def _loss(state: RunState) -> list[Segment]:
 
 
 def _place(
-    state: RunState, plan: PlanView | None, epochs: list[EpochView], progress: ProgressReported | None
+    state: RunState, plan: PlanView | None, epochs: list[EpochEnded], progress: ProgressReported | None
 ) -> tuple[int, int]:
     """The current or last epoch, and the number of its completed steps."""
     begun = max((w.epoch_started.epoch for w in state.workers if w.epoch_started), default=0)
@@ -270,20 +276,9 @@ def _place(
     return epoch, 0
 
 
-def topology_of(state: RunState) -> Topology | None:
+def topology_of(state: RunState) -> TopologyDeclared | None:
     """Strategy, device and cores, from the first host that reported them."""
-    topology = next((w.topology for w in state.workers if w.topology), None)
-    if topology is None:
-        return None
-    return Topology(
-        strategy=topology.strategy,
-        device=topology.device,
-        device_reason=topology.device_reason,
-        num_cores=topology.num_cores,
-        num_hosts=topology.num_hosts,
-        device_warning=topology.device_warning,
-        chip=topology.chip,
-    )
+    return next((w.topology for w in state.workers if w.topology), None)
 
 
 def plan_of(state: RunState) -> PlanView | None:
@@ -291,29 +286,18 @@ def plan_of(state: RunState) -> PlanView | None:
     plan = next((w.plan for w in state.workers if w.plan), None)
     if plan is None:
         return None
-    return PlanView(
-        task=plan.task,
-        num_epochs=plan.num_epochs,
-        steps_per_epoch=plan.steps_per_epoch if plan.num_epochs else 0,
-        total_steps=max(1, plan.num_epochs) * plan.steps_per_epoch,
-        first_step=plan.first_step,
-        batch_per_core=plan.batch_per_core,
-        global_batch=plan.global_batch,
-        train_examples=plan.train_examples,
-        valid_examples=plan.valid_examples,
-        num_parameters=plan.num_parameters,
-        precision=plan.precision,
-        lr=plan.lr,
-        lr_rule=plan.lr_rule,
-    )
+    planned = msgspec.structs.asdict(plan)
+    if not plan.num_epochs:
+        planned["steps_per_epoch"] = 0
+    return PlanView(**planned, total_steps=max(1, plan.num_epochs) * plan.steps_per_epoch)
 
 
-def meters_of(state: RunState, epochs: list[EpochView]) -> list[MeterView]:
+def meters_of(state: RunState, epochs: list[EpochEnded]) -> list[MeterView]:
     """The running epoch's training meters and the newest validation meters."""
     return [*_meters_of(state, epochs, "train"), *_meters_of(state, epochs, "valid")]
 
 
-def _meters_of(state: RunState, epochs: list[EpochView], split: Split) -> list[MeterView]:
+def _meters_of(state: RunState, epochs: list[EpochEnded], split: Split) -> list[MeterView]:
     reports = [w.meters[split] for w in rank_meters.ranks(state) if split in w.meters]
     newest = rank_meters.newest(reports)
     ended = next((view for view in reversed(epochs) if (view.train if split == "train" else view.valid)), None)
@@ -336,7 +320,7 @@ def _meters_of(state: RunState, epochs: list[EpochView], split: Split) -> list[M
     ]
 
 
-def epochs_of(state: RunState) -> list[EpochView]:
+def epochs_of(state: RunState) -> list[EpochEnded]:
     """The completed epochs, in order, with the meters of all ranks of a script."""
     found: dict[int, list[EpochEnded]] = {}
     for worker in rank_meters.ranks(state):
@@ -347,26 +331,9 @@ def epochs_of(state: RunState) -> list[EpochView]:
     made = state.memoized(
         "epochs",
         tuple(map(id, events)),
-        lambda: (events, [_epoch_view(rank_meters.epoch_of(found[number])) for number in sorted(found)]),
+        lambda: (events, [rank_meters.epoch_of(found[number]) for number in sorted(found)]),
     )
     return made[1]
-
-
-def _epoch_view(event: EpochEnded) -> EpochView:
-    return EpochView(
-        epoch=event.epoch,
-        step=event.step,
-        t=event.t,
-        train=event.train,
-        valid=event.valid,
-        train_s=event.train_s,
-        valid_s=event.valid_s,
-        sections_s=event.sections_s,
-        lr=event.lr,
-        best_so_far=event.best,
-        scores=event.scores,
-        trace_s=event.trace_s,
-    )
 
 
 def xla_of(state: RunState) -> XlaView | None:
@@ -383,6 +350,7 @@ def xla_of(state: RunState) -> XlaView | None:
     steps = [one.steps for one in counters if one.steps is not None]
     late = max(sum(one.recompiles for one in counters), *(rank.xla.recompiles for rank in state.ranks if rank.xla), 0)
     return XlaView(
+        t=max(one.t for one in counters),
         compiles=sum(one.compiles for one in counters),
         compile_s=sum(one.compile_s for one in counters),
         recompiles=num_recompiles(late, evidence_of(state).compiles) if late else 0,

@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from tputui.state.evidence_groups import CompileGroup
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import RESULT_OF, ChangedInput
@@ -23,29 +21,14 @@ EXTRA_LEAST = 0.05
 """Unexpected executions per step from which they are shown: one in twenty steps."""
 
 
-class XlaView(msgspec.Struct, frozen=True, kw_only=True):
+class XlaView(ev.XlaMetricsRead, frozen=True, kw_only=True, tag=False):
     """Counters of the XLA runtime, summed over the processes that lead their host; since the newest restart."""
 
-    compiles: int
-    compile_s: float
     recompiles: int
     """Programs compiled again and again after warm-up; those of another rank if it compiled more. A program that
     compiles once for each of a few inputs, such as lengths of texts, does not count."""
     late_compiles: int = 0
     """Programs compiled after warm-up, for whatever reason; those of another rank if it compiled more."""
-    executes: int
-    execute_s: float
-    transfers_to_device: int
-    transfers_from_device: int
-    bytes_to_device: int
-    bytes_from_device: int
-    fallbacks: dict[str, int]
-    engine_reads: int = 0
-    """Transfers from the device by the engine itself."""
-    scalar_reads: int = 0
-    """Scalars that the code of the task read, including evaluation."""
-    steps: ev.StepPrograms | None = None
-    """The training steps after warm-up; None if not counted: `recompiles` then covers compilations at a sync only."""
 
     @property
     def executes_a_step(self) -> float | None:

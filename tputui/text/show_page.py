@@ -17,8 +17,9 @@ from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import found
 from tputui.state import facts, root_cause
 from tputui.state.chart_data import LoggedView
-from tputui.state.snapshot import ENDED, EpochView, MemoryView, MeterView, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import ENDED, MemoryView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
+from tputui.telemetry.events import EpochEnded
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.text import phrases, show_hosts, verdict_lines
 from tputui.text.loss_chart import loss_chart
@@ -87,6 +88,8 @@ CORES_SHOWN = 16
 _HISTORIES = ("memory_history", "device_history", "meter_history", "xla_history")
 NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", "is_behind", *_HISTORIES)
 """Fields for screens, which scripts do not need."""
+OF_ONE_HOST = ("host_index", "cores")
+"""Fields of the topology that are those of the first host."""
 
 
 def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
@@ -103,11 +106,15 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     for fact in (facts.LOSS, facts.EPOCH_LOSS, facts.BEST_EPOCH, facts.BEST_VALUE, facts.DURATION):
         fields[fact.key] = fact.of(snapshot)
     for view in fields["epochs"]:
-        view["best"] = view["best_so_far"]  # its name in version 1
-    for event in (*fields["checkpoints"], *fields["traces"], *fields["skipped"]["examples"], fields["pictures"]):
+        view["best_so_far"] = view["best"]  # its name since version 2, with the one in version 1
+    of_lists = (event for name in ("checkpoints", "epochs", "traces") for event in fields[name])
+    for event in (*of_lists, *fields["skipped"]["examples"], fields["pictures"], fields["topology"]):
         # The keys of the lists say which events they contain.
         if event is not None:
             del event["k"]
+    if fields["topology"] is not None:
+        for name in OF_ONE_HOST:
+            del fields["topology"][name]
     fields["verdicts"] = msgspec.to_builtins(list(diagnose(snapshot)))
     if not whole:
         for name in NOT_SHOWN:
@@ -306,7 +313,7 @@ def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
     return [*note, *(row(f"epoch {view.epoch}", *_epoch(view, best_epoch(snapshot.epochs))) for view in shown)]
 
 
-def _newest_and_best(views: list[EpochView], most: int | None) -> tuple[list[EpochView], list[str]]:
+def _newest_and_best(views: list[EpochEnded], most: int | None) -> tuple[list[EpochEnded], list[str]]:
     """The newest epochs and the best one, in order, and a line with the number of the others, if any."""
     newest = views if most is None else views[max(0, len(views) - most) :]
     best = best_epoch(views)
@@ -356,18 +363,18 @@ def _epoch_table(snapshot: Snapshot) -> list[str]:
     return [*note, *_aligned(rows)]
 
 
-def _metric_names(views: Iterable[EpochView], first: str) -> list[str]:
+def _metric_names(views: Iterable[EpochEnded], first: str) -> list[str]:
     """The names of all meters and scores; the monitored one and the loss come first."""
     names = dict.fromkeys(name for view in views for name in (*view.train, *view.valid, *view.scores))
     return [name for name in dict.fromkeys((first, "loss", *names)) if name in names]
 
 
-def _figures(view: EpochView, name: str) -> tuple[float | None, float | None]:
+def _figures(view: EpochEnded, name: str) -> tuple[float | None, float | None]:
     """The training and the validation value of a metric; None where the epoch has none."""
     return (view.train[name].avg if name in view.train else None), view.figure(name)
 
 
-def _has(views: Iterable[EpochView], name: str, split: int) -> bool:
+def _has(views: Iterable[EpochEnded], name: str, split: int) -> bool:
     return any(_figures(view, name)[split] is not None for view in views)
 
 
@@ -385,7 +392,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def _epoch(view: EpochView, best: EpochView | None) -> Iterable[str]:
+def _epoch(view: EpochEnded, best: EpochEnded | None) -> Iterable[str]:
     yield fmt.meters_line(view.train, view.valid, view.scores) or "no validation reported"
     if not math.isnan(view.train_s):
         yield f"train {fmt.duration(view.train_s)}"

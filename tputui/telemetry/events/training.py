@@ -263,6 +263,21 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     trace_s: dict[Name, float] = {}
     """Parts of `trace`: forward, loss, backward, optimizer. Host time, since the device runs them as one program."""
 
+    @property
+    def compile_s(self) -> float:
+        """Seconds of compiling."""
+        return self.sections_s.get("compile", 0.0)
+
+    @property
+    def steady_s(self) -> float:
+        """Seconds of training and validation without compiling."""
+        return max(self.train_s + self.valid_s - self.compile_s, 0.0)
+
+    def figure(self, name: str) -> float | None:
+        """A validation meter's mean, or else a score of the validation split, by name."""
+        reading = self.valid.get(name)
+        return reading.avg if reading is not None else self.scores.get(name)
+
 
 class ExampleSkipped(Event, frozen=True, kw_only=True, tag=True):
     """An example is invalid and was left out; in training another one is used instead."""

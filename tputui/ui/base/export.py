@@ -169,7 +169,7 @@ def _epochs(snapshot: Snapshot) -> Figures:
     )
     rows: list[tuple[Figure, ...]] = [
         (
-            *(epoch.epoch, epoch is best, epoch.best_so_far),
+            *(epoch.epoch, epoch is best, epoch.best),
             *(epoch.lr, epoch.train_s, epoch.valid_s, epoch.steady_s),
             *(epoch.train[name].avg if name in epoch.train else None for name in train),
             *(epoch.valid[name].avg if name in epoch.valid else None for name in valid),

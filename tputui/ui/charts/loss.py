@@ -11,7 +11,8 @@ from tputui import formatting as fmt
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
 from tputui.state.metric_series import LOSS, validation_points
 from tputui.state.outlier import OutlierRow, OutlierSearch, deviating_cores_of
-from tputui.state.snapshot import EpochView, best_epoch
+from tputui.state.snapshot import best_epoch
+from tputui.telemetry.events import EpochEnded
 from tputui.ui.charts import heatmap, small_multiples, validation
 from tputui.ui.charts.axis import NON_FINITE_MARK, XKind
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, ValidCurve, VisibleData, column_at, visible_data
@@ -121,7 +122,7 @@ class LossChart:
         self._heat = HeatMemory()
         self._spans = MultiplesMemory()
         self._spikes = SpikeFinder()
-        self._valid: tuple[Sequence[EpochView], object, ValidCurve | None] = ((), None, None)
+        self._valid: tuple[Sequence[EpochEnded], object, ValidCurve | None] = ((), None, None)
         """The epochs and the visible steps of the validation loss, and its curve."""
 
     @property
@@ -129,7 +130,7 @@ class LossChart:
         """Whether the outlier search is complete; if not, the next drawing continues it."""
         return self._detector.complete
 
-    def visible(self, series: ChartSeries, view: ChartView, epochs: Sequence[EpochView] = ()) -> VisibleData:
+    def visible(self, series: ChartSeries, view: ChartView, epochs: Sequence[EpochEnded] = ()) -> VisibleData:
         """The visible part of the run, smoothed, with its outlier and the validation loss of the epochs."""
         why_not = series.axis_info.why_not(view.x, series.segments)
         view = view._replace(x="step") if why_not else view
@@ -158,7 +159,7 @@ class LossChart:
         return draw_band(data, width, height)
 
 
-def _valid_curve(epochs: Sequence[EpochView], steps: tuple[int, int] | None) -> ValidCurve | None:
+def _valid_curve(epochs: Sequence[EpochEnded], steps: tuple[int, int] | None) -> ValidCurve | None:
     """The validation loss of the epochs that ended at `steps`, by default of all; None without any."""
     points = validation_points(epochs, LOSS)
     if steps is not None:

@@ -10,7 +10,8 @@ from textual.binding import Binding, BindingType
 
 from tputui import formatting as fmt
 from tputui.config_diff import ConfigLine, config_lines
-from tputui.state.snapshot import RunDetails, Snapshot, Topology
+from tputui.state.snapshot import RunDetails, Snapshot
+from tputui.telemetry.events import TopologyDeclared
 from tputui.text import phrases
 from tputui.ui.base.export import Figures
 from tputui.ui.render.lines import Line, Span, Tone, clean, wrap
@@ -28,7 +29,7 @@ class DetailsPart(NamedTuple):
     run: str
     dir: str
     details: RunDetails
-    topology: Topology | None
+    topology: TopologyDeclared | None
     precision: str
     created: float | None
     started: float | None

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import EpochView, GenerationView, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import GenerationView, Snapshot, best_epoch, monitored
+from tputui.telemetry.events import EpochEnded
 from tputui.ui.base import host_text, status_text
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.render.lines import (
@@ -67,7 +68,7 @@ SECTION_GLYPHS: dict[str, tuple[str, Tone]] = {
 class EpochsPart(NamedTuple):
     """The content of the panel."""
 
-    epochs: list[EpochView]
+    epochs: list[EpochEnded]
     monitored: str
     """The validation metric that selects the best epoch."""
     why_none: str
@@ -132,7 +133,7 @@ class EpochsPanel(RunPanel[EpochsPart]):
         return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
 
     def _with_bars(
-        self, epochs: list[EpochView], columns: _Columns, above: Line, drawn: list[TextTable], width: int, wide: int
+        self, epochs: list[EpochEnded], columns: _Columns, above: Line, drawn: list[TextTable], width: int, wide: int
     ) -> Drawing:
         """The table with a bar per epoch at its right: as long as the epoch took, divided into its sections.
 
@@ -185,7 +186,7 @@ def bar_scale_s(spent_s: list[float]) -> float:
     return min(max(spent_s), _LONG_BY * median) or max(spent_s)
 
 
-def _bar(epoch: EpochView, sections: list[str], scale_s: float, width: int) -> Line:
+def _bar(epoch: EpochEnded, sections: list[str], scale_s: float, width: int) -> Line:
     """The sections of an epoch. Each end is rounded on its own, so that errors do not add up. The last cell marks an
     epoch that does not fit."""
     line: Line = []
@@ -201,7 +202,7 @@ def _bar(epoch: EpochView, sections: list[str], scale_s: float, width: int) -> L
     return [*line, Span(_LONGER, "warn")] if is_longer else line
 
 
-def _legend(epochs: list[EpochView], sections: list[str], width: int) -> tuple[Line, ...]:
+def _legend(epochs: list[EpochEnded], sections: list[str], width: int) -> tuple[Line, ...]:
     """The glyphs of the sections, in the order of the bars; without room for all of them, those of the longest."""
     spent = {name: sum(epoch.sections_s.get(name, 0.0) for epoch in epochs) for name in sections}
     entries: dict[str, Line] = {}
@@ -286,7 +287,7 @@ def _titles(columns: _Columns) -> list[_Title]:
     ]
 
 
-def _note(note: str, epochs: list[EpochView], width: int) -> str:
+def _note(note: str, epochs: list[EpochEnded], width: int) -> str:
     """The note, with the meaning of the compile mark if it is used and there is room."""
     longer = f"{COMPILED} compiled{', ' if note else ''}{note}"
     return longer if any(epoch.compile_s for epoch in epochs) and len(longer) < width - 14 else note
@@ -296,12 +297,12 @@ def _names(readings: Iterable[Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(name for reading in readings for name in reading))
 
 
-def _sections(epochs: list[EpochView]) -> list[str]:
+def _sections(epochs: list[EpochEnded]) -> list[str]:
     names = _names(epoch.sections_s for epoch in epochs)
     return [*(name for name in SECTIONS if name in names), *(name for name in names if name not in SECTIONS)]
 
 
-def _row(epoch: EpochView, columns: _Columns, best_by: str | None) -> list[Cell]:
+def _row(epoch: EpochEnded, columns: _Columns, best_by: str | None) -> list[Cell]:
     """`best_by` is the metric by which this is the best epoch; None if it is not the best."""
     best = best_by is not None
     averages = [epoch.train[name].avg if name in epoch.train else None for name in columns.train]
@@ -326,7 +327,7 @@ def _rate(rate: float | None) -> str:
     return fmt.UNKNOWN if rate is None else f"{rate:,.0f}" if rate >= 100 else fmt.number(rate, 2)
 
 
-def _section(epoch: EpochView, name: str) -> Cell:
+def _section(epoch: EpochEnded, name: str) -> Cell:
     spent = epoch.sections_s.get(name)
     largest = bool(spent) and spent == max(epoch.sections_s.values())
     if name == "compile" and spent:

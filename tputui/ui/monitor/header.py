@@ -8,15 +8,8 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.diagnosis.verdict import Verdict
 from tputui.state import facts
-from tputui.state.snapshot import (
-    ENDED,
-    PlanView,
-    RequestState,
-    RunCondition,
-    Snapshot,
-    Topology,
-    monitored,
-)
+from tputui.state.snapshot import ENDED, PlanView, RequestState, RunCondition, Snapshot, monitored
+from tputui.telemetry.events import TopologyDeclared
 from tputui.ui.base import host_text, status_text
 from tputui.ui.base.status_text import Alarm
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
@@ -188,7 +181,7 @@ def _state_line(snapshot: Snapshot, width: int, role: Span, replaying: bool) -> 
     return spread([*left, *size] if width_of([*left, *size, *right]) < width else left, right, width)
 
 
-def _size(topology: Topology | None) -> Line:
+def _size(topology: TopologyDeclared | None) -> Line:
     """The hosts and their cores, if there are several hosts."""
     if topology is None or topology.num_hosts < 2:
         return []
@@ -290,7 +283,7 @@ def _best(snapshot: Snapshot) -> list[Line]:
     return [[label, Span(value, "strong"), Span(f" (epoch {facts.BEST_EPOCH.text(snapshot)})", "dim")]]
 
 
-def _device(topology: Topology, plan: PlanView | None) -> list[Line]:
+def _device(topology: TopologyDeclared, plan: PlanView | None) -> list[Line]:
     """The cores of one host, and how they are used; facts that do not change are dim."""
     if topology.device == "unknown" and topology.num_hosts < 2:
         return [[Span(fmt.counted(topology.num_cores, "core"), "dim")]]
@@ -301,7 +294,7 @@ def _device(topology: Topology, plan: PlanView | None) -> list[Line]:
     return [[Span(fmt.counted(topology.num_cores, f"{clean(topology.device)} core"), "dim")], strategy]
 
 
-def _batch(plan: PlanView, topology: Topology | None) -> Line:
+def _batch(plan: PlanView, topology: TopologyDeclared | None) -> Line:
     cores = topology.num_cores if topology is not None else max(plan.global_batch // max(plan.batch_per_core, 1), 1)
     return [Span(f"batch {plan.batch_per_core}/core x {cores:,} = {plan.global_batch:,}", "dim")]
 

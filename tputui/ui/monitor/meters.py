@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import LoggedView, MeterPoint
-from tputui.state.snapshot import EpochView, MeterView, Snapshot, best_epoch
-from tputui.telemetry.events import Split
+from tputui.state.snapshot import MeterView, Snapshot, best_epoch
+from tputui.telemetry.events import EpochEnded, Split
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import blocks
 from tputui.ui.render.lines import Cell, Line, Span, clean, paragraph, stack_tables, wrap
@@ -20,7 +20,7 @@ class MetersPart(NamedTuple):
     """The content of the panel."""
 
     meters: list[MeterView]
-    best: EpochView | None
+    best: EpochEnded | None
     """The best epoch so far."""
     scores: dict[str, float]
     scores_epoch: int
@@ -28,7 +28,7 @@ class MetersPart(NamedTuple):
     logged: Sequence[LoggedView] = ()
     """What the script logged itself, if it is not among the meters."""
     history: Sequence[MeterPoint] = ()
-    epochs: Sequence[EpochView] = ()
+    epochs: Sequence[EpochEnded] = ()
 
 
 _LEAST_CURVES_WIDTH = 56
@@ -131,7 +131,7 @@ def _row(name: str, part: MetersPart) -> list[Cell]:
 _NOTHING = Cell(fmt.UNKNOWN, "dim")
 
 
-def _average(meter: MeterView | None, best: EpochView | None) -> Cell:
+def _average(meter: MeterView | None, best: EpochEnded | None) -> Cell:
     """An average; with a star if it is of the best epoch."""
     if meter is None:
         return _NOTHING
@@ -140,7 +140,7 @@ def _average(meter: MeterView | None, best: EpochView | None) -> Cell:
     return Cell(f"{star}{fmt.number(average)}", "bad" if average != average else "good" if star else "accent")
 
 
-def _score_row(name: str, score: float, best: EpochView | None) -> list[Cell]:
+def _score_row(name: str, score: float, best: EpochEnded | None) -> list[Cell]:
     """A score is not a mean, so it has no sum or count."""
     figure = Cell(f"{fmt.number(score)}*", "accent" if score == score else "bad")
     then = [Cell(fmt.number(best.scores.get(name)), "good")] if best is not None else []

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 from tputui import formatting as fmt
 from tputui.config_diff import flatten
 from tputui.state.chart_data import LoggedView, Segment
-from tputui.state.snapshot import ENDED, EpochView, RunCondition, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import run_labels
-from tputui.telemetry.events import Phase
+from tputui.telemetry.events import EpochEnded, Phase
 from tputui.telemetry.run_labels import NO_LABELS, RunLabels
 from tputui.ui.base import status_text
 from tputui.ui.charts.columns import ChartColumn, columns
@@ -224,7 +224,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
     )
 
 
-def metrics_of(epochs: Sequence[EpochView]) -> dict[str, float]:
+def metrics_of(epochs: Sequence[EpochEnded]) -> dict[str, float]:
     """Metrics by key: `train.NAME` and `valid.NAME` of the newest epoch, `best.NAME` of the best one."""
     if not epochs:
         return {}
@@ -243,7 +243,7 @@ def logged_metrics(logged: Sequence[LoggedView]) -> dict[str, float]:
     return {f"{one.split}.{one.name}": one.value for one in names}
 
 
-def _validation(epoch: EpochView | None) -> dict[str, float]:
+def _validation(epoch: EpochEnded | None) -> dict[str, float]:
     return {**epoch.scores, **{name: reading.avg for name, reading in epoch.valid.items()}} if epoch is not None else {}
 
 
