@@ -166,7 +166,10 @@ def test_significant_difference_has_bounds_that_exclude_1(ratio: float, error: f
         pace = SteadyPace(
             num_reports=90, num_warmup=0, step_s=0.1, spread=0.1, examples_per_s=examples_per_s, error=error
         )
-        return VerdictSide(label, pace, None, "running", 8, "TPU", 64, "digits")
+        return VerdictSide(
+            label=label, pace=pace, no_pace=None, condition="running", num_cores=8, device="TPU", global_batch=64,
+            task="digits",
+        )  # fmt: skip
 
     found = pace_verdict(side("B", 100 * ratio), side("A", 100.0))
     if found.stands_out:

@@ -23,7 +23,7 @@ from tputui.compare.verdict import (
 from tputui.config_diff import ConfigDiff, diff
 from tputui.state import facts
 from tputui.state.chart_data import LoggedView
-from tputui.state.snapshot import ENDED, RunCondition, Snapshot, monitored
+from tputui.state.snapshot import ENDED, Snapshot, monitored
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.telemetry.events import EpochEnded, Split
 from tputui.text import phrases
@@ -61,14 +61,11 @@ class MeterFigure(msgspec.Struct, frozen=True, kw_only=True):
     """What `final_epoch` and `best_epoch` count: steps for a metric that a script logged without epochs."""
 
 
-class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedRun(VerdictSide, frozen=True, kw_only=True):
     """A run with its metrics."""
 
-    label: str
-    """A letter, `A` to `H`."""
     run: str
     dir: str
-    condition: RunCondition
     condition_reason: str
     trouble: str | None
     """Why the run cannot be read."""
@@ -78,13 +75,6 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     total_steps: int | None
     loss: float | None
     """Training loss: of a run that has ended its mean over the last epoch, else that of the newest step."""
-    task: str | None
-    device: str | None
-    num_cores: int | None
-    global_batch: int | None
-    pace: SteadyPace | None
-    no_pace: str | None
-    """Why `pace` is None."""
     duration_s: float | None
     """Seconds from the first event to the end, or until now."""
     compiles: int | None
@@ -135,9 +125,7 @@ def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mappin
         base=base,
         runs=runs,
         quality=_quality(runs, snapshots[base]),
-        verdicts=[
-            None if index == base else pace_verdict(_side(run), _side(runs[base])) for index, run in enumerate(runs)
-        ],
+        verdicts=[None if index == base else pace_verdict(run, runs[base]) for index, run in enumerate(runs)],
         config=diff([snapshot.config for snapshot in snapshots], base),
         plan=diff([_resolved(snapshot) for snapshot in snapshots], base),
         code=_code_diff(snapshots, codes or [None] * len(snapshots), base),
@@ -242,12 +230,6 @@ def _meters(snapshot: Snapshot) -> list[MeterFigure]:
     by_epoch = [_meter(*key, points, snapshot) for key, points in found.items()]
     by_step = [_logged_meter(view, snapshot) for view in snapshot.logged if (view.split, view.name) not in found]
     return by_epoch + by_step
-
-
-def _side(run: ComparedRun) -> VerdictSide:
-    return VerdictSide(
-        run.label, run.pace, run.no_pace, run.condition, run.num_cores, run.device, run.global_batch, run.task
-    )
 
 
 def _pace(snapshot: Snapshot) -> SteadyPace | None:

@@ -84,12 +84,14 @@ def student(share: float, freedom: float) -> float:
     return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))
 
 
-class VerdictSide(NamedTuple):
+class VerdictSide(msgspec.Struct, frozen=True, kw_only=True):
     """The values of one run that a verdict needs."""
 
     label: str
+    """A letter, `A` to `H`."""
     pace: SteadyPace | None
     no_pace: str | None
+    """Why `pace` is None."""
     condition: RunCondition
     num_cores: int | None
     device: str | None
