@@ -32,9 +32,10 @@ KNOWN_TASKS = {
 A_KEY = re.compile(r"data\.\w+")
 
 
-class TaskOptions(NamedTuple):
-    """A task with its checked options."""
+class Workload(NamedTuple):
+    """A configuration with its task and the checked options of it."""
 
+    config: RunConfig
     task: Task
     data: Options
     model: Options
@@ -53,8 +54,8 @@ def make(config: RunConfig, machine: Machine, source: str, num_hosts: int = 1) -
         # Every size depends on the batch of a core.
         raise Refused([*problems, Problem("data.global_batch", why)])
     try:
-        task, data, model = configured(find_task(config.task), config, source)
-        plan = Plan(config, task, data, model, machine, _sizes(task, data, config.seed), num_hosts)
+        work = configured(find_task(config.task), config, source)
+        plan = Plan(*work, machine, _sizes(work.task, work.data, config.seed), num_hosts)
     except Refused as refused:
         raise Refused(problems + refused.problems) from refused
     problems += _problems(plan)
@@ -162,7 +163,7 @@ def _is_options(cls: object) -> bool:
     return isinstance(cls, type) and issubclass(cls, Options)
 
 
-def configured(task: Task, config: RunConfig, source: str) -> TaskOptions:
+def configured(task: Task, config: RunConfig, source: str) -> Workload:
     """The task with its options from the configuration; `source` names the file. Raises `Refused`."""
     problems: list[Problem] = []
     data = _options(task, config.data.options, "data", source, problems)
@@ -170,7 +171,7 @@ def configured(task: Task, config: RunConfig, source: str) -> TaskOptions:
     if data is None or model is None:
         raise Refused(problems)
     task.configure(data, model)
-    return TaskOptions(task, data, model)
+    return Workload(config, task, data, model)
 
 
 def _options(task: Task, given: dict[str, Any], table: str, source: str, problems: list[Problem]) -> Options | None:

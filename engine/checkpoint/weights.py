@@ -21,7 +21,6 @@ from engine import run_plan, torch_file
 from engine.checkpoint import checksums
 from engine.errors import Problem, Refused
 from engine.process import user_code
-from engine.task import Options, Task
 from tputui.config import RunConfig, from_builtins
 from tputui.reporting.failures import text_of
 from tputui.telemetry.rundir import RunNotFound, read_manifest
@@ -34,15 +33,6 @@ OWN_PACKAGE = "engine"
 DESCRIPTION_FORMAT = 1
 
 State = dict[str, torch.Tensor]
-
-
-class Workload(NamedTuple):
-    """The configuration of the weights, with the task and its options."""
-
-    config: RunConfig
-    task: Task
-    data: Options
-    model: Options
 
 
 class Weights(NamedTuple):
@@ -159,7 +149,7 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
     return Origin(config.on_cores(cores if isinstance(cores, int) and cores > 0 else 1), source, cwd, run_dir)
 
 
-def workload(weights_origin: Origin, code: Path | None) -> Workload:
+def workload(weights_origin: Origin, code: Path | None) -> run_plan.Workload:
     """The task with its options.
 
     Changes to the directory that the run was started in, if it still exists, so that relative paths of the
@@ -170,10 +160,8 @@ def workload(weights_origin: Origin, code: Path | None) -> Workload:
         _allow_code(targets, weights_origin, code)
     if weights_origin.cwd is not None and Path(weights_origin.cwd).is_dir():
         os.chdir(weights_origin.cwd)
-    task, data, model = run_plan.configured(
-        run_plan.find_task(weights_origin.config.task), weights_origin.config, weights_origin.source
-    )
-    return Workload(weights_origin.config, task, data, model)
+    config = weights_origin.config
+    return run_plan.configured(run_plan.find_task(config.task), config, weights_origin.source)
 
 
 def _code_named(config: RunConfig) -> list[str]:
@@ -213,7 +201,7 @@ def _allow_code(targets: list[str], weights_origin: Origin, code: Path | None) -
             continue  # As above.
 
 
-def network(work: Workload, weights: Weights) -> torch.nn.Module:
+def network(work: run_plan.Workload, weights: Weights) -> torch.nn.Module:
     """The network with the weights, for evaluation. Raises `NetworkNotCreated`, and `Refused` if they do not fit."""
     torch.manual_seed(work.config.seed)
     options = work.model

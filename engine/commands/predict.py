@@ -27,10 +27,11 @@ import numpy.typing as npt
 import torch
 
 from engine.checkpoint import weights
-from engine.checkpoint.weights import Origin, Weights, Workload
+from engine.checkpoint.weights import Origin, Weights
 from engine.commands.protocol import ProgressWriter, run_command
 from engine.data.batch_reader import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
+from engine.run_plan import Workload
 from engine.task import Dataset, Identified, Options, Task
 from tputui import csv_cells
 from tputui.config import RunConfig
