@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.tags import TagMeaning, TagNames, TagRule
@@ -73,11 +73,8 @@ def length_of(sized: Any) -> int | None:
         return None
 
 
-class _Logged(NamedTuple):
-    tag: str
-    step: int
-    t: float
-    epoch: float
+_Place = tuple[str, int, float, float]
+"""Tag, step, unix time and epoch of a value."""
 
 
 class NamedMetrics:
@@ -93,7 +90,7 @@ class NamedMetrics:
         self._run = run
         self._source = source
         self._names = TagNames(TagRule())
-        self._values: list[tuple[_Logged, float]] = []
+        self._values: list[tuple[_Place, float]] = []
         self._reported = ReportedDamage()
         self._devices = DeviceValues(run.warn)
         self._written_at = -math.inf
@@ -110,7 +107,7 @@ class NamedMetrics:
         now = time.time()
         for tag, value in values.items():
             if not isinstance(value, str) and value is not None:
-                self._take(_Logged(str(tag), step, now, epoch), value)
+                self._take((str(tag), step, now, epoch), value)
         self.write_if_due()
 
     def write_if_due(self) -> None:
@@ -122,18 +119,18 @@ class NamedMetrics:
     def write(self, *, all_values: bool = False) -> None:
         """Writes values that wait; those of torch_xla that no program computes yet only with `all_values`."""
         self._written_at = time.monotonic()
-        for logged, row in self._devices.fetch(all_values=all_values) if len(self._devices) else ():
-            self._values.append((logged, row[0]))
+        for place, row in self._devices.fetch(all_values=all_values) if len(self._devices) else ():
+            self._values.append((place, row[0]))
         waiting, self._values = self._values, []
-        columns: dict[str, list[tuple[_Logged, float]]] = {}
-        for logged, value in waiting:
-            columns.setdefault(logged.tag, []).append((logged, value))
+        columns: dict[str, list[tuple[_Place, float]]] = {}
+        for place, value in waiting:
+            columns.setdefault(place[0], []).append((place, value))
         for tag, entries in columns.items():
             self._write_column(tag, entries)
         for sentence in self._reported.new(filter(None, [self._names.left_out]), final=all_values):
             self._run.warn(sentence)
 
-    def _take(self, logged: _Logged, value: Any) -> None:
+    def _take(self, place: _Place, value: Any) -> None:
         if math.prod(getattr(value, "shape", ())) != 1:
             return
         try:
@@ -142,18 +139,15 @@ class NamedMetrics:
             return
         if row is None:
             if len(self._devices) < PENDING_MAX:
-                self._devices.add(logged, value)
+                self._devices.add(place, value)
         elif len(row) == 1:
-            self._values.append((logged, row[0]))
+            self._values.append((place, row[0]))
 
-    def _write_column(self, tag: str, entries: list[tuple[_Logged, float]]) -> None:
+    def _write_column(self, tag: str, entries: list[tuple[_Place, float]]) -> None:
         meaning = self.meaning_of(tag)
         if meaning is None:
             return
-        columns = LoggedColumns(
-            values=[value for _, value in entries],
-            steps=[logged.step for logged, _ in entries],
-            times=[logged.t for logged, _ in entries],
-            epochs=[logged.epoch for logged, _ in entries],
-        )
+        places, values = zip(*entries, strict=True)
+        _, steps, times, epochs = zip(*places, strict=True)
+        columns = LoggedColumns(values, steps, times, epochs)
         self._run.emit(values_logged(time.time(), meaning.label, meaning.split, tag, self._source, columns))
