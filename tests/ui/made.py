@@ -461,6 +461,7 @@ def failed() -> Snapshot:
         eta_s=None,
         cores=[msgspec.structs.replace(core, condition="ended") for core in running().cores],
         failure=Failure(
+            t=0.0,
             writer="worker-0",
             error="ValueError",
             message="expected 64 labels, got [bold red]63[/]\x1b[31m",

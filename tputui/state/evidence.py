@@ -23,7 +23,6 @@ from tputui.state.evidence_groups import (
     Line,
     Seconds,
     SyncGroup,
-    Unsupported,
     Windows,
     add,
     is_duration,
@@ -59,15 +58,6 @@ OBSERVED: tuple[type[Observed], ...] = get_args(Observed)
 """The events that `ProcessEvidence.add` takes."""
 
 
-class InputStages(msgspec.Struct, frozen=True, kw_only=True):
-    """Time that the loader spent on batches since its process started."""
-
-    stages_s: dict[str, float]
-    batches: int
-    threads: int
-    waited_s: float
-
-
 class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
     """The evidence of all processes of a run. Each group is that of the process that lost most by it."""
 
@@ -77,9 +67,9 @@ class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
     breaks: list[BreakGroup] = []
     windows: list[Windows] = []
     programs: list[ev.ProgramObserved] = []
-    unsupported: list[Unsupported] = []
+    unsupported: list[ev.ObservationFailed] = []
     """Packages that an observer could not attach to, and so what is not recorded."""
-    input: InputStages | None = None
+    input: ev.InputStagesMeasured | None = None
     phases_s: dict[str, float] = {}
     """Seconds by phase of the first worker, as its heartbeats sampled them."""
     num_beats: int = 0
@@ -106,10 +96,10 @@ class ProcessEvidence(StateStruct):
     programs: Annotated[dict[str, ev.ProgramObserved], msgspec.Meta(max_length=PROGRAMS_MAX)] = msgspec.field(
         default_factory=dict
     )
-    unsupported: Annotated[list[Unsupported], msgspec.Meta(max_length=UNSUPPORTED_MAX)] = msgspec.field(
+    unsupported: Annotated[list[ev.ObservationFailed], msgspec.Meta(max_length=UNSUPPORTED_MAX)] = msgspec.field(
         default_factory=list
     )
-    input: InputStages | None = None
+    input: ev.InputStagesMeasured | None = None
     phases_s: dict[ev.Phase, Seconds] = msgspec.field(default_factory=dict)
     num_beats: Count = 0
     late_compiles: Count = 0
@@ -240,14 +230,15 @@ class ProcessEvidence(StateStruct):
         return self._add(self.windows, window)
 
     def _add_unsupported(self, event: ev.ObservationFailed) -> bool:
-        one = Unsupported(
+        one = replace(
+            event,
             package=short(event.package),
             version=short(event.version),
             missing=list(dict.fromkeys(event.missing)),
             reason=short(event.reason),
         )
-        if one not in self.unsupported and len(self.unsupported) < UNSUPPORTED_MAX:
-            self.unsupported.append(one)
+        if len(self.unsupported) < len(unsupported := _without_repeats([*self.unsupported, one])):
+            self.unsupported = unsupported
             self.revision += 1
         return True
 
@@ -262,7 +253,7 @@ class ProcessEvidence(StateStruct):
         if event.batches < 0 or not is_duration(event.waited_s) or not all(map(is_duration, event.stages_s.values())):
             return False
         stages = {short(name): seconds for name, seconds in list(event.stages_s.items())[:_STAGES_MAX]}
-        self.input = InputStages(stages_s=stages, batches=event.batches, threads=event.threads, waited_s=event.waited_s)
+        self.input = replace(event, stages_s=stages)
         self.revision += 1
         return True
 
@@ -309,7 +300,7 @@ def of_process(journals: Sequence[ProcessEvidence]) -> ProcessEvidence:
             for group in further:
                 whole._add(groups, group)
         whole.programs.update(one.programs)
-        whole.unsupported += [item for item in one.unsupported if item not in whole.unsupported]
+        whole.unsupported = _without_repeats([*whole.unsupported, *one.unsupported])
         whole.input = one.input or whole.input
         if one.num_beats and not whole.num_beats:
             whole.phases_s, whole.num_beats = one.phases_s, one.num_beats
@@ -325,10 +316,6 @@ def combined(processes: Iterable[ProcessEvidence]) -> EvidenceView:
     counters = max(found, key=lambda one: (one.late_compile_s, one.late_compiles), default=ProcessEvidence())
     waiting = [one.input for one in found if one.input is not None]
     first = next((one for one in found if one.num_beats), ProcessEvidence())
-    unsupported: list[Unsupported] = []
-    for item in (item for one in found for item in one.unsupported):
-        if item not in unsupported:
-            unsupported.append(item)
     windows = _worst(found, lambda one: one.windows)
     programs = {name: program for one in reversed(found) for name, program in one.programs.items()}
     return EvidenceView(
@@ -337,7 +324,7 @@ def combined(processes: Iterable[ProcessEvidence]) -> EvidenceView:
         fallbacks=_of_ranks(_observed(_worst(found, lambda one: one.fallbacks), windows)),
         breaks=_worst(found, lambda one: one.breaks),
         windows=_of_ranks(windows),
-        unsupported=unsupported[:UNSUPPORTED_MAX],
+        unsupported=_without_repeats([item for one in found for item in one.unsupported]),
         programs=[programs[name] for name in sorted(programs)],
         input=max(waiting, key=lambda one: one.waited_s, default=None),
         phases_s={str(phase): seconds for phase, seconds in first.phases_s.items()},
@@ -345,6 +332,14 @@ def combined(processes: Iterable[ProcessEvidence]) -> EvidenceView:
         late_compiles=counters.late_compiles,
         late_compile_s=counters.late_compile_s,
     )
+
+
+def _without_repeats(failed: Iterable[ev.ObservationFailed]) -> list[ev.ObservationFailed]:
+    """The first ones that differ in more than their time and runtime."""
+    unique: dict[object, ev.ObservationFailed] = {}
+    for one in failed:
+        unique.setdefault((one.package, one.version, *one.missing, one.reason), one)
+    return [*unique.values()][:UNSUPPORTED_MAX]
 
 
 def _worst(found: list[ProcessEvidence], of: Callable[[ProcessEvidence], list[GroupT]]) -> list[GroupT]:

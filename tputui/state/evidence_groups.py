@@ -299,16 +299,6 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-class Unsupported(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a package whose runtime could not be observed."""
-
-    package: str
-    version: str
-    missing: list[ev.Observation]
-    """What is not recorded."""
-    reason: str
-
-
 def state_of(changes: Sequence[ev.ChangedInput] | None) -> str:
     """Identifies the state of the inputs that changed; empty if it is not known."""
     if not changes or any(change.name == REDEFINED for change in changes):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tputui import formatting as fmt
 from tputui.state.process_stacks import driven
@@ -132,18 +132,8 @@ def _raised(state: RunState, death: Death) -> Failure:
     own = state.processes.get(death.process)
     # For a process that exited without a report, its last heartbeat is better than what its peer saw.
     beat = own.beat if own and event.process and not own.failure else None
-    return Failure(
-        writer=death.process,
-        error=event.error,
-        message=event.message,
-        traceback=event.traceback,
-        phase=beat.phase if beat else event.phase,
-        step=beat.step if beat else event.step,
-        kind=event.kind,
-        t=event.t,
-        pid=event.pid,
-        frames=event.frames,
-    )
+    fields = asdict(event) | ({"phase": beat.phase, "step": beat.step} if beat else {})
+    return Failure(writer=death.process, **fields)
 
 
 def _silent(event: ev.FailureReported) -> Failure:

@@ -325,24 +325,15 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """The first failure of a run."""
+class Failure(ev.FailureRaised, frozen=True, kw_only=True, tag=False):
+    """The first failure of a run, with everything that is known of it."""
 
     writer: str
-    error: str
-    message: str
-    traceback: str
-    phase: ev.Phase
-    step: int
-    kind: ev.FailureKind = "exception"
-    t: float = 0.0
+    """The process that failed, or the journal about it."""
     host: str = ""
-    pid: int | None = None
     is_child: bool = False
     """Whether `pid` is a process that the command had started, not the command itself."""
     cores: list[int] = []
-    frames: list[ev.CodeFrame] = []
-    """Calls in the user's code that led to it, newest first."""
     stack: str = ""
     """Python stack of a process that ended in native code."""
     log: list[str] = []
