@@ -29,7 +29,7 @@ from tputui.cli.foreign_logs import chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.device.probe import probe
 from tputui.diagnosis.diagnose import diagnose
-from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.verdict import found
 from tputui.environment import version_problem
 from tputui.exit_codes import ExitCode
@@ -119,7 +119,7 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
         fields["goodput"] = msgspec.to_builtins(goodput)
         say_json(spell_non_finite(fields), indent=2)
     else:
-        wall = fmt.duration(Facts.of(snapshot).wall_s)
+        wall = fmt.duration(DiagnosedRun.of(snapshot).wall_s)
         steps = f" and {fmt.counted(snapshot.steps, 'step')}" if snapshot.steps else ""
         number = fmt.counted(len(findings), "finding") if findings else "no findings"
         say(inert(f"{snapshot.run}: {number} in {wall}{steps}"))

@@ -24,7 +24,7 @@ from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
-from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed, runtimes_of, steps_of
 from tputui.environment import environment_problem, installed
 from tputui.exit_codes import ExitCode
@@ -239,7 +239,7 @@ def _problem(snapshot: Snapshot, setup: Setup, is_stopped: bool) -> str | None:
     if snapshot.condition in ("failed", "lost"):
         return f"the program failed: {snapshot.condition_reason}"
     if not runtimes_of(snapshot):
-        if unsupported := Facts.of(snapshot).unsupported("compilations"):
+        if unsupported := DiagnosedRun.of(snapshot).unsupported("compilations"):
             return unsupported
         reason = unobserved_reason(setup.command.environ) if setup.command is not None else None
         did = "was stopped" if is_stopped else "ended"

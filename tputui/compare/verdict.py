@@ -19,7 +19,7 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.diagnosis.diagnose import diagnose
-from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.verdict import RuleName, Verdict, found
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot
 from tputui.state.steady_pace import BATCHES, REPORTS_MIN, SteadyPace
@@ -301,7 +301,7 @@ def cause(label: str, run: Snapshot, base_label: str, base: Snapshot) -> str | N
         return cause(base_label, base, label, run)
     if spent < SLOWER_MIN * base_spent:
         return None
-    steps, base_steps = Facts.of(run).steps, Facts.of(base).steps
+    steps, base_steps = DiagnosedRun.of(run).steps, DiagnosedRun.of(base).steps
     usual: dict[RuleName, float] = {}
     for verdict in found(diagnose(base)):
         usual[verdict.rule] = usual.get(verdict.rule, 0.0) + (verdict.lost_s or 0.0) / base_steps
@@ -320,7 +320,7 @@ def _named(verdict: Verdict) -> str:
 
 def _step_s(snapshot: Snapshot) -> float | None:
     """Wall time per step since the first epoch began; None before there are enough steps."""
-    facts = Facts.of(snapshot)
+    facts = DiagnosedRun.of(snapshot)
     begun = snapshot.epoch_starts[0].t if snapshot.epoch_starts else snapshot.started
     if facts.steps < STEPS_MIN or begun is None or snapshot.started is None:
         return None

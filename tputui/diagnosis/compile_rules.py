@@ -9,7 +9,7 @@ from operator import le
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.replacements import advice_on_number
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import REDEFINED, TOO_MANY, BreakGroup, CompileGroup, Line
@@ -58,43 +58,43 @@ _CAUSES = {
 }
 
 
-def recompiles(facts: Facts) -> Iterator[Verdict]:
+def recompiles(run: DiagnosedRun) -> Iterator[Verdict]:
     """Compilations after warm-up, by line: findings for programs that compile again and again, hints for those that
     compile once for each of a few inputs."""
-    late = late_compiles(facts.evidence.compiles)
+    late = late_compiles(run.evidence.compiles)
     if not late.recompiles and not late.first:
-        yield from _counted_only(facts)
+        yield from _counted_only(run)
         return
     for group, *others in late.recompiles:
         lost_s = _seconds([group, *others])
         kind = _kind(group)
-        yield facts.verdict(
+        yield run.verdict(
             "recompile",
             f"{_program(group)} compiles again {_times(group)} after warm-up{kind and f', {kind}'}{_newest(group)}",
             line=group.line,
             lost_s=lost_s,
             evidence=[*_evidence(group), *_others(others)],
-            fix=_fix(facts, group),
-            **facts.gain(lost_s, facts.training_s(lost_s or 0.0)),
+            fix=_fix(run, group),
+            **run.gain(lost_s, run.training_s(lost_s or 0.0)),
         )
     for group, *others in late.first:
         when = "for the first time with these inputs" if group.num_states < 2 else "once for each of its new inputs"
-        yield facts.verdict(
+        yield run.verdict(
             "recompile",
             f"{_program(group)} compiles {_times(group)} after warm-up, {when}{_newest(group)}",
             line=group.line,
             status="hint",
             evidence=[*_evidence(group), *_others(others)],
-            fix=_hint_fix(facts, group),
+            fix=_hint_fix(run, group),
         )
 
 
-def _hint_fix(facts: Facts, group: CompileGroup) -> str:
+def _hint_fix(run: DiagnosedRun, group: CompileGroup) -> str:
     if not group.changes:
         return "nothing, unless it compiles again"
     if all(map(is_size, group.changes)):
         return _KEEPS
-    return f"{_KEEPS_VALUES if all(map(_is_value, group.changes)) else ''}{_fix(facts, group)}"
+    return f"{_KEEPS_VALUES if all(map(_is_value, group.changes)) else ''}{_fix(run, group)}"
 
 
 def _is_value(change: ChangedInput) -> bool:
@@ -123,24 +123,24 @@ def _name(program: str, otherwise: str) -> str:
     return f"`{program}`" if program and program != "<module>" else otherwise
 
 
-def _counted_only(facts: Facts) -> Iterator[Verdict]:
+def _counted_only(run: DiagnosedRun) -> Iterator[Verdict]:
     """The verdict of a run whose counters show compilations, but that has no event about them."""
-    xla, evidence = facts.snapshot.xla, facts.evidence
+    xla, evidence = run.snapshot.xla, run.evidence
     count = num_recompiles(max(evidence.late_compiles, xla.late_compiles if xla is not None else 0), [])
     if count == 0:
-        if xla is None and not facts.is_observed and not facts.unsupported("compilations"):
+        if xla is None and not run.is_observed and not run.unsupported("compilations"):
             text = "this run records no compilations"
             yield Verdict(rule="recompile", status="not available", text=text)
         return
     lost_s = evidence.late_compile_s or None
-    yield facts.verdict(
+    yield run.verdict(
         "recompile",
         f"the runtime compiles again {fmt.count(count)} times after warm-up",
         lost_s=lost_s,
         line_reason="only the runtime's counters were recorded",
         evidence=[f"recompiles {fmt.count(count)} by the runtime's counters"],
         fix="keep the shapes and types of all inputs constant: drop or pad the last batch, pad texts to fixed lengths",
-        **facts.gain(lost_s, facts.training_s(lost_s or 0.0)),
+        **run.gain(lost_s, run.training_s(lost_s or 0.0)),
     )
 
 
@@ -204,13 +204,13 @@ def _change(change: ChangedInput) -> str:
     return f"{name} {change.before} -> {change.now}" if change.now else f"{name} is gone: {change.before}"
 
 
-def lacks_sync(facts: Facts, group: CompileGroup) -> bool:
+def lacks_sync(run: DiagnosedRun, group: CompileGroup) -> bool:
     """Whether a read compiles the programs of a loop in which nothing else ends a step, so that each contains all
     steps before it."""
     if group.cause != "value_read" or group.warm_up or group.count < STORM_MIN:
         return False
-    causes = {(compiled.runtime, compiled.cause) for compiled in facts.evidence.compiles}
-    return causes == {("torch_xla", "value_read")} or _grows(facts.evidence.programs)
+    causes = {(compiled.runtime, compiled.cause) for compiled in run.evidence.compiles}
+    return causes == {("torch_xla", "value_read")} or _grows(run.evidence.programs)
 
 
 def _mode_advice(change: ChangedInput) -> str | None:
@@ -220,9 +220,9 @@ def _mode_advice(change: ChangedInput) -> str | None:
     return mode_advice(change)
 
 
-def _fix(facts: Facts, group: CompileGroup) -> str:
+def _fix(run: DiagnosedRun, group: CompileGroup) -> str:
     """The advice for the newest changed input, or for the cause."""
-    if lacks_sync(facts, group):
+    if lacks_sync(run, group):
         return "end every step with torch_xla.sync(): without it, each graph contains all steps before"
     change = group.changes[0] if group.changes else None
     if change is None:
@@ -283,21 +283,21 @@ def _grows(programs: Sequence[ProgramObserved]) -> bool:
     return len(newest_sizes) > GROWING_MIN and all(left < right for left, right in pairwise(newest_sizes))
 
 
-def graph_breaks(facts: Facts) -> Iterator[Verdict]:
+def graph_breaks(run: DiagnosedRun) -> Iterator[Verdict]:
     """Lines at which `torch.compile` makes several programs of a function, or gives up."""
     broken: dict[Line, list[BreakGroup]] = {}
-    for group in facts.evidence.breaks:
+    for group in run.evidence.breaks:
         if not group.reason:
-            yield _limit(facts, group)
+            yield _limit(run, group)
         elif (
             group.line.file or group.line.reason == TOO_MANY
         ):  # else it is in a library, and no call of the user led there
             broken.setdefault(group.line, []).append(group)
     for line, groups in broken.items():
-        yield _broken(facts, line, groups)
+        yield _broken(run, line, groups)
 
 
-def _broken(facts: Facts, line: Line, groups: Sequence[BreakGroup]) -> Verdict:
+def _broken(run: DiagnosedRun, line: Line, groups: Sequence[BreakGroup]) -> Verdict:
     """The verdict on a line, at which several functions may break, such as the parts of one."""
     functions = list(dict.fromkeys(_name(group.program, "a function") for group in groups))
     others = f" and {fmt.counted(len(functions) - 1, 'other function')}" if len(functions) > 1 else ""
@@ -307,19 +307,19 @@ def _broken(facts: Facts, line: Line, groups: Sequence[BreakGroup]) -> Verdict:
     if all(group.in_library for group in groups):
         text = f"{head}, because of library code that this line calls"
         fix = "nothing if the library intends it, else call it outside of the compiled function"
-        return facts.verdict("graph_break", text, line=line, evidence=evidence, fix=fix, status="hint")
+        return run.verdict("graph_break", text, line=line, evidence=evidence, fix=fix, status="hint")
     if all(_INTENDED in reason for reason in reasons):
         text, fix = f"{head}, because this line asks for it", "remove the call if nothing needs it"
-        return facts.verdict("graph_break", text, line=line, evidence=evidence, fix=fix, status="hint")
+        return run.verdict("graph_break", text, line=line, evidence=evidence, fix=fix, status="hint")
     text = f"{head}, because of this line"
     fix = "move it out of the compiled function, or keep the value on the device: torch.where, not if"
-    return facts.verdict("graph_break", text, line=line, evidence=evidence, fix=fix)
+    return run.verdict("graph_break", text, line=line, evidence=evidence, fix=fix)
 
 
-def _limit(facts: Facts, group: BreakGroup) -> Verdict:
+def _limit(run: DiagnosedRun, group: BreakGroup) -> Verdict:
     is_passed_on = any(change.name.startswith(_PASSED_ON) for change in group.changes or [])
     most = f" {fmt.counted(group.limit, 'program')}" if group.limit is not None else " the maximum of programs"
-    return facts.verdict(
+    return run.verdict(
         "compile_limit",
         f"{_name(group.program, 'a function')} runs as Python for new inputs: it was compiled to{most} already",
         line=group.line,
@@ -330,27 +330,27 @@ def _limit(facts: Facts, group: BreakGroup) -> Verdict:
     )
 
 
-def extra_executions(facts: Facts) -> Iterator[Verdict]:
+def extra_executions(run: DiagnosedRun) -> Iterator[Verdict]:
     """Steps that execute more programs than they need."""
-    xla = facts.snapshot.xla
+    xla = run.snapshot.xla
     if xla is None or xla.steps is None:
         return
     if xla.steps.steps < STEPS_MIN:
-        if facts.is_early and xla.has_extra_executes:
-            yield facts.too_early("extra_execution")
+        if run.is_early and xla.has_extra_executes:
+            yield run.too_early("extra_execution")
         return
     executes, expected = xla.executes_a_step, xla.expected_a_step
     if not xla.has_extra_executes or executes is None or expected is None:
         return
-    sizes = [program.num_operations for program in facts.evidence.programs if program.num_operations is not None]
+    sizes = [program.num_operations for program in run.evidence.programs if program.num_operations is not None]
     tiny = [size for size in sizes if size < TINY_OPERATIONS]
     evidence = [f"{executes:.3g} programs per step in place of {expected:.3g}, over {fmt.count(xla.steps.steps)} steps"]
     text = f"a step runs {executes:.3g} programs in place of {expected:.3g}"
     if executes >= TINY_EXECUTES and len(tiny) * 2 > len(sizes):
         text += f", most of them tiny (fewer than {TINY_OPERATIONS} operations)"
         evidence.append(f"{len(tiny)} of {len(sizes)} programs have fewer than {TINY_OPERATIONS} operations")
-    has_reads = any(group.compiled for group in facts.evidence.syncs)
-    yield facts.verdict(
+    has_reads = any(group.compiled for group in run.evidence.syncs)
+    yield run.verdict(
         "extra_execution",
         text,
         line_reason="the runtime counts executions, but not their lines",
@@ -376,25 +376,25 @@ class _Waste(NamedTuple):
     padded: float
 
 
-def batch_multiple(facts: Facts) -> Iterator[Verdict]:
+def batch_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
     """A batch per core that does not fill the rows of a TPU's tiles."""
-    plan = facts.snapshot.plan
+    plan = run.snapshot.plan
     if plan is None or plan.batch_per_core <= 0 or plan.batch_per_core % ROWS == 0:
         return
     full = -(-plan.batch_per_core // ROWS) * ROWS
-    yield facts.verdict(
+    yield run.verdict(
         "batch_multiple",
         f"{fmt.counted(plan.batch_per_core, 'example')} per core are padded to {full} on a TPU",
         status="hint",
         evidence=[f"a TPU processes {ROWS} rows at a time"],
         fix=f"use {full} examples per core; they take the same time",
-        change=facts.change("data.batch_per_core", full),
+        change=run.change("data.batch_per_core", full),
     )
 
 
-def feature_multiple(facts: Facts) -> Iterator[Verdict]:
+def feature_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
     """Matrix multiplications that are mostly padding."""
-    wastes = [_waste(matmul) for program in facts.evidence.programs for matmul in program.matmuls or ()]
+    wastes = [_waste(matmul) for program in run.evidence.programs for matmul in program.matmuls or ()]
     flops, padded = sum(waste.flops for waste in wastes), sum(waste.padded for waste in wastes)
     if flops < FLOPS_MIN or 1 - flops / padded < WASTE_SHARE:
         return
@@ -402,19 +402,19 @@ def feature_multiple(facts: Facts) -> Iterator[Verdict]:
     matmul = worst.matmul
     sizes = f"{matmul.dtype}[{matmul.m},{matmul.k}] x [{matmul.k},{matmul.n}]"
     to = f"[{_up(matmul.m, ROWS)},{_up(matmul.k, COLUMNS)}] x [{_up(matmul.k, COLUMNS)},{_up(matmul.n, COLUMNS)}]"
-    yield facts.verdict(
+    yield run.verdict(
         "feature_multiple",
         f"{(1 - flops / padded) * 100:.0f} % of the matrix multiplications are padding on a TPU",
         line=Line.of(matmul.user_frame, None),
-        status="found" if facts.is_on_tpu else "hint",
+        status="found" if run.is_on_tpu else "hint",
         evidence=[f"{sizes} is padded to {to}, {fmt.count(matmul.count)} times in a program"],
         fix=f"use features that are multiples of {COLUMNS}, and rows that are multiples of {ROWS}",
     )
 
 
-def padding_share(facts: Facts) -> float | None:
+def padding_share(run: DiagnosedRun) -> float | None:
     """Share of the matrix multiplications that is padding on a TPU; None if none were observed."""
-    wastes = [_waste(matmul) for program in facts.evidence.programs for matmul in program.matmuls or ()]
+    wastes = [_waste(matmul) for program in run.evidence.programs for matmul in program.matmuls or ()]
     padded = sum(waste.padded for waste in wastes)
     return 1 - sum(waste.flops for waste in wastes) / padded if padded else None
 
@@ -430,11 +430,11 @@ def _up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def precision(facts: Facts) -> Iterator[Verdict]:
+def precision(run: DiagnosedRun) -> Iterator[Verdict]:
     """Training in float32, although the TPU multiplies bfloat16."""
-    plan = facts.snapshot.plan
+    plan = run.snapshot.plan
     is_float32 = plan is not None and plan.precision == "fp32"
-    matmuls = [matmul for program in facts.evidence.programs for matmul in program.matmuls or ()]
+    matmuls = [matmul for program in run.evidence.programs for matmul in program.matmuls or ()]
     flops = {matmul.dtype: 0.0 for matmul in matmuls}
     for matmul in matmuls:
         flops[matmul.dtype] += _waste(matmul).flops
@@ -442,14 +442,14 @@ def precision(facts: Facts) -> Iterator[Verdict]:
     share = flops.get("f32", 0.0) / total if total else None
     if share is not None and share < 0.5:
         return
-    if not (is_float32 and facts.is_on_tpu) and total < FLOPS_MIN:
+    if not (is_float32 and run.is_on_tpu) and total < FLOPS_MIN:
         return
     evidence = [f"{share * 100:.0f} % of the matrix multiplications are float32"] if share is not None else []
-    yield facts.verdict(
+    yield run.verdict(
         "precision",
         "training in float32 moves twice the bytes of bfloat16",
         status="hint",
         evidence=evidence or ["the plan of the run"],
         fix='try bfloat16: device.precision = "bf16", or torch.autocast("xla", dtype=torch.bfloat16)',
-        change=facts.change("device.precision", "bf16") if is_float32 else None,
+        change=run.change("device.precision", "bf16") if is_float32 else None,
     )

@@ -6,94 +6,94 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tputui.diagnosis import device_rules, input_rules
-from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.verdict import RuleName, Verdict
 from tputui.state.snapshot import ENDED
 
 
-def unchecked(facts: Facts, verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+def unchecked(run: DiagnosedRun, verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
     """Answers of the rules that gave none, since the run does not record what they need."""
     answered = {rule for verdict in verdicts for rule in verdict.rules}
     for rule, reason_of in _REASONS.items():
-        if rule not in answered and (reason := reason_of(facts)) is not None:
+        if rule not in answered and (reason := reason_of(run)) is not None:
             yield Verdict(rule=rule, status="not available", text=reason)
 
 
-def _runtimes(facts: Facts) -> set[str]:
-    evidence = facts.evidence
+def _runtimes(run: DiagnosedRun) -> set[str]:
+    evidence = run.evidence
     groups = (evidence.compiles, evidence.programs, evidence.windows, evidence.breaks)
     return {observed.runtime for group in groups for observed in group}
 
 
-def _reads(facts: Facts) -> str | None:
-    if facts.snapshot.xla is not None or _runtimes(facts) - {"torch_compile"}:
+def _reads(run: DiagnosedRun) -> str | None:
+    if run.snapshot.xla is not None or _runtimes(run) - {"torch_compile"}:
         return None
     return "values that torch reads from its own devices are not observed"
 
 
-def _of_torch_xla(facts: Facts) -> str | None:
-    if facts.snapshot.xla is not None or "torch_xla" in _runtimes(facts):
+def _of_torch_xla(run: DiagnosedRun) -> str | None:
+    if run.snapshot.xla is not None or "torch_xla" in _runtimes(run):
         return None
     return "the run does not use torch_xla"
 
 
-def _of_torch_compile(facts: Facts) -> str | None:
-    return None if "torch_compile" in _runtimes(facts) else "no use of torch.compile was seen"
+def _of_torch_compile(run: DiagnosedRun) -> str | None:
+    return None if "torch_compile" in _runtimes(run) else "no use of torch.compile was seen"
 
 
-def _executions(facts: Facts) -> str | None:
-    if (reason := _of_torch_xla(facts)) is not None:
+def _executions(run: DiagnosedRun) -> str | None:
+    if (reason := _of_torch_xla(run)) is not None:
         return reason
-    xla = facts.snapshot.xla
+    xla = run.snapshot.xla
     counted = xla.steps.steps if xla is not None and xla.steps is not None else 0
     return None if counted >= STEPS_MIN else f"{counted} of the {STEPS_MIN} counted steps that it needs"
 
 
-def _memory(facts: Facts) -> str | None:
-    if facts.snapshot.condition in ENDED:
+def _memory(run: DiagnosedRun) -> str | None:
+    if run.snapshot.condition in ENDED:
         return "only known while a run trains"
-    return None if facts.snapshot.memory_history else "no memory readings"
+    return None if run.snapshot.memory_history else "no memory readings"
 
 
-def _tracing(facts: Facts) -> str | None:
-    return None if input_rules.tracing_share(facts) is not None else "the time of tracing is not recorded"
+def _tracing(run: DiagnosedRun) -> str | None:
+    return None if input_rules.tracing_share(run) is not None else "the time of tracing is not recorded"
 
 
-def _evaluation(facts: Facts) -> str | None:
-    plan = facts.snapshot.plan
+def _evaluation(run: DiagnosedRun) -> str | None:
+    plan = run.snapshot.plan
     return None if plan is not None and plan.valid_examples > 0 else "the size of the evaluation is not known"
 
 
-def _batch(facts: Facts) -> str | None:
-    plan = facts.snapshot.plan
+def _batch(run: DiagnosedRun) -> str | None:
+    plan = run.snapshot.plan
     return None if plan is not None and plan.batch_per_core > 0 else "the batch per core is not known"
 
 
-def _matmuls(facts: Facts) -> str | None:
-    return None if any(program.matmuls for program in facts.evidence.programs) else "no program was inspected"
+def _matmuls(run: DiagnosedRun) -> str | None:
+    return None if any(program.matmuls for program in run.evidence.programs) else "no program was inspected"
 
 
-def _precision(facts: Facts) -> str | None:
-    plan = facts.snapshot.plan
-    return None if plan is not None and plan.precision else _matmuls(facts)
+def _precision(run: DiagnosedRun) -> str | None:
+    plan = run.snapshot.plan
+    return None if plan is not None and plan.precision else _matmuls(run)
 
 
-def _cores(facts: Facts) -> str | None:
-    devices = facts.snapshot.devices
+def _cores(run: DiagnosedRun) -> str | None:
+    devices = run.snapshot.devices
     return None if devices is not None and devices.cores else "no readings of TPU cores"
 
 
-def _idle(facts: Facts) -> str | None:
-    if (reason := _cores(facts)) is not None:
+def _idle(run: DiagnosedRun) -> str | None:
+    if (reason := _cores(run)) is not None:
         return reason
-    return None if device_rules.idle_of(facts) is not None else "too few readings of the duty cycle"
+    return None if device_rules.idle_of(run) is not None else "too few readings of the duty cycle"
 
 
-def _hosts(facts: Facts) -> str | None:
-    return None if len(facts.snapshot.hosts) > 1 else "the run has one host"
+def _hosts(run: DiagnosedRun) -> str | None:
+    return None if len(run.snapshot.hosts) > 1 else "the run has one host"
 
 
-_REASONS: Mapping[RuleName, Callable[[Facts], str | None]] = {
+_REASONS: Mapping[RuleName, Callable[[DiagnosedRun], str | None]] = {
     "sync": _reads,
     "fallback": _of_torch_xla,
     "extra_execution": _executions,

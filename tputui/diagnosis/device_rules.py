@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tputui import formatting as fmt
-from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.verdict import RuleName, Verdict
 from tputui.telemetry.events import CoreSample
 
@@ -40,12 +40,12 @@ class Idle(NamedTuple):
     num_samples: int
 
 
-def with_idle_time(facts: Facts, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+def with_idle_time(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The verdicts, with idle time of the TPU as evidence; a verdict of its own if no rule about the host explains it.
 
     Idle time of more than 10 % without a cause on the host is what XProf reports as an idle device.
     """
-    idle = idle_of(facts)
+    idle = idle_of(run)
     if idle is None or idle.share <= IDLE_SHARE:
         yield from verdicts
         return
@@ -56,42 +56,42 @@ def with_idle_time(facts: Facts, verdicts: Sequence[Verdict]) -> Iterator[Verdic
         yield replace(verdict, evidence=[*verdict.evidence, measured]) if is_evidence else verdict
     if any(verdict.status == "found" and verdict.rule in HOST_RULES for verdict in verdicts):
         return
-    lost_s = idle.share * facts.steady_s if facts.steady_s is not None else None
-    yield facts.verdict(
+    lost_s = idle.share * run.steady_s if run.steady_s is not None else None
+    yield run.verdict(
         "device_idle",
         f"{text}, and the host shows no cause",
         lost_s=lost_s,
         evidence=[f"{fmt.counted(idle.num_samples, 'sample')} of the duty cycle during training"],
         fix="give each program more work, with a larger batch per core or several steps per program; profile some "
         "steps to see what the host does between two programs",
-        **facts.gain(lost_s, facts.steady_s),
+        **run.gain(lost_s, run.steady_s),
     )
 
 
-def idle_of(facts: Facts) -> Idle | None:
+def idle_of(run: DiagnosedRun) -> Idle | None:
     """Idle time after the first steps; None without readings, and before there are enough."""
-    throughput = facts.snapshot.throughput
-    if throughput is None or facts.is_early:
+    throughput = run.snapshot.throughput
+    if throughput is None or run.is_early:
         return None
-    plan = facts.snapshot.plan
+    plan = run.snapshot.plan
     first = max(0, plan.first_step - 1) if plan is not None else 0
     steady = [point.t for point in throughput.history if point.step - first >= STEPS_MIN]
     until = throughput.history[-1].t if throughput.history else 0.0
     duty = [
-        point.duty_cycle_percent for point in facts.snapshot.device_history if steady and steady[0] <= point.t <= until
+        point.duty_cycle_percent for point in run.snapshot.device_history if steady and steady[0] <= point.t <= until
     ]
     if len(duty) < SAMPLES_MIN:
         return None
     return Idle(1.0 - min(max(median(duty), 0.0), 100.0) / 100.0, len(duty))
 
 
-def throttling(facts: Facts) -> Iterator[Verdict]:
+def throttling(run: DiagnosedRun) -> Iterator[Verdict]:
     """Cores that run slower than they could, because they are too hot or take too much power."""
-    slow = [core for core in _cores(facts) if (core.throttle_score or 0) > 0]
+    slow = [core for core in _cores(run) if (core.throttle_score or 0) > 0]
     if not slow:
         return
     worst = max(min(core.throttle_score or 0, 10) for core in slow)
-    yield facts.verdict(
+    yield run.verdict(
         "throttling",
         f"{fmt.cores([core.core for core in slow])}: throttled by up to {10 * worst} %",
         evidence=[f"core {core.core}: throttle score {core.throttle_score} of 10" for core in slow[:8]],
@@ -99,15 +99,15 @@ def throttling(facts: Facts) -> Iterator[Verdict]:
     )
 
 
-def link_health(facts: Facts) -> Iterator[Verdict]:
+def link_health(run: DiagnosedRun) -> Iterator[Verdict]:
     """Links to other chips with a problem: collectives wait for the slowest link."""
-    ill = [core for core in _cores(facts) if (core.ici_link_health or 0) > 0]
+    ill = [core for core in _cores(run) if (core.ici_link_health or 0) > 0]
     if not ill:
         return
     worst = max(core.ici_link_health or 0 for core in ill)
     meaning = "transient problem" if worst <= LINK_TRANSIENT_MAX else "persistent problem"
     meaning = "link is not usable" if worst >= LINK_UNUSABLE else meaning
-    yield facts.verdict(
+    yield run.verdict(
         "link_health",
         f"{fmt.cores([core.core for core in ill])}: {meaning} of a link to another chip",
         status="hint" if worst <= LINK_TRANSIENT_MAX else "found",
@@ -117,6 +117,6 @@ def link_health(facts: Facts) -> Iterator[Verdict]:
     )
 
 
-def _cores(facts: Facts) -> list[CoreSample]:
+def _cores(run: DiagnosedRun) -> list[CoreSample]:
     """The newest readings of all cores."""
-    return facts.snapshot.devices.cores if facts.snapshot.devices is not None else []
+    return run.snapshot.devices.cores if run.snapshot.devices is not None else []

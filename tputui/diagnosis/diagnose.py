@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules
 from tputui.diagnosis.coverage import unchecked
-from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
 from tputui.diagnosis.verdict import RuleName, Verdict, in_order
 from tputui.state.snapshot import ENDED, Snapshot
@@ -19,7 +19,7 @@ from tputui.telemetry.events import Observation
 if TYPE_CHECKING:
     from tputui.diagnosis.verdict import Verdict
 
-Rule = Callable[[Facts], Iterable[Verdict]]
+Rule = Callable[[DiagnosedRun], Iterable[Verdict]]
 
 RULES: tuple[Rule, ...] = (
     memory_rules.out_of_memory,
@@ -64,31 +64,31 @@ TIMED: tuple[Rule, ...] = (
 
 def diagnose(snapshot: Snapshot) -> tuple[Verdict, ...]:
     """The verdicts on a run, worst first. A healthy run has none with status `found`."""
-    facts = Facts.of(snapshot)
-    verdicts = in_order(device_rules.with_idle_time(facts, _all(facts, RULES)))[:VERDICTS_MAX]
-    return in_order((*verdicts, *unchecked(facts, verdicts)))
+    run = DiagnosedRun.of(snapshot)
+    verdicts = in_order(device_rules.with_idle_time(run, _all(run, RULES)))[:VERDICTS_MAX]
+    return in_order((*verdicts, *unchecked(run, verdicts)))
 
 
 def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:
     """The verdicts on a rehearsal, worst first and without costs: the times of CPU cores are not those of a TPU."""
-    facts = Facts.of(snapshot, is_rehearsal=True)
+    run = DiagnosedRun.of(snapshot, is_rehearsal=True)
     rules = (rule for rule in RULES if rule not in TIMED)
     return tuple(
         replace(verdict, lost_s=None, share=None, speedup=None, speedup_of=None, overlap=None)
-        for verdict in in_order(_all(facts, rules))[:VERDICTS_MAX]
+        for verdict in in_order(_all(run, rules))[:VERDICTS_MAX]
     )
 
 
-def unsupported(facts: Facts) -> Iterator[Verdict]:
+def unsupported(run: DiagnosedRun) -> Iterator[Verdict]:
     """The rules that lack what an observer would have recorded, had it known the version of its framework."""
     for observation, rule in NEEDED.items():
-        if text := facts.unsupported(observation):
+        if text := run.unsupported(observation):
             yield Verdict(rule=rule, status="not available", text=text)
 
 
-def _all(facts: Facts, rules: Iterable[Rule]) -> list[Verdict]:
-    verdicts = [verdict for rule in rules for verdict in rule(facts)]
-    return [*with_one_verdict_per_cause(facts, verdicts), *unsupported(facts)]
+def _all(run: DiagnosedRun, rules: Iterable[Rule]) -> list[Verdict]:
+    verdicts = [verdict for rule in rules for verdict in rule(run)]
+    return [*with_one_verdict_per_cause(run, verdicts), *unsupported(run)]
 
 
 class RecentVerdicts:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tputui.diagnosis.facts import Facts, is_trained_by_engine
+from tputui.diagnosis.diagnosed_run import DiagnosedRun, is_trained_by_engine
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.state.time_spent import TimeOfSave, TimeView, partition
 
@@ -111,7 +111,7 @@ def unknown_reason(snapshot: Snapshot) -> str | None:
 
 def unknown_goodput(snapshot: Snapshot, reason: str) -> Goodput:
     """The goodput of a run of which only the wall time is known."""
-    runs, wall_s = [snapshot.run], Facts.of(snapshot).wall_s
+    runs, wall_s = [snapshot.run], DiagnosedRun.of(snapshot).wall_s
     return Goodput(runs=runs, wall_s=wall_s, parts_s={}, share=None, reason=reason, lost_steps=0, restarts=0)
 
 

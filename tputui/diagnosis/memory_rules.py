@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from tputui import formatting as fmt
-from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import Line
 from tputui.state.snapshot import ENDED, Failure
@@ -136,24 +136,24 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python")
 _LESS = "use a smaller batch per core, bfloat16, or recompute activations (rematerialisation)"
 
 
-def out_of_memory(facts: Facts) -> Iterator[Verdict]:
+def out_of_memory(run: DiagnosedRun) -> Iterator[Verdict]:
     """The failure of a run that needed more memory than there is."""
-    failure = facts.snapshot.failure
+    failure = run.snapshot.failure
     if failure is None:
         return
     error = parse("\n".join([failure.message, *failure.log, failure.traceback, failure.stack]))
     if error is None:
         if failure.kind == "memory":
-            yield _host_failure(facts, failure)
+            yield _host_failure(run, failure)
         return
     needed = f": {fmt.size(error.needed)} needed" if error.needed is not None else ""
     available = (
         f", {fmt.size(error.available)} {'available' if error.when == 'compile' else 'free'}" if error.available else ""
     )
     did = "a program does not fit into device memory" if error.when == "compile" else "a buffer could not be allocated"
-    plan = facts.snapshot.plan
+    plan = run.snapshot.plan
     batch = f" (now {plan.batch_per_core} per core)" if plan is not None and plan.batch_per_core else ""
-    yield facts.verdict(
+    yield run.verdict(
         "out_of_memory",
         f"{did}{needed}{available}",
         line=_line(error, failure),
@@ -163,9 +163,9 @@ def out_of_memory(facts: Facts) -> Iterator[Verdict]:
     )
 
 
-def _host_failure(facts: Facts, failure: Failure) -> Verdict:
+def _host_failure(run: DiagnosedRun, failure: Failure) -> Verdict:
     reason = failure.message.strip().splitlines()[:1]
-    return facts.verdict(
+    return run.verdict(
         "out_of_memory",
         "the host ran out of memory",
         line=_frame_line(failure),
@@ -212,39 +212,39 @@ class Trend(NamedTuple):
     since_s: float
 
 
-def memory_trend(facts: Facts) -> Iterator[Verdict]:
+def memory_trend(run: DiagnosedRun) -> Iterator[Verdict]:
     """Memory that would be exhausted before the run ends."""
-    if facts.snapshot.condition in ENDED or _is_before_training(facts):
+    if run.snapshot.condition in ENDED or _is_before_training(run):
         return
-    memory, generations = facts.snapshot.memory, facts.snapshot.generations
+    memory, generations = run.snapshot.memory, run.snapshot.generations
     # The processes before a restart have given their memory back.
     since = generations[-1].t if generations else 0.0
-    points = [point for point in facts.snapshot.memory_history if point.t >= since]
+    points = [point for point in run.snapshot.memory_history if point.t >= since]
     limit = min((reading.limit_bytes for reading in memory.hbm or ()), default=0)
     device = [(point.t, float(point.hbm_used_bytes)) for point in points if point.hbm_used_bytes is not None]
-    yield from _exhausted(facts, "device memory", device, limit)
+    yield from _exhausted(run, "device memory", device, limit)
     processes = [(point.t, float(point.rss_bytes)) for point in points if point.rss_bytes is not None]
     if memory.host_total_bytes and memory.host_used_bytes is not None and processes:
         others = max(0.0, memory.host_used_bytes - processes[-1][1])
-        yield from _exhausted(facts, "memory of the host", processes, memory.host_total_bytes - others)
+        yield from _exhausted(run, "memory of the host", processes, memory.host_total_bytes - others)
 
 
-def _is_before_training(facts: Facts) -> bool:
+def _is_before_training(run: DiagnosedRun) -> bool:
     """Whether memory grows because modules, data and the first programs are loaded; not known of a plain command."""
-    generations = facts.snapshot.generations
+    generations = run.snapshot.generations
     if generations and generations[-1].number and generations[-1].lost_s is None:
         return True
-    return facts.snapshot.phase not in (None, "unknown") and not facts.snapshot.steps
+    return run.snapshot.phase not in (None, "unknown") and not run.snapshot.steps
 
 
-def _exhausted(facts: Facts, memory: str, samples: list[tuple[float, float]], limit: float) -> Iterator[Verdict]:
+def _exhausted(run: DiagnosedRun, memory: str, samples: list[tuple[float, float]], limit: float) -> Iterator[Verdict]:
     trend = trend_of(samples, limit) if limit > 0 else None
     if trend is None:
         return
     left_s = max(0.0, limit - trend.now) / trend.per_s
-    if left_s > (facts.snapshot.eta_s if facts.snapshot.eta_s is not None else HORIZON_S):
+    if left_s > (run.snapshot.eta_s if run.snapshot.eta_s is not None else HORIZON_S):
         return
-    yield facts.verdict(
+    yield run.verdict(
         "memory_trend",
         f"the {memory} grows by {fmt.size(trend.per_s * 60)} a minute and is exhausted in {fmt.whole(left_s)}",
         fatal=True,

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.replacements import replacement
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import Line
 from tputui.telemetry.events import RESULT_OF
 
 
-def with_one_verdict_per_cause(facts: Facts, verdicts: Sequence[Verdict]) -> list[Verdict]:
+def with_one_verdict_per_cause(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts; those with one cause are one."""
-    return list(_with_one_per_break([*_with_one_per_limit([*_with_one_per_result(facts, verdicts)])]))
+    return list(_with_one_per_break([*_with_one_per_limit([*_with_one_per_result(run, verdicts)])]))
 
 
 def _with_one_per_break(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
@@ -78,9 +78,9 @@ def _call(verdict: Verdict) -> tuple[object, ...]:
     return verdict.file, verdict.line, verdict.text.partition("` ")[0]
 
 
-def _with_one_per_result(facts: Facts, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+def _with_one_per_result(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The verdicts; those on one such operation are joined to the first of them, with the cost of all."""
-    operators = _operators(facts)
+    operators = _operators(run)
     joined: dict[tuple[str, Line], list[Verdict]] = {}
     for verdict in verdicts:
         for line, operator in operators.items():
@@ -90,14 +90,14 @@ def _with_one_per_result(facts: Facts, verdicts: Sequence[Verdict]) -> Iterator[
         else:
             yield verdict
     for (operator, _), parts in joined.items():
-        yield _join(facts, operator, parts)
+        yield _join(run, operator, parts)
 
 
-def _operators(facts: Facts) -> dict[Line, str]:
+def _operators(run: DiagnosedRun) -> dict[Line, str]:
     """The operators whose results made programs compile again, by line."""
     return {
         group.line: change.name.removeprefix(RESULT_OF)
-        for group in facts.evidence.compiles
+        for group in run.evidence.compiles
         for change in group.changes or []
         if change.name.startswith(RESULT_OF) and group.line.file and not group.warm_up
     }
@@ -112,7 +112,7 @@ def _is_about(verdict: Verdict, line: Line, operator: str) -> bool:
     return verdict.rule == "fallback" and same and verdict.text.startswith(f"{operator} ")
 
 
-def _join(facts: Facts, operator: str, parts: Sequence[Verdict]) -> Verdict:
+def _join(run: DiagnosedRun, operator: str, parts: Sequence[Verdict]) -> Verdict:
     parts = sorted(parts, key=lambda part: (part.status != "found", part.rule != "recompile", -(part.lost_s or 0.0)))
     first, *others = parts
     evidence = list(first.evidence)
@@ -123,11 +123,11 @@ def _join(facts: Facts, operator: str, parts: Sequence[Verdict]) -> Verdict:
     costs = [part.lost_s for part in parts if part.lost_s is not None and part.status == "found"]
     if first.status != "found" or not costs:
         return replace(first, evidence=evidence, fix=replacement(operator), joined=joined)
-    lost_s = min(sum(costs), facts.wall_s)
+    lost_s = min(sum(costs), run.wall_s)
     # What host and device do at the same time on a CPU is no gain, so that only the compilations are.
     timed = sum(part.lost_s or 0.0 for part in parts if part.speedup is not None)
-    gain = facts.gain(min(timed, facts.wall_s), facts.training_s(timed)) if timed else {}
-    share = lost_s / facts.wall_s if facts.wall_s > 0 else None
+    gain = run.gain(min(timed, run.wall_s), run.training_s(timed)) if timed else {}
+    share = lost_s / run.wall_s if run.wall_s > 0 else None
     return replace(
         first, lost_s=lost_s, share=share, evidence=evidence, fix=replacement(operator), joined=joined, **gain
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from tputui.diagnosis import compile_rules
 from tputui.diagnosis.diagnose import diagnose_rehearsal
-from tputui.diagnosis.facts import Facts
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.snapshot import Snapshot
 
@@ -118,7 +118,7 @@ UNCOUNTED = NotJudged(
 
 def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> Rehearsal:
     """The report of a run that has ended. `is_cut`: it was stopped before its end, wherever it was."""
-    facts = Facts.of(snapshot, is_rehearsal=True)
+    run = DiagnosedRun.of(snapshot, is_rehearsal=True)
     verdicts = diagnose_rehearsal(snapshot)
     unanswered = [
         NotJudged(what=verdict.rule.replace("_", " "), why=verdict.text)
@@ -130,8 +130,8 @@ def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> R
         steps=steps_of(snapshot),
         findings=[verdict for verdict in verdicts if verdict.status == "found"],
         hints=[verdict for verdict in verdicts if verdict.status == "hint"],
-        shapes=_shapes(facts),
-        tracing=_tracing(facts),
+        shapes=_shapes(run),
+        tracing=_tracing(run),
         memory=memory,
         not_judged=[LATER_CODE] * is_cut
         + [UNCOUNTED] * (not steps_of(snapshot))
@@ -173,8 +173,8 @@ def fits(core_bytes: int) -> list[TpuFit]:
     ]
 
 
-def _shapes(facts: Facts) -> Shapes:
-    plan, evidence = facts.snapshot.plan, facts.evidence
+def _shapes(run: DiagnosedRun) -> Shapes:
+    plan, evidence = run.snapshot.plan, run.evidence
     programs = [
         ProgramShapes(
             program=program.program,
@@ -193,13 +193,13 @@ def _shapes(facts: Facts) -> Shapes:
         batch_per_core=plan.batch_per_core if plan is not None else None,
         global_batch=plan.global_batch if plan is not None else None,
         programs=programs,
-        matmul_padding=compile_rules.padding_share(facts),
+        matmul_padding=compile_rules.padding_share(run),
         evaluation_padding=waste,
     )
 
 
-def _tracing(facts: Facts) -> Tracing:
-    epochs = facts.snapshot.epochs
+def _tracing(run: DiagnosedRun) -> Tracing:
+    epochs = run.snapshot.epochs
     traced_s = epochs[-1].sections_s.get("trace") if epochs else None
     steps = epochs[-1].step - (epochs[-2].step if len(epochs) > 1 else 0) if epochs else 0
     if traced_s is None or steps <= 0:

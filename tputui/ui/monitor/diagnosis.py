@@ -8,7 +8,7 @@ from typing import NamedTuple
 from textual import events
 
 from tputui import formatting as fmt
-from tputui.diagnosis.facts import STEPS_MIN, Facts
+from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.verdict import Verdict, found
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.text import verdict_lines
@@ -160,7 +160,7 @@ def part_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> DiagnosisPart:
     goodput = [*verdict_lines.goodput_blocks(goodput_of(snapshot), None)]
     if snapshot.details.resumed_from is not None:
         goodput.append(f"{'':<{verdict_lines.INDENT}}of this run alone; with those that it continues: tputui doctor")
-    steps = min(Facts.of(snapshot).steps, STEPS_MIN)
+    steps = min(DiagnosedRun.of(snapshot).steps, STEPS_MIN)
     return DiagnosisPart(verdicts, steps, snapshot.condition in ENDED, snapshot.run, tuple(goodput))
 
 

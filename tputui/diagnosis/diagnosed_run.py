@@ -1,4 +1,4 @@
-"""`Facts`: what all rules need of a snapshot, computed once."""
+"""`DiagnosedRun`: what all rules need of a snapshot, computed once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAINING_SECTIONS = ("data", "trace", "execute", "wait", "other")
 """Sections of an epoch that a training step consists of in the steady state."""
 
 
-class Facts(NamedTuple):
+class DiagnosedRun(NamedTuple):
     """A run as the rules see it."""
 
     snapshot: Snapshot
@@ -39,8 +39,8 @@ class Facts(NamedTuple):
     """Whether the run is a rehearsal on CPU cores: what matters is how often something happens, not its time."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, *, is_rehearsal: bool = False) -> Facts:
-        """The facts of a snapshot."""
+    def of(cls, snapshot: Snapshot, *, is_rehearsal: bool = False) -> DiagnosedRun:
+        """The run of a snapshot, measured."""
         until = snapshot.now
         if snapshot.condition in ENDED:
             until = snapshot.ended or snapshot.newest_fact or until
