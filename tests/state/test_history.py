@@ -63,6 +63,17 @@ def test_a_report_that_measured_nothing_is_passed_over() -> None:
     assert (view.num_reports, len(view.history)) == (2, 2)
 
 
+def test_the_speed_now_is_that_of_the_reports_of_the_last_ten_seconds() -> None:
+    even = [report(1 + k, 10 + 10 * k, 0.1, 100.0) for k in range(1, 20)]
+    view = reported(report(1, 10, 5.0, 1.0), *even, report(21, 210, 0.3, 50.0))
+    assert view.examples_per_s == pytest.approx((9 * 100.0 + 3 * 50.0) / (9 + 3))
+
+
+def test_the_first_report_is_not_the_speed_now_once_there_is_another() -> None:
+    assert reported(report(1, 10, 5.0, 1.0)).examples_per_s == 1.0
+    assert reported(report(1, 10, 5.0, 1.0), report(2, 20, 0.1, 100.0)).examples_per_s == pytest.approx(100.0)
+
+
 def test_long_run_has_few_points_with_exact_sums() -> None:
     number = 20_000
     view = reported(*(report(k, 10 * k, 0.01 if k % 2 else 0.03, 100.0) for k in range(1, number + 1)))

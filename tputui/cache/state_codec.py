@@ -176,6 +176,7 @@ def _check_pace(pace: PaceHistory) -> None:
     seconds = [*pace.seconds.values(), *(reports.total_s for reports in pace.history)]
     _need(all(0 < value < math.inf for value in seconds), "steps took no time")
     _need(all(reports.num_steps > 0 for reports in pace.history), "a report has no step")
+    _need(all(reports.num_steps > 0 and 0 < reports.total_s < math.inf for reports in pace.recent), "a report is empty")
     _need(pace.in_open < pace.stride, "more reports are open than are joined")
     _need(not pace.in_open or (pace.open_steps > 0 and 0 < pace.open_s < math.inf), "open reports took no time")
 

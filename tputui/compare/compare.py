@@ -204,7 +204,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps,
         total_steps=plan.total_steps if plan else None,
-        loss=snapshot.listed_loss,
+        loss=facts.listed_loss(snapshot).of(snapshot),
         task=plan.task if plan else None,
         device=topology.device if topology else None,
         num_cores=topology.num_cores if topology else None,

@@ -163,7 +163,7 @@ class ThroughputView(msgspec.Struct, frozen=True, kw_only=True):
     """Throughput of training."""
 
     examples_per_s: float
-    """By the newest report, over all cores."""
+    """By the reports of the last 10 s, over all cores."""
     steady_step_s: float
     """Median step time of the run so far after its warm-up, so that the start and hiccups do not count."""
     steady_examples_per_s: float

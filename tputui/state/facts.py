@@ -124,6 +124,14 @@ EPOCH_LOSS: Fact[float] = Fact(
     fmt.number,
     "epoch_loss",
 )
+
+
+def listed_loss(snapshot: Snapshot) -> Fact[float]:
+    """The training loss that lists and comparisons show: that of the epoch for a run that has ended, else, or if it has
+    none, that of the newest step."""
+    return EPOCH_LOSS if snapshot.condition in ENDED and EPOCH_LOSS.of(snapshot) is not None else LOSS
+
+
 BEST_EPOCH: Fact[int] = Fact(
     "best epoch",
     "epochs",
@@ -140,8 +148,8 @@ BEST_VALUE: Fact[float] = Fact(
 STEP_TIME: Fact[float] = Fact(
     "step time",
     "seconds",
-    "Wall time of a training step, without compiling, evaluating and saving: by the newest report while the run "
-    "trains, once it has ended that at steady state.",
+    "Wall time of a training step, without compiling, evaluating and saving: by the reports of the last 10 s "
+    "while the run trains, once it has ended that at steady state.",
     lambda run: _finite(run.step_s),
     _step_text,
     "step_s",
@@ -149,8 +157,8 @@ STEP_TIME: Fact[float] = Fact(
 SPEED: Fact[float] = Fact(
     "speed",
     "examples per second",
-    "Training examples per second over all cores: by the newest report while the run trains, once it has ended that at "
-    "steady state.",
+    "Training examples per second over all cores: by the reports of the last 10 s while the run trains, once it has "
+    "ended that at steady state.",
     lambda run: _finite(run.examples_per_s) or None,
     _rate,
     "examples_per_s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
 from tputui.state.combined_history import combined_memory, combined_xla
@@ -30,7 +31,7 @@ def throughput(
     history = [*closed, *pace.newest_points()]
     steady = state.memoized("steady pace", (first.name, pace.num_reports, pace.num_cuts), lambda: _steady(history))
     return ThroughputView(
-        examples_per_s=first.progress.examples_per_s,
+        examples_per_s=_speed_now(first, first.progress).examples_per_s,
         steady_step_s=steady.step_s if steady is not None else p50,
         steady_examples_per_s=steady.examples_per_s if steady is not None else math.nan,
         step_p50_s=p50,
@@ -39,6 +40,28 @@ def throughput(
         history=history,
         eta_epoch_s=eta_epoch_s(state, plan, epochs, now) if going_on else None,
     )
+
+
+class SpeedNow(NamedTuple):
+    """The speed of training by the reports of the last 10 s."""
+
+    step_s: float
+    examples_per_s: float
+
+
+def speed_now(state: RunState) -> SpeedNow | None:
+    """The speed of the first host with reports; None before its first report."""
+    first = next((process for process in state.workers if process.progress), None)
+    return _speed_now(first, first.progress) if first is not None and first.progress is not None else None
+
+
+def _speed_now(process: ProcessState, newest: ProgressReported) -> SpeedNow:
+    reports = process.pace.now()
+    if reports is None:
+        # The only report has a time that makes no sense.
+        return SpeedNow(newest.step_s, newest.examples_per_s)
+    point = reports.to_point()
+    return SpeedNow(point.step_s, point.examples_per_s)
 
 
 def _steady(history: list[ThroughputPoint]) -> SteadyPace | None:

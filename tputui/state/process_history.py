@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Annotated, NamedTuple
 
@@ -35,6 +36,9 @@ _LASTING_REPORTS = 32
 """Reports that the expected step time is based on, if there are as many."""
 _TRIMMED = 0.1
 """Share of the slowest steps, and of the fastest, that is left out of it."""
+_NOW_S = 10.0
+"""The speed now is that of the reports of this many seconds."""
+_NOW_REPORTS_MAX = 64
 _LEAST_S, _MOST_S = 1e-9, 1e9
 """Step times outside this range are ignored."""
 
@@ -93,6 +97,8 @@ class PaceHistory(StateStruct):
     open_s: float = 0.0
     open_examples: float = 0.0
     open_lr: float = math.nan
+    recent: Annotated[list[ReportPace], msgspec.Meta(max_length=_NOW_REPORTS_MAX)] = msgspec.field(default_factory=list)
+    """The reports of the last seconds, one by one."""
 
     def add(self, event: ProgressReported) -> None:
         """Adds a report; one with an implausible step time is ignored."""
@@ -112,6 +118,7 @@ class PaceHistory(StateStruct):
         self.open_s += total_s
         self.open_examples += event.examples_per_s * total_s
         self.open_lr = event.lr
+        self._add_recent(ReportPace(event.t, step, num_steps, total_s, event.examples_per_s * total_s, event.lr))
         if self.in_open == self.stride:
             self._close()
 
@@ -120,8 +127,13 @@ class PaceHistory(StateStruct):
         if self.in_open:
             self._close()
         self.history = [reports for reports in self.history if reports.step < first_step]
+        self.recent.clear()
         self.newest_step = max(first_step - 1, 0)
         self.num_cuts += 1
+
+    def now(self) -> ReportPace | None:
+        """The reports of the last 10 s together; None before the first one."""
+        return functools.reduce(ReportPace.join, self.recent) if self.recent else None
 
     def quantile(self, share: float) -> float:
         """Quantile of the step times in seconds, exact to 0.1 %. Needs a report."""
@@ -162,6 +174,11 @@ class PaceHistory(StateStruct):
 
     def _open(self) -> ReportPace:
         return ReportPace(self.open_t, self.newest_step, self.open_steps, self.open_s, self.open_examples, self.open_lr)
+
+    def _add_recent(self, report: ReportPace) -> None:
+        # The first report contains one-time work, which is not the speed now as soon as there is another one.
+        past = [] if self.num_reports == 2 else self.recent[1 - _NOW_REPORTS_MAX :]
+        self.recent = [*(one for one in past if one.t > report.t - _NOW_S), report]
 
     def _close(self) -> None:
         self.history.append(self._open())

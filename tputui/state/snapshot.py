@@ -398,7 +398,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps done, including those before a resume."""
     step_s: float | None
-    """Seconds per step: by the newest report while the run trains, at steady state over the whole run once it ended."""
+    """Seconds per step: by the reports of the last 10 s while the run trains, then over the whole run."""
     examples_per_s: float | None
     """Examples per second in the same way."""
     lr: float | None

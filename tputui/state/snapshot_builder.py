@@ -110,7 +110,7 @@ def build_snapshot(
     core_columns = core_views.core_columns(state, cores)
     memory = memory_of(state)
     pace = history.throughput(state, plan, epochs, now, going_on=running)
-    step_s, examples_per_s = _speed(progress, pace, liveness.condition)
+    step_s, examples_per_s = _speed(state, pace, liveness.condition)
     return Snapshot(
         now=now,
         run=context.run,
@@ -185,14 +185,12 @@ def build_snapshot(
     )
 
 
-def _speed(
-    progress: ProgressReported | None, pace: ThroughputView | None, condition: RunCondition
-) -> tuple[float | None, float | None]:
-    """Seconds per step and examples per second: by the newest report while the run trains, over the whole run once it
-    has ended."""
+def _speed(state: RunState, pace: ThroughputView | None, condition: RunCondition) -> tuple[float | None, float | None]:
+    """Seconds per step and examples per second: by the reports of the last 10 s while the run trains, over the whole
+    run once it has ended."""
     if pace is not None and condition in ENDED:
         return pace.steady_step_s, pace.steady_examples_per_s
-    return (progress.step_s, progress.examples_per_s) if progress is not None else (None, None)
+    return history.speed_now(state) or (None, None)
 
 
 def _command_exit_code(state: RunState) -> int | None:

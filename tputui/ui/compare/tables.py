@@ -16,6 +16,7 @@ from tputui.compare.compare import ComparedRun
 from tputui.compare.table import BEST, FigureRow, figure_rows, notes, raw_rows
 from tputui.compare.verdict import METHOD
 from tputui.config_diff import DiffRow
+from tputui.state import facts
 from tputui.state.snapshot import ENDED
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figure, Figures
@@ -260,8 +261,10 @@ class ComparedRunsPanel(Panel[ComparedPart]):
             for run, row in enumerate(aligned.rows)
         ]
         hidden = len(part.view.hidden)
-        note = f"{fmt.counted(hidden, 'curve')} hidden" if hidden else ""
-        return Drawing(rows, head=([Span("  "), *aligned.head],), note=note)
+        notes = [f"{fmt.counted(hidden, 'curve')} hidden"] if hidden else []
+        if any(facts.listed_loss(snapshot) is facts.EPOCH_LOSS for snapshot in part.snapshots):
+            notes.append("loss of ended runs: mean of the epoch")
+        return Drawing(rows, head=([Span("  "), *aligned.head],), note=", ".join(notes))
 
     def scroll_to_run(self, run: int) -> None:
         """Scrolls until a run is visible."""
