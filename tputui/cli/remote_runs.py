@@ -28,8 +28,9 @@ from tputui.remote.address import (
     parse_run,
 )
 from tputui.remote.opening import OpenedMirror, Unreachable
-from tputui.remote.run_list import CannotList, RemoteRun, list_runs
+from tputui.remote.run_list import CannotList, list_runs
 from tputui.remote.ssh_command import InvalidProgram
+from tputui.state.listed_run import ListedRun
 
 if TYPE_CHECKING:
     from tputui.ui.app import ViewOptions
@@ -100,7 +101,7 @@ def show_list(args: argparse.Namespace, options: ViewOptions) -> ExitCode:
     return ExitCode.DONE
 
 
-def runs_of(args: argparse.Namespace) -> list[RemoteRun]:
+def runs_of(args: argparse.Namespace) -> list[ListedRun]:
     """The runs of the machine of `--host`. Raises `CommandError`."""
     try:
         return list_runs(host_of(args), args.runs_dir, os.environ)

@@ -7,9 +7,10 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.cli.arguments import existing_parent, runs_in
@@ -18,6 +19,8 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.log_import.scan import FoundLog, find_logs
 from tputui.session import session
+from tputui.state import facts
+from tputui.state.listed_run import ListedRun, with_progress
 from tputui.telemetry import run_labels, rundir
 from tputui.telemetry.run_labels import RunLabels
 from tputui.user_config import LogSource, read_user_config, user_config_path
@@ -51,8 +54,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     parent = existing_parent(args)
     if not args.json:
         return print_table(parent, archived=args.all, tag=args.tag)
-    rows = [_row(path, labels) for path, labels in _chosen(parent, archived=args.all, tag=args.tag)]
-    say_json([*rows, *map(_log_row, _logs(parent, args.tag))], indent=2)
+    runs = [_run(path, labels) for path, labels in _chosen(parent, archived=args.all, tag=args.tag)]
+    say_json([each.to_json() for each in (*runs, *map(_log, _logs(parent, args.tag)))], indent=2)
     return ExitCode.DONE
 
 
@@ -63,9 +66,7 @@ def print_table(parent: Path, *, archived: bool = False, tag: str | None = None)
         narrate(_why_empty(parent, tag, archived=archived))
         return ExitCode.DONE
     pinned_first = sorted(chosen, key=lambda pair: not (pair[1] and pair[1].pinned))
-    _print_cells(
-        [_cells(_row(path, labels)) for path, labels in pinned_first] + [_cells(_log_row(log)) for log in logs]
-    )
+    _print_table([*(_run(path, labels) for path, labels in pinned_first), *map(_log, logs)])
     return ExitCode.DONE
 
 
@@ -74,22 +75,22 @@ def print_remote(
 ) -> ExitCode:
     """Prints the runs of the machine of `--host`. Raises `CommandError`."""
     # Imported here so that the runs of this machine are listed faster.
-    from msgspec import to_builtins
-
     from tputui.cli.remote_runs import runs_of
 
-    rows = [to_builtins(run) for run in runs_of(args)]
-    rows = [row for row in rows if (archived or not row["archived"]) and (tag is None or tag in (row["tags"] or ()))]
+    runs = [
+        each for each in runs_of(args) if (archived or not each.archived) and (tag is None or tag in (each.tags or ()))
+    ]
     if as_json:
-        say_json(rows, indent=2)
-    elif rows:
-        _print_cells([_cells(row) for row in sorted(rows, key=lambda row: not row["pinned"])])
+        say_json([each.to_json() for each in runs], indent=2)
+    elif runs:
+        _print_table(sorted(runs, key=lambda each: not each.pinned))
     else:
         narrate(f"no runs on {fmt.inert(args.host)}")
     return ExitCode.DONE
 
 
-def _print_cells(rows: Sequence[tuple[str, ...]]) -> None:
+def _print_table(runs: Iterable[ListedRun]) -> None:
+    rows = list(map(_cells, runs))
     head = _HEAD if any(cells[-1] for cells in rows) else _HEAD[:-1]
     table = _fitted([head, *(row[: len(head)] for row in rows)])
     widths = _widths(table)
@@ -144,21 +145,24 @@ def _logs(parent: Path, tag: str | None) -> list[FoundLog]:
     return scan.logs
 
 
-def _log_row(log: FoundLog) -> dict[str, Any]:
-    """The values of a log in the table; steps and loss only if the log was opened before."""
+def _log(log: FoundLog) -> ListedRun:
+    """A log in the list; steps and loss only if it was opened before."""
     # Imported here so that lists without logs are printed faster.
     from tputui.log_import import place
 
     files = f"{fmt.counted(log.num_files, 'file')}, {fmt.size(log.num_bytes)}"
-    row: dict[str, Any] = {"run": log.name, "dir": str(log.path), "created": log.newest_t, "state": "log"}
-    row |= {**dict.fromkeys(RunLabels.__struct_fields__), "format": log.form, "step": None, "loss": None}
+    listed = ListedRun(run=log.name, dir=str(log.path), created=log.newest_t, state="log", format=log.form)
     imported = place.imported(log.path, os.environ)
     if imported is None:
-        return {**row, "config": f"{log.form}, {files}; not read yet"}
+        return replace(listed, config=f"{log.form}, {files}; not read yet")
     snapshot = session.load(imported.run_dir)
-    row |= {"step": snapshot.steps or None, "loss": snapshot.listed_loss}
-    is_behind = imported.is_behind(log.newest_t)
-    return {**row, "config": f"{log.form}, {files}{'; changed since it was read' if is_behind else ''}"}
+    changed = "; changed since it was read" if imported.is_behind(log.newest_t) else ""
+    return replace(
+        listed,
+        step=snapshot.steps or None,
+        loss=facts.listed_loss(snapshot).of(snapshot),
+        config=f"{log.form}, {files}{changed}",
+    )
 
 
 def _labels(run_dir: Path) -> RunLabels | None:
@@ -182,55 +186,36 @@ def created(run_dir: Path) -> float:
     return manifest.created if manifest else run_dir.stat().st_mtime
 
 
-def _row(run_dir: Path, labels: RunLabels | None) -> dict[str, Any]:
-    """The values of a run in the table; None if unknown."""
-    row: dict[str, Any] = {"run": run_dir.name, "dir": str(run_dir), "created": created(run_dir)}
-    row |= {name: getattr(labels, name, None) for name in RunLabels.__struct_fields__}
+def _run(run_dir: Path, labels: RunLabels | None) -> ListedRun:
+    """A run in the list."""
+    listed = ListedRun(run=run_dir.name, dir=str(run_dir), created=created(run_dir), state="unreadable")
+    if labels is not None:
+        tags = list(labels.tags)
+        listed = replace(listed, pinned=labels.pinned, archived=labels.archived, tags=tags, note=labels.note)
     if why := rundir.why_shut(run_dir):
-        return {**row, "state": "unreadable", "why": why}
-    snapshot = session.load(run_dir)
-    return {
-        **row,
-        "state": snapshot.condition,
-        "epoch": snapshot.epoch,
-        "num_epochs": snapshot.plan.num_epochs if snapshot.plan else None,
-        "step": snapshot.steps,
-        "loss": snapshot.listed_loss,
-        "num_cores": snapshot.topology.num_cores if snapshot.topology else None,
-        "config": _config_path(run_dir),
-    }
-
-
-def _config_path(run_dir: Path) -> str | None:
+        return replace(listed, why=why)
     manifest = rundir.manifest_if_readable(run_dir)
-    return manifest.config_path if manifest else None
+    listed = replace(listed, config=manifest.config_path if manifest else None)
+    return with_progress(listed, session.load(run_dir))
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    epoch = f"{row['epoch']}/{row.get('num_epochs') or '?'}" if row.get("epoch") or row.get("num_epochs") else "-"
+def _cells(listed: ListedRun) -> tuple[str, ...]:
+    marks = [name for name, is_set in (("pinned", listed.pinned), ("archived", listed.archived)) if is_set]
     return (
-        fmt.inert(row["run"]),
-        fmt.inert(row["state"]),
-        epoch,
-        _or_dash(row.get("step"), "d"),
-        "-" if row.get("loss") is None else fmt.number(row["loss"]),
-        fmt.short_age(time.time() - row["created"]),
-        _or_dash(row.get("num_cores"), "d"),
-        fmt.inert(str(row.get("config") or row.get("why") or "-")),
-        fmt.inert(
-            ", ".join(
-                [
-                    *(["pinned"] if row["pinned"] else []),
-                    *(["archived"] if row["archived"] else []),
-                    *(row["tags"] or ()),
-                ]
-            )
-        ),
+        fmt.inert(listed.run),
+        fmt.inert(listed.state),
+        listed.epoch_text or "-",
+        _or_dash(listed.step),
+        listed.loss_text or "-",
+        fmt.short_age(time.time() - listed.created),
+        _or_dash(listed.num_cores),
+        fmt.inert(listed.config or listed.why or "-"),
+        fmt.inert(", ".join([*marks, *(listed.tags or ())])),
     )
 
 
-def _or_dash(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
 
 
 COMMANDS = {"runs": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -14,6 +14,7 @@ import msgspec
 from tputui.formatting import inert
 from tputui.remote.address import Host
 from tputui.remote.ssh_command import CONNECT_TIMEOUT_S, InvalidProgram, argv_of, failure, not_started
+from tputui.state.listed_run import ListedRun
 
 TIMEOUT_S = 60.0 + CONNECT_TIMEOUT_S
 LIST_BYTES_MAX = 64 << 20
@@ -30,32 +31,12 @@ class CannotList(Exception):
     """The runs cannot be listed; the message is one sentence."""
 
 
-class RemoteRun(msgspec.Struct, kw_only=True):
-    """A run in the list of another machine; the fields are those of `tputui runs --json`."""
-
-    run: str
-    dir: str
-    created: float
-    state: str
-    why: str = ""
-    epoch: int | None = None
-    num_epochs: int | None = None
-    step: int | None = None
-    loss: float | None = None
-    num_cores: int | None = None
-    config: str | None = None
-    pinned: bool | None = None
-    archived: bool | None = None
-    tags: list[str] | None = None
-    note: str | None = None
-
-
-def list_runs(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> list[RemoteRun]:
+def list_runs(host: Host, runs_dir: str | None, environ: Mapping[str, str]) -> list[ListedRun]:
     """The runs of a host, newest first, with archived ones. Raises `CannotList` and `InvalidProgram`."""
     try:
         rows: list[dict[str, Any]] = msgspec.json.decode(_output(host, runs_dir, environ), type=list[dict[str, Any]])
         runs = [row for row in rows[:RUNS_MAX] if "form" not in row and row.get("state") != "log"]
-        return msgspec.convert(runs, type=list[RemoteRun])
+        return msgspec.convert(runs, type=list[ListedRun])
     except InvalidProgram:
         raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -503,10 +503,3 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         """Mean training loss over the examples of the last epoch that ended; None if it has none."""
         reading = self.epochs[-1].train.get("loss") if self.epochs else None
         return reading.avg if reading is not None else None
-
-    @property
-    def listed_loss(self) -> float | None:
-        """The training loss that lists and comparisons show: `epoch_loss` of a run that has ended, else, or if it has
-        none, `newest_loss`."""
-        of_epoch = self.epoch_loss if self.condition in ENDED else None
-        return self.newest_loss if of_epoch is None else of_epoch

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from tputui.remote.address import Host
-from tputui.remote.run_list import CannotList, RemoteRun, list_runs
+from tputui.remote.run_list import CannotList, list_runs
 from tputui.remote.ssh_command import InvalidProgram
-from tputui.state.snapshot import RunCondition
+from tputui.state.listed_run import ListedRun
 from tputui.telemetry.run_labels import RunLabels
 from tputui.ui.base.reader_thread import PollingThread
 from tputui.ui.runs.logs import ListReaders
-from tputui.ui.runs.rows import Listing, RunRow
+from tputui.ui.runs.rows import Listing, RunRow, row_of_listed
 
 REFRESH_S = 10.0
 """Seconds between two lists; the host reads its runs for each."""
@@ -74,24 +74,9 @@ def readers_of(
     return RemoteReader(remote, on_listing) if remote else ListReaders(runs_dir, user_config, on_listing, clock)
 
 
-def row_of_remote(run: RemoteRun, host: Host) -> RunRow:
+def row_of_remote(run: ListedRun, host: Host) -> RunRow:
     """The row of a run of another machine; its path is that on the host."""
     labels = RunLabels(
         pinned=bool(run.pinned), archived=bool(run.archived), tags=tuple(run.tags or ()), note=run.note or ""
     )
-    known = run.state in get_args(RunCondition)
-    return RunRow(
-        path=Path(run.dir),
-        host=str(host),
-        state=run.state if known else "unreadable",  # type: ignore[arg-type]
-        reason=run.why if not known else "",
-        task=Path(run.config or "").stem,
-        epoch=run.epoch,
-        num_epochs=run.num_epochs,
-        steps=run.step,
-        loss=run.loss,
-        created=run.created,
-        started=run.created,
-        num_cores=run.num_cores,
-        labels=labels,
-    )
+    return row_of_listed(run)._replace(host=str(host), labels=labels)

@@ -9,11 +9,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from tputui import formatting as fmt
 from tputui.config_diff import flatten
 from tputui.state.chart_data import LoggedView, Segment
+from tputui.state.listed_run import ListedRun, with_progress
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import run_labels
 from tputui.telemetry.events import EpochEnded, Phase
@@ -182,24 +183,41 @@ class RunRow(NamedTuple):
         return max((self.end_time if self.end_time is not None else now) - self.started, 0.0)
 
 
+def row_of_listed(listed: ListedRun) -> RunRow:
+    """The row of a run of which only what `tputui runs` lists is known."""
+    is_known = listed.state in get_args(RunCondition)
+    return RunRow(
+        path=Path(listed.dir),
+        state=listed.state if is_known else "unreadable",  # type: ignore[arg-type]
+        reason=listed.why if not is_known else "",
+        task=Path(listed.config or "").stem,
+        epoch=listed.epoch if listed.num_epochs is not None else None,
+        num_epochs=listed.num_epochs,
+        steps=listed.step if listed.step or listed.num_epochs is not None else None,
+        loss=listed.loss,
+        created=listed.created,
+        started=listed.created,
+        num_cores=listed.num_cores,
+    )
+
+
 def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
     """The row of a run; `complete` if the journals were read to their end."""
     # Imported here so that viewers of a single run start faster.
     from tputui.config import recorded_name
 
-    plan, topology = snapshot.plan, snapshot.topology
+    plan = snapshot.plan
     best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
-    return RunRow(
+    listed = with_progress(
+        ListedRun(run=path.name, dir=str(path), created=snapshot.created or 0.0, state="unreadable"), snapshot
+    )
+    return row_of_listed(listed)._replace(
         path=path,
         state=snapshot.condition if complete else "reading",
         reason=snapshot.condition_reason,
         task=str(snapshot.config.get("task") or recorded_name(snapshot.config) or (plan.task if plan else "")),
         config=flatten(snapshot.config),
-        epoch=snapshot.epoch if plan else None,
-        num_epochs=plan.num_epochs if plan else None,
-        steps=snapshot.steps if plan or snapshot.steps else None,
         total_steps=plan.total_steps if plan else None,
-        loss=snapshot.listed_loss,
         num_bad=snapshot.num_non_finite,
         best=best.figure(name) if best is not None else None,
         best_name=name,
@@ -208,7 +226,6 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         started=snapshot.started,
         newest_event=snapshot.newest_fact,
         end_time=_end_time(snapshot),
-        num_cores=topology.num_cores if topology else None,
         machine=_machine(snapshot),
         batch=f"{plan.batch_per_core:,} x {plan.global_batch // max(plan.batch_per_core, 1)} = {plan.global_batch:,}"
         if plan and plan.global_batch
