@@ -65,7 +65,7 @@ def test_the_end_of_an_earlier_generation_does_not_count(tmp_path: Path) -> None
 def test_what_is_read_late_of_an_earlier_generation_does_not_count(tmp_path: Path) -> None:
     write_generation(tmp_path, 0, fails=True)
     late = Reporter(tmp_path, "worker", 2)
-    state = WorkerState(tmp_path, "worker-1", of_command=True)
+    state = WorkerState(tmp_path)
     state.read()
     write_generation(tmp_path, 1, fails=False)
     late.emit(ev.FailureRaised(t=time.time(), error="ValueError", message="no", traceback="", phase="data", step=3))
@@ -79,7 +79,7 @@ def test_what_is_read_late_of_an_earlier_generation_does_not_count(tmp_path: Pat
 
 
 def test_the_end_of_a_command_on_another_host_does_not_hide_what_its_processes_said(tmp_path: Path) -> None:
-    state = WorkerState(tmp_path, "worker-0", of_command=True)
+    state = WorkerState(tmp_path)
     write_generation(tmp_path, 0, fails=False)
     state.read()
     command = Reporter(tmp_path, "logs", 1)
@@ -92,7 +92,7 @@ def test_the_end_of_a_command_on_another_host_does_not_hide_what_its_processes_s
 
 
 def test_of_several_ranks_the_one_with_the_steps_says_how_training_ended(tmp_path: Path) -> None:
-    state = WorkerState(tmp_path, "worker-0", of_command=True)
+    state = WorkerState(tmp_path)
     write_generation(tmp_path, 0, fails=False)
     stepless = Reporter(tmp_path, "worker", 2)
     stepless.emit(ev.TrainingEnded(t=time.time(), outcome="done", step=0, reason="0 steps trained"))

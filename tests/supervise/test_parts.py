@@ -223,7 +223,7 @@ def test_a_rank_that_was_seen_before_its_program_began_is_named() -> None:
     assert command.stdin is not None
     assert command.stdout is not None
     now = 0.0
-    sampler = HostSampler(command.pid, lambda: now, of_command=True)
+    sampler = HostSampler(command.pid, lambda: now, names_ranks=True)
 
     def roles() -> set[str]:
         nonlocal now

@@ -31,7 +31,7 @@ def test_repeated_requests_to_stop_interrupt_a_save_only_if_it_is_to_stop_at_onc
     command = subprocess.Popen(["sleep", "60"], start_new_session=True)
     reporter = Reporter(run_dir, "supervisor")
     try:
-        script = Script(run_dir, command.pid, {}, reporter, WorkerState(run_dir, "worker-0", of_command=True), 0)
+        script = Script(run_dir, command.pid, {}, reporter, WorkerState(run_dir), 0)
         asked = [
             script.on_request(Request(id=str(number), kind=kind, t=1.0, by="test"), 2.0)
             for number, kind in enumerate(KINDS)
@@ -58,7 +58,7 @@ def test_requests_that_arrive_after_the_end_are_refused(
     if is_reaped:
         command.wait()
     reporter = Reporter(run_dir, "supervisor")
-    script = Script(run_dir, command.pid, {}, reporter, WorkerState(run_dir, "worker-0", of_command=True), 0)
+    script = Script(run_dir, command.pid, {}, reporter, WorkerState(run_dir), 0)
 
     for kind in ("stop", "stop_now", "stacks"):
         assert not script.on_request(Request(id=kind, kind=kind, t=1.0, by="test"), 2.0)

@@ -30,11 +30,11 @@ _COUNTER_BYTES_MAX = 64 << 10
 class HostSampler:
     """Samples the host, the supervisor itself, the worker and the worker's children."""
 
-    def __init__(self, worker_pid: int, clock: Callable[[], float] = time.time, *, of_command: bool = False) -> None:
-        """`of_command`: the worker is a command of the user, whose processes may have ranks."""
+    def __init__(self, worker_pid: int, clock: Callable[[], float] = time.time, *, names_ranks: bool = False) -> None:
+        """`names_ranks`: processes are named by the ranks in their environment."""
         import psutil
 
-        self._of_command = of_command
+        self._names_ranks = names_ranks
         self._ranks: dict[int, RankInfo] = {}
         self._new = NewProcesses()
 
@@ -99,7 +99,7 @@ class HostSampler:
 
         Variables that the command itself was started with number the whole command, unless it numbers its processes.
         """
-        if not self._of_command:
+        if not self._names_ranks:
             return
         pids = [pid for pid, role in self._roles.items() if role != "supervisor" and pid in self._processes]
         new = self._new.to_read(pids, self._ranks)

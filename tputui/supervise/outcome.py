@@ -30,6 +30,7 @@ from tputui.telemetry.rundir import write_atomically
 
 FAILURE_FILE = "failure.txt"
 _CODES: dict[ev.Outcome, ExitCode] = {"done": ExitCode.DONE, "stopped": ExitCode.STOPPED, "failed": ExitCode.FAILED}
+_REPORTED_CODES = (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED)
 _REASON_CHARS_MAX = 600
 _LAST_LINES = 3
 
@@ -43,7 +44,7 @@ class RunEnding(NamedTuple):
 
 
 class WorkerEnd(NamedTuple):
-    """How the training process ended, as the operating system and the supervisor saw it."""
+    """How the command ended, as the operating system and the supervisor saw it."""
 
     returncode: int
     """Exit code, or the negative number of the signal that ended it."""
@@ -53,45 +54,41 @@ class WorkerEnd(NamedTuple):
     """Whether the supervisor killed it, because it did not obey a request to stop at once."""
     memory: str = ""
     """Whether the kernel killed it for lack of memory, in words; empty unless it was killed by SIGKILL."""
+    reports: bool = True
+    """Whether it promises to report how it ended, as the engine does; else its exit code decides."""
+
+    @property
+    def who(self) -> str:
+        """What sentences call it."""
+        return "the training process" if self.reports else "the command"
 
 
 def run_ending(
     end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, last_lines: Sequence[str]
 ) -> RunEnding:
-    """How the run ended. `last_lines` are the last lines of its output."""
-    if training_ended is not None:
+    """How the run ended: as the command reported, or if it promises no report, by its exit code, where only 0 means
+    success. `last_lines` are the last lines of its output."""
+    if end.reports and training_ended is not None:
         return _reported_ending(end, training_ended)
     if end.killed:
         return RunEnding("stopped", ExitCode.STOPPED, "killed: it did not obey the request to stop at once")
-    if end.returncode == ExitCode.STOPPED and end.stop_asked:
+    if end.stop_asked and end.reports and end.returncode == ExitCode.STOPPED:
         return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
+    if end.stop_asked and not end.reports:
+        unsaved = unsaved_reason(end)
+        return RunEnding("stopped", ExitCode.STOPPED, f"stopped on request{f'; {unsaved}' if unsaved else ''}")
+    if end.returncode == 0 and not end.reports:
+        given = training_ended.reason if training_ended is not None and training_ended.outcome == "done" else ""
+        return RunEnding("done", ExitCode.DONE, given or "the command exited with code 0")
     # The exit code is ours only if the worker reported a failure: user code may exit with any number.
-    ours = failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
+    ours = end.reports and failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
     code = ExitCode(end.returncode) if ours else ExitCode.FAILED
     return RunEnding("failed", code, _failure_reason(end, failure, last_lines))
 
 
-def command_ending(
-    end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, last_lines: Sequence[str]
-) -> RunEnding:
-    """How the run of a user's command ended. Its exit code decides; only 0 means success."""
-    if end.stop_asked:
-        if end.killed:
-            return RunEnding("stopped", ExitCode.STOPPED, "killed: it did not obey the request to stop at once")
-        unsaved = unsaved_reason(end)
-        how = f"; {unsaved}" if unsaved else ""
-        return RunEnding("stopped", ExitCode.STOPPED, f"stopped on request{how}")
-    if end.returncode == 0:
-        given = training_ended.reason if training_ended is not None and training_ended.outcome == "done" else ""
-        return RunEnding("done", ExitCode.DONE, given or "the command exited with code 0")
-    reason = f"the command {end_text(end.returncode)}"
-    reason += f" ({end.memory})" if end.memory else ""
-    return RunEnding("failed", ExitCode.FAILED, _with_cause(reason, failure, last_lines))
-
-
 def unsaved_reason(end: WorkerEnd) -> str | None:
-    """Why a command that was stopped may not have saved; None if it reported success."""
-    if end.returncode == 0:
+    """Why a command that was stopped may not have saved; None if it reported success, or reports its saves itself."""
+    if end.returncode == 0 or end.reports:
         return None
     how = "was killed" if end.killed else end_text(end.returncode)
     return f"the command {how}, so its last save may be missing"
@@ -119,13 +116,13 @@ def _reported_ending(end: WorkerEnd, training_ended: ev.TrainingEnded) -> RunEnd
 
 
 def _failure_reason(end: WorkerEnd, failure: ev.FailureRaised | None, last_lines: Sequence[str]) -> str:
-    reason = f"the training process {end_text(end.returncode)}"
+    reason = f"{end.who} {end_text(end.returncode)}"
     if end.memory:
         reason += f" ({end.memory})"
-    if failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT, ExitCode.FAILED):
-        reason = "the training process gave up"
-    elif end.returncode >= 0:
-        reason = f"the training process {end_text(end.returncode)} without an end event"
+    if end.reports and failure is not None and end.returncode in _REPORTED_CODES:
+        reason = f"{end.who} gave up"
+    elif end.reports and end.returncode >= 0:
+        reason += " without an end event"
     return _with_cause(reason, failure, last_lines)
 
 
@@ -150,13 +147,11 @@ class FailureReport:
         worker_state: WorkerState,
         reporter: Reporter,
         *,
-        of_command: bool = False,
         host_index: int = 0,
     ) -> None:
-        """`writer` is the name of the worker or of the journal about a user's command (`of_command`), `log` the file
-        with the output of its processes."""
+        """`writer` is the name of the worker or of the journal about a command that reports nothing itself, `log` the
+        file with the output of its processes."""
         self._path = f"failure-{host_index}.txt" if host_index else FAILURE_FILE
-        self._of_command = of_command
         self.output_before: list[str] | None = None
         """The last lines printed before the traceback of a user's command; None for the last lines of the output."""
         self._run_dir = run_dir
@@ -182,7 +177,7 @@ class FailureReport:
 
     def _follow_restarts(self) -> None:
         """Begins a generation if the command has started its training processes again, as torchrun does."""
-        if self._of_command and (began_t := self._worker_state.state.generation_t) > self._since:
+        if (began_t := self._worker_state.restarted_t) > self._since:
             self.begin_generation(began_t)
 
     def report_of_host(self, failed: HostFailed) -> None:
@@ -215,7 +210,7 @@ class FailureReport:
         death = self._first_death()
         if self._reported is None and death is not None:
             self._publish(self._from_recorded(death))
-        elif self._reported is None and self._has_failed(end):
+        elif self._reported is None and self._is_unreported(end):
             self._publish(self._from_exit(end, exited))
         if self._reported is not None:
             self._write()
@@ -224,16 +219,10 @@ class FailureReport:
         death = root_cause.first(self._worker_state.state)
         return death if death is not None and death.event.t >= self._since else None
 
-    @property
-    def _process_name(self) -> str:
-        return "the command" if self._of_command else "the training process"
-
-    def _has_failed(self, end: WorkerEnd) -> bool:
-        if self._of_command:
-            return end.returncode != 0 and not end.stop_asked
-        if self._worker_state.training_ended is not None or end.killed:
-            return False
-        return not (end.returncode == ExitCode.STOPPED and end.stop_asked)
+    def _is_unreported(self, end: WorkerEnd) -> bool:
+        """Whether a command has failed that did not report how it ended."""
+        is_ended = end.reports and self._worker_state.training_ended is not None
+        return not is_ended and run_ending(end, self._worker_state.training_ended, None, ()).outcome == "failed"
 
     def _from_recorded(self, death: root_cause.Death) -> ev.FailureReported:
         """The report of a failure that a process recorded, about itself or about another rank."""
@@ -265,8 +254,8 @@ class FailureReport:
             pid=exited.pid,
             kind=process_end.kind_of_end(end.returncode),
             error=exited.signal or "no error report",
-            message=f"{self._process_name} {end_text(end.returncode)} without an error report",
-            phase=worker.beat.phase if worker and worker.beat else "unknown" if self._of_command else "starting",
+            message=f"{end.who} {end_text(end.returncode)} without an error report",
+            phase=worker.beat.phase if worker and worker.beat else "starting" if end.reports else "unknown",
             step=self._worker_state.newest_step,
             log=[],
             stack="",

@@ -31,7 +31,7 @@ from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Sta
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.hosts import HostLaunch, name_of, needs_launcher
 from tputui.supervise.log_tail import LogTail, read_last
-from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, command_ending, run_ending, unsaved_reason
+from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, run_ending, unsaved_reason
 from tputui.supervise.own_log import ProblemLog, log_line
 from tputui.supervise.python_stacks import StackSignal
 from tputui.supervise.script import STOPS, Script
@@ -91,8 +91,7 @@ class Supervisor:
         rules = rules_of(self._manifest.config, host_index, log_line)
         self._worker_state = WorkerState(
             self._run_dir,
-            writer,
-            of_command=command is not None,
+            writer if command is None else None,
             measured=rules is not None,
             diagnosed=bool(strict.strict_rules(self._manifest.config)),
         )
@@ -106,7 +105,6 @@ class Supervisor:
             reported,
             self._worker_state,
             self._reporter,
-            of_command=command is not None,
             host_index=host_index,
         )
         stacks, config = StallStacks(self._run_dir), self._manifest.config
@@ -180,7 +178,7 @@ class Supervisor:
 
     def _watch(self, worker: subprocess.Popen[bytes], pipe: SignalPipe) -> None:
         """Returns when the worker and its whole process group have ended."""
-        host = HostSampler(worker.pid, of_command=self._command is not None)
+        host = HostSampler(worker.pid, names_ranks=self._command is not None)
         sample_due = time.monotonic() + self._timing.sample_s
         while not spawn.has_exited(worker.pid):
             self._take_signals(pipe, worker.pid, self._timing.tick_s)
@@ -366,7 +364,9 @@ class Supervisor:
                 self._worker_state.read()
         hosts = self._hosts
         returncode = worker.returncode if hosts is None else hosts.returncode(worker.returncode)
-        end = WorkerEnd(returncode, stop_asked=self._is_stop_asked(), killed=self._killed)
+        end = WorkerEnd(
+            returncode, stop_asked=self._is_stop_asked(), killed=self._killed, reports=self._command is None
+        )
         state = self._worker_state
         of_hosts = None if hosts is None else hosts.ending(end, state.training_ended, state.failure, worker.returncode)
         exited = self._exited
@@ -377,8 +377,7 @@ class Supervisor:
         end = end._replace(memory=self._report.memory.verdict() if killed else "")
         last = read_last(self._log_path)
         # If native code ended the process: the lines before the stack. What the interpreter prints after it is no help.
-        judge = run_ending if self._command is None else command_ending
-        ending = of_hosts or judge(end, state.training_ended, state.failure, last.lines or last.head)
+        ending = of_hosts or run_ending(end, state.training_ended, state.failure, last.lines or last.head)
         self._close_requests(ending, end)
         if self._script is not None:
             # The machine may be switched off soon after SIGTERM.
@@ -420,7 +419,7 @@ class Supervisor:
                 continue
             is_early = ending.outcome == "stopped" and self._worker_state.training_ended is None and not self._killed
             receipt: ev.Event
-            lack = unsaved_reason(end) if script is not None and request.kind != "stop_now" else None
+            lack = unsaved_reason(end) if request.kind != "stop_now" else None
             if (request.kind == "stop_now" and self._killed) or (request.kind in STOPS and (script or is_early)):
                 step = script.newest_step if script is not None else self._worker_state.newest_step
                 receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, lack=lack)

@@ -41,23 +41,22 @@ series that a viewer has."""
 
 
 class WorkerState:
-    """Follows the journals of the worker and its ranks, or of every process of a user's command that reports itself."""
+    """Follows the journals of the training process and its ranks, or of every process of a command that reports."""
 
     def __init__(
         self,
         run_dir: Path,
-        writer: str,
+        writer: str | None = None,
         *,
-        of_command: bool = False,
         measured: bool = False,
         diagnosed: bool = False,
     ) -> None:
-        """`writer` is the name of the worker. `of_command`: any process of a user's command may have a journal.
-        `measured`: reduce also the events of `MEASURED`; `diagnosed`: also those of diagnosis."""
+        """`writer` is the name of the one process that reports for the command and its ranks; None if any process of
+        the command may report. `measured`: reduce also the events of `MEASURED`; `diagnosed`: also those of
+        diagnosis."""
         self._kept = KEPT + (MEASURED if measured else ()) + (OBSERVED if diagnosed else ())
         self._run_dir = run_dir
-        self._worker = writer
-        self._of_command = of_command
+        self._writer = writer
         self._handled: dict[str, frozenset[ev.RequestKind]] = {}
         self._tails: dict[str, Tail] = {}
         self._num_taken: dict[str, int] = {}
@@ -91,6 +90,12 @@ class WorkerState:
         """Kinds of requests that a process of the command acts on by itself, while it has not ended."""
         return frozenset().union(*self._handled.values())
 
+    @property
+    def restarted_t(self) -> float:
+        """When the command last started its processes again by itself; minus infinity if it did not. The starts of a
+        process that reports for all are reported by its launcher."""
+        return self.state.generation_t if self._writer is None else -math.inf
+
     def reporting_pids(self) -> set[int]:
         """Ids of the processes of this host that report steps."""
         heads = [worker.opened for worker in self.state.workers if worker.name.startswith("worker-")]
@@ -114,9 +119,11 @@ class WorkerState:
         ]
 
     def _follows(self, writer: str) -> bool:
-        if self._of_command:
-            return writer.startswith(("worker-", "logs-", "rank-", "observer-"))
-        return writer == self._worker or writer.startswith("rank-")
+        return self._counts(writer) or writer.startswith("rank-" if self._writer else ("rank-", "observer-"))
+
+    def _counts(self, writer: str) -> bool:
+        """Whether what a process reports of requests, its failure and its end counts for the whole command."""
+        return writer.startswith(("worker-", "logs-")) if self._writer is None else writer == self._writer
 
     def _reduce(self, writer: str, event: ev.Event) -> None:
         # Numbered here, because the events that are left out would look like a gap.
@@ -126,7 +133,7 @@ class WorkerState:
     def _take(self, writer: str, event: ev.Event) -> None:
         if isinstance(event, self._kept):
             self._reduce(writer, event)
-        if writer != self._worker and not (self._of_command and writer.startswith(("worker-", "logs-"))):
+        if not self._counts(writer):
             return
         if isinstance(event, ev.JournalOpened):
             self._generations[writer] = event.generation if writer.startswith("worker-") else math.inf
@@ -147,7 +154,7 @@ class WorkerState:
             if isinstance(event, ev.RequestRefused):
                 self.refused.add(event.request)
         elif isinstance(event, ev.FailureRaised):
-            if not self._of_command or self.failure is None or self.failure.error in FOLLOWING:
+            if self.failure is None or self.failure.error in FOLLOWING:
                 self.failure = event
         elif isinstance(event, ev.TrainingEnded):
             # The journal about the command of another host says nothing of how its processes ended.

@@ -166,9 +166,8 @@ COMMAND_STOPS: tuple[Choice[RequestKind], ...] = (
 class ConfirmStop(ChoiceScreen[RequestKind]):
     """Asks how to stop a run; the result is the request to send, or None."""
 
-    def __init__(self, run: str, *, of_command: bool = False) -> None:
-        """`of_command`: the run is a command of the user."""
-        super().__init__(f"Stop {clean(run)}?", COMMAND_STOPS if of_command else STOPS)
+    def __init__(self, run: str, stops: tuple[Choice[RequestKind], ...]) -> None:
+        super().__init__(f"Stop {clean(run)}?", stops)
 
 
 Leave = Literal["write", "discard"]
@@ -332,8 +331,9 @@ class RunRequests:
                 self.submit(run_dir, kind)
 
         if self._is_possible(run_dir, "stop"):
-            of_command = (run_dir / f"logs-0{SUFFIX}").exists()
-            self._screen.app.push_screen(ConfirmStop(run_dir.name, of_command=of_command), stop_as)
+            # The supervisor writes a journal about a command that need not report by itself.
+            stops = COMMAND_STOPS if (run_dir / f"logs-0{SUFFIX}").exists() else STOPS
+            self._screen.app.push_screen(ConfirmStop(run_dir.name, stops), stop_as)
 
     def _is_possible(self, run_dir: Path, kind: RequestKind) -> bool:
         reason = self._refusal(run_dir, kind)
