@@ -81,7 +81,7 @@ def train(folder: Path, name: str, num_hosts: int, overrides: list[str]) -> list
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        command = [sys.executable, "-P", "-m", "engine.worker", str(run_dir), "--host", str(host)]
+        command = [sys.executable, "-P", "-m", "engine", str(run_dir), "--host", str(host)]
         command += ["--hosts", str(num_hosts)]
         with (run_dir / f"worker-{host}.log").open("wb") as log:
             workers.append(subprocess.Popen(command, env={**os.environ, **contract}, stdout=log, stderr=log))

@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.forked import run_as_main
 
-COPIED = ("engine.worker", "engine.rank", "engine.commands.export", "engine.commands.predict")
+COPIED = ("engine", "engine.rank", "engine.commands.export", "engine.commands.predict")
 """Modules that import torch."""
 
 

@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
     parser.add_argument("--report-fd", type=int, help="inherited end of the pipe to the supervisor")
     parser.add_argument("--parent", type=int, help="process id of the supervisor, with which this process ends")
-    parser.add_argument("--worker", default="engine.worker", help="module of the training process")
+    parser.add_argument("--worker", default="engine", help="module of the training process")
     parser.add_argument("--log", type=Path, help="file for warnings")
     arguments = parser.parse_args(argv)
     if arguments.parent is not None:

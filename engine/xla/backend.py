@@ -1,6 +1,6 @@
 """The only module that imports torch_xla: devices, sharding, sync and reads.
 
-Importing it imports the runtime, which reads its environment at that time; `engine.worker` sets the variables before.
+Importing it imports the runtime, which reads its environment at that time; `engine` sets the variables before.
 Another runtime can be supported by another module with these functions. Holds no state of a run.
 """
 

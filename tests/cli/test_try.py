@@ -132,5 +132,5 @@ def test_termination_ends_both_processes(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(240.0) == 130
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(b"engine.worker" in words and bytes(temporary) in words for words in commands)
+    assert not any(b"engine" in words.split(b"\0") and bytes(temporary) in words for words in commands)
     assert not list(temporary.iterdir())

@@ -53,7 +53,7 @@ class Run:
         """Starts the worker the way the supervisor does, but with torch imported."""
         with self.log.open("wb") as log, open(os.devnull, "rb") as nothing:
             self._process = forked.Process(
-                "engine.worker",
+                "engine",
                 [str(self.dir), "--host", str(self.host), "--hosts", str(num_hosts)],
                 cwd=self.dir,
                 env={**os.environ, **(environ or {})},

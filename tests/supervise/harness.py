@@ -28,13 +28,14 @@ _BOOT = """
 import resource, sys
 from pathlib import Path
 from tputui.supervise.escalation import Timing
+from tputui.supervise.spawn import own_command
 from tputui.supervise.supervisor import Supervisor
 
 run_dir, program, timing, file_bytes_max = Path(sys.argv[1]), sys.argv[2], eval(sys.argv[3]), int(sys.argv[4])
 if file_bytes_max:
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
-worker_argv = [sys.executable, "-P", program, str(run_dir)]
-sys.exit(Supervisor(run_dir, worker_argv=worker_argv, timing=Timing(**timing)).run())
+command = own_command([sys.executable, "-P", program, str(run_dir)], 0)
+sys.exit(Supervisor(run_dir, command=command, timing=Timing(**timing)).run())
 """
 
 _WORKER = """

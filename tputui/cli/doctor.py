@@ -60,7 +60,8 @@ RUN_HELP = "run to diagnose, by name or directory, or a log by path (default: ch
 Level = Literal["ok", "warn", "bad"]
 FREE_BYTES_WARN = 2 << 30
 COLUMNS_MIN, LINES_MIN = 80, 24
-TRAINING_MODULES = ("engine.worker", "engine.rank")
+TRAINING_MODULES = ("engine", "engine.rank", "engine.worker")
+"""The last one is the engine of earlier versions."""
 ORPHAN_GRACE_S = 30.0
 """Seconds from SIGTERM to SIGKILL."""
 ENVIRON_BYTES_MAX = 1 << 20

@@ -27,7 +27,7 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session.run_directory import RunDirectory
 from tputui.supervise import spawn
-from tputui.supervise.command import UserCommand
+from tputui.supervise.command import RunCommand
 from tputui.telemetry import code_record, files, provenance, redaction, rundir
 from tputui.telemetry.journal import SUFFIX
 
@@ -165,7 +165,7 @@ def create_directory(
     name: str | None,
     resume: Path | None,
     argv: list[str],
-    command: UserCommand | None = None,
+    command: RunCommand | None = None,
     host_index: int | None = None,
 ) -> Path:
     """Creates the directory of a run with this configuration, named `name` or after time and `what`. `command` is the
@@ -229,7 +229,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def start_supervisor(
-    run_dir: Path, command: UserCommand | None = None, host_index: int | None = None
+    run_dir: Path, command: RunCommand | None = None, host_index: int | None = None
 ) -> subprocess.Popen[bytes]:
     """Starts the supervisor, detached; returns once it has written to its journal. `command` replaces the engine.
 

@@ -24,7 +24,7 @@ from tputui.cli.launch import (
     start_supervisor,
 )
 from tputui.environment import environment_problem
-from tputui.supervise.command import UserCommand
+from tputui.supervise.command import RunCommand
 from tputui.telemetry import rundir
 from tputui.ui.launch.checker import Launch, LaunchError
 
@@ -118,6 +118,6 @@ class EngineLaunchService:
         self._supervise(run_dir, command)
         return run_dir
 
-    def _supervise(self, run_dir: Path, command: UserCommand | None) -> None:
+    def _supervise(self, run_dir: Path, command: RunCommand | None) -> None:
         self.supervisors = [each for each in self.supervisors if each.poll() is None]
         self.supervisors.append(start_supervisor(run_dir, command))

@@ -35,7 +35,7 @@ from tputui.session import session
 from tputui.session.session import Session
 from tputui.state.root_cause import has_lost_threads
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.supervise.command import UserCommand, unobserved_reason
+from tputui.supervise.command import RunCommand, unobserved_reason
 from tputui.telemetry import requests
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import RequestKind
@@ -73,7 +73,7 @@ class Setup(NamedTuple):
     cores: int
     cores_from: str
     """Why there are so many, such as `by --cores`; empty for the default."""
-    command: UserCommand | None
+    command: RunCommand | None
     """None for a configuration."""
     sizes: Path | None
     """File in which torch_xla reports the sizes of its programs; None if the user has it written elsewhere."""

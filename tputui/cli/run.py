@@ -21,7 +21,7 @@ from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.supervise.command import UserCommand
+from tputui.supervise.command import RunCommand
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Starts training from a configuration file, or any command of your own after --, such as
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     open_run.line_writer(args)  # refuses options that contradict each other before anything is created
     listening = _listen(args.metrics_port)
     argv = ["tputui", *sys.argv[1:]]
-    command: UserCommand | None = None
+    command: RunCommand | None = None
     tables = _tables(args)
     if tables is None or config.is_script(tables):
         command, run_dir, place = _create_script_run(args, parent, tables, argv)
@@ -178,7 +178,7 @@ def _option_tables(args: argparse.Namespace, tables: dict[str, Any]) -> dict[str
 
 def _create_script_run(
     args: argparse.Namespace, parent: Path, tables: dict[str, Any] | None, argv: list[str]
-) -> tuple[UserCommand, Path, hosts.LaunchPlace | None]:
+) -> tuple[RunCommand, Path, hosts.LaunchPlace | None]:
     """Checks a command and creates the directory of its run, on this host of several. Raises `CommandError`."""
     if tables is None:
         loaded, source = script.from_words(args.command, _option_tables(args, {})), "run"

@@ -19,7 +19,7 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.logs.console import check_pattern
 from tputui.logs.tags import BadPattern, TagRule
-from tputui.supervise.command import UserCommand, environment
+from tputui.supervise.command import RunCommand, environment
 from tputui.telemetry import redaction
 from tputui.telemetry.rank_environment import RUN_HOST_INDEX, RUN_NUM_HOSTS
 
@@ -39,7 +39,7 @@ def from_words(words: Sequence[str], tables: Mapping[str, object] = _NONE) -> co
     )
 
 
-def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | None = None) -> UserCommand:
+def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | None = None) -> RunCommand:
     """The command as the operating system runs it, after checking that it can. Raises `CommandError`.
 
     Its environment does not have the place of a host in another run; `at_host` adds its own.
@@ -66,7 +66,7 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
     problem = _problem(program, cwd, env.get("PATH", os.defpath))
     if problem is not None:
         raise CommandError(ExitCode.USAGE, f"{inert(source)}: {inert(program)}: {problem}")
-    return UserCommand(script.command, env, str(cwd.resolve()))
+    return RunCommand(script.command, env, str(cwd.resolve()))
 
 
 def shown_command(run: config.ScriptRun) -> str:
@@ -74,7 +74,7 @@ def shown_command(run: config.ScriptRun) -> str:
     return shlex.join(redaction.masked_argv(run.script.command))
 
 
-def at_host(command: UserCommand, place: LaunchPlace) -> UserCommand:
+def at_host(command: RunCommand, place: LaunchPlace) -> RunCommand:
     """The command with the index of its host, and the number of hosts, in its environment."""
     of_host = {RUN_HOST_INDEX: str(place.host_index), RUN_NUM_HOSTS: str(place.launch.num_hosts)}
     return command._replace(environ={**command.environ, **of_host})
@@ -83,7 +83,7 @@ def at_host(command: UserCommand, place: LaunchPlace) -> UserCommand:
 def create_run(
     parent: Path,
     run: config.ScriptRun,
-    command: UserCommand,
+    command: RunCommand,
     *,
     config_path: str,
     name: str | None,

@@ -148,7 +148,7 @@ class TrialProcess:
             # A group of its own in this session: if this process is killed, the kernel continues a stopped group whose
             # members have lost their parent, and the process then finds its connection closed.
             self._process = subprocess.Popen(
-                spawn.worker_argv(self._run_dir),
+                spawn.engine_argv(self._run_dir),
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,

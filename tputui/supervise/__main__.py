@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tputui.exit_codes import ExitCode
 from tputui.supervise.command import read_command
-from tputui.supervise.spawn import COMMAND_OPTION, HOST_OPTION
+from tputui.supervise.spawn import COMMAND_OPTION, HOST_OPTION, observed
 from tputui.supervise.supervisor import Supervisor
 from tputui.telemetry.rundir import RunNotFound
 
@@ -26,7 +26,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument(COMMAND_OPTION, action="store_true")
     arguments = parser.parse_args(argv)
     try:
-        command = read_command(sys.stdin.buffer) if arguments.command else None
+        command = None
+        if arguments.command:
+            command = observed(read_command(sys.stdin.buffer), arguments.run_dir)
         return Supervisor(arguments.run_dir, command=command, host_index=arguments.host).run()
     except FileExistsError:
         # A journal has exactly one writer, so a run has one supervisor, whether that still lives or not.

@@ -193,10 +193,8 @@ class LeftProcesses:
 
 def daemons_text(sampled: Iterable[int], leader: int, run_dir: str) -> str | None:
     """A sentence that names the processes which left the process group of training and still run; None without any.
-    `sampled` are some of them; `run_dir` is the directory in the environment of a command, empty for the engine."""
-    survivors = set(sampled)
-    if run_dir:
-        survivors |= {row.pid for row in in_environment(RUN_DIR_VARIABLE, run_dir) if row.group != leader}
+    `sampled` are some of them; `run_dir` is the directory in the environment of those of an observed command."""
+    survivors = {*sampled, *(row.pid for row in in_environment(RUN_DIR_VARIABLE, run_dir) if row.group != leader)}
     pids = sorted(survivors - {os.getpid()})
     return f"still running: {_named(pids, 'that left the process group of training')}" if pids else None
 

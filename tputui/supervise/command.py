@@ -1,7 +1,7 @@
-"""The command of the user that a supervisor starts: its words, environment and directory.
+"""The command that a supervisor starts: its words, environment and directory, and what it promises.
 
-They go to the supervisor through its standard input, because the manifest of the run has secrets masked, and because
-the supervisor's own environment differs from the user's.
+A command of the user goes to the supervisor through its standard input, because the manifest of the run has secrets
+masked, and because the supervisor's own environment differs from the user's.
 """
 
 from __future__ import annotations
@@ -18,15 +18,24 @@ AUTOLOAD_VARIABLE = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 """With any value but `1`, `import torch` does not call the entry points of other packages."""
 
 
-class UserCommand(NamedTuple):
-    """What to execute."""
+class RunCommand(NamedTuple):
+    """What to execute: the engine, or any command of the user."""
 
     words: list[str]
     """The program and its arguments."""
     environ: dict[str, str]
     """Its whole environment."""
     cwd: str
-    """Its working directory."""
+    """Its working directory; empty for that of the supervisor."""
+    writer: str | None = None
+    """Name of the journal in which it promises to report everything, also how it ended, and to answer every request, as
+    the engine does. None if it may report nothing: then the supervisor reads its output and logs, answers requests in
+    its place, and judges it by its exit code."""
+
+    @property
+    def who(self) -> str:
+        """What sentences call it."""
+        return "the training process" if self.writer else "the command"
 
     def as_file(self) -> IO[bytes]:
         """An open file that contains the command, for the standard input of a supervisor; it has no name on disk."""
@@ -37,12 +46,12 @@ class UserCommand(NamedTuple):
         return file
 
 
-def read_command(file: IO[bytes]) -> UserCommand:
+def read_command(file: IO[bytes]) -> RunCommand:
     """The command that `as_file` wrote. Raises `ValueError`."""
     content = file.read(BYTES_MAX)
     arguments, environ, cwd = msgspec.json.decode(content, type=tuple[list[str], list[tuple[str, str]], str])
     pairs = {_original(name): _original(value) for name, value in environ}
-    return UserCommand([_original(word) for word in arguments], pairs, _original(cwd))
+    return RunCommand([_original(word) for word in arguments], pairs, _original(cwd))
 
 
 def environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

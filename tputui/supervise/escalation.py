@@ -147,6 +147,11 @@ class Escalation:
             self._stop_now_at = min(self._stop_now_at, until)
 
     @property
+    def kill_after_s(self) -> float:
+        """Seconds from a request to stop at once to SIGKILL."""
+        return self._timing.kill_after_s
+
+    @property
     def deadline(self) -> float:
         """The time of the next action; infinite if none follows."""
         return min(self._stop_now_at, self._kill_at)

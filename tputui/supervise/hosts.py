@@ -1,7 +1,7 @@
-"""`HostLaunch`: the launcher of this host, which joins the other hosts of the run and runs the training process.
+"""`Launch` starts the command of a run; `HostLaunch` starts the launcher of this host in its place.
 
-The supervisor starts it in place of the training process if the run has several hosts, or is restarted by torchrun. It
-reports through a pipe what happens to the training process here and on the other hosts.
+The launcher joins the other hosts of the run and runs the training process. It is used if the run has several hosts, or
+is restarted by torchrun. It reports through a pipe what happens to the training process here and on the other hosts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ import msgspec
 from tputui.config import LaunchConfig
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
+from tputui.supervise.command import RunCommand
 from tputui.supervise.outcome import RunEnding, WorkerEnd, end_text
 from tputui.telemetry import events as ev
 from tputui.telemetry import launch_messages as messages
@@ -33,22 +35,68 @@ _STOPS: frozenset[ev.RequestKind] = frozenset({"stop", "stop_after_epoch", "stop
 _CODES = frozenset(int(code) for code in ExitCode)
 
 
-class HostLaunch:
-    """The launcher, as its supervisor sees it."""
+class Launch:
+    """Starts a command as a child of the supervisor."""
+
+    exited: ev.WorkerExited | None = None
+    """How the newest training process of this host ended, as its launcher reported it; None while one runs."""
+
+    def __init__(self, command: RunCommand, emit: Callable[[ev.Event], None]) -> None:
+        """`emit` records an event."""
+        self._command = command
+        self._emit = emit
+
+    def start(self, log: Path) -> subprocess.Popen[bytes]:
+        """Starts the command; its output is appended to `log`. Raises `OSError`."""
+        return spawn.start_command(self._command, log)
+
+    def record_start(self, pid: int) -> None:
+        """Records the start of the process that `start` returned."""
+        self._emit(ev.WorkerStarted(t=time.time(), pid=pid, argv=self._command.words))
+
+    def poll(self) -> messages.HostFailed | None:
+        """The next failure that a launcher has reported; None if there is none."""
+        return None
+
+    def on_request(self, kind: ev.RequestKind) -> None:
+        """Ends the start of a run that is stopped before its command could act on it."""
+
+    def returncode(self, process: int) -> int:
+        """How the command ended, if the process that `start` returned ended with `process`."""
+        return process
+
+    def unreported_pid(self, process: subprocess.Popen[bytes]) -> int | None:
+        """The process whose end nobody has recorded, if the one that `start` returned has ended."""
+        return process.pid
+
+    def ending(
+        self, end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, process: int
+    ) -> RunEnding | None:
+        """How the run ended on this host, if the command does not decide that."""
+        return None
+
+    def owns(self, journal: str) -> bool:
+        """Whether the process that wrote a journal ran on this host; those of commands are numbered over all hosts."""
+        return True
+
+    def close(self) -> None:
+        """Closes what was opened."""
+
+
+class HostLaunch(Launch):
+    """Starts the launcher of this host, which starts the training process."""
 
     def __init__(self, run_dir: Path, host_index: int, emit: Callable[[ev.Event], None]) -> None:
         """`emit` records an event of the launcher."""
+        super().__init__(spawn.engine_command(run_dir, host_index), emit)
         self._run_dir = run_dir
         self._host_index = host_index
-        self._emit = emit
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
         self._partial = b""
         self._unread: deque[bytes] = deque()
         """Lines of the launcher that are not recorded yet."""
         self._failed: messages.LaunchFailed | None = None
-        self.exited: ev.WorkerExited | None = None
-        """How the newest training process of this host ended; None while one runs."""
         self.num_started = 0
         """Number of training processes that were started on this host."""
         self._started_pid: int | None = None
@@ -66,11 +114,14 @@ class HostLaunch:
         # A stop that is passed on to it before it catches the signal waits until then.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
-            self._process = spawn.start_worker(argv, log, pass_fds=(write_end,))
+            self._process = spawn.start_command(spawn.own_command(argv, self._host_index), log, pass_fds=(write_end,))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(write_end)
         return self._process
+
+    def record_start(self, pid: int) -> None:
+        """Nothing: the launcher reports the start of the training process."""
 
     def poll(self) -> messages.HostFailed | None:
         """Records what the launcher has reported up to a failure, here or of another host, and returns that; None if
@@ -99,28 +150,24 @@ class HostLaunch:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
 
-    def returncode(self, launcher: int) -> int:
-        """How the training process ended, or if none was started, how the launcher did: with `launcher`."""
+    def returncode(self, process: int) -> int:
+        """How the training process ended, or if none was started, how the launcher did: with `process`."""
         if self.exited is None:
-            return launcher
+            return process
         if self.exited.exit_code is not None:
             return self.exited.exit_code
         name = self.exited.signal or ""
-        return -signal.Signals[name].value if name in signal.Signals.__members__ else launcher
+        return -signal.Signals[name].value if name in signal.Signals.__members__ else process
 
-    def unreported_pid(self, launcher: subprocess.Popen[bytes]) -> int | None:
+    def unreported_pid(self, process: subprocess.Popen[bytes]) -> int | None:
         """The process whose end the launcher, which has ended, could not report: itself if it started none, or the one
         that the kernel ended with it."""
         if not self.num_started:
-            return launcher.pid
-        return self._started_pid if self.exited is None and launcher.returncode < 0 else None
+            return process.pid
+        return self._started_pid if self.exited is None and process.returncode < 0 else None
 
     def ending(
-        self,
-        end: WorkerEnd,
-        training_ended: ev.TrainingEnded | None,
-        failure: ev.FailureRaised | None,
-        launcher: int,
+        self, end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, process: int
     ) -> RunEnding | None:
         """How the run ended on this host, if the training process of this host does not decide that: by its end or by
         a failure of its own."""
@@ -135,12 +182,15 @@ class HostLaunch:
         if self.cause is not None:
             code = self.cause.code if self.cause.code in _CODES else ExitCode.FAILED
             return RunEnding("failed", ExitCode(code), self.cause.sentence)
-        if launcher < 0 and self.exited is None and not end.killed:
+        if process < 0 and self.exited is None and not end.killed:
             if end.stop_asked:
                 return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
-            how = end_text(launcher)
+            how = end_text(process)
             return RunEnding("failed", ExitCode.FAILED, f"the launcher of this host, and training with it, {how}")
         return None
+
+    def owns(self, journal: str) -> bool:
+        return journal.startswith(f"worker-{self._host_index}.")
 
     def close(self) -> None:
         """Closes the pipe."""

@@ -27,6 +27,7 @@ from tputui.supervise.child_ends import ChildEnd, ChildEnds, printed_before
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
 from tputui.supervise.outcome import end_text
+from tputui.supervise.process import CommandProcess
 from tputui.supervise.python_stacks import PythonStacks
 from tputui.supervise.spawn import has_exited
 from tputui.supervise.stop_signals import StopSignals
@@ -62,8 +63,11 @@ class _RankEnd(NamedTuple):
     returncode: int
 
 
-class Script:
-    """The running command of a supervisor."""
+class Script(CommandProcess):
+    """A running command that promises nothing: what it does not report is read, and what it cannot answer is done."""
+
+    subject = "the command"
+    stop_now_by = "no end after the request to stop"
 
     def __init__(
         self,
@@ -81,17 +85,14 @@ class Script:
 
         Raises `OSError`.
         """
-        self._pid = pid
+        super().__init__(pid, state)
         self._of_host = f" of {host}" if host else ""
         self._reporter = reporter
-        self._state = state
         defaults = {field: getattr(_DEFAULTS, field) for field in ("stop_signal", "stop_grace_s", "exit_grace_s")}
         given = {name: table.get(name, value) for name, value in defaults.items()}
         stop_signal = signal.Signals.__members__.get(str(given["stop_signal"]))
         self.stop_grace_s = float(given["stop_grace_s"])
-        """Seconds from a request to stop until SIGTERM."""
         self.exit_grace_s = float(given["exit_grace_s"])
-        """Seconds in which what the command left may finish."""
         self._logs = Reporter(run_dir, ROLE, host_index, process=rundir.process_with(pid))
         self._collector = LogCollector(run_dir, pid, self._logs, table)
         self._log = run_dir / f"worker-{host_index}.log"
@@ -106,21 +107,16 @@ class Script:
         self._is_signalled = False
         """Whether the command was sent a signal, by which its ranks may end."""
         self._stop_signals = StopSignals(pid, stop_signal, state.reporting_pids)
-        self.silence: str | None = None
-        """For how long the command has been silent, if that is unusual."""
-        self.refused: set[str] = set()
-        """Ids of the requests that were refused."""
-        self.is_end_noticed = False
-        """Whether the supervisor has noticed the end of the command. SIGTERM to all processes of a run may end the
-        command before that; it still counts as a stop."""
 
     @property
     def newest_step(self) -> int:
-        """Newest step that the command or its output reported."""
         return max(self._collector.newest_step, self._state.newest_step)
 
+    @property
+    def takes_stacks(self) -> bool:
+        return "stacks" in self._state.handled_kinds
+
     def take_console(self, lines: list[str], *, is_cut: bool = False) -> None:
-        """Takes lines of output, with carriage returns between the states of a bar. `is_cut`: some are left out."""
         self._collector.take_console(lines, is_cut=is_cut)
         matches = (_RANK_FAILED.search(line) for line in lines)
         self._failed_ranks += [
@@ -128,8 +124,6 @@ class Script:
         ]
 
     def poll(self, now: float, tick: float) -> bool:
-        """Reads what the command wrote; returns whether it has become silent. `now` is unix time, `tick` a monotonic
-        time."""
         self._collector.poll(now)
         self._report_ranks()
         self._children.poll(tick)
@@ -143,11 +137,10 @@ class Script:
         return why is not None
 
     def on_request(self, request: requests.Request, now: float) -> bool:
-        """Acts on a request; returns whether a grace period begins, after which the command must be stopped."""
         kind = request.kind
         if request.id in self._state.answered:
             return False
-        why, has_ended = None, has_exited(self._pid)
+        why, has_ended = None, has_exited(self.pid)
         if has_ended and (self.is_end_noticed or kind not in STOPS or request.by != requests.BY_SIGTERM):
             why = TOO_LATE
         elif kind in self._state.handled_kinds and kind != "stop_now":
@@ -174,7 +167,6 @@ class Script:
         return kind == "stop"
 
     def signal_left(self) -> None:
-        """Passes the signal of a stop on to what trains on after the command has ended by it."""
         self._stop_signals.send_to_heirs()
 
     def kill(self) -> None:
@@ -183,14 +175,13 @@ class Script:
 
         members: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
-            members = psutil.Process(self._pid).children(recursive=True)
+            members = psutil.Process(self.pid).children(recursive=True)
         self._signal(signal.SIGKILL)
         for member in members:
             with contextlib.suppress(psutil.Error):
                 member.kill()
 
     def flush(self) -> None:
-        """Writes the journal about the command, so that others can read it; waits briefly."""
         self._logs.flush(FLUSH_S)
 
     def report_failure(self, log: Path, returncode: int) -> list[str] | None:
@@ -305,7 +296,6 @@ class Script:
         return error[:REASON_CHARS_MAX] in (restart.reason for restart in restarts)
 
     def finish(self, outcome: ev.Outcome, reason: str, is_stop_requested: Callable[[], bool] = lambda: False) -> None:
-        """Reads the rest of what the command wrote, until a stop is requested, and closes its journal."""
         if self._ended:
             return
         self._ended = True
@@ -325,7 +315,7 @@ class Script:
     def _signal(self, number: signal.Signals) -> None:
         self._is_signalled = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, number)
+            os.killpg(self.pid, number)
 
 
 def _is_killed(end: _RankEnd) -> bool:

@@ -1,5 +1,5 @@
-"""Starts the supervisor, and the worker or a command of the user, as processes that are independent of the terminal and
-of each other.
+"""Starts the supervisor and its command, the engine or one of the user, as processes that are independent of the
+terminal and of each other.
 
 Each gets its own session, no standard input, and a file for its output, because a pipe breaks when its reader is
 killed. An `engine.py` in the working directory must not shadow the engine, here or in child processes.
@@ -19,7 +19,7 @@ from typing import IO
 
 import tputui
 from tputui.supervise import torch_traces
-from tputui.supervise.command import UserCommand
+from tputui.supervise.command import RunCommand
 from tputui.telemetry import run_clock
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE
 
@@ -35,9 +35,26 @@ def supervisor_argv(run_dir: Path, host_index: int = 0) -> list[str]:
     return [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir), *_host(host_index)]
 
 
-def worker_argv(run_dir: Path, host_index: int = 0) -> list[str]:
-    """The command line of the training process."""
-    return [sys.executable, "-P", "-m", "engine.worker", str(run_dir), *_host(host_index)]
+def engine_argv(run_dir: Path, host_index: int = 0) -> list[str]:
+    """The command line of the engine."""
+    return [sys.executable, "-P", "-m", "engine", str(run_dir), *_host(host_index)]
+
+
+def engine_command(run_dir: Path, host_index: int = 0) -> RunCommand:
+    """The engine as the command of a run."""
+    return own_command(engine_argv(run_dir, host_index), host_index)
+
+
+def own_command(argv: list[str], host_index: int) -> RunCommand:
+    """A command of ours, which reports everything in the journal of the training process of a host."""
+    return RunCommand(argv, {**environment(os.environ), "PYTHONUNBUFFERED": "1"}, "", f"worker-{host_index}")
+
+
+def observed(command: RunCommand, run_dir: Path) -> RunCommand:
+    """A command of the user whose processes find the directory of the run, and report there if they observe."""
+    folder = run_dir.resolve()
+    variables = {**torch_traces.variables(command.environ, folder), RUN_DIR_VARIABLE: str(folder)}
+    return command._replace(environ={**command.environ, **variables})
 
 
 def _host(index: int) -> list[str]:
@@ -59,7 +76,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def start_supervisor(run_dir: Path, command: UserCommand | None = None, host_index: int = 0) -> subprocess.Popen[bytes]:
+def start_supervisor(run_dir: Path, command: RunCommand | None = None, host_index: int = 0) -> subprocess.Popen[bytes]:
     """Starts the supervisor of a run on this host, detached; `command` is run instead of training by the engine.
 
     Raises `OSError`.
@@ -75,23 +92,19 @@ def start_supervisor(run_dir: Path, command: UserCommand | None = None, host_ind
         return _start([*argv, COMMAND_OPTION], log, env, stdin=file)
 
 
-def start_worker(argv: list[str], log: Path, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
-    """Starts the training process, or its launcher, which inherits `pass_fds`; the output is appended to `log`,
-    unbuffered. Raises `OSError`."""
-    env = {**environment(os.environ), "PYTHONUNBUFFERED": "1"}
-    run_clock.run_clock().pass_on(env)
-    return _start(argv, log, env, pass_fds=pass_fds)
+def start_command(command: RunCommand, log: Path, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """Starts a command, which inherits `pass_fds`; its output is appended to `log`. Only in the main thread.
 
-
-def start_command(command: UserCommand, run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Starts a command of the user; its output is appended to `log`. Only in the main thread. Raises `OSError`."""
-    folder = run_dir.resolve()
-    env = {**command.environ, **torch_traces.variables(command.environ, folder), RUN_DIR_VARIABLE: str(folder)}
+    Raises `OSError`.
+    """
+    env = dict(command.environ)
     run_clock.run_clock().pass_on(env)
-    # A signal that this process ignores would be ignored by the command too; one that it handles is not.
-    former = {number: signal.signal(number, _do_nothing) for number in (signal.SIGINT, signal.SIGHUP)}
+    # What this process ignores is ignored by what it starts, too: the engine outlives terminals until it handles
+    # signals itself. For a command of the user it must not be; one that this process handles is not.
+    defaults = () if command.writer else (signal.SIGINT, signal.SIGHUP)
+    former = {number: signal.signal(number, _do_nothing) for number in defaults}
     try:
-        return _start(command.words, log, env, cwd=command.cwd)
+        return _start(command.words, log, env, cwd=command.cwd or None, pass_fds=pass_fds)
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""The training process: `python -P -m engine.worker RUN_DIR [--host 0 --hosts 1]`, started by the supervisor.
+"""The training process: `python -P -m engine RUN_DIR [--host 0 --hosts 1]`, started by the supervisor.
 
 The main thread handles signals, heartbeat and requests; training runs in a second thread, so that the process responds
 during a long compilation. Exits with 0 done, 2 configuration refused, 3 failed, 4 stopped, 7 machine not able.
@@ -315,7 +315,7 @@ _PAST = {"done": "ended", "stopped": "stopped", "failed": "failed"}
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; ends the process itself once training has begun."""
-    parser = argparse.ArgumentParser(prog="python -P -m engine.worker", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -P -m engine", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
     parser.add_argument("--hosts", type=int, default=1, help="number of hosts of the run")

@@ -1,0 +1,90 @@
+"""`RunRecord`: what a supervisor writes about its run: the journal, its own log and the cached states."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tputui.cache.cache_writer import CacheWriter
+from tputui.supervise.log_tail import LogTail
+from tputui.supervise.own_log import ProblemLog, log_line
+from tputui.supervise.sealing import seal_journals
+from tputui.supervise.worker_state import journals_of, worker_journals
+from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
+from tputui.telemetry.reporter import Reporter
+
+
+class RunRecord:
+    """The record of one supervisor. No error of a file ends it."""
+
+    def __init__(self, run_dir: Path, host_index: int, log: Path) -> None:
+        """Opens the journal. `log` gets the output of the command. Raises `FileExistsError` and `OSError`."""
+        self._run_dir = run_dir
+        self._host_index = host_index
+        self.reporter = Reporter(run_dir, "supervisor", host_index)
+        """Writes the journal."""
+        self.output = LogTail(log)
+        """The output of the command as it grows."""
+        self._cache = CacheWriter(run_dir, journals_of(host_index))
+        self._journal_problem, self._cache_problem = ProblemLog(log_line), ProblemLog(log_line)
+        self._own_problem = ProblemLog(self.warn)
+
+    def emit(self, event: ev.Event) -> None:
+        """Writes an event to the journal."""
+        self.reporter.emit(event)
+
+    def warn(self, text: str) -> None:
+        """Warns the user."""
+        log_line(text)
+        self.reporter.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def copy_output(self, *, final: bool) -> None:
+        """Copies new lines of output to the journal. Raises `OSError`."""
+        for line in self.output.read(final=final):
+            self.reporter.emit(ev.LogWritten(t=time.time(), line=line))
+
+    def poll(self) -> None:
+        """Updates the cached states, and logs problems with files."""
+        failure = self.reporter.failure
+        problem = f"the journal cannot be written: {failure}"
+        self._journal_problem.update(failure and problem, "the journal can be written again")
+        self._cache.poll()
+        self._log_cache_failure()
+
+    @contextlib.contextmanager
+    def surviving(self, files: str) -> Iterator[None]:
+        """Neither files that cannot be read nor a bug end the supervisor: training would go on without it."""
+        try:
+            yield
+        except OSError as error:
+            self._own_problem.update(f"{files} cannot be read: {error.strerror or error}")
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            problem = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+            self._own_problem.update(f"supervision is incomplete, because of a bug in tputui: {problem}")
+
+    def close(self, flush_s: float) -> None:
+        """Closes the journal, whose last event is retried for `flush_s` seconds, and the log."""
+        if not self.reporter.flush(flush_s):
+            log_line(f"the end event could not be written: {self.reporter.failure}")
+        self.reporter.close()
+        self.output.close()
+
+    def seal(self, config: dict[str, Any], is_own: Callable[[str], bool]) -> None:
+        """Seals the journals of workers whose file names `is_own` accepts, and removes what was half written."""
+        if self._host_index == 0:
+            # Files of a save that was interrupted; their writer, on this host, is gone.
+            rundir.clear_half_written(self._run_dir)
+        self._cache.finish()
+        own_journals = [path for path in worker_journals(self._run_dir) if is_own(path.name)]
+        seal_journals(own_journals, config, self._cache, log_line)
+        self._log_cache_failure()
+
+    def _log_cache_failure(self) -> None:
+        problem = "the state cache cannot be written, so opening this run takes longer"
+        self._cache_problem.update(self._cache.error and f"{problem}: {self._cache.error}")
