@@ -87,8 +87,8 @@ def find_run(name: str, parent: Path) -> Path:
         raise CommandError(ExitCode.USAGE, f"{name}: this run is {_access_problem(name, parent)}") from None
     except rundir.RunNotFound as error:
         if os.path.lexists(name) and _is_log(Path(name)):
-            words = "this is a log of another program; such logs can be shown, and are never changed"
-            raise CommandError(ExitCode.USAGE, f"{name}: {words}") from None
+            message = "this is a log of another program; such logs can be shown, and are never changed"
+            raise CommandError(ExitCode.USAGE, f"{name}: {message}") from None
         near = nearest(Path(name).name, [path.name for path in runs_in(parent)])
         hint = f"did you mean {near}?" if near else "`tputui runs` lists the runs"
         raise CommandError(ExitCode.USAGE, f"{str(error).partition(';')[0]}; {hint}") from None
@@ -97,8 +97,8 @@ def find_run(name: str, parent: Path) -> Path:
 def find_local_run(name: str, parent: Path) -> Path:
     """As `find_run`, for a command that needs files that are not mirrored, such as checkpoints."""
     if name.startswith("ssh://"):
-        words = "this needs all files of the run: do it on that machine, or copy the directory of the run here"
-        raise CommandError(ExitCode.USAGE, f"{inert(name)}: {words}")
+        message = "this needs all files of the run: do it on that machine, or copy the directory of the run here"
+        raise CommandError(ExitCode.USAGE, f"{inert(name)}: {message}")
     return find_run(name, parent)
 
 
@@ -163,9 +163,9 @@ def parse_time(text: str) -> WantedTime:
 def span(text: str) -> float:
     """A length of time in seconds, as the type of an option: `90s`, `1h30m`, `45`. Raises `ArgumentTypeError`."""
     word = text.strip().lower()
-    found = _SPAN.findall(word)
-    if found and not _SPAN.sub("", word):
-        return sum(float(number) * _UNIT_S[unit] for number, unit in found)
+    parts = _SPAN.findall(word)
+    if parts and not _SPAN.sub("", word):
+        return sum(float(number) * _UNIT_S[unit] for number, unit in parts)
     if re.fullmatch(r"\d+(\.\d+)?", word, re.ASCII):
         return float(word)
     raise argparse.ArgumentTypeError(f"invalid time {text!r}; write seconds, or a number with a unit: 90s, 10m, 2h")
@@ -229,8 +229,8 @@ def _time_of_count(wanted: WantedTime, run_dir: Path) -> float:
             if wanted.kind == "epoch" and reached == number:
                 break
     if times == [math.inf]:
-        what = f"{wanted.kind}s 1 to {fmt.count(most)}" if most else f"no {wanted.kind} yet"
-        raise CommandError(ExitCode.USAGE, f"--at {wanted.text}: the run has {what}")
+        choices = f"{wanted.kind}s 1 to {fmt.count(most)}" if most else f"no {wanted.kind} yet"
+        raise CommandError(ExitCode.USAGE, f"--at {wanted.text}: the run has {choices}")
     return min(times)
 
 

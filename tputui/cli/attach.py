@@ -55,17 +55,17 @@ def run(args: argparse.Namespace) -> ExitCode:
     address = address_of(args)
     if name is None:
         name = str(_newest_running(existing_parent(args)))
-    found: RunOrLog | None = None
+    opened: RunOrLog | None = None
     try:
         if address is not None:
             run_dir, is_log = opened_mirror(address, summary=args.summary).run_dir, False
         else:
-            found = RunOrLog(name, parent_of(args), follow=args.follow)
-            run_dir, is_log = found.run_dir, found.is_log
+            opened = RunOrLog(name, parent_of(args), follow=args.follow)
+            run_dir, is_log = opened.run_dir, opened.is_log
         snapshot = open_run.watch(run_dir, args, read_only=args.read_only or is_log, earlier=args.lines)
     except KeyboardInterrupt:
         narrate(
-            "left; the log can be opened again" if found is None or found.is_log else "left; the run is still running"
+            "left; the log can be opened again" if opened is None or opened.is_log else "left; the run is still running"
         )
         return ExitCode.DONE
     return open_run.exit_code_of(snapshot)

@@ -74,7 +74,9 @@ def run(args: argparse.Namespace) -> ExitCode:
     readings, regions = examine(run_dir, verifier)
     findings = verifier.findings()
     regions += [
-        Damage(one.name, 0, one.bytes, one.why_not, 0) for one in findings if one.why_not and not one.is_outdated
+        Damage(finding.name, 0, finding.bytes, finding.why_not, 0)
+        for finding in findings
+        if finding.why_not and not finding.is_outdated
     ]
     if args.json:
         say_json(_as_json(run_dir, readings, regions, findings), indent=2)
@@ -168,9 +170,9 @@ def _is_over(readings: list[ReadJournal], state: RunState) -> bool:
 def _print(name: str, readings: list[ReadJournal], regions: list[Damage], findings: list[CacheFinding]) -> None:
     for region in regions:
         say(inert(phrases.damage(region)))
-    for one in findings:
-        if one.is_outdated:
-            say(f"{inert(one.name)}: not used: {inert(one.why_not)}")
+    for finding in findings:
+        if finding.is_outdated:
+            say(f"{inert(finding.name)}: not used: {inert(finding.why_not)}")
     for reading in readings:
         if reading.dropped_steps:
             say(f"{inert(reading.journal)}: the losses of {counted(reading.dropped_steps, 'step')} were not recorded")
@@ -178,7 +180,10 @@ def _print(name: str, readings: list[ReadJournal], regions: list[Damage], findin
             say(f"{inert(reading.journal)}: no end event: the supervisor was killed, or the last events are missing")
         if reading.inconsistent:
             say(f"{inert(reading.journal)}: {reading.inconsistent} inconsistent events are ignored")
-    num_events, cached = sum(reading.num_events for reading in readings), sum(not one.why_not for one in findings)
+    num_events, cached = (
+        sum(reading.num_events for reading in readings),
+        sum(not finding.why_not for finding in findings),
+    )
     states = f", {counted(cached, 'cached state')}" if cached else ""
     read = f"{counted(num_events, 'event')} in {counted(len(readings), 'journal')}{states}"
     if regions:
@@ -201,7 +206,9 @@ def _as_json(
         "dir": str(run_dir),
         "sound": not regions,
         "journals": [{"journal": item.journal, "bytes": item.bytes, "records": item.num_events} for item in readings],
-        "places": [{"place": one.name, "bytes": one.bytes, "why_not": one.why_not or None} for one in findings],
+        "places": [
+            {"place": finding.name, "bytes": finding.bytes, "why_not": finding.why_not or None} for finding in findings
+        ],
         "regions": regions,
         "lost_records": lost_records(regions),
         "dropped_steps": sum(item.dropped_steps for item in readings),

@@ -64,19 +64,19 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _chosen(args: argparse.Namespace) -> list[Path]:
     """The directories of the given runs. Raises `CommandError`."""
     if not RUNS_MIN <= len(args.runs) <= RUNS_MAX:
-        words = f"got {len(args.runs)} run{'' if len(args.runs) == 1 else 's'}; compare takes 2-8 runs"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"got {len(args.runs)} run{'' if len(args.runs) == 1 else 's'}; compare takes 2-8 runs"
+        raise CommandError(ExitCode.USAGE, message)
     parent = parent_of(args)
-    found: dict[Path, str] = {}
+    names: dict[Path, str] = {}
     chosen = [RunOrLog(name, parent) for name in args.runs]
     if not open_run.wants_screen(no_ui=args.once, as_json=args.json):
-        for each in chosen:
-            each.wait()
-    for name, run_dir in zip(args.runs, (each.run_dir for each in chosen), strict=True):
-        if run_dir.resolve() in [known.resolve() for known in found]:
+        for opened in chosen:
+            opened.wait()
+    for name, run_dir in zip(args.runs, (opened.run_dir for opened in chosen), strict=True):
+        if run_dir.resolve() in [earlier.resolve() for earlier in names]:
             raise CommandError(ExitCode.USAGE, f"{inert(name)}: this run is given twice")
-        found[run_dir] = name
-    return list(found)
+        names[run_dir] = name
+    return list(names)
 
 
 def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
@@ -86,10 +86,10 @@ def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
     names = [*zip(args.runs, range(len(run_dirs)), strict=True)]
     names += [(run_dir.name, index) for index, run_dir in enumerate(run_dirs)]
     names += [(LABELS[index], index) for index in range(len(run_dirs))]
-    found = next((index for name, index in names if name == args.base), None)
-    if found is None:
+    base = next((index for name, index in names if name == args.base), None)
+    if base is None:
         raise CommandError(ExitCode.USAGE, f"--base {inert(args.base)}: not one of the compared runs")
-    return found
+    return base
 
 
 def _page(comparison: Comparison) -> Iterable[str]:
@@ -112,10 +112,10 @@ def _page(comparison: Comparison) -> Iterable[str]:
     number = len(comparison.config.rows)
     differ = "1 key differs" if number == 1 else f"{number} keys differ"
     yield f"{differ}, {comparison.config.num_equal} are equal ({CHANGED.strip()} differs from {base})"
-    for title, found in (("DERIVED", comparison.plan), ("CODE", comparison.code)):
-        if found.rows:
+    for title, difference in (("DERIVED", comparison.plan), ("CODE", comparison.code)):
+        if difference.rows:
             yield ""
-            yield from _differences(title, found.rows, heads, order)
+            yield from _differences(title, difference.rows, heads, order)
 
 
 def _reason(condition_reason: str, trouble: str | None) -> str:

@@ -67,9 +67,9 @@ def say_json(value: Any, *, indent: int = 0) -> None:
     say(_NOT_ASCII.sub(_json_escaped, text))
 
 
-def _json_escaped(found: re.Match[str]) -> str:
+def _json_escaped(match: re.Match[str]) -> str:
     """The character, or its JSON escape if it is not printable."""
-    character = found[0]
+    character = match[0]
     if character.isprintable():
         return character
     # Imported here so that other commands start faster.

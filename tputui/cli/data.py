@@ -37,10 +37,10 @@ class _ActionParser(Parser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Called by argparse for the words after the action."""
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown(unknown[0]))
-        return found, unknown
+        return parsed, unknown
 
 
 def add_arguments(parser: Parser) -> None:
@@ -73,7 +73,10 @@ def run(args: argparse.Namespace) -> ExitCode:
 def table(sets: Mapping[str, DataSet], folders: Mapping[str, Path | None]) -> list[str]:
     """The lines of the table: a row per data set, followed by its packages, licence and folder."""
     heads = ("name", "examples", "download", "description")
-    rows = [(name, f"{one.num_examples:,}", fmt.size(one.download_bytes), one.what) for name, one in sets.items()]
+    rows = [
+        (name, f"{data_set.num_examples:,}", fmt.size(data_set.download_bytes), data_set.what)
+        for name, data_set in sets.items()
+    ]
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(3)]
     lines = [_line(heads, widths)]
     for (name, entry), row in zip(sets.items(), rows, strict=True):
@@ -88,8 +91,8 @@ def table(sets: Mapping[str, DataSet], folders: Mapping[str, Path | None]) -> li
 
 
 def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
-    name, examples, download, what = cells
-    return f"{name:<{widths[0]}}  {examples:>{widths[1]}}  {download:>{widths[2]}}  {what}"
+    name, examples, download, description = cells
+    return f"{name:<{widths[0]}}  {examples:>{widths[1]}}  {download:>{widths[2]}}  {description}"
 
 
 def _fetch(sets: Mapping[str, DataSet], name: str, to: str | None, as_json: bool) -> ExitCode:
@@ -119,8 +122,8 @@ def _fetch(sets: Mapping[str, DataSet], name: str, to: str | None, as_json: bool
         raise CommandError(ExitCode.BROKEN, f"the script ended with exit code {process.returncode}")
     if process.returncode == ExitCode.DONE:
         answer = msgspec.json.decode(printed)
-        found = {**sets[name].as_json(Path(answer["path"])), "fetched": answer["fetched"]}
-        say_json(found, indent=2) if as_json else say(answer["path"])
+        fetched = {**sets[name].as_json(Path(answer["path"])), "fetched": answer["fetched"]}
+        say_json(fetched, indent=2) if as_json else say(answer["path"])
     return ExitCode(process.returncode)
 
 

@@ -144,14 +144,14 @@ def _end_stale(*, ask: bool) -> bool:
     """
     ended = False
     for pid in dict.fromkeys(holder.pid for holder in environment.find_devices(environment.ROOT).holders):
-        found = find_training_process(pid)
-        if found is None or found.supervised:
+        process = find_training_process(pid)
+        if process is None or process.supervised:
             continue
-        who = f"process {pid} of your run {inert(found.run_dir.name)}, whose supervisor is gone"
+        who = f"process {pid} of your run {inert(process.run_dir.name)}, whose supervisor is gone"
         if ask and not _is_yes(f"End {who}? It can save and stop first. [y/N] "):
             continue
         try:
-            narrate(f"{who}: {end_orphan(found)}")
+            narrate(f"{who}: {end_orphan(process)}")
             ended = True
         except OSError as error:
             narrate(f"{who}: cannot be ended: {error.strerror}")
@@ -181,8 +181,8 @@ def _torch() -> Finding:
     problem = version_problem(torch, torch_xla)
     if problem is None:
         return Finding("ok", "torch", f"torch {torch} and torch_xla {torch_xla} match")
-    what, _, command = problem.rpartition("; ")
-    return Finding("bad", "torch", what, command)
+    fault, _, command = problem.rpartition("; ")
+    return Finding("bad", "torch", fault, command)
 
 
 def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path) -> Iterator[Finding]:
@@ -227,12 +227,12 @@ def _metric_service(environ: Mapping[str, str], *, has_chips: bool) -> Finding:
 def _held(holder: environment.Holder) -> Finding:
     """The process that uses a device, and the command that frees the device."""
     text = f"{holder.device} is in use by process {holder.pid} ({holder.command})"
-    found = find_training_process(holder.pid)
-    if found is None:
+    process = find_training_process(holder.pid)
+    if process is None:
         return Finding("bad", "device", text, f"kill {holder.pid}")
-    text += f", which trains your run {inert(found.run_dir.name)}"
-    if found.supervised:
-        return Finding("bad", "device", text, f"tputui stop {inert(str(found.run_dir))}")
+    text += f", which trains your run {inert(process.run_dir.name)}"
+    if process.supervised:
+        return Finding("bad", "device", text, f"tputui stop {inert(str(process.run_dir))}")
     return Finding("bad", "device", f"{text} and whose supervisor is gone", "tputui doctor --end-stale")
 
 
@@ -354,10 +354,10 @@ def _wait(handles: list[int], timeout_s: float) -> bool:
 
 def _run_dir_of(pid: int) -> Path | None:
     """The run directory on the command line of a training process, or in the environment of a user's command."""
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    for index, word in enumerate(words[:-2]):
-        if word == b"-m" and words[index + 1].decode("ascii", "replace") in TRAINING_MODULES:
-            return Path(os.readlink(f"/proc/{pid}/cwd"), os.fsdecode(words[index + 2]))
+    argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    for index, word in enumerate(argv[:-2]):
+        if word == b"-m" and argv[index + 1].decode("ascii", "replace") in TRAINING_MODULES:
+            return Path(os.readlink(f"/proc/{pid}/cwd"), os.fsdecode(argv[index + 2]))
     with open(f"/proc/{pid}/environ", "rb") as file:
         named = environ_of(file.read(ENVIRON_BYTES_MAX)).get(rundir.RUN_DIR_VARIABLE)
     return Path(named) if named and os.path.isabs(named) else None

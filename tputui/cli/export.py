@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     except tables.MissingPackage as error:
         raise CommandError(ExitCode.ENVIRONMENT, str(error)) from None
     except OSError as error:
-        words = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
+        raise CommandError(ExitCode.USAGE, message) from None
     if rows.unreadable is not None:
         number, why = rows.unreadable
         narrate(f"{fmt.counted(number, 'event')} cannot be decoded and left out; the first: {fmt.inert(why)}")
@@ -106,13 +106,13 @@ def _check_weights_name(to: str) -> None:
     forms, suffixes = ", ".join(FORMS), ", ".join(predict.WEIGHTS_SUFFIXES)
     if not is_word:
         hint = f"for the recorded data write --to {near} --out PATH" if near else f"--to {forms} is the recorded data"
-        words = f"--to {inert(to)}: the name of a file of weights ends in {suffixes}; {hint}"
+        message = f"--to {inert(to)}: the name of a file of weights ends in {suffixes}; {hint}"
     elif near:
-        words = f"unknown form {inert(to)}; did you mean {near}?"
+        message = f"unknown form {inert(to)}; did you mean {near}?"
     else:
-        what = f"unknown form {inert(to)}" if word else "the form is empty"
-        words = f"{what}; --to is {forms} or a file of weights ({suffixes})"
-    raise CommandError(ExitCode.USAGE, words)
+        problem = f"unknown form {inert(to)}" if word else "the form is empty"
+        message = f"{problem}; --to is {forms} or a file of weights ({suffixes})"
+    raise CommandError(ExitCode.USAGE, message)
 
 
 def _write_page(run_dir: Path, target: Path, *, as_json: bool) -> ExitCode:
@@ -123,11 +123,11 @@ def _write_page(run_dir: Path, target: Path, *, as_json: bool) -> ExitCode:
     try:
         files.write(target, lambda file: file.write(content), replace=False, only_owner=False)
     except FileExistsError:
-        words = f"{fmt.inert(str(target))} already exists; choose another --out"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{fmt.inert(str(target))} already exists; choose another --out"
+        raise CommandError(ExitCode.USAGE, message) from None
     except OSError as error:
-        words = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
+        raise CommandError(ExitCode.USAGE, message) from None
     if as_json:
         say_json({"path": str(target.absolute()), "bytes": len(content)})
     else:

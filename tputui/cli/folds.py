@@ -74,11 +74,11 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(f"{args.name}-fold-000"):
-        words = "run names may contain letters, digits, . - _ (at most 120 characters here)"
-        raise CommandError(ExitCode.USAGE, f"--name {args.name!r}: {words}")
+        message = "run names may contain letters, digits, . - _ (at most 120 characters here)"
+        raise CommandError(ExitCode.USAGE, f"--name {args.name!r}: {message}")
     num_folds, task = _checked(args)
     base = args.name or time.strftime("%Y%m%d-%H%M%S-") + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
-    found: list[Fold] = []
+    folds: list[Fold] = []
     code = ExitCode.DONE
     signals = FoldStopSignals()
     with signals.caught():
@@ -87,16 +87,16 @@ def run(args: argparse.Namespace) -> ExitCode:
                 code = ExitCode.STOPPED
                 break
             fold, code = _train(args, parent, base, number, num_folds, signals)
-            found.append(fold)
+            folds.append(fold)
             if code is not ExitCode.DONE:
                 break
     if code is ExitCode.STOPPED:
         narrate(f"stopped; the same command with --name {base} continues")
     try:
         if args.json:
-            say_json({"name": base, "num_folds": num_folds, "folds": [_plain(fold) for fold in found], **_over(found)})
+            say_json({"name": base, "num_folds": num_folds, "folds": [_plain(fold) for fold in folds], **_over(folds)})
         else:
-            say("\n".join(table(found)))
+            say("\n".join(table(folds)))
     except OSError as error:
         if signals.first != signal.SIGHUP or error.errno not in DISK_TROUBLE:
             raise
@@ -123,7 +123,9 @@ class FoldStopSignals:
 
     def caught(self) -> contextlib.AbstractContextManager[None]:
         """A context in which the signals do not end this process. SIGHUP stays ignored under `nohup`."""
-        return handling(self.handle, *(each for each in self.NUMBERS if signal.getsignal(each) is not signal.SIG_IGN))
+        return handling(
+            self.handle, *(number for number in self.NUMBERS if signal.getsignal(number) is not signal.SIG_IGN)
+        )
 
     @contextlib.contextmanager
     def stop(self, run_dir: Path) -> Iterator[None]:
@@ -186,8 +188,8 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
     alert.check(first.alerts, args.config, args.set)
     num_folds = int(launch.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
     if num_folds < 2:
-        words = f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`'
-        raise CommandError(ExitCode.USAGE, words)
+        message = f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`'
+        raise CommandError(ExitCode.USAGE, message)
     for number in range(num_folds):
         launch.check_with_engine(_loaded(args, number), args.config, None, args.set)
     return num_folds, first.task
@@ -216,8 +218,8 @@ def _train(
             narrate(f"fold {number} of {of} is done: run {before.name}")
             return _result(number, snapshot, parent, name), ExitCode.DONE
         if snapshot.condition not in ENDED:
-            words = f"{before.name} is {snapshot.condition}; wait for it or stop it first"
-            raise CommandError(ExitCode.USAGE, words)
+            message = f"{before.name} is {snapshot.condition}; wait for it or stop it first"
+            raise CommandError(ExitCode.USAGE, message)
         with contextlib.suppress(CommandError):
             resume = launch.last_checkpoint(before)
         name = _next_name(parent, name)
@@ -250,7 +252,7 @@ def _follow(run_dir: Path, *, quiet: bool) -> Snapshot:
 def _result(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:
     """The result of a fold; its best epoch may be in a run before an interruption."""
     earlier = [session.load(run_dir).epochs for run_dir in _existing_runs(parent, name)[:-1]]
-    epochs = [epoch for one in [*earlier, snapshot.epochs] for epoch in one]
+    epochs = [epoch for epochs_of_run in [*earlier, snapshot.epochs] for epoch in epochs_of_run]
     return Fold(number, snapshot.run, snapshot.condition, best_epoch(epochs))
 
 

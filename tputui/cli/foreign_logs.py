@@ -43,8 +43,8 @@ class RunOrLog:
         if _is_run(name, parent) or not name.strip() or not os.path.lexists(path):
             self.run_dir = find_run(name, parent)
             if follow:
-                words = "only logs of other programs need it; a run is always followed"
-                raise CommandError(ExitCode.USAGE, f"--follow {inert(name)}: {words}")
+                message = "only logs of other programs need it; a run is always followed"
+                raise CommandError(ExitCode.USAGE, f"--follow {inert(name)}: {message}")
             return
         # Imported here so that viewers of runs start faster.
         from tputui.log_import.place import OpenedLog
@@ -83,9 +83,9 @@ def chosen_run_or_log(args: argparse.Namespace) -> Path:
     """The directory of the run or log RUN, read to its end. Raises `CommandError`."""
     if (mirror := mirror_of_hosts(args)) is not None:
         return mirror
-    found = RunOrLog(args.run, parent_of(args))
-    found.wait()
-    return found.run_dir
+    chosen = RunOrLog(args.run, parent_of(args))
+    chosen.wait()
+    return chosen.run_dir
 
 
 def _is_run(name: str, parent: Path) -> bool:

@@ -108,44 +108,48 @@ def place_of(
     `joins`: whether the hosts meet before they train, as those of the engine do. Raises `CommandError`.
     """
     several = launch.num_hosts > 1
-    found = None
+    own_host = None
     if launch.engine != "local" and launch.nnodes != 1:
         try:
-            found = cluster.find(
+            own_host = cluster.find(
                 environ, contract=launch.engine == "external" or several or args.host_index is not None
             )
         except cluster.MissingVariable as error:
             if args.host_index is None or launch.num_hosts == 1:
                 raise CommandError(ExitCode.USAGE, f"run: {inert(str(error))}") from None
-    if found is not None and several and found.num_hosts != launch.num_hosts and args.host_index is None:
+    if own_host is not None and several and own_host.num_hosts != launch.num_hosts and args.host_index is None:
         key = "--nnodes" if args.nnodes is not None else "launch.nnodes"
-        words = f"run: {key} is {launch.num_hosts}, but {found.cluster} started this command on "
-        words += f"{found.num_hosts} hosts ({found.count_variable})"
-        raise CommandError(ExitCode.USAGE, words)
-    num_hosts = launch.num_hosts if several or found is None else found.num_hosts
+        message = f"run: {key} is {launch.num_hosts}, but {own_host.cluster} started this command on "
+        message += f"{own_host.num_hosts} hosts ({own_host.count_variable})"
+        raise CommandError(ExitCode.USAGE, message)
+    num_hosts = launch.num_hosts if several or own_host is None else own_host.num_hosts
     if num_hosts == 1:
         _check_single(launch, args, environ)
         return None
-    index = _own_index(launch, args, found, num_hosts)
-    endpoint = launch.rdzv_endpoint or _endpoint(launch, found)
+    index = _own_index(launch, args, own_host, num_hosts)
+    endpoint = launch.rdzv_endpoint or _endpoint(launch, own_host)
     if endpoint is None and joins:
-        words = "run: --rdzv-endpoint is missing: the address of host 0 as HOST:PORT, the same on all hosts"
-        raise CommandError(ExitCode.USAGE, words)
-    name = args.name or (found.job if found is not None else None)
+        message = "run: --rdzv-endpoint is missing: the address of host 0 as HOST:PORT, the same on all hosts"
+        raise CommandError(ExitCode.USAGE, message)
+    name = args.name or (own_host.job if own_host is not None else None)
     if name is None:
-        words = (
+        message = (
             "run: --name is missing: the hosts of a run need one name (SLURM, a JobSet and torchrun --rdzv-id give it)"
         )
-        raise CommandError(ExitCode.USAGE, words)
-    engine = launch.engine or ("external" if found is not None and found.restarts else "torchrun")
+        raise CommandError(ExitCode.USAGE, message)
+    engine = launch.engine or ("external" if own_host is not None and own_host.restarts else "torchrun")
     if engine == "external" and launch.max_restarts:
-        words = f"run: launch.max_restarts is {launch.max_restarts}, but an outer torchrun restarts this command; set "
-        words += "its --max-restarts instead"
-        raise CommandError(ExitCode.USAGE, words)
+        message = (
+            f"run: launch.max_restarts is {launch.max_restarts}, but an outer torchrun restarts this command; set "
+        )
+        message += "its --max-restarts instead"
+        raise CommandError(ExitCode.USAGE, message)
     resolved = msgspec.structs.replace(launch, engine=engine, nnodes=num_hosts, rdzv_endpoint=endpoint)
-    if found is None:
+    if own_host is None:
         return LaunchPlace(index, resolved, name)
-    return LaunchPlace(index, resolved, name, found.restarts, found.retries, found.attempt, found.may_undercount)
+    return LaunchPlace(
+        index, resolved, name, own_host.restarts, own_host.retries, own_host.attempt, own_host.may_undercount
+    )
 
 
 def at_attempt(place: LaunchPlace, parent: Path) -> LaunchPlace:
@@ -184,41 +188,43 @@ def exit_code(code: ExitCode, place: LaunchPlace | None, stops: Iterable[str | N
 def _check_single(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Checks that one host is meant. Raises `CommandError`."""
     if args.host_index:
-        words = f"run: --host-index is {args.host_index}, but --nnodes is missing: the number of hosts"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"run: --host-index is {args.host_index}, but --nnodes is missing: the number of hosts"
+        raise CommandError(ExitCode.USAGE, message)
     if launch.engine == "external" and launch.nnodes is None and not cluster.is_named(environ):
         # Each host would train a run of its own.
-        words = 'run: launch.engine is "external", but the environment names no hosts: none of '
-        words += f"{', '.join(cluster.NAMING)} is set; give --nnodes, --host-index and --rdzv-endpoint"
-        raise CommandError(ExitCode.USAGE, words)
+        message = 'run: launch.engine is "external", but the environment names no hosts: none of '
+        message += f"{', '.join(cluster.NAMING)} is set; give --nnodes, --host-index and --rdzv-endpoint"
+        raise CommandError(ExitCode.USAGE, message)
 
 
 def _own_index(
-    launch: LaunchConfig, args: argparse.Namespace, found: cluster.ClusterHost | None, num_hosts: int
+    launch: LaunchConfig, args: argparse.Namespace, own_host: cluster.ClusterHost | None, num_hosts: int
 ) -> int:
     """The index of this host, from the option, the cluster, or its name in `launch.hosts`. Raises `CommandError`."""
     index: int | None = args.host_index
-    if index is None and found is not None:
-        index = found.host_index
+    if index is None and own_host is not None:
+        index = own_host.host_index
     if index is None and launch.hosts:
         full = socket.gethostname()
         names = {full, full.partition(".")[0], socket.getfqdn()}
         matching = [number for number, host in enumerate(launch.hosts) if host in names]
         index = matching[0] if len(matching) == 1 else None
     if index is None:
-        words = f"run: --host-index is missing: which of the {num_hosts} hosts this is, from 0; the environment has no "
-        raise CommandError(ExitCode.USAGE, words + cluster.known_variables())
+        message = (
+            f"run: --host-index is missing: which of the {num_hosts} hosts this is, from 0; the environment has no "
+        )
+        raise CommandError(ExitCode.USAGE, message + cluster.known_variables())
     if index >= num_hosts:
-        words = f"run: --host-index {index}: the run has {num_hosts} hosts, with indices from 0 to {num_hosts - 1}"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"run: --host-index {index}: the run has {num_hosts} hosts, with indices from 0 to {num_hosts - 1}"
+        raise CommandError(ExitCode.USAGE, message)
     return index
 
 
-def _endpoint(launch: LaunchConfig, found: cluster.ClusterHost | None) -> str | None:
+def _endpoint(launch: LaunchConfig, own_host: cluster.ClusterHost | None) -> str | None:
     """Where the hosts meet by default."""
     if launch.hosts:
         return _with_port(launch.hosts[0], RDZV_PORT)
-    return _with_port(found.coordinator, found.port or RDZV_PORT) if found is not None else None
+    return _with_port(own_host.coordinator, own_host.port or RDZV_PORT) if own_host is not None else None
 
 
 def _with_port(host: str, port: int) -> str:
@@ -234,20 +240,24 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
     while (theirs := rundir.manifest_if_readable(run_dir)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     if theirs is None:
-        words = f"{inert(str(run_dir))} exists, but it is not a run; choose another --name"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"{inert(str(run_dir))} exists, but it is not a run; choose another --name"
+        raise CommandError(ExitCode.USAGE, message)
     if _was_started(run_dir, index):
-        words = f"host {index} of the run {inert(run_dir.name)} was already started; choose another --name on all hosts"
-        raise CommandError(ExitCode.USAGE, words)
+        message = (
+            f"host {index} of the run {inert(run_dir.name)} was already started; choose another --name on all hosts"
+        )
+        raise CommandError(ExitCode.USAGE, message)
     ours: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(redaction.masked(manifest.config)))
     rows = [row for row in diff([ours, theirs.config], 0).rows if not _may_differ(row.key, row.values)]
     if rows:
         parts = [f"{row.key} is {row.values[0]} here and {row.values[1]} there" for row in rows[:_DIFFERENCES_MAX]]
-        words = f"the run {run_dir.name} was created by {theirs.host} with another configuration: {'; '.join(parts)}; "
-        words += "start all hosts with the same one, or choose another --name"
+        message = (
+            f"the run {run_dir.name} was created by {theirs.host} with another configuration: {'; '.join(parts)}; "
+        )
+        message += "start all hosts with the same one, or choose another --name"
         if any(row.key == "script.command" for row in rows):
-            words += f"; a script finds the number of its host in {RUN_HOST_INDEX}"
-        raise CommandError(ExitCode.USAGE, inert(words))
+            message += f"; a script finds the number of its host in {RUN_HOST_INDEX}"
+        raise CommandError(ExitCode.USAGE, inert(message))
     return run_dir
 
 

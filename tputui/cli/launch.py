@@ -44,8 +44,8 @@ def last_checkpoint(run_dir: Path) -> Path:
     """The newest checkpoint of a run. Raises `CommandError` if it has none."""
     path = (run_dir / rundir.CHECKPOINTS / hosts.LAST_CHECKPOINT).resolve()
     if not path.is_file():
-        words = f"{inert(run_dir.name)}: cannot resume: the run saved no checkpoint"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"{inert(run_dir.name)}: cannot resume: the run saved no checkpoint"
+        raise CommandError(ExitCode.USAGE, message)
     return path
 
 
@@ -84,10 +84,10 @@ def request_check(
 
 
 def call_engine(
-    words: list[str], content: bytes = b"", stop: Event | None = None
+    arguments: list[str], content: bytes = b"", stop: Event | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs `python -P -m engine.commands.describe` with these arguments until it ends or `stop` is set."""
-    argv = [sys.executable, "-P", "-m", "engine.commands.describe", *words]
+    argv = [sys.executable, "-P", "-m", "engine.commands.describe", *arguments]
     pipe, env = subprocess.PIPE, spawn.environment(os.environ)
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
         stdin: bytes | None = content
@@ -122,8 +122,8 @@ def several_hosts(loaded: config.RunConfig) -> Problem | None:
     num_hosts = loaded.launch.num_hosts
     if num_hosts == 1:
         return None
-    words = f"a run on {num_hosts} hosts is started by `tputui run` on each of them"
-    return Problem("launch.hosts" if loaded.launch.hosts else "launch.nnodes", words)
+    message = f"a run on {num_hosts} hosts is started by `tputui run` on each of them"
+    return Problem("launch.hosts" if loaded.launch.hosts else "launch.nnodes", message)
 
 
 def create_run(
@@ -159,7 +159,7 @@ def create_run(
 def create_directory(
     parent: Path,
     tables: dict[str, Any],
-    what: str,
+    program: str,
     *,
     config_path: str,
     name: str | None,
@@ -168,15 +168,16 @@ def create_directory(
     command: RunCommand | None = None,
     host_index: int | None = None,
 ) -> Path:
-    """Creates the directory of a run with this configuration, named `name` or after time and `what`. `command` is the
-    command of the user that is run instead of the engine. `host_index`: index of this host in a run on several hosts;
-    if they share the directory, the first one creates it, and the others use it.
+    """Creates the directory of a run with this configuration, named `name` or after time and `program`.
+
+    `command` is the command of the user that is run instead of the engine. `host_index`: index of this host in a run
+    on several hosts; if they share the directory, the first one creates it, and the others use it.
 
     Raises `CommandError`.
     """
     now = time.time()
     manifest = rundir.Manifest(
-        run=name or _default_name(what, now),
+        run=name or _default_name(program, now),
         created=now,
         version=__version__,
         config_path=config_path,
@@ -190,14 +191,14 @@ def create_directory(
     except FileExistsError:
         if host_index is not None:
             return hosts.join_directory(parent / manifest.run, manifest, host_index)
-        words = f"{parent} already contains a run or file named {name}; choose another --name"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{parent} already contains a run or file named {name}; choose another --name"
+        raise CommandError(ExitCode.USAGE, message) from None
     except UnicodeEncodeError:
         raise CommandError(ExitCode.USAGE, _not_utf8(manifest)) from None
     except OSError as error:
         why = files.reason(error, parent)
-        words = f"{error.filename or parent}: cannot create a run here: {why}; choose another --runs-dir"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{error.filename or parent}: cannot create a run here: {why}; choose another --runs-dir"
+        raise CommandError(ExitCode.USAGE, message) from None
     # A full disk is reported by the start of the supervisor.
     with contextlib.suppress(OSError):
         if command is None:
@@ -210,17 +211,17 @@ def create_directory(
 def _refuse_secrets(values: dict[str, Any], config_path: str) -> None:
     """Raises `CommandError` for secrets: a run stores its whole configuration, for anyone who gets a copy of it."""
     if names := redaction.secret_keys(values):
-        words = f"{inert(config_path)}: {inert(', '.join(names))}: this looks like a secret, and a run stores "
-        words += "its configuration; put it into an environment variable and read it from there in the task"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"{inert(config_path)}: {inert(', '.join(names))}: this looks like a secret, and a run stores "
+        message += "its configuration; put it into an environment variable and read it from there in the task"
+        raise CommandError(ExitCode.USAGE, message)
 
 
 def _not_utf8(manifest: rundir.Manifest) -> str:
     """A sentence that names the path that is not UTF-8."""
     if _is_utf8(manifest.cwd):
         path = next((text for text in (manifest.config_path, manifest.resume_from or "") if not _is_utf8(text)), "")
-        what = f"the path {path!r}" if path else "the command line"
-        return f"{what} is not valid UTF-8, but a run records it; rename the file or its directory"
+        subject = f"the path {path!r}" if path else "the command line"
+        return f"{subject} is not valid UTF-8, but a run records it; rename the file or its directory"
     return f"the working directory {manifest.cwd!r} is not valid UTF-8, but a run records it; rename it"
 
 
@@ -240,9 +241,9 @@ def start_supervisor(
     try:
         process = spawn.start_supervisor(run_dir, command, index)
     except OSError as error:
-        words = f"{inert(run_dir.name)} could not be started: {files.reason(error, run_dir)}"
+        message = f"{inert(run_dir.name)} could not be started: {files.reason(error, run_dir)}"
         _remove(run_dir, host_index)
-        raise CommandError(ExitCode.FAILED, words) from None
+        raise CommandError(ExitCode.FAILED, message) from None
     deadline = time.monotonic() + SUPERVISOR_START_S
     pause = Event()
     # The command may rename the directory as soon as it runs.
@@ -255,10 +256,10 @@ def start_supervisor(
             pause.wait(_POLL_S)
             continue
         if not _has_started(directory.files, index):
-            words = f"{inert(run_dir.name)} did not start: {problem}: {_log_end(directory.files, index)}"
+            message = f"{inert(run_dir.name)} did not start: {problem}: {_log_end(directory.files, index)}"
             if process.poll() is not None:
                 _remove(run_dir, host_index)
-            raise CommandError(ExitCode.FAILED, words)
+            raise CommandError(ExitCode.FAILED, message)
     directory.close()
     return process
 

@@ -108,9 +108,9 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:
         # Imports create many objects and hardly any garbage: looking for it was a tenth of the CPU time of a start.
         gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
-    words = sys.argv[1:] if argv is None else argv
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        code = _dispatch(words)
+        code = _dispatch(arguments)
         sys.stdout.flush()
         return code
     except CommandError as error:
@@ -142,26 +142,26 @@ def _report_crash() -> ExitCode:
     return ExitCode.BROKEN
 
 
-def _dispatch(words: list[str]) -> ExitCode:
-    index = _command_place(words)
-    asks_for_help = index == len(words) and not {"-h", "--help"}.isdisjoint(words)
-    top = _top_parser(_of_packages() if asks_for_help else {}).parse(words[:index])
-    if index == len(words):
+def _dispatch(arguments: list[str]) -> ExitCode:
+    index = _command_place(arguments)
+    asks_for_help = index == len(arguments) and not {"-h", "--help"}.isdisjoint(arguments)
+    top = _top_parser(_of_packages() if asks_for_help else {}).parse(arguments[:index])
+    if index == len(arguments):
         return _without_a_command(top)
-    name = words[index]
+    name = arguments[index]
     if top.host is not None:
         hint = f"`tputui runs --host {top.host}`" if name == "runs" else f"`tputui {name} ssh://{top.host}/RUN`"
         raise CommandError(ExitCode.USAGE, f"--host before a command shows the list of runs; write {hint}")
     if name == "help":
-        return _dispatch([*words[index + 1 : index + 2], "--help"])
+        return _dispatch([*arguments[index + 1 : index + 2], "--help"])
     command = _load(name)
     parser = Parser(f"tputui {name}", textwrap.fill(command.description, HELP_COLUMNS), command.exit_codes)
     _add_runs_dir(parser, top.runs_dir)
     command.add_arguments(parser)
-    given_before = [word for word in words[:index] if word in _VIEW_OPTIONS]
+    given_before = [word for word in arguments[:index] if word in _VIEW_OPTIONS]
     if top.pictures != "auto":
         given_before.append(f"--pictures={top.pictures}")
-    return command.run(parser.parse(given_before + words[index + 1 :]))
+    return command.run(parser.parse(given_before + arguments[index + 1 :]))
 
 
 def _load(name: str) -> Command:
@@ -171,9 +171,9 @@ def _load(name: str) -> Command:
         return ours
     of_packages = _of_packages()
     if name not in of_packages:
-        known = [*COMMANDS, *of_packages]
-        near = OTHER_NAMES.get(name) or nearest(name, known)
-        hint = f"did you mean {near}?" if near else f"commands: {', '.join(known)}"
+        commands = [*COMMANDS, *of_packages]
+        near = OTHER_NAMES.get(name) or nearest(name, commands)
+        hint = f"did you mean {near}?" if near else f"commands: {', '.join(commands)}"
         raise CommandError(ExitCode.USAGE, f'unknown command "{name}"; {hint}')
     entry = of_packages[name]
     try:
@@ -198,12 +198,12 @@ def _source(entry: EntryPoint) -> str:
     return f'the command "{entry.name}" of {package} ({entry.value})'
 
 
-def _command_place(words: list[str]) -> int:
+def _command_place(arguments: list[str]) -> int:
     """Index of the first word that is neither an option nor the value of one."""
     index = 0
-    while index < len(words) and words[index].startswith("-"):
-        index += 2 if words[index] in _WITH_VALUE else 1
-    return min(index, len(words))
+    while index < len(arguments) and arguments[index].startswith("-"):
+        index += 2 if arguments[index] in _WITH_VALUE else 1
+    return min(index, len(arguments))
 
 
 def _top_parser(of_packages: Mapping[str, EntryPoint]) -> Parser:

@@ -58,8 +58,8 @@ def token_of(run_dir: Path) -> str:
             file.write(f"{token}\n")
         return token
     except OSError as error:
-        words = f"{inert(str(path))}: cannot be used: {error.strerror or error}"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{inert(str(path))}: cannot be used: {error.strerror or error}"
+        raise CommandError(ExitCode.USAGE, message) from None
 
 
 def _read_token(path: Path) -> str:

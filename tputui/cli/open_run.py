@@ -305,7 +305,7 @@ def _command(name: str, run_dir: Path) -> str:
 
 def _shell_path(run_dir: Path) -> str:
     """The run for a shell: its address, or its directory, relative if that is below the current directory."""
-    if (words := remote_runs.words_of(run_dir)) is not None:
-        return words
+    if (address := remote_runs.words_of(run_dir)) is not None:
+        return address
     shown = os.path.relpath(run_dir)
     return shlex.quote(str(run_dir) if shown.startswith("..") else shown)

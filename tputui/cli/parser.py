@@ -30,10 +30,10 @@ class Parser(argparse.ArgumentParser):
         self._keys: Mapping[str, str] = {}
         self._takes_command = False
 
-    def add_option(self, *names: str, **how: object) -> None:
+    def add_option(self, *names: str, **settings: object) -> None:
         """Adds an option that error messages can suggest."""
         self._options += [name for name in names if name.startswith("--")]
-        self.add_argument(*names, **how)  # type: ignore[arg-type]
+        self.add_argument(*names, **settings)  # type: ignore[arg-type]
 
     def suggest_set(self, keys: Mapping[str, str]) -> None:
         """For an unknown option that is a key of the configuration, suggests `--set`. `keys` maps spellings to keys."""

@@ -76,12 +76,12 @@ def _predict(args: argparse.Namespace) -> ExitCode:
     if args.labels is not None and args.input is None:
         raise CommandError(ExitCode.USAGE, "--labels is for INPUT; the examples of the run already have labels")
     examples = ["--split", args.split] if args.split else ["--input", str(_existing(args.input))]
-    words = [*chosen.argv, *examples, "--form", _form(args.out, as_json=args.json), "--batch", str(args.batch)]
-    words += ["--labels", str(_existing(args.labels))] if args.labels is not None else []
-    words += ["--code", args.code] if args.code is not None else []
-    words += ["--out", args.out] if args.out is not None else []
-    words += ["--force"] if args.force else []
-    _print(run_engine("engine.commands.predict", words), to_stdout=args.out == STDOUT, as_json=args.json)
+    arguments = [*chosen.argv, *examples, "--form", _form(args.out, as_json=args.json), "--batch", str(args.batch)]
+    arguments += ["--labels", str(_existing(args.labels))] if args.labels is not None else []
+    arguments += ["--code", args.code] if args.code is not None else []
+    arguments += ["--out", args.out] if args.out is not None else []
+    arguments += ["--force"] if args.force else []
+    _print(run_engine("engine.commands.predict", arguments), to_stdout=args.out == STDOUT, as_json=args.json)
     return ExitCode.DONE
 
 
@@ -110,8 +110,8 @@ def _lines(result: dict[str, Any]) -> list[str]:
     made = f" of step {result['step']}" if result["step"] is not None else ""
     where = "" if result["out"] in (STDOUT, None) else f", written to {result['out']}"
     took = fmt.duration(result["seconds"])
-    what = "rows" if result["out"] is not None else "examples"
-    count = f"{fmt.count(result['rows'])} {what}" if result["rows"] is not None else result["of"]
+    unit = "rows" if result["out"] is not None else "examples"
+    count = f"{fmt.count(result['rows'])} {unit}" if result["rows"] is not None else result["of"]
     lines = [f"{count} in {took} on the CPU{where}", f"weights{made}: {result['weights']}"]
     if result["figures"]:
         lines.append(_figures(result["figures"]))
@@ -174,8 +174,8 @@ def choose(name: str, which: str | None, parent: Path) -> ChosenWeights:
         if path.is_file():
             return ChosenWeights(path, run_dir)
     missing = f"no {which} weights" if which else "no weights"
-    words = f"{inert(run_dir.name)}: the run has {missing}: {inert(str(path))} does not exist"
-    raise CommandError(ExitCode.USAGE, words)
+    message = f"{inert(run_dir.name)}: the run has {missing}: {inert(str(path))} does not exist"
+    raise CommandError(ExitCode.USAGE, message)
 
 
 def run_engine(module: str, argv: list[str]) -> dict[str, Any]:
@@ -231,9 +231,9 @@ def _error_of(last: EngineMessage | None, returncode: int, printed: IO[bytes]) -
         return CommandError(ExitCode.USAGE, inert(" ".join(last.error.splitlines())))
     printed.seek(0)
     output = printed.read().decode("utf-8", "replace").strip()
-    words = inert(last.error) if last is not None and last.error is not None else f"it ended with code {returncode}"
+    message = inert(last.error) if last is not None and last.error is not None else f"it ended with code {returncode}"
     trace = "\n".join(inert(line) for line in output.splitlines())
-    return CommandError(ExitCode.FAILED, f"{words}\n{trace}" if trace else words)
+    return CommandError(ExitCode.FAILED, f"{message}\n{trace}" if trace else message)
 
 
 def _run_around(file: Path) -> Path | None:

@@ -217,8 +217,10 @@ class _Watch:
         self._write("")
 
     def _show(self, steps: int, phase: str) -> None:
-        what = f" ({phase})" if phase not in ("", "unknown") else ""
-        self._write("stopping" if self.is_stopped else f"step {fmt.count(steps)} of {fmt.count(self._steps)}{what}")
+        phase_text = f" ({phase})" if phase not in ("", "unknown") else ""
+        self._write(
+            "stopping" if self.is_stopped else f"step {fmt.count(steps)} of {fmt.count(self._steps)}{phase_text}"
+        )
 
     def _write(self, text: str) -> None:
         if text != self._shown and sys.stderr.isatty():
@@ -315,15 +317,17 @@ def _run(args: argparse.Namespace, parent: Path, cores: int | None, because: str
 
 def _check_words(args: argparse.Namespace) -> None:
     if (args.command is None) == (args.config is None):
-        words = "rehearse: give a configuration file, or a command after --, such as tputui rehearse -- python train.py"
-        raise CommandError(ExitCode.USAGE, words)
+        message = (
+            "rehearse: give a configuration file, or a command after --, such as tputui rehearse -- python train.py"
+        )
+        raise CommandError(ExitCode.USAGE, message)
     if args.command is not None and args.set:
-        words = "rehearse: --set changes a configuration file; pass options of a command of your own after --"
-        raise CommandError(ExitCode.USAGE, words)
+        message = "rehearse: --set changes a configuration file; pass options of a command of your own after --"
+        raise CommandError(ExitCode.USAGE, message)
     if args.config is not None and Path(args.config).suffix in (".py", ".sh"):
         program = "python" if args.config.endswith(".py") else "sh"
-        words = f"rehearse: {args.config} is a script; write tputui rehearse -- {program} {args.config}"
-        raise CommandError(ExitCode.USAGE, inert(words))
+        message = f"rehearse: {args.config} is a script; write tputui rehearse -- {program} {args.config}"
+        raise CommandError(ExitCode.USAGE, inert(message))
     if is_disabled():
         name = next(name for name in DISABLED_VARIABLES if os.environ.get(name, "") not in ("", "0"))
         raise CommandError(ExitCode.USAGE, f"rehearse: {name} disables the observers that find lines; unset it")
@@ -415,8 +419,8 @@ def _memory(snapshot: Snapshot, sizes: Path | None) -> PredictedMemory:
 def _versions(setup: Setup, report: Rehearsal) -> dict[str, str]:
     """Versions of the observed frameworks, if the command uses the environment of this process."""
     if setup.command is not None:
-        found = shutil.which(setup.command.words[0], path=setup.command.environ.get("PATH"))
-        if found is None or Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
+        program = shutil.which(setup.command.words[0], path=setup.command.environ.get("PATH"))
+        if program is None or Path(program).parent.resolve() != Path(sys.executable).parent.resolve():
             return {}
     names = {"torch_xla": ("torch", "torch_xla"), "jax": ("jax",), "torch_compile": ("torch",)}
     wanted = dict.fromkeys(name for runtime in report.runtimes for name in names.get(runtime, ()))

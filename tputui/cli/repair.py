@@ -83,16 +83,16 @@ def _write_copy(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     if target.resolve().is_relative_to(run_dir.resolve()):
         raise CommandError(ExitCode.USAGE, f"{where}: the copy cannot be inside the run; choose another --to")
     if target.exists() or target.is_symlink():
-        words = f"{where}: already exists and is not overwritten; choose another --to"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"{where}: already exists and is not overwritten; choose another --to"
+        raise CommandError(ExitCode.USAGE, message)
     try:
         return repair_run(run_dir, target, report)
     except NothingReadable:
-        words = f"{inert(run_dir.name)}: neither an event nor {MANIFEST} can be read; nothing to copy"
-        raise CommandError(ExitCode.DAMAGED, words) from None
+        message = f"{inert(run_dir.name)}: neither an event nor {MANIFEST} can be read; nothing to copy"
+        raise CommandError(ExitCode.DAMAGED, message) from None
     except OSError as error:
-        words = f"{where}: the copy cannot be written and was removed: {error.strerror or error}"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{where}: the copy cannot be written and was removed: {error.strerror or error}"
+        raise CommandError(ExitCode.USAGE, message) from None
 
 
 def _print_undamaged(run_dir: Path, readings: list[ReadJournal], *, as_json: bool) -> None:

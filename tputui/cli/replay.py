@@ -40,13 +40,13 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Plays back the run."""
     screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
-    found = RunOrLog(args.run, parent_of(args))
-    run_dir = found.run_dir
-    if screen and args.at is None and not args.once and not found.is_read:
+    opened = RunOrLog(args.run, parent_of(args))
+    run_dir = opened.run_dir
+    if screen and args.at is None and not args.once and not opened.is_read:
         # A long log is shown while it is read; from its end the screen can play it back.
         open_run.watch(run_dir, args, read_only=True)
         return ExitCode.DONE
-    found.wait()
+    opened.wait()
     t = None if args.at is None else unix_time(args.at, run_dir)
     if args.once:
         _print_once(run_dir, t, as_json=args.json)

@@ -63,9 +63,9 @@ _STACKS_POLL_S = 0.05
 def _add_stop_arguments(parser: Parser) -> None:
     add_run_argument(parser)
     add_hosts_option(parser)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--after-epoch", action="store_true", help="train to the end of the epoch first")
-    how.add_argument("--now", action="store_true", help="end at once, without saving")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--after-epoch", action="store_true", help="train to the end of the epoch first")
+    group.add_argument("--now", action="store_true", help="end at once, without saving")
     _add_wait_option(parser, RECEIPT_WAIT_S, "receipts")
 
 
@@ -82,9 +82,13 @@ def _add_stacks_arguments(parser: Parser) -> None:
     parser.add_option("--json", action="store_true", help="print one JSON object, nothing folded")
 
 
-def _add_wait_option(parser: Parser, wait_s: float, what: str) -> None:
+def _add_wait_option(parser: Parser, wait_s: float, answer: str) -> None:
     parser.add_option(
-        "--wait", type=seconds, default=wait_s, metavar="S", help=f"seconds to wait for the {what} (default {wait_s:g})"
+        "--wait",
+        type=seconds,
+        default=wait_s,
+        metavar="S",
+        help=f"seconds to wait for the {answer} (default {wait_s:g})",
     )
 
 
@@ -109,8 +113,8 @@ def request_and_wait(
     try:
         snapshot = _read_snapshot(session)
         if snapshot.condition in ENDED:
-            words = f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})"
-            raise CommandError(ExitCode.USAGE, words)
+            message = f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})"
+            raise CommandError(ExitCode.USAGE, message)
         request = submit(run_dir, kind, by, steps)
         say(f"requested: {kind} ({request.id})")
         try:
@@ -127,8 +131,8 @@ def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) 
     try:
         return requests.submit(run_dir, kind, by=by, now=time.time(), steps=steps)
     except OSError as error:
-        words = f"{_name(run_dir)}: the request could not be written: {files.reason(error, run_dir)}"
-        raise CommandError(ExitCode.USAGE, words) from None
+        message = f"{_name(run_dir)}: the request could not be written: {files.reason(error, run_dir)}"
+        raise CommandError(ExitCode.USAGE, message) from None
 
 
 def _print_receipts(
@@ -156,8 +160,8 @@ def _print_receipts(
             if isinstance(event, ev.RequestRefused):
                 return ExitCode.USAGE, None
         if settled:
-            words = f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})"
-            raise CommandError(ExitCode.USAGE, words)
+            message = f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})"
+            raise CommandError(ExitCode.USAGE, message)
         if time.monotonic() >= deadline:
             return _narrate_unanswered(session.snapshot(), request.id, run_dir, wait_s), None
         pause.wait(_RECEIPT_POLL_S)
@@ -185,7 +189,7 @@ def _print_hosts(session: Session, request_id: str) -> None:
     pause = Pause()
     while True:
         snapshot = _read_snapshot(session)
-        view = next((each for each in snapshot.requests if each.id == request_id), None)
+        view = next((request_view for request_view in snapshot.requests if request_view.id == request_id), None)
         if view is None or not view.receipts:
             return
         applied = sum(receipt.state == "applied" for receipt in view.receipts)
@@ -213,16 +217,16 @@ def _receipt(event: ev.Event, request_id: str) -> str | None:
     if isinstance(event, ev.RequestRefused) and event.request == request_id:
         return f"refused: {fmt.inert(event.why)}"
     if isinstance(event, ev.RequestApplied) and event.request == request_id:
-        words = f"applied: after step {event.step}"
+        text = f"applied: after step {event.step}"
         if event.path is not None:
-            words += f", {fmt.inert(event.path)}"
+            text += f", {fmt.inert(event.path)}"
         if event.bytes is not None:
-            words += f", {event.bytes} bytes"
+            text += f", {event.bytes} bytes"
         if event.seconds is not None:
-            words += f", {event.seconds:.3f} s"
+            text += f", {event.seconds:.3f} s"
         if event.lack is not None:
-            words += f"; {fmt.inert(event.lack)}"
-        return words
+            text += f"; {fmt.inert(event.lack)}"
+        return text
     return None
 
 
@@ -237,7 +241,7 @@ def _narrate_unanswered(snapshot: Snapshot, request_id: str, run_dir: Path, wait
 
 def _silent_hosts(snapshot: Snapshot, request_id: str) -> str:
     """` from host 1 (tpu-1)`; empty if the run has one host, or if all have seen the request."""
-    view = next((each for each in snapshot.requests if each.id == request_id), None)
+    view = next((request_view for request_view in snapshot.requests if request_view.id == request_id), None)
     names = {host.index: host.name for host in snapshot.hosts}
     silent = [f"host {index} ({names.get(index) or 'unknown'})" for index in (view.unanswered if view else [])]
     if not silent and (unseen := [host.index for host in snapshot.hosts if host.condition == "missing"]):
@@ -252,8 +256,8 @@ def _stacks(args: argparse.Namespace) -> ExitCode:
     try:
         snapshot = _read_snapshot(session)
         if snapshot.condition in ENDED:
-            words = f"{_name(run_dir)}: no processes left: the run is {snapshot.condition}"
-            raise CommandError(ExitCode.USAGE, words)
+            message = f"{_name(run_dir)}: no processes left: the run is {snapshot.condition}"
+            raise CommandError(ExitCode.USAGE, message)
         request = submit(run_dir, "stacks", "tputui stacks").id
         view, missing = _wait_for_stacks(session, request, args.wait)
     finally:
@@ -281,7 +285,7 @@ def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[Sta
         view = snapshot.stacks if snapshot.stacks and snapshot.stacks.request == request else None
         answered = {process.pid for process in view.processes} if view else set()
         missing = [name for name, pid in session.training_processes() if pid not in answered]
-        receipt = next((each for each in snapshot.requests if each.id == request), None)
+        receipt = next((request_view for request_view in snapshot.requests if request_view.id == request), None)
         if receipt is not None and receipt.state == "refused" and view is None:
             raise CommandError(ExitCode.USAGE, f"refused: {fmt.inert(receipt.why or 'no reason given')}")
         if snapshot.devices is not None and view is not None and not (view.cores or view.cores_reason):

@@ -77,8 +77,8 @@ def _confirm(sizes: dict[Path, RunSize], *, as_json: bool) -> None:
     """Asks in the terminal. Raises `CommandError` if the answer is not yes."""
     if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(ExitCode.USAGE, "rm: pass --yes to delete without being asked; nothing was deleted")
-    for path, found in sizes.items():
-        narrate(f"{path}: {found.text}")
+    for path, run_size in sizes.items():
+        narrate(f"{path}: {run_size.text}")
     total = reduce(RunSize.plus, sizes.values())
     sys.stderr.write(f"tputui: delete {counted(len(sizes), 'run')}, {size(total.num_bytes)}? [y/N] ")
     sys.stderr.flush()

@@ -133,26 +133,30 @@ def _check_words(args: argparse.Namespace) -> None:
     """Refuses arguments that contradict each other. Raises `CommandError`."""
     if args.command is None:
         if args.config is None:
-            words = "run: the configuration file is missing; to run a command of your own, write tputui run -- COMMAND"
-            raise CommandError(ExitCode.USAGE, words)
+            message = (
+                "run: the configuration file is missing; to run a command of your own, write tputui run -- COMMAND"
+            )
+            raise CommandError(ExitCode.USAGE, message)
         if Path(args.config).suffix in (".py", ".sh"):
             program = "python" if args.config.endswith(".py") else "sh"
-            words = f"run: {args.config} is a script, not a configuration; write tputui run -- {program} {args.config}"
-            raise CommandError(ExitCode.USAGE, inert(words))
+            message = (
+                f"run: {args.config} is a script, not a configuration; write tputui run -- {program} {args.config}"
+            )
+            raise CommandError(ExitCode.USAGE, inert(message))
         return
     if args.config is not None:
-        words = f"run: give either the configuration {args.config} or a command after --, not both"
-        raise CommandError(ExitCode.USAGE, inert(words))
+        message = f"run: give either the configuration {args.config} or a command after --, not both"
+        raise CommandError(ExitCode.USAGE, inert(message))
     if args.set:
-        words = "run: --set changes a configuration file; pass options of a command of your own after --"
-        raise CommandError(ExitCode.USAGE, words)
+        message = "run: --set changes a configuration file; pass options of a command of your own after --"
+        raise CommandError(ExitCode.USAGE, message)
     _refuse_resume(args)
 
 
 def _refuse_resume(args: argparse.Namespace) -> None:
     if args.resume is not None:
-        words = "run: --resume continues training of the engine; a command of your own resumes by its own options"
-        raise CommandError(ExitCode.USAGE, words)
+        message = "run: --resume continues training of the engine; a command of your own resumes by its own options"
+        raise CommandError(ExitCode.USAGE, message)
 
 
 def _tables(args: argparse.Namespace) -> dict[str, Any] | None:

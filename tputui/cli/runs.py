@@ -126,10 +126,10 @@ def _shortened(text: str, room: int) -> str:
 
 def _chosen(parent: Path, *, archived: bool, tag: str | None) -> list[tuple[Path, RunLabels | None]]:
     """The runs to list with their labels, newest first; None for labels that cannot be read."""
-    found = [(path, _labels(path)) for path in sorted(runs_in(parent), key=created, reverse=True)]
+    labelled = [(path, _labels(path)) for path in sorted(runs_in(parent), key=created, reverse=True)]
     return [
         (path, labels)
-        for path, labels in found
+        for path, labels in labelled
         if (archived or not (labels and labels.archived)) and (tag is None or (labels and tag in labels.tags))
     ]
 

@@ -26,13 +26,13 @@ from tputui.telemetry.rank_environment import RUN_HOST_INDEX, RUN_NUM_HOSTS
 _NONE: Mapping[str, object] = MappingProxyType({})
 
 
-def from_words(words: Sequence[str], tables: Mapping[str, object] = _NONE) -> config.ScriptRun:
+def from_words(command: Sequence[str], tables: Mapping[str, object] = _NONE) -> config.ScriptRun:
     """The configuration of the command after `tputui run --`, with further tables. Raises `CommandError`."""
-    if not words or not words[0]:
+    if not command or not command[0]:
         words_missing = "there is no command after --, such as `tputui run -- python train.py`"
         raise CommandError(ExitCode.USAGE, f"run: {words_missing}")
     return config.ScriptRun(
-        script=config.ScriptConfig(command=list(words)),
+        script=config.ScriptConfig(command=list(command)),
         alerts=msgspec.convert(tables.get("alerts", {}), config.AlertsConfig),
         diagnosis=msgspec.convert(tables.get("diagnosis", {}), config.DiagnosisConfig),
         launch=msgspec.convert(tables.get("launch", {}), config.LaunchConfig),
@@ -46,12 +46,12 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
     """
     script = run.script
     if masked := _masked_value(script):
-        words = f"{inert(source)}: {inert(masked)}: a run does not keep secrets; enter this value again"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"{inert(source)}: {inert(masked)}: a run does not keep secrets; enter this value again"
+        raise CommandError(ExitCode.USAGE, message)
     cwd = Path(script.cwd) if script.cwd is not None else Path.cwd()
     if not cwd.is_dir():
-        words = f"{inert(source)}: script.cwd: {inert(str(cwd))} is not a directory"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"{inert(source)}: script.cwd: {inert(str(cwd))} is not a directory"
+        raise CommandError(ExitCode.USAGE, message)
     try:
         TagRule(script.tags.pattern)
     except BadPattern as error:
@@ -96,11 +96,11 @@ def create_run(
     """
     tables = config.script_to_builtins(run)
     tables["script"] |= {"command": redaction.masked_argv(run.script.command), "cwd": command.cwd}
-    what = config.script_name(run.script.command)
+    program = config.script_name(run.script.command)
     return launch.create_directory(
         parent,
         tables,
-        what,
+        program,
         config_path=config_path,
         name=name,
         resume=None,

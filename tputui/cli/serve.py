@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _serve_metrics(args: argparse.Namespace) -> ExitCode:
     """Serves the values of a run to Prometheus."""
     if args.run is None or args.allow_control:
-        words = "serve: --metrics needs RUN" if args.run is None else "serve: --metrics controls nothing"
-        raise CommandError(ExitCode.USAGE, words)
+        message = "serve: --metrics needs RUN" if args.run is None else "serve: --metrics controls nothing"
+        raise CommandError(ExitCode.USAGE, message)
     run_dir = find_run(args.run, parent_of(args))
 
     try:
@@ -86,12 +86,12 @@ def _announce(address: str, *, control: bool) -> None:
 
 def command_line(parent: Path, run_dir: Path | None, *, control: bool) -> str:
     """The shell command that draws one page."""
-    words = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(parent)]
+    argv = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(parent)]
     if run_dir is not None:
         ended = session.load(run_dir).condition in ENDED
-        words += ["replay" if ended else "attach", str(run_dir)]
+        argv += ["replay" if ended else "attach", str(run_dir)]
     # exec replaces the shell, so that the server is the parent and ends the command.
-    return "exec " + shlex.join([*words, *([] if control else ["--read-only"])])
+    return "exec " + shlex.join([*argv, *([] if control else ["--read-only"])])
 
 
 COMMANDS = {"serve": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> ExitCode:
         more = {"goodput": to_builtins(goodput), "labels": labels and _all_labels(labels)}
         say_json({**show_page.to_show(snapshot), **more}, indent=2)
     else:
-        words = words_of_mirror(args, run_dir)
-        where = f"{inert(words)}; mirrored in {snapshot.dir}" if words is not None else None
+        address = words_of_mirror(args, run_dir)
+        where = f"{inert(address)}; mirrored in {snapshot.dir}" if address is not None else None
         page = show_page.show_text(snapshot, num_epochs=args.epochs, where=where).rstrip("\n")
         kept = [f"{'goodput':<12} {verdict_lines.goodput_line(goodput)}"] if goodput.wall_s > 0 else []
         parts = [kept, _label_lines(labels, problem)]
@@ -94,15 +94,15 @@ def _follow(args: argparse.Namespace) -> ExitCode:
     if not args.follow:
         raise CommandError(ExitCode.USAGE, "show: --idle-timeout needs --follow")
     if not args.json or args.model or args.code:
-        words = "show: --follow prints JSON lines: write --json --follow; `tputui attach --no-ui` prints plain lines"
-        raise CommandError(ExitCode.USAGE, words)
+        message = "show: --follow prints JSON lines: write --json --follow; `tputui attach --no-ui` prints plain lines"
+        raise CommandError(ExitCode.USAGE, message)
     source = session.Session.live(chosen_run(args))
     try:
         for fields in show_stream.stream(source, idle_timeout_s=args.idle_timeout):
             say_json(fields)
     except show_stream.IdleTimeout:
-        words = f"nothing changed within {fmt.duration(args.idle_timeout)}"
-        raise CommandError(ExitCode.UNANSWERED, words) from None
+        message = f"nothing changed within {fmt.duration(args.idle_timeout)}"
+        raise CommandError(ExitCode.UNANSWERED, message) from None
     finally:
         source.close()
     return ExitCode.DONE
@@ -117,8 +117,8 @@ def _label_lines(labels: RunLabels | None, problem: str) -> list[str]:
     """What the user noted about the run."""
     if labels is None:
         return [f"labels       {inert(problem)}"]
-    words = [word for word, on in (("pinned", labels.pinned), ("archived", labels.archived)) if on]
-    pairs = (("labels", ", ".join(words)), ("tags", ", ".join(labels.tags)), ("note", labels.note))
+    states = [word for word, on in (("pinned", labels.pinned), ("archived", labels.archived)) if on]
+    pairs = (("labels", ", ".join(states)), ("tags", ", ".join(labels.tags)), ("note", labels.note))
     return [f"{name:<12} {inert(text)}" for name, text in pairs if text]
 
 

@@ -62,8 +62,8 @@ def read(folder: Path) -> list[str]:
     if importlib.util.find_spec("xprof") is None:
         raise NoSummaryError("XProf is not installed; `pip install 'tputui[xprof]'` adds it")
     # The run may be of another user: no link may lead out of the folder, and no pipe may block the reader.
-    found = [path.resolve() for path in sorted(folder.glob("plugins/profile/*/*.xplane.pb"))]
-    files = [path for path in found if path.is_relative_to(folder.resolve()) and path.is_file()]
+    profiles = [path.resolve() for path in sorted(folder.glob("plugins/profile/*/*.xplane.pb"))]
+    files = [path for path in profiles if path.is_relative_to(folder.resolve()) and path.is_file()]
     if not files:
         raise NoSummaryError(f"no .xplane.pb file in {folder}")
     size = files[0].stat().st_size
@@ -104,8 +104,8 @@ def _step_lines(facts: Mapping[str, str]) -> Iterator[str]:
         return
     low, high = facts.get("steptime_ms_minimum", "?"), facts.get("steptime_ms_maximum", "?")
     yield f"step time     {average:g} ms on average, {low} to {high} ms"
-    spent = {words: _number(facts.get(f"{name}_time_ms_avg")) for name, words in _PARTS.items()}
-    parts = [f"{words} {value:g} ms" for words, value in spent.items() if value]
+    spent = {title: _number(facts.get(f"{name}_time_ms_avg")) for name, title in _PARTS.items()}
+    parts = [f"{title} {value:g} ms" for title, value in spent.items() if value]
     if parts:
         yield f"of it         {', '.join(parts)}"
     if conclusion := _plain(facts.get("input_conclusion", "")):
@@ -120,7 +120,7 @@ def _device_lines(facts: Mapping[str, str], operations: Mapping[str, Any]) -> It
     if not rows:
         yield f"device        no device operations in the profile ({facts.get('hardware_type', 'unknown device')})"
         return
-    used = [f"{words} {facts[name]}" for name, words in _UTILIZATION.items() if name in facts]
+    used = [f"{title} {facts[name]}" for name, title in _UTILIZATION.items() if name in facts]
     if used:
         yield f"device        {', '.join(used)}"
     rows.sort(key=lambda row: -(_number(row.get("total_self_time")) or 0.0))
@@ -204,8 +204,8 @@ def _trace(args: argparse.Namespace) -> ExitCode:
     if not folder.is_dir():
         links = link.read(run_dir)
         command = links.copy_command(applied.path) if links is not None else None
-        how = f"; to copy it: {command}" if command is not None else ""
-        narrate(f"the profile is on the host that wrote it, in {fmt.inert(applied.path)} of its run directory{how}")
+        hint = f"; to copy it: {command}" if command is not None else ""
+        narrate(f"the profile is on the host that wrote it, in {fmt.inert(applied.path)} of its run directory{hint}")
         return code
     say(f"to open it: xprof --logdir {shlex.quote(fmt.inert(str(folder)))}")
     try:

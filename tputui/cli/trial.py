@@ -128,8 +128,8 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Measures and prints the gain."""
     if args.blocks < PAIRS_MIN:
-        words = f"try: --blocks {args.blocks}: an interval needs at least {PAIRS_MIN} blocks of each"
-        raise CommandError(ExitCode.USAGE, words)
+        message = f"try: --blocks {args.blocks}: an interval needs at least {PAIRS_MIN} blocks of each"
+        raise CommandError(ExitCode.USAGE, message)
     trial = _trial(args)
     if (problem := environment_problem(os.environ)) is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
@@ -184,11 +184,11 @@ def _trial(args: argparse.Namespace) -> Trial:
             snapshot = session.load(run_dir)
         changes = list(args.changes)
         verdicts = diagnose(snapshot) if snapshot is not None else ()
-        proposed = [one for one in verdicts if one.change is not None]
+        proposed = [candidate for candidate in verdicts if candidate.change is not None]
         if not changes:
             changes = [_proposed(name, proposed, has_run=snapshot is not None)]
         keys = [change.partition("=")[0].strip() for change in changes]
-        verdict = next((one for one in proposed if [assigned_key(one.change)] == keys), None)
+        verdict = next((candidate for candidate in proposed if [assigned_key(candidate.change)] == keys), None)
         base = config.from_builtins(tables, source)
         new = config.with_overrides(config.to_builtins(base), changes)
         changed = config.from_builtins(new, source, changes)
@@ -214,8 +214,10 @@ def _recorded(run_dir: Path, name: str) -> rundir.Manifest:
     if config.is_script(manifest.config):
         raise CommandError(ExitCode.USAGE, _SCRIPT.format(name))
     if not isinstance(manifest.config.get("task"), str) or not isinstance(manifest.config.get("data"), dict):
-        words = f"{name}: only runs of the engine can be trained again with a change; this run is reported by a script"
-        raise CommandError(ExitCode.USAGE, words)
+        message = (
+            f"{name}: only runs of the engine can be trained again with a change; this run is reported by a script"
+        )
+        raise CommandError(ExitCode.USAGE, message)
     return manifest
 
 
@@ -247,8 +249,8 @@ def _refuse(trial: Trial, keys: list[str]) -> bool:
             raise CommandError(ExitCode.USAGE, f"{key} {_why_not(key)}")
     batches = [of_run.get("global_batch") for of_run in facts]
     if all(key in BATCH_KEYS for key in keys) and batches[0] == batches[1]:
-        words = f"{', '.join(trial.changes)}: {trial.name} trains {batches[0]} examples per step already"
-        raise CommandError(ExitCode.USAGE, f"{words}, so nothing changes")
+        problem = f"{', '.join(trial.changes)}: {trial.name} trains {batches[0]} examples per step already"
+        raise CommandError(ExitCode.USAGE, f"{problem}, so nothing changes")
     if keys == ["device.strategy"] and facts[0].get("num_cores") == 1:
         raise CommandError(ExitCode.USAGE, f"device.strategy has no effect on one core, on which {trial.name} trains")
     on_tpu = facts[0].get("device") == "TPU"
@@ -307,9 +309,9 @@ def _ratio(outcome: Outcome, plan: TrialPlan) -> Ratio:
     pairs = list(zip(_rates(outcome.without), _rates(outcome.changed), strict=True))
     ratio = paired_ratio(pairs)
     if ratio is None:
-        words = f"only {fmt.counted(len(pairs), 'block')} of each measured within {fmt.duration(plan.timeout_s)}; an "
-        words += f"interval needs {PAIRS_MIN}: give a longer --timeout or fewer --steps"
-        raise CommandError(ExitCode.FAILED, words)
+        message = f"only {fmt.counted(len(pairs), 'block')} of each measured within {fmt.duration(plan.timeout_s)}; an "
+        message += f"interval needs {PAIRS_MIN}: give a longer --timeout or fewer --steps"
+        raise CommandError(ExitCode.FAILED, message)
     return ratio
 
 
@@ -351,9 +353,9 @@ def _predicted(trial: Trial) -> float | None:
 
 
 def _lines(trial: Trial, outcome: Outcome, ratio: Ratio, plan: TrialPlan) -> list[str]:
-    what = f"{ratio.ratio:.2f}x as fast" if ratio.stands_out else f"no difference found: {ratio.ratio:.2f}x as fast"
+    speed = f"{ratio.ratio:.2f}x as fast" if ratio.stands_out else f"no difference found: {ratio.ratio:.2f}x as fast"
     interval = f"{LEVEL * 100:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f}"
-    lines = [f"{', '.join(trial.changes)}: {what} ({interval})"]
+    lines = [f"{', '.join(trial.changes)}: {speed} ({interval})"]
     if trial.verdict is not None:
         title = verdict_lines.TITLES[trial.verdict.rule]
         predicted = _predicted(trial)

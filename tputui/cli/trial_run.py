@@ -267,7 +267,7 @@ def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progr
     Raises `TrialFailed`, `OSError` and `KeyboardInterrupt`; no process is left in any case.
     """
     deadline = time.monotonic() + plan.timeout_s
-    sides, found = (without, changed), ([], [])  # type: tuple[TrialProcess, TrialProcess], tuple[list[BlockResult], list[BlockResult]]
+    sides, results = (without, changed), ([], [])  # type: tuple[TrialProcess, TrialProcess], tuple[list[BlockResult], list[BlockResult]]
     with _handlers(_interrupt):
         try:
             for side in sides:
@@ -275,7 +275,7 @@ def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progr
             for number in range(plan.pairs):
                 order = (0, 1) if number % 2 == 0 else (1, 0)
                 pair = {index: _block(sides[index], number, plan, deadline, progress) for index in order}
-                for index, blocks in enumerate(found):
+                for index, blocks in enumerate(results):
                     blocks.append(pair[index])
         except OutOfTime:
             pass
@@ -284,7 +284,7 @@ def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progr
             with _handlers(signal.SIG_IGN):
                 for side in sides:
                     side.end()
-    first, second = (MeasuredBlocks(side.steps, blocks) for side, blocks in zip(sides, found, strict=True))
+    first, second = (MeasuredBlocks(side.steps, blocks) for side, blocks in zip(sides, results, strict=True))
     return Outcome(first, second, len(first.blocks) < plan.pairs)
 
 

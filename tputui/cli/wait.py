@@ -96,9 +96,9 @@ def _report(args: argparse.Namespace, snapshot: Snapshot, holds: bool) -> ExitCo
         )
     else:
         place = f"{snapshot.condition}, step {fmt.count(snapshot.steps)}"
-        what = "" if until is None else f": {until.text}" if holds else f": not {until.text}"
+        condition = "" if until is None else f": {until.text}" if holds else f": not {until.text}"
         late = "" if holds or ended else f" after {fmt.duration(args.timeout)}"
-        say(inert(f"{snapshot.run} {place}{late}{what}{f' ({missing})' if missing else ''}"))
+        say(inert(f"{snapshot.run} {place}{late}{condition}{f' ({missing})' if missing else ''}"))
     if not holds:
         return ExitCode.UNANSWERED
     return open_run.exit_code_of(snapshot) if until is None else ExitCode.DONE
