@@ -158,14 +158,14 @@ class LineWriter:
         return [f"{fmt.utc(t)}  {fmt.inert(text)}" if self._timestamps else fmt.inert(text) for t, text in lines]
 
     def _lines(self, process: str, seq: int, event: ev.Event) -> list[TimedLine]:
-        known = self._state.processes.get(process)
-        compiles = known.xla.compiles if known and known.xla else 0
-        compile_s = known.xla.compile_s if known and known.xla else 0.0
-        num_logs = known.log.num_logs if known else 0
-        before = known.last_seq if known else -1
-        if known and known.opened and known.opened.host_index and not known.set_back_s:
+        earlier = self._state.processes.get(process)
+        compiles = earlier.xla.compiles if earlier and earlier.xla else 0
+        compile_s = earlier.xla.compile_s if earlier and earlier.xla else 0.0
+        num_logs = earlier.log.num_logs if earlier else 0
+        before = earlier.last_seq if earlier else -1
+        if earlier and earlier.opened and earlier.opened.host_index and not earlier.set_back_s:
             # The clock of its host may have been measured since, so that times are corrected from here on.
-            known.newest_t = event.t if 0 <= event.t < (known.newest_t or 0) else known.newest_t
+            earlier.newest_t = event.t if 0 <= event.t < (earlier.newest_t or 0) else earlier.newest_t
         self._state.apply(process, seq, event)
         state = self._state.processes[process]
         if state.last_seq == before:
@@ -339,7 +339,7 @@ class LineWriter:
         meters = self._state.workers[0].meters.get("train")
         if meters is None or (meters.epoch, meters.step) != (report.epoch, report.step):
             return None
-        return "avg " + ", ".join(f"{name} {fmt.number(each.avg)}" for name, each in meters.meters.items())
+        return "avg " + ", ".join(f"{name} {fmt.number(meter.avg)}" for name, meter in meters.meters.items())
 
     def _loss(self, step: int) -> str:
         """`train loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, minimum and maximum of the step; "" if unknown.
@@ -362,8 +362,8 @@ class LineWriter:
             kinds = Counter(fmt.number(loss) for loss, _ in rows)
             if len(kinds) == 1:
                 return f"train loss {next(iter(kinds))} on all cores"
-            each = ", ".join(f"{times} {kind}" for kind, times in sorted(kinds.items()))
-            return f"train loss: no core finite ({each})"
+            counts = ", ".join(f"{times} {kind}" for kind, times in sorted(kinds.items()))
+            return f"train loss: no core finite ({counts})"
         mean = float_blocks.mean([loss for loss, _ in rows])
         (least, low), (greatest, high) = min(finite), max(finite)
         spread = f"{fmt.number(least)} core {low} .. {fmt.number(greatest)} core {high}"
@@ -448,9 +448,9 @@ class _Warnings:
     def fresh(self, session: Session) -> list[str]:
         """Those that were not true at the last call."""
         full, lost = session.full_disk(), session.lost_hosts()
-        found = {**({"disk": full} if full is not None else {}), **({lost: lost} if lost is not None else {})}
-        fresh = [text for key, text in found.items() if key not in self._shown]
-        self._shown = set(found)
+        warnings = {**({"disk": full} if full is not None else {}), **({lost: lost} if lost is not None else {})}
+        fresh = [text for key, text in warnings.items() if key not in self._shown]
+        self._shown = set(warnings)
         return fresh
 
 

@@ -57,7 +57,7 @@ def reads_a_step(xla: XlaView) -> str:
 
 def device_values(core: CoreSample) -> list[str]:
     """`duty cycle 92 %`, `2 programs queued`, ...: what the TPU runtime reports of a core."""
-    found: list[tuple[str, object]] = [
+    values: list[tuple[str, object]] = [
         (f"duty cycle {fmt.percent(core.duty_cycle_percent)}", core.duty_cycle_percent),
         (f"HBM bandwidth {fmt.percent(core.hbm_bandwidth_percent)}", core.hbm_bandwidth_percent),
         (f"idle for {fmt.duration(core.tensorcore_idle_s)}", core.tensorcore_idle_s),
@@ -65,18 +65,18 @@ def device_values(core: CoreSample) -> list[str]:
         (f"throttle score {core.throttle_score}", core.throttle_score),
         (f"ICI link health {core.ici_link_health}", core.ici_link_health),
     ]
-    return [text for text, value in found if value is not None]
+    return [text for text, value in values if value is not None]
 
 
 def device_problems(cores: Iterable[CoreSample]) -> list[str]:
     """Throttled cores and bad links: `core 3: throttled by 30 %`; cores with the same problem share one text."""
-    found: dict[str, list[int]] = {}
+    cores_by_problem: dict[str, list[int]] = {}
     for core in cores:
         if core.throttle_score:
-            found.setdefault(f"throttled by {10 * core.throttle_score} %", []).append(core.core)
+            cores_by_problem.setdefault(f"throttled by {10 * core.throttle_score} %", []).append(core.core)
         if core.ici_link_health:
-            found.setdefault(_link(core.ici_link_health), []).append(core.core)
-    return [f"{fmt.cores(indices)}: {text}" for text, indices in found.items()]
+            cores_by_problem.setdefault(_link(core.ici_link_health), []).append(core.core)
+    return [f"{fmt.cores(indices)}: {text}" for text, indices in cores_by_problem.items()]
 
 
 def _link(health: int) -> str:
@@ -94,11 +94,11 @@ def damage(region: Damage) -> str:
 
 def lost(regions: Sequence[Damage]) -> str:
     """`2 events lost`; `2 events lost, and an unknown number in 1 further region`; `unknown number of events lost`."""
-    known = [region.lost_records for region in regions if region.lost_records is not None]
-    if regions and not known:
+    counts = [region.lost_records for region in regions if region.lost_records is not None]
+    if regions and not counts:
         return "unknown number of events lost"
-    text = f"{fmt.counted(sum(known), 'event')} lost"
-    if unknown := len(regions) - len(known):
+    text = f"{fmt.counted(sum(counts), 'event')} lost"
+    if unknown := len(regions) - len(counts):
         text += f", and an unknown number in {fmt.counted(unknown, 'further region')}"
     return text
 
@@ -107,15 +107,15 @@ NOT_RECORDED = "not recorded"
 _COMMIT_CHARS = 12
 
 
-def details(found: RunDetails) -> list[tuple[str, str]]:
+def details(run: RunDetails) -> list[tuple[str, str]]:
     """Where a run comes from, as pairs of a name and a text."""
-    resumed = [("resumed from", found.resumed_from)] if found.resumed_from else []
+    resumed = [("resumed from", run.resumed_from)] if run.resumed_from else []
     return [
-        ("command", command(found.argv)),
-        ("directory", found.cwd or NOT_RECORDED),
-        ("host", found.host or NOT_RECORDED),
-        ("versions", versions(found.versions)),
-        ("git", git(found.git)),
+        ("command", command(run.argv)),
+        ("directory", run.cwd or NOT_RECORDED),
+        ("host", run.host or NOT_RECORDED),
+        ("versions", versions(run.versions)),
+        ("git", git(run.git)),
         *resumed,
     ]
 
@@ -125,11 +125,11 @@ def command(argv: Sequence[str] | None) -> str:
     return shlex.join(argv) if argv else NOT_RECORDED
 
 
-def versions(found: Mapping[str, str | None] | None) -> str:
+def versions(recorded: Mapping[str, str | None] | None) -> str:
     """`Python 3.11.7, tputui 0.1.0, torch 2.9.1, torch_xla not installed`."""
-    known = found or {}
-    unknown = {name: NOT_RECORDED for name in _VERSIONED if name not in known}
-    versions = {**unknown, **{name: version or "not installed" for name, version in known.items()}}
+    by_name = recorded or {}
+    unknown = {name: NOT_RECORDED for name in _VERSIONED if name not in by_name}
+    versions = {**unknown, **{name: version or "not installed" for name, version in by_name.items()}}
     ordered = sorted(versions, key=lambda name: _VERSIONED.index(name) if name in _VERSIONED else len(_VERSIONED))
     return ", ".join(f"{_NAMES.get(name, name)} {versions[name]}" for name in ordered)
 
@@ -139,15 +139,15 @@ _VERSIONED = ("python", "tputui", "torch", "torch_xla")
 """Named first, even if a run of an older version did not record them."""
 
 
-def git(found: GitView | None) -> str:
+def git(view: GitView | None) -> str:
     """`4c3c74c8b2b1 on main, uncommitted changes`; else why the commit is unknown."""
-    if found is None:
+    if view is None:
         return NOT_RECORDED
-    if not found.commit:
-        return found.why or NOT_RECORDED
-    place = f"on {found.branch}" if found.branch else "no branch"
-    changes = {True: "uncommitted changes", False: "no uncommitted changes", None: found.why or "changes unknown"}
-    return f"{found.commit[:_COMMIT_CHARS]} {place}, {changes[found.dirty]}"
+    if not view.commit:
+        return view.why or NOT_RECORDED
+    place = f"on {view.branch}" if view.branch else "no branch"
+    changes = {True: "uncommitted changes", False: "no uncommitted changes", None: view.why or "changes unknown"}
+    return f"{view.commit[:_COMMIT_CHARS]} {place}, {changes[view.dirty]}"
 
 
 def flops(view: FlopsView) -> tuple[str, str]:

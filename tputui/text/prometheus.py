@@ -44,7 +44,9 @@ def exposition(snapshot: Snapshot) -> str:
         if samples:
             name = f"tputui_{family.name}"
             lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
-            lines += [f"{name}{_labels({'run': snapshot.run, **one.labels})} {_number(one.value)}" for one in samples]
+            lines += [
+                f"{name}{_labels({'run': snapshot.run, **value.labels})} {_number(value.value)}" for value in samples
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +56,7 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def _label(value: str) -> str:
     """The value of a label, bounded and escaped; control characters become spaces."""
-    text = "".join(each if each.isprintable() else " " for each in value[:LABEL_MAX])
+    text = "".join(character if character.isprintable() else " " for character in value[:LABEL_MAX])
     return text.replace("\\", r"\\").replace('"', r"\"")
 
 
@@ -117,16 +119,16 @@ def _of_training(snapshot: Snapshot) -> Iterable[_Family]:
     yield _Family("core_step_total", "counter", "Training steps done by a core.", of_cores)
     of_cores = [_Sample(core.compute_s, {"core": str(core.core)}) for core in cores]
     yield _Family("core_compute_seconds", "gauge", "Median time that a core computes in a step.", of_cores)
-    found = metric_series(MetricSource.of(snapshot))
+    all_series = metric_series(MetricSource.of(snapshot))
     metrics = [
         _Sample(point.value, {"metric": series.name, "split": split})
-        for series in most_important(found, METRICS_MAX)
+        for series in most_important(all_series, METRICS_MAX)
         for split in SPLITS
         if (point := series.newest(split)) is not None
     ]
     yield _Family("metric", "gauge", "Newest value of a metric, in its own unit.", metrics)
     omitted = f"Metrics beyond {METRICS_MAX}, which are left out of tputui_metric; losses and validation come first."
-    yield _one("metrics_omitted", "gauge", omitted, max(0, len(found) - METRICS_MAX) or None)
+    yield _one("metrics_omitted", "gauge", omitted, max(0, len(all_series) - METRICS_MAX) or None)
     best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
     if best is not None:
         best_value = [_Sample(facts.BEST_VALUE.of(snapshot), {"metric": name})]
@@ -162,17 +164,19 @@ def _of_machine(snapshot: Snapshot) -> Iterable[_Family]:
     memory = snapshot.memory
     hbm = (memory.hbm or [])[:CORES_MAX]
     for part, text in (("used", "Used memory of a core."), ("limit", "Memory of a core.")):
-        of_cores = [_Sample(getattr(one, f"{part}_bytes"), {"core": str(one.core)}) for one in hbm]
+        of_cores = [
+            _Sample(getattr(core_memory, f"{part}_bytes"), {"core": str(core_memory.core)}) for core_memory in hbm
+        ]
         yield _Family(f"device_memory_{part}_bytes", "gauge", text, of_cores)
     devices = snapshot.devices.cores[:CORES_MAX] if snapshot.devices is not None else []
     for name, text in _OF_DEVICES.items():
         values = ((core, getattr(core, name)) for core in devices)
-        known = [_Sample(value, {"core": str(core.core)}) for core, value in values if value is not None]
-        yield _Family(f"core_{name}", "gauge", text, known)
+        samples = [_Sample(value, {"core": str(core.core)}) for core, value in values if value is not None]
+        yield _Family(f"core_{name}", "gauge", text, samples)
     yield _one("host_memory_used_bytes", "gauge", "Used memory of the hosts.", memory.host_used_bytes)
     yield _one("host_memory_total_bytes", "gauge", "Memory of the hosts.", memory.host_total_bytes)
     cpu = memory.host_cpu_percent
     yield _one("host_cpu_ratio", "gauge", "Share of the CPU time in use.", cpu / 100 if cpu is not None else None)
-    processes = [(one, {"role": one.role, "pid": str(one.pid)}) for one in memory.processes[:CORES_MAX]]
-    resident = [_Sample(one.rss_bytes, labels) for one, labels in processes]
+    processes = [(process, {"role": process.role, "pid": str(process.pid)}) for process in memory.processes[:CORES_MAX]]
+    resident = [_Sample(process.rss_bytes, labels) for process, labels in processes]
     yield _Family("process_resident_memory_bytes", "gauge", "Resident memory of a process of the run.", resident)

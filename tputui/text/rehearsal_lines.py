@@ -93,17 +93,17 @@ def _memory(memory: PredictedMemory) -> Iterator[str]:
         return
     yield f"{fmt.size(memory.core_bytes)} per core, {memory.source}"
     for title, are_fitting in (("fits", True), ("does not fit", False)):
-        if tpus := [one for one in memory.tpus if one.fits is are_fitting]:
+        if tpus := [fit for fit in memory.tpus if fit.fits is are_fitting]:
             yield f"{title}: {', '.join(map(_fit, tpus))}"
 
 
-def _fit(one: TpuFit) -> str:
-    return f"{one.tpu} ({_percent(one.share)} of {one.device_bytes / GIB:g} GiB)"
+def _fit(fit: TpuFit) -> str:
+    return f"{fit.tpu} ({_percent(fit.share)} of {fit.device_bytes / GIB:g} GiB)"
 
 
 def _not_judged(report: Rehearsal) -> Iterator[str]:
     """What is particular to this program, with the reason; what always needs a TPU, in one row."""
-    yield from (f"{one.what}: {one.why}" for one in report.not_judged if one.what not in ONLY_ON_TPU)
+    yield from (f"{subject.what}: {subject.why}" for subject in report.not_judged if subject.what not in ONLY_ON_TPU)
     yield f"only a TPU shows: {', '.join(ONLY_ON_TPU)}"
 
 

@@ -16,12 +16,12 @@ PROCESSES_SHOWN = 16
 
 def lines(snapshot: Snapshot) -> list[str]:
     """The hosts, the one for which the others wait, and the restarts."""
-    found = [line for generation in snapshot.generations[1:] for line in _restart(generation)]
+    rows = [line for generation in snapshot.generations[1:] for line in _restart(generation)]
     if len(snapshot.hosts) > 1:
-        found = [*_hosts(snapshot.hosts), *found]
+        rows = [*_hosts(snapshot.hosts), *rows]
     if snapshot.slow_host is not None:
-        found.append(row("slow host", slowness(snapshot.slow_host)))
-    return found
+        rows.append(row("slow host", slowness(snapshot.slow_host)))
+    return rows
 
 
 def slowness(slow: SlowHostView) -> str:
@@ -39,9 +39,9 @@ def named(index: int, name: str) -> str:
 
 def unanswered(hosts: Sequence[int]) -> str:
     """`no answer from hosts 2, 5`; empty if all have answered."""
-    some = ", ".join(map(str, hosts[:8]))
+    named = ", ".join(map(str, hosts[:8]))
     more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
-    return f"no answer from host{'' if len(hosts) == 1 else 's'} {some}{more}" if hosts else ""
+    return f"no answer from host{'' if len(hosts) == 1 else 's'} {named}{more}" if hosts else ""
 
 
 def _hosts(hosts: Sequence[HostView]) -> list[str]:
@@ -86,15 +86,15 @@ def _clock(host: HostView) -> str:
 
 def processes(snapshot: Snapshot) -> list[str]:
     """Memory and CPU of the processes, of many only the largest; with their hosts if there are several."""
-    found = [("", process) for process in snapshot.memory.processes]
+    listed = [("", process) for process in snapshot.memory.processes]
     if len(snapshot.hosts) > 1:
-        found = [(f"host {host.index}", process) for host in snapshot.hosts for process in host.processes]
-    more = len(found) - PROCESSES_SHOWN
+        listed = [(f"host {host.index}", process) for host in snapshot.hosts for process in host.processes]
+    more = len(listed) - PROCESSES_SHOWN
     if more > 0:
-        found = sorted(found, key=lambda one: -one[1].rss_bytes)[:PROCESSES_SHOWN]
+        listed = sorted(listed, key=lambda entry: -entry[1].rss_bytes)[:PROCESSES_SHOWN]
     lines = [
-        row(one.role, of, f"pid {one.pid}", fmt.size(one.rss_bytes), f"CPU {fmt.percent(one.cpu_percent)}")
-        for of, one in found
+        row(sample.role, of, f"pid {sample.pid}", fmt.size(sample.rss_bytes), f"CPU {fmt.percent(sample.cpu_percent)}")
+        for of, sample in listed
     ]
     return [*lines, row("processes", f"{more:,} more with less memory")] if more > 0 else lines
 

@@ -28,18 +28,18 @@ from tputui.text.phrases import row
 
 def core_lines(snapshot: Snapshot) -> list[str]:
     """The cores; then the one that is slower than the others, or why that is not known."""
-    found = _losses(snapshot)
+    rows = _losses(snapshot)
     if (slow := snapshot.slow_core) is not None:
         steps = f"{fmt.counted(slow.num_steps, 'step')} since step {slow.first_step:,}"
-        found.append(
+        rows.append(
             row(
                 "slow core",
                 f"{phrases.core_name(snapshot, slow.core)}: {fmt.slower(slow.share)} than the others for {steps}",
             )
         )
     if snapshot.compute_reason is not None:
-        found.append(row("core times", snapshot.compute_reason))
-    return found
+        rows.append(row("core times", snapshot.compute_reason))
+    return rows
 
 
 def _losses(snapshot: Snapshot) -> list[str]:
@@ -60,7 +60,7 @@ def _losses(snapshot: Snapshot) -> list[str]:
     if not finite:
         return [row("cores", f"{len(snapshot.cores)}, none with a finite loss")]
     low, high = finite[0], finite[-1]
-    ends = (f"{fmt.number(one.loss)} on {phrases.core_name(snapshot, one.core)}" for one in (low, high))
+    ends = (f"{fmt.number(extreme.loss)} on {phrases.core_name(snapshot, extreme.core)}" for extreme in (low, high))
     spread = " to ".join(ends)
     return [row("train loss", spread, f"{len(finite)} of {len(snapshot.cores)} cores are finite")]
 
@@ -258,11 +258,13 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
         default=None,
     )
     top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step}" if highest else ""
-    known = sum(core.loss is not None for core in snapshot.cores)
+    num_with_loss = sum(core.loss is not None for core in snapshot.cores)
     step = max((core.step for core in snapshot.cores), default=0)
-    num_cores = snapshot.topology.num_cores if snapshot.topology is not None else known
-    some = f"{known} of {num_cores} cores" if 0 < known < num_cores else fmt.counted(known, "core")
-    mean = f"mean of {some} in step {step}" if known else "mean of the newest steps"
+    num_cores = snapshot.topology.num_cores if snapshot.topology is not None else num_with_loss
+    averaged = (
+        f"{num_with_loss} of {num_cores} cores" if 0 < num_with_loss < num_cores else fmt.counted(num_with_loss, "core")
+    )
+    mean = f"mean of {averaged} in step {step}" if num_with_loss else "mean of the newest steps"
     lines = [row(facts.LOSS.label, newest, mean, top)]
     if of_epoch := facts.EPOCH_LOSS.text(snapshot):
         lines.append(row("", of_epoch, f"mean over epoch {snapshot.epochs[-1].epoch}"))
@@ -432,7 +434,7 @@ def _hbm(memory: MemoryView) -> list[str]:
     shown = memory.hbm
     if len(shown) > CORES_SHOWN:
         shown = [max(shown, key=lambda reading: reading.used_bytes / max(reading.limit_bytes, 1))]
-    lines = [row(f"hbm {each.core}", f"{fmt.size(each.used_bytes)} of {fmt.size(each.limit_bytes)}") for each in shown]
+    lines = [row(f"hbm {core.core}", f"{fmt.size(core.used_bytes)} of {fmt.size(core.limit_bytes)}") for core in shown]
     others = len(memory.hbm) - len(shown)
     return [*lines, row("hbm", f"{others:,} other cores use less")] if others else lines
 
@@ -465,8 +467,8 @@ def _kept(snapshot: Snapshot) -> list[str]:
     for request in snapshot.requests:
         seen = fmt.seen_while(request.seen_phase) if request.seen_phase else ""
         applied = f"after step {request.applied_step}" if request.applied_step is not None else ""
-        rest = (request.path or "", request.why or "", show_hosts.unanswered(request.unanswered))
-        lines.append(row("request", request.kind, request.state, seen, applied, *rest))
+        details = (request.path or "", request.why or "", show_hosts.unanswered(request.unanswered))
+        lines.append(row("request", request.kind, request.state, seen, applied, *details))
     return lines
 
 

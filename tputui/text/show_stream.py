@@ -45,7 +45,7 @@ def stream_object(snapshot: Snapshot, *, is_first: bool) -> dict[str, Any]:
         fields[name] = fields[name][-most:]
     logged = fields["logged"]
     if len(logged) > LOGGED_MAX:
-        fields["logged"] = first_of(logged, LOGGED_MAX, lambda one: class_of(one["name"], one["split"]))
+        fields["logged"] = first_of(logged, LOGGED_MAX, lambda metric: class_of(metric["name"], metric["split"]))
         left_out = f"{fmt.more(len(logged) - LOGGED_MAX, 'logged metric')} are left out of this line"
         fields["warnings"] = [*fields["warnings"], left_out]
     if not is_first:

@@ -74,8 +74,8 @@ def line(verdict: Verdict) -> str:
 
 def worst(verdicts: Sequence[Verdict]) -> list[str]:
     """The lines for the end of a run: the worst that were found, if they cost enough or ended it."""
-    shown = [one for one in found(verdicts) if one.fatal or (one.share or 0.0) >= SHARE_MIN]
-    return [f"slow: {line(one)}" if not one.fatal else line(one) for one in shown[:WORST]]
+    shown = [verdict for verdict in found(verdicts) if verdict.fatal or (verdict.share or 0.0) >= SHARE_MIN]
+    return [f"slow: {line(verdict)}" if not verdict.fatal else line(verdict) for verdict in shown[:WORST]]
 
 
 def blocks(verdicts: Sequence[Verdict], run: str | None = None) -> Iterator[str]:
@@ -90,12 +90,12 @@ def blocks(verdicts: Sequence[Verdict], run: str | None = None) -> Iterator[str]
 
 def unanswered(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     """Rules without an answer, those with the same reason together: their titles, and the status with the reason."""
-    found: dict[str, list[str]] = {}
+    titles_by_answer: dict[str, list[str]] = {}
     for status in UNANSWERED:
         for verdict in verdicts:
             if verdict.status == status:
-                found.setdefault(f"{status}: {verdict.text}", []).append(TITLES[verdict.rule])
-    return [(", ".join(titles), text) for text, titles in found.items()]
+                titles_by_answer.setdefault(f"{status}: {verdict.text}", []).append(TITLES[verdict.rule])
+    return [(", ".join(titles), text) for text, titles in titles_by_answer.items()]
 
 
 def checked(verdicts: Sequence[Verdict]) -> str:
@@ -126,35 +126,35 @@ _SHOWN_FROM_S = 0.05
 """Seconds from which a part is shown."""
 
 
-def goodput_line(found: Goodput) -> str:
+def goodput_line(goodput: Goodput) -> str:
     """`84 % of 3 h 12 min over 4 runs was useful training; lost 10 min, downtime 7 min`; or why not known."""
     others = [
-        f"{part} {fmt.duration(found.parts_s[part])}"
-        for part in sorted(PARTS, key=lambda part: -found.parts_s.get(part, 0.0))
-        if part not in PRODUCTIVE and found.parts_s.get(part, 0.0) >= _SHOWN_FROM_S
+        f"{part} {fmt.duration(goodput.parts_s[part])}"
+        for part in sorted(PARTS, key=lambda part: -goodput.parts_s.get(part, 0.0))
+        if part not in PRODUCTIVE and goodput.parts_s.get(part, 0.0) >= _SHOWN_FROM_S
     ]
-    return "; ".join(filter(None, (_head(found), ", ".join(others))))
+    return "; ".join(filter(None, (_head(goodput), ", ".join(others))))
 
 
-def goodput_blocks(found: Goodput, price_per_hour: float | None) -> Iterator[str]:
+def goodput_blocks(goodput: Goodput, price_per_hour: float | None) -> Iterator[str]:
     """A goodput_line per part with its share, and the cost if the price of an hour is given."""
-    yield f"{'goodput':<{_INDENT}}{_head(found)}"
-    for part in sorted(PARTS, key=lambda part: -found.parts_s.get(part, 0.0)):
-        seconds = found.parts_s.get(part, 0.0)
+    yield f"{'goodput':<{_INDENT}}{_head(goodput)}"
+    for part in sorted(PARTS, key=lambda part: -goodput.parts_s.get(part, 0.0)):
+        seconds = goodput.parts_s.get(part, 0.0)
         if seconds >= _SHOWN_FROM_S:
-            steps = f": {fmt.counted(found.lost_steps, 'step')}" if part == "lost" and found.lost_steps else ""
-            share = f"{seconds / found.wall_s * 100:5.1f} %" if found.wall_s else ""
+            steps = f": {fmt.counted(goodput.lost_steps, 'step')}" if part == "lost" and goodput.lost_steps else ""
+            share = f"{seconds / goodput.wall_s * 100:5.1f} %" if goodput.wall_s else ""
             price = f"  {price_per_hour * seconds / 3600:10,.2f}" if price_per_hour is not None else ""
             yield f"{'':<{_INDENT}}{part:<11}{share}  {fmt.duration(seconds):>10}{price}  {PARTS[part]}{steps}"
     if price_per_hour is not None:
-        total = price_per_hour * found.wall_s / 3600
+        total = price_per_hour * goodput.wall_s / 3600
         rate = f"cost {total:,.2f} at {price_per_hour:,.2f} an hour"
-        outside = f"; {total * (1 - found.share):,.2f} of it outside of training" if found.share is not None else ""
+        outside = f"; {total * (1 - goodput.share):,.2f} of it outside of training" if goodput.share is not None else ""
         yield f"{'':<{_INDENT}}{rate}{outside}"
 
 
-def _head(found: Goodput) -> str:
-    if found.share is None:
-        return f"not available: {found.reason}"
-    over = f" over {len(found.runs)} runs" if len(found.runs) > 1 else ""
-    return f"{found.share * 100:.0f} % of {fmt.duration(found.wall_s)}{over} was useful training"
+def _head(goodput: Goodput) -> str:
+    if goodput.share is None:
+        return f"not available: {goodput.reason}"
+    over = f" over {len(goodput.runs)} runs" if len(goodput.runs) > 1 else ""
+    return f"{goodput.share * 100:.0f} % of {fmt.duration(goodput.wall_s)}{over} was useful training"
