@@ -169,11 +169,11 @@ def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
 
 def meter_points(snapshot: Snapshot) -> dict[tuple[Split, str], list[tuple[int, float]]]:
     """Every meter and score as (epoch, value) pairs by split and name. Scores belong to the validation split."""
-    found: dict[tuple[Split, str], list[tuple[int, float]]] = {}
+    points: dict[tuple[Split, str], list[tuple[int, float]]] = {}
     for view in snapshot.epochs:
         for key, value in _figures_of(view):
-            found.setdefault(key, []).append((view.epoch, value))
-    return found
+            points.setdefault(key, []).append((view.epoch, value))
+    return points
 
 
 def less_is_better(name: str, snapshot: Snapshot) -> bool:
@@ -226,9 +226,11 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
 
 def _meters(snapshot: Snapshot) -> list[MeterFigure]:
     """Every meter and score by epoch, then what the script logged without epochs."""
-    found = meter_points(snapshot)
-    by_epoch = [_meter(*key, points, snapshot) for key, points in found.items()]
-    by_step = [_logged_meter(view, snapshot) for view in snapshot.logged if (view.split, view.name) not in found]
+    points_by_meter = meter_points(snapshot)
+    by_epoch = [_meter(*key, points, snapshot) for key, points in points_by_meter.items()]
+    by_step = [
+        _logged_meter(view, snapshot) for view in snapshot.logged if (view.split, view.name) not in points_by_meter
+    ]
     return by_epoch + by_step
 
 
@@ -301,11 +303,11 @@ def _logged_meter(view: LoggedView, snapshot: Snapshot) -> MeterFigure:
 def _resolved(snapshot: Snapshot) -> dict[str, Any]:
     """Values derived from the configuration on the machine, as far as known."""
     topology, plan = snapshot.topology, snapshot.plan
-    found: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     if topology is not None:
-        found |= {"device": topology.device, "cores": topology.num_cores, "hosts": topology.num_hosts}
+        resolved |= {"device": topology.device, "cores": topology.num_cores, "hosts": topology.num_hosts}
     if plan is not None:
-        found |= {
+        resolved |= {
             "batch a core": plan.batch_per_core,
             "global batch": plan.global_batch,
             "steps an epoch": plan.steps_per_epoch,
@@ -314,4 +316,4 @@ def _resolved(snapshot: Snapshot) -> dict[str, Any]:
             "parameters": plan.num_parameters,
             "learning rate": float(f"{plan.lr:.6g}"),
         }
-    return found
+    return resolved

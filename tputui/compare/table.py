@@ -29,8 +29,8 @@ class FigureRow(NamedTuple):
 def figure_rows(comparison: Comparison) -> list[FigureRow]:
     """The metrics that at least one run has, formatted."""
     rows = [FigureRow(name, [format_of(run) for run in comparison.runs]) for name, format_of in _FIGURES]
-    known = [row for row in rows if any(cell != fmt.UNKNOWN for cell in row.cells)]
-    return known + list(_meter_rows(comparison.runs))
+    with_figures = [row for row in rows if any(cell != fmt.UNKNOWN for cell in row.cells)]
+    return with_figures + list(_meter_rows(comparison.runs))
 
 
 def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float | None]]]:
@@ -81,8 +81,8 @@ def _meter_rows(runs: list[ComparedRun]) -> Iterable[FigureRow]:
 def _by_meter(runs: list[ComparedRun]) -> Iterable[tuple[str, list[MeterFigure | None]]]:
     """Every meter that at least one run has: its name, and its figures by run."""
     by_run = [{(meter.split, meter.name): meter for meter in run.meters} for run in runs]
-    for key in dict.fromkeys(key for one in by_run for key in one):
-        yield meter_name(*key), [one.get(key) for one in by_run]
+    for key in dict.fromkeys(key for meters in by_run for key in meters):
+        yield meter_name(*key), [meters.get(key) for meters in by_run]
 
 
 def _best(meter: MeterFigure | None) -> str:

@@ -246,8 +246,8 @@ def _by_cores(run: VerdictSide, base: VerdictSide, ratio: Ratio, scaling: float 
 
 
 def _is_scaling(run: VerdictSide, base: VerdictSide) -> bool:
-    known = None not in (run.num_cores, base.num_cores, run.device, base.device)
-    return known and (run.num_cores, run.device) != (base.num_cores, base.device)
+    are_known = None not in (run.num_cores, base.num_cores, run.device, base.device)
+    return are_known and (run.num_cores, run.device) != (base.num_cores, base.device)
 
 
 def _scaling(run: VerdictSide, base: VerdictSide, ratio: float) -> float | None:
