@@ -71,9 +71,9 @@ def split_metrics(snapshot: Snapshot) -> tuple[str, list[MetricSeries]]:
     series = metric_series(MetricSource.of(snapshot))
     if not series:
         return "", []
-    first = next((one for one in series if one.name == LOSS), series[0])
+    first = next((metric for metric in series if metric.name == LOSS), series[0])
     drawn = charts.chart(first, snapshot.loss if first.name == LOSS else ())
-    return drawn, [one for one in series if one is not first]
+    return drawn, [metric for metric in series if metric is not first]
 
 
 def _text(text: str) -> str:
@@ -82,20 +82,20 @@ def _text(text: str) -> str:
 
 def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     plan = snapshot.plan
-    found = []
+    rows = []
     if snapshot.epoch:
-        found.append(
+        rows.append(
             ("epoch", f"{snapshot.epoch}/{plan.num_epochs}" if plan and plan.num_epochs else f"{snapshot.epoch}")
         )
     if snapshot.steps:
         of = f" of {fmt.count(plan.total_steps)}" if plan and plan.total_steps else ""
-        found.append(("step", f"{fmt.count(snapshot.steps)}{of}"))
-    found += [(fact.label, text) for fact in (facts.DURATION, facts.LOSS) if (text := fact.text(snapshot))]
+        rows.append(("step", f"{fmt.count(snapshot.steps)}{of}"))
+    rows += [(fact.label, text) for fact in (facts.DURATION, facts.LOSS) if (text := fact.text(snapshot))]
     if text := facts.BEST_VALUE.text(snapshot):
         best = f"best validation {_text(monitored(snapshot.config))}"
-        found.append((best, f"{text} in epoch {facts.BEST_EPOCH.text(snapshot)}"))
+        rows.append((best, f"{text} in epoch {facts.BEST_EPOCH.text(snapshot)}"))
     pace = (facts.STEP_TIME, facts.SPEED, facts.REMAINING)
-    return found + [(fact.label, text) for fact in pace if (text := fact.text(snapshot))]
+    return rows + [(fact.label, text) for fact in pace if (text := fact.text(snapshot))]
 
 
 def _bar(snapshot: Snapshot) -> str:
@@ -109,12 +109,14 @@ def _bar(snapshot: Snapshot) -> str:
 
 def _newest(series: Sequence[MetricSeries]) -> str:
     """The newest values of metrics."""
-    points = [(one, split, point) for one in series for split in SPLITS if (point := one.newest(split)) is not None]
-    shown = first_of(points, METRICS_MAX, lambda found: class_of(found[0].name, found[1]))
-    found = []
-    for one, split, point in shown:
-        name = one.name if split == "train" else f"validation {one.name}"
-        unit = f" {one.unit}" if one.unit else ""
-        found.append(f"<li>{_text(name)} <b>{fmt.number(point.value)}{escape(unit)}</b></li>")
+    points = [
+        (metric, split, point) for metric in series for split in SPLITS if (point := metric.newest(split)) is not None
+    ]
+    shown = first_of(points, METRICS_MAX, lambda entry: class_of(entry[0].name, entry[1]))
+    items = []
+    for metric, split, point in shown:
+        name = metric.name if split == "train" else f"validation {metric.name}"
+        unit = f" {metric.unit}" if metric.unit else ""
+        items.append(f"<li>{_text(name)} <b>{fmt.number(point.value)}{escape(unit)}</b></li>")
     more = f"<li>{len(points) - len(shown)} more</li>" if len(points) > len(shown) else ""
-    return f'<ul class="tpu-facts">{"".join(found)}{more}</ul>' if found else ""
+    return f'<ul class="tpu-facts">{"".join(items)}{more}</ul>' if items else ""

@@ -91,8 +91,8 @@ def chart(series: MetricSeries, band: Sequence[Segment] = ()) -> str:
     both = [*train, *valid]
     if not both:
         return ""
-    first, last = min(one.first_step for one in both), max(one.last_step for one in both)
-    first = first if band else min(one.last_step for one in both)
+    first, last = min(segment.first_step for segment in both), max(segment.last_step for segment in both)
+    first = first if band else min(segment.last_step for segment in both)
     scale = _scale(train, valid)
     caption = _caption(series, scale, train, valid)
     if scale is None:
@@ -132,7 +132,7 @@ def _segments(points: Sequence[MetricPoint]) -> list[Segment]:
 
 
 def _finite(segments: Sequence[Segment]) -> list[float]:
-    return [one.mean for one in segments if one.num_values and math.isfinite(one.mean)]
+    return [segment.mean for segment in segments if segment.num_values and math.isfinite(segment.mean)]
 
 
 def _scale(train: Sequence[Segment], valid: Sequence[Segment]) -> Scale | None:
@@ -159,9 +159,9 @@ def _caption(series: MetricSeries, scale: Scale | None, train: Sequence[Segment]
     if scale is not None:
         notes += ["log axis"] if scale.log else []
         values = [*_finite(train), *_finite(valid)]
-        above, below = sum(one > scale.high for one in values), sum(one < scale.low for one in values)
+        above, below = sum(number > scale.high for number in values), sum(number < scale.low for number in values)
         notes.append(outside_note(above, below, scale))
-    if num_bad := sum(one.num_bad for one in (*train, *valid)):
+    if num_bad := sum(segment.num_bad for segment in (*train, *valid)):
         notes.append(f"{fmt.counted(num_bad, 'value')} NaN or infinite")
     if series.source:
         notes.append("from console" if series.source == CONSOLE else f"from {fmt.inert(series.source)}")
@@ -200,11 +200,11 @@ def _short_step(step: int) -> str:
     return str(step)
 
 
-def _curve(found: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
+def _curve(columns: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
     """The means, interrupted where there is no finite value."""
     parts: list[str] = []
     pen = "M"
-    for column in found:
+    for column in columns:
         if math.isfinite(column.mean):
             parts.append(f"{pen}{axes.of_column(column):.1f} {axes.at(column.mean):.1f}")
             pen = "L"
@@ -213,17 +213,17 @@ def _curve(found: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
     return f'<path class="{name}" d="{"".join(parts)}"/>' if parts else ""
 
 
-def _dots(found: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
+def _dots(columns: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
     """A dot for each value: lines of no length with round ends, which stretching leaves round."""
-    points = [column for column in found if math.isfinite(column.mean)]
+    points = [column for column in columns if math.isfinite(column.mean)]
     path = "".join(f"M{axes.of_column(column):.1f} {axes.at(column.mean):.1f}h0" for column in points)
     return f'<path class="{name} tpu-dots" d="{path}"/>' if path else ""
 
 
-def _band(found: Sequence[ChartColumn], axes: _Axes) -> str:
+def _band(columns: Sequence[ChartColumn], axes: _Axes) -> str:
     """The area from the minimum to the maximum over the cores, in one part per run of finite values."""
     parts: list[str] = []
-    for is_finite, group in itertools.groupby(found, key=lambda column: math.isfinite(column.mean)):
+    for is_finite, group in itertools.groupby(columns, key=lambda column: math.isfinite(column.mean)):
         if is_finite and len(part := list(group)) > 1:
             upper = [f"{axes.of_column(column):.1f} {axes.at(column.high):.1f}" for column in part]
             lower = [f"{axes.of_column(column):.1f} {axes.at(column.low):.1f}" for column in reversed(part)]
@@ -231,7 +231,7 @@ def _band(found: Sequence[ChartColumn], axes: _Axes) -> str:
     return f'<path class="tpu-band" d="{"".join(parts)}"/>' if parts else ""
 
 
-def _bad(found: Sequence[ChartColumn], axes: _Axes) -> str:
+def _bad(columns: Sequence[ChartColumn], axes: _Axes) -> str:
     """Marks on the x axis at values that are NaN or infinite."""
-    path = "".join(f"M{axes.of_column(column):.1f} {_SIZE - 4}h0" for column in found if column.bad)
+    path = "".join(f"M{axes.of_column(column):.1f} {_SIZE - 4}h0" for column in columns if column.bad)
     return f'<path class="tpu-bad" d="{path}"/>' if path else ""

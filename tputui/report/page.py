@@ -117,7 +117,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
 
 def _charts(series: Sequence[MetricSeries]) -> str:
     """Every metric but the loss, as on the metric pages of the screen."""
-    drawn = "".join(charts.chart(one) for one in series[:CHARTS_MAX])
+    drawn = "".join(charts.chart(metric) for metric in series[:CHARTS_MAX])
     more = len(series) - CHARTS_MAX
     note = f'<p class="note">{fmt.more(more, "metric")}, not drawn</p>' if more > 0 else ""
     return _section("Metrics", f'<div class="charts">{drawn}</div>{note}') if drawn else ""
@@ -141,7 +141,7 @@ def _warnings(snapshot: Snapshot) -> str:
     texts += [snapshot.newer_format] if snapshot.newer_format else []
     if snapshot.skipped.count:
         texts.append(f"{fmt.counted(snapshot.skipped.count, 'invalid example')} left out")
-        texts += [f"{each.split} {each.where}: {each.why}" for each in snapshot.skipped.examples[:20]]
+        texts += [f"{example.split} {example.where}: {example.why}" for example in snapshot.skipped.examples[:20]]
     items = "".join(f"<li>{_text(text, CELL_MAX)}</li>" for text in texts)
     return _section("Warnings", f'<ul class="warning">{items}</ul>' if items else "")
 
@@ -185,8 +185,17 @@ def _memory(snapshot: Snapshot) -> str:
 
 def _checkpoints(snapshot: Snapshot) -> Figures:
     rows: list[tuple[Figure, ...]] = [
-        (one.path, one.step, one.epoch, one.bytes, one.seconds, one.reason, one.best, one.t)
-        for one in snapshot.checkpoints
+        (
+            checkpoint.path,
+            checkpoint.step,
+            checkpoint.epoch,
+            checkpoint.bytes,
+            checkpoint.seconds,
+            checkpoint.reason,
+            checkpoint.best,
+            checkpoint.t,
+        )
+        for checkpoint in snapshot.checkpoints
     ]
     return Figures(("path", "step", "epoch", "bytes", "seconds", "reason", "best", "t"), rows)
 
