@@ -97,8 +97,10 @@ class RunRows:
 
     def __iter__(self) -> Iterator[Row]:
         """All rows, in the order of each process. Raises `OSError`."""
-        generations = [each for each in load(self._run_dir).generations if each.number]
-        self._first_steps = {each.number: each.first_step for each in generations if each.first_step is not None}
+        generations = [generation for generation in load(self._run_dir).generations if generation.number]
+        self._first_steps = {
+            generation.number: generation.first_step for generation in generations if generation.first_step is not None
+        }
         for entry in read_events(self._run_dir):
             if isinstance(entry.event, ev.JournalOpened):
                 self._generations[entry.writer] = entry.event.generation
