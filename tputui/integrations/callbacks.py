@@ -35,8 +35,8 @@ class Harmless:
         if self._run is not None and self._run.is_active:
             self._run.warn_of(error, f"{type(self).__name__}.{where}")
         else:
-            what = f"{type(error).__name__}: {error}"
-            _log.warning("%s.%s failed: %s; training continues", type(self).__name__, where, what, exc_info=error)
+            reason = f"{type(error).__name__}: {error}"
+            _log.warning("%s.%s failed: %s; training continues", type(self).__name__, where, reason, exc_info=error)
 
 
 def harmless(hook: _Hook) -> _Hook:

@@ -59,9 +59,9 @@ class _Hooks(Harmless):
         """Opens the run, and reports the plan."""
         if self._run is None:
             self._is_own = current() is None
-            what = type(model).__name__ if model is not None else "Trainer"
-            config = {"task": what, "epochs": state.num_train_epochs, **_changed(args)}
-            run = join(what, config, self._runs_dir, rank=args.process_index, world_size=args.world_size)
+            task = type(model).__name__ if model is not None else "Trainer"
+            config = {"task": task, "epochs": state.num_train_epochs, **_changed(args)}
+            run = join(task, config, self._runs_dir, rank=args.process_index, world_size=args.world_size)
             self._run = run if run.is_active else None
         if self._run is None:
             return
@@ -219,7 +219,7 @@ class _Hooks(Harmless):
             is_best = bool(best) and Path(best).absolute() == path.absolute()
             run.checkpoint_saved(path, seconds=seconds, best=is_best)
         self._checkpoints.add(path)
-        for gone in [known for known in self._checkpoints if not known.exists()]:
+        for gone in [checkpoint for checkpoint in self._checkpoints if not checkpoint.exists()]:
             self._checkpoints.discard(gone)
             run.checkpoint_removed(gone)
 

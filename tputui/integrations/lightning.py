@@ -50,9 +50,9 @@ class _Hooks(Harmless):
         """Opens the run before data and module are set up."""
         if stage != "fit" or self._run is not None:
             return
-        what = type(pl_module).__name__
-        config = {"task": what, "epochs": trainer.max_epochs}
-        run = join(what, config, self._runs_dir, rank=trainer.global_rank, world_size=trainer.world_size)
+        task = type(pl_module).__name__
+        config = {"task": task, "epochs": trainer.max_epochs}
+        run = join(task, config, self._runs_dir, rank=trainer.global_rank, world_size=trainer.world_size)
         # A run without a journal: tputui launched this process and reports it already, or only rank 0 is shown.
         self._run = run if run.is_active else None
 
