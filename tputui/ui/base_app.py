@@ -230,7 +230,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     def interrupted(self) -> None:
         """Ctrl-C does not quit, to prevent accidents: show the key that does."""
-        screen = next(each for each in reversed(self.screen_stack) if not isinstance(each, SystemModalScreen))
+        screen = next(
+            open_screen for open_screen in reversed(self.screen_stack) if not isinstance(open_screen, SystemModalScreen)
+        )
         in_force = screen.keys_in_force() if isinstance(screen, Keyed) else ()
         shown = next((key.shown.split() for key in in_force if key.action in ("leave", "close")), ["esc"])
         leave = "q" if "q" in shown else "esc"
@@ -262,8 +264,8 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self.show_notice(f"theme: {title_of(name)}; u undoes it")
 
     def _set_theme(self, name: str) -> None:
-        known = any(theme.name == name for theme in THEMES.values())
-        chosen = name if known else DARK.name
+        exists = any(theme.name == name for theme in THEMES.values())
+        chosen = name if exists else DARK.name
         if self._colour:
             self.views.set("theme", chosen)
         else:
@@ -350,7 +352,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def _clear_notices(self) -> None:
         """Remove notices: the picture should show the run, not the last action."""
         self.clear_notifications()
-        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, ShowsNotices)), None)
+        screen = next(
+            (open_screen for open_screen in reversed(self.screen_stack) if isinstance(open_screen, ShowsNotices)), None
+        )
         if screen is not None:
             screen.notices.clear()
 
@@ -374,7 +378,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         focused = self.screen.focused
         if isinstance(focused, export.HasText):
             return focused
-        return next((each for each in self.screen.query(Widget) if isinstance(each, export.HasText)), None)
+        return next((widget for widget in self.screen.query(Widget) if isinstance(widget, export.HasText)), None)
 
     def _snapshot(self) -> Snapshot | None:
         shown = next((s for s in reversed(self.screen_stack) if isinstance(s, export.ShowsRun)), None)

@@ -49,24 +49,24 @@ class HelpPanel(Panel[HelpPart]):
 
     def draw(self, part: HelpPart, width: int, height: int) -> Drawing:
         """A line for each key that matches the search."""
-        found = matching(part.lines, part.typed.text if part.typed is not None else "")
+        matches = matching(part.lines, part.typed.text if part.typed is not None else "")
         rows: list[Line] = []
-        for shown, sentence, *_ in found:
+        for shown, sentence, *_ in matches:
             if not sentence:
                 rows += [[], [Span(f" {shown}", "title")]] if rows else [[Span(f" {shown}", "title")]]
                 continue
-            first, *rest = wrap(sentence, max(width - _KEY_WIDTH - 3, 10))
+            first, *continued = wrap(sentence, max(width - _KEY_WIDTH - 3, 10))
             rows.append([Span(f"  {key_names(self.app, shown):<{_KEY_WIDTH}}", "accent"), Span(first)])
-            rows += [[Span(" " * (_KEY_WIDTH + 2)), Span(piece)] for piece in rest]
-        if not found and part.typed is not None:
+            rows += [[Span(" " * (_KEY_WIDTH + 2)), Span(piece)] for piece in continued]
+        if not matches and part.typed is not None:
             rows = paragraph(f"no match for {part.typed.text!r}", width, height)
-        return Drawing(rows, head=_search_line(part, found, width), note="/ search  esc close")
+        return Drawing(rows, head=_search_line(part, matches, width), note="/ search  esc close")
 
 
-def _search_line(part: HelpPart, found: Sequence[HelpLine], width: int) -> tuple[Line, ...]:
+def _search_line(part: HelpPart, matches: Sequence[HelpLine], width: int) -> tuple[Line, ...]:
     if part.typed is None:
         return ()
-    count: Line = [Span(f" [{_num_keys(found)}/{_num_keys(part.lines)}] ", "label")]
+    count: Line = [Span(f" [{_num_keys(matches)}/{_num_keys(part.lines)}] ", "label")]
     room = max(width - 3 - width_of(count), 4)
     typed = spans(part.typed, room) if part.is_typing else [Span(part.typed.text, "strong")]
     return ([Span(" / ", "accent"), *typed, *count],)
@@ -155,14 +155,14 @@ class HelpScreen(Overlay):
 
 def help_lines(keys: Sequence[Key], panels: Sequence[tuple[str, str]]) -> tuple[HelpLine, ...]:
     """The keys by group; the group `panels` includes the descriptions of the panels."""
-    found: list[HelpLine] = []
+    lines: list[HelpLine] = []
     for group in dict.fromkeys(key.group for key in keys):
-        found.append(HelpLine(group, ""))
-        found += [
+        lines.append(HelpLine(group, ""))
+        lines += [
             HelpLine(key.shown, key.help, key.footer, f"{key.title} {key.also}")
             for key in keys
             if key.group == group and not key.shown.isdigit()
         ]
         if group == "panels":
-            found += [HelpLine(*panel) for panel in panels]
-    return tuple(found)
+            lines += [HelpLine(*panel) for panel in panels]
+    return tuple(lines)

@@ -52,8 +52,8 @@ def figures_of(widget: object, name: str | None, snapshot: Snapshot | None) -> F
     own = widget.figures() if isinstance(widget, HasFigures) else None
     if own is not None:
         return own
-    found = BY_PANEL.get(name or "")
-    return found(snapshot) if found is not None and snapshot is not None else None
+    read_figures = BY_PANEL.get(name or "")
+    return read_figures(snapshot) if read_figures is not None and snapshot is not None else None
 
 
 def as_csv(table: Figures) -> str:

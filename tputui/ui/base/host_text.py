@@ -66,9 +66,9 @@ def num_hosts(snapshot: Snapshot) -> int:
 
 def listed(indices: Sequence[int]) -> str:
     """`host 3`, `hosts 3, 7, 9`, `hosts 3, 7, 9 and 12 more`."""
-    some = ", ".join(map(str, indices[:NAMED_MAX]))
+    named = ", ".join(map(str, indices[:NAMED_MAX]))
     more = f" and {len(indices) - NAMED_MAX} more" if len(indices) > NAMED_MAX else ""
-    return f"host{'' if len(indices) == 1 else 's'} {some}{more}"
+    return f"host{'' if len(indices) == 1 else 's'} {named}{more}"
 
 
 def problems(
@@ -85,7 +85,7 @@ def problems(
     bad = non_finite_cores(cores)
     usual = median_step(hosts)
     least = usual - late_steps if late_steps and not is_over else 0
-    found = []
+    listed = []
     for host in hosts:
         problem = _problem(host, bad, slow, outlier, is_over=is_over)
         if problem is None and 0 < host.step < least:
@@ -94,8 +94,8 @@ def problems(
             kind, text = problem
             sign = SIGNS[kind]
             mark = "\u25be" if kind == "outlier" and outlier is not None and outlier.by < 0 else sign.mark
-            found.append(HostProblem(host.index, kind, mark, sign.tone, text))
-    return sorted(found, key=lambda one: (_RANK[one.kind], one.host))
+            listed.append(HostProblem(host.index, kind, mark, sign.tone, text))
+    return sorted(listed, key=lambda entry: (_RANK[entry.kind], entry.host))
 
 
 def non_finite_cores(cores: Iterable[CoreView]) -> set[int]:
@@ -166,17 +166,17 @@ def slowness(slow: SlowHostView) -> str:
     return f"{fmt.slower(slow.share)}{part}, {fmt.duration(slow.seconds)} per step{waiting}"
 
 
-def grouped(found: Iterable[HostProblem]) -> list[tuple[HostProblem, list[int]]]:
+def grouped(listed: Iterable[HostProblem]) -> list[tuple[HostProblem, list[int]]]:
     """The problems to list: one by one, or together if many hosts have the same kind of problem."""
     kinds: dict[ProblemKind, list[HostProblem]] = {}
-    for one in found:
-        kinds.setdefault(one.kind, []).append(one)
+    for problem in listed:
+        kinds.setdefault(problem.kind, []).append(problem)
     rows: list[tuple[HostProblem, list[int]]] = []
     for members in kinds.values():
         if len(members) <= NAMED_MAX:
-            rows += [(one, [one.host]) for one in members]
+            rows += [(problem, [problem.host]) for problem in members]
         else:
-            rows.append((members[0], [one.host for one in members]))
+            rows.append((members[0], [problem.host for problem in members]))
     return rows
 
 
@@ -189,14 +189,14 @@ def alarms(snapshot: Snapshot) -> list[tuple[str, str]]:
     if not has_hosts(snapshot):
         return []
     is_over = snapshot.condition in ENDED
-    found = problems(snapshot.hosts, (), is_over=is_over)
+    of_hosts = problems(snapshot.hosts, (), is_over=is_over)
     alarms: list[tuple[str, str]] = []
     for kind in _ALARMED:
-        those = [one for one in found if one.kind == kind]
-        if not those or (is_over and kind == "lost"):
+        of_kind = [problem for problem in of_hosts if problem.kind == kind]
+        if not of_kind or (is_over and kind == "lost"):
             continue
-        indices = [one.host for one in those]
-        text = f"host {indices[0]} {those[0].text}" if len(those) == 1 else f"{listed(indices)} {SIGNS[kind].word}"
+        indices = [problem.host for problem in of_kind]
+        text = f"host {indices[0]} {of_kind[0].text}" if len(of_kind) == 1 else f"{listed(indices)} {SIGNS[kind].word}"
         alarms.append((f"hosts {kind} {indices}", text))
     if (slow := snapshot.slow_host) is not None:
         part = "" if slow.part == "step" else f" in {slow.part}"

@@ -34,14 +34,14 @@ class ActionsProvider(Provider):
 
     async def discover(self) -> Hits:
         """All entries, in the order of the key map."""
-        for each in self._commands():
-            yield DiscoveryHit(Content(each.title), self._run(each), text=each.title, help=self._help(each))
+        for command in self._commands():
+            yield DiscoveryHit(Content(command.title), self._run(command), text=command.title, help=self._help(command))
 
     async def search(self, query: str) -> Hits:
         """The entries that match every word of the query."""
-        for rank, (points, each) in enumerate(found(list(self._commands()), query)):
+        for rank, (points, command) in enumerate(found(list(self._commands()), query)):
             score = points / (BEST + 1) - rank * _APART
-            yield Hit(score, Content(each.title), self._run(each), text=each.title, help=self._help(each))
+            yield Hit(score, Content(command.title), self._run(command), text=command.title, help=self._help(command))
 
     def _commands(self) -> Iterator[Command]:
         return commands(self.screen, self.app.theme)
@@ -103,16 +103,16 @@ def commands(screen: object, theme: str) -> Iterator[Command]:
         name = description.partition(":")[0]
         action = on_widget("body", f"select({number})")
         yield Command(f"Panel {description}", f"{number}  panels", action, name, "panel", description)
-    for title, each in THEMES.items():
-        on = " (on now)" if each.name == theme else ""
+    for title, colours in THEMES.items():
+        on = " (on now)" if colours.name == theme else ""
         shown = f"Theme: {title}{on}"
-        yield Command(shown, "view", f"app.choose_theme({each.name!r})", "", shown)
+        yield Command(shown, "view", f"app.choose_theme({colours.name!r})", "", shown)
 
 
 def found(entries: Sequence[Command], wanted: str) -> list[tuple[int, Command]]:
     """The entries that match every word of `wanted`, best grade first, else in the order of the key map."""
-    graded = [(grade(wanted, each.word, each.also, f"{each.details} {each.help}"), each) for each in entries]
-    return sorted([(points, each) for points, each in graded if points], key=lambda pair: -pair[0])
+    graded = [(grade(wanted, entry.word, entry.also, f"{entry.details} {entry.help}"), entry) for entry in entries]
+    return sorted([(points, entry) for points, entry in graded if points], key=lambda pair: -pair[0])
 
 
 def _keys_of(screen: object) -> Sequence[tuple[Key, str]]:

@@ -194,10 +194,10 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     try:
         if len(content) > MAX_BYTES:
             raise msgspec.DecodeError("it is too long")
-        found: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
+        values: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}, f"view settings ignored: {path} is not valid"
-    return found, ""
+    return values, ""
 
 
 def _is_value(value: Any) -> bool:

@@ -89,8 +89,8 @@ def phase_with_age(phase: Phase | None, phase_s: float) -> str:
     """`executing`, or `compiling 94 s` with its age from 1 s; empty if the run does not report it."""
     if phase is None or phase == "unknown":
         return ""
-    words = "imports, building data and model" if phase == "starting" else fmt.PHASES[phase]
-    return words if phase_s < 1 else f"{words} {age(phase_s)}"
+    text = "imports, building data and model" if phase == "starting" else fmt.PHASES[phase]
+    return text if phase_s < 1 else f"{text} {age(phase_s)}"
 
 
 def nothing_yet(snapshot: Snapshot, what: str, *, verb: str = "reported") -> str:
@@ -110,8 +110,8 @@ def receipt(request: RequestView, checkpoints: list[ev.CheckpointSaved]) -> str:
     The path is last, because a narrow terminal cuts the end.
     """
     if request.state == "applied":
-        words = [fmt.count(request.applied_step), *([clean(request.why)] if request.why else [])]
-        return f"{_APPLIED[request.kind]} {', '.join([*words, *_saved(request, checkpoints)])}"
+        applied = [fmt.count(request.applied_step), *([clean(request.why)] if request.why else [])]
+        return f"{_APPLIED[request.kind]} {', '.join([*applied, *_saved(request, checkpoints)])}"
     parts = []
     if request.seen_phase is not None:
         parts.append(fmt.seen_while(request.seen_phase))
@@ -155,17 +155,17 @@ _SINCE = re.compile(r"(?:,| since) step [\d,]*\d")
 
 def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
     """The problems of a run besides its condition. `verdicts` are those on the snapshot."""
-    found = [Alarm(trouble, clean(trouble)) for trouble in snapshot.troubles]
+    shown = [Alarm(trouble, clean(trouble)) for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
         # The log has the full message.
-        found.append(Alarm("", "NOT ON THE TPU"))
+        shown.append(Alarm("", "NOT ON THE TPU"))
     if snapshot.num_non_finite:
-        found.append(Alarm("nan", f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}"))
-    found += [Alarm(*alarm) for alarm in host_text.alarms(snapshot)]
+        shown.append(Alarm("nan", f"{fmt.count(snapshot.num_non_finite)} NaN/inf{_first_bad(snapshot)}"))
+    shown += [Alarm(*alarm) for alarm in host_text.alarms(snapshot)]
     odd = snapshot.outlier
     if odd is not None:
         side = "above" if odd.by > 0 else "below"
-        found.append(
+        shown.append(
             Alarm(
                 f"core {odd.core}",
                 f"{phrases.core_name(snapshot, odd.core)} {side} the others since step {odd.first_step:,}",
@@ -173,25 +173,25 @@ def alarms(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
         )
     if (slow := snapshot.slow_core) is not None:
         text = f"{phrases.core_name(snapshot, slow.core)}: {fmt.slower(slow.share)} since step {slow.first_step:,}"
-        found.append(Alarm(f"slow core {slow.core}", text))
+        shown.append(Alarm(f"slow core {slow.core}", text))
     costly = _slow(verdicts)
     if costly is not None:
-        found.append(costly[1])
+        shown.append(costly[1])
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} events lost" if snapshot.damage.lost_records else ""
-        found.append(Alarm(f"damage {regions}", f"{fmt.counted(regions, 'damaged region')}{lost}"))
+        shown.append(Alarm(f"damage {regions}", f"{fmt.counted(regions, 'damaged region')}{lost}"))
     if snapshot.skipped.count:
-        found.append(Alarm(f"skipped {snapshot.skipped.count}", f"{left_out(snapshot.skipped)} (d)"))
+        shown.append(Alarm(f"skipped {snapshot.skipped.count}", f"{left_out(snapshot.skipped)} (d)"))
     if snapshot.dropped_steps:
         steps = "step" if snapshot.dropped_steps == 1 else "steps"
-        found.append(Alarm("dropped", f"{fmt.count(snapshot.dropped_steps)} {steps} dropped"))
+        shown.append(Alarm("dropped", f"{fmt.count(snapshot.dropped_steps)} {steps} dropped"))
     if snapshot.xla is not None and snapshot.xla.recompiles and (costly is None or costly[0].rule != "recompile"):
         count = snapshot.xla.recompiles
-        found.append(Alarm(f"recompiles {count}", f"{fmt.counted(count, 'recompile')}"))
+        shown.append(Alarm(f"recompiles {count}", f"{fmt.counted(count, 'recompile')}"))
     if snapshot.newer_format:
-        found.append(Alarm("format", clean(snapshot.newer_format)))
-    return found
+        shown.append(Alarm("format", clean(snapshot.newer_format)))
+    return shown
 
 
 SLOW = "diagnosis"
@@ -202,7 +202,7 @@ SLOW_FROM = 0.10
 
 def _slow(verdicts: Iterable[Verdict]) -> tuple[Verdict, Alarm] | None:
     """The worst verdict if it costs much: `slow: recompile at train.py:41, 8.3 s lost (12 %); W: why`."""
-    worst = next((one for one in found_in(verdicts) if (one.share or 0.0) > SLOW_FROM), None)
+    worst = next((verdict for verdict in found_in(verdicts) if (verdict.share or 0.0) > SLOW_FROM), None)
     if worst is None:
         return None
     at = f" at {clean(worst.where)}" if worst.where else ""

@@ -146,8 +146,8 @@ class XAxis:
         if self.high <= self.low:
             return [self.width // 2] * len(self.xs)
         scale, low, most = (self.width - 1) / (self.high - self.low), self.low, self.width - 1
-        found = [int((x - low) * scale + 0.5) for x in self.xs]
-        return found if self.kind != "time" else [min(max(dot, 0), most) for dot in found]
+        dots = [int((x - low) * scale + 0.5) for x in self.xs]
+        return dots if self.kind != "time" else [min(max(dot, 0), most) for dot in dots]
 
     def nearest(self, dot: int) -> int:
         """Index of the segment drawn nearest to a dot column; -1 if there is none."""
@@ -161,8 +161,8 @@ class XAxis:
         if self.kind == "time":
             return [(value, clock(value, self.high)) for value in _round_times(self.low, self.high, count)]
         if self.kind == "epoch":
-            found = ticks(Scale(self.low, self.high), count) or [self.low, self.high][:count]
-            return [(value, f"{value:.4g}") for value in found]
+            values = ticks(Scale(self.low, self.high), count) or [self.low, self.high][:count]
+            return [(value, f"{value:.4g}") for value in values]
         name = compact if self.kind == "examples" else fmt.count
         return [(value, name(value)) for value in step_ticks(round(self.low), round(self.high), count)]
 
@@ -173,11 +173,11 @@ class XAxis:
 
     def _times_from_start(self) -> list[float]:
         """Seconds from the start, never backwards: clocks of two hosts differ a little."""
-        start, latest, found = self._axis_info.started or 0.0, 0.0, []
+        start, latest, times = self._axis_info.started or 0.0, 0.0, []
         for t in self._times:
             latest = max(latest, t - start)
-            found.append(latest)
-        return found
+            times.append(latest)
+        return times
 
 
 def clock(seconds: float, longest: float) -> str:

@@ -112,7 +112,7 @@ class ChartView(NamedTuple):
         """Set the y range of a metric."""
         if metric in _LOSS:
             return self._replace(y=y)
-        others = tuple(one for one in self.other_y if one[0] != metric)
+        others = tuple(entry for entry in self.other_y if entry[0] != metric)
         return self._replace(other_y=others if y.kind == "robust" else (*others, (metric, y)))
 
     def next_view(self, by: int = 1) -> ChartView:

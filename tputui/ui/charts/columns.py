@@ -86,7 +86,7 @@ def smoothed(segments: Sequence[Segment], weight: float) -> list[float]:
     A segment of several steps counts for that many steps, so the curve looks the same however coarse the series is.
     The average is bias-corrected. A segment without a finite value does not change it.
     """
-    found: list[float] = []
+    averages: list[float] = []
     average, total_weight = 0.0, 0.0
     for segment in segments:
         mean = segment.mean
@@ -94,8 +94,8 @@ def smoothed(segments: Sequence[Segment], weight: float) -> list[float]:
             decay = weight ** (segment.last_step - segment.first_step + 1)
             average = decay * average + (1.0 - decay) * mean
             total_weight = decay * total_weight + (1.0 - decay)
-        found.append(average / total_weight if total_weight else math.nan)
-    return found
+        averages.append(average / total_weight if total_weight else math.nan)
+    return averages
 
 
 class ColumnCache:
@@ -138,27 +138,27 @@ class ColumnCache:
 
     def merged(self, dots: Sequence[int]) -> list[ChartColumn]:
         """Merge the segments by dot column; `dots` contains the column of each segment, in ascending order."""
-        known, used, found = self._columns, dict[tuple[int, int], ChartColumn](), list[ChartColumn]()
+        cached, used, merged = self._columns, dict[tuple[int, int], ChartColumn](), list[ChartColumn]()
         for x, start, stop in runs_of(dots):
-            column = known.get((start, stop))
+            column = cached.get((start, stop))
             if column is None or column.x != x:
                 column = self._merge(x, start, stop)
             used[start, stop] = column
-            found.append(column)
+            merged.append(column)
         self._columns = used
-        return found
+        return merged
 
     def _take(self, same: int, new: Sequence[Segment]) -> None:
         # New lists, since an x axis of the previous frame may still read the old ones.
-        self.middles = self.middles[:same] + [(one.first_step + one.last_step) / 2 for one in new]
-        self.lows = self.lows[:same] + [one.min if one.num_values else math.inf for one in new]
-        self.highs = self.highs[:same] + [one.max if one.num_values else -math.inf for one in new]
-        steps = [one.last_step - one.first_step + 1 for one in new]
+        self.middles = self.middles[:same] + [(segment.first_step + segment.last_step) / 2 for segment in new]
+        self.lows = self.lows[:same] + [segment.min if segment.num_values else math.inf for segment in new]
+        self.highs = self.highs[:same] + [segment.max if segment.num_values else -math.inf for segment in new]
+        steps = [segment.last_step - segment.first_step + 1 for segment in new]
         self.sorted_lows.follow(same, list(zip(self.lows[same:], steps, strict=True)))
         self.sorted_highs.follow(same, list(zip(self.highs[same:], steps, strict=True)))
-        self._means = self._means[:same] + [one.mean if one.num_values else 0.0 for one in new]
-        self._counts = self._counts[:same] + [one.num_values for one in new]
-        self._bad_counts = self._bad_counts[:same] + [one.num_bad for one in new]
+        self._means = self._means[:same] + [segment.mean if segment.num_values else 0.0 for segment in new]
+        self._counts = self._counts[:same] + [segment.num_values for segment in new]
+        self._bad_counts = self._bad_counts[:same] + [segment.num_bad for segment in new]
 
     def _merge(self, x: int, start: int, stop: int) -> ChartColumn:
         """The same as `gather` for these segments, from lists instead of objects, which is faster."""
@@ -167,7 +167,9 @@ class ColumnCache:
         if not count:
             return ChartColumn(x, math.nan, math.nan, math.nan, bad)
         # Weighted shares instead of a sum: values near the largest float must not overflow.
-        total = sum([mean * (one / count) for mean, one in zip(self._means[start:stop], counts, strict=True)])
+        total = sum(
+            [mean * (num_values / count) for mean, num_values in zip(self._means[start:stop], counts, strict=True)]
+        )
         return ChartColumn(x, total, min(self.lows[start:stop]), max(self.highs[start:stop]), bad)
 
 

@@ -128,8 +128,11 @@ def chosen(columns: Sequence[CoreColumn]) -> list[int]:
             sums = [total + value for total, value in zip(sums, column.means, strict=True)]
     finite = [core for core in range(num_cores) if math.isfinite(sums[core])]
     half = LINES_MAX // 2
-    found = {*heapq.nlargest(half, finite, key=sums.__getitem__), *heapq.nsmallest(half, finite, key=sums.__getitem__)}
-    return sorted(found)
+    indices = {
+        *heapq.nlargest(half, finite, key=sums.__getitem__),
+        *heapq.nsmallest(half, finite, key=sums.__getitem__),
+    }
+    return sorted(indices)
 
 
 def _trace_all(
@@ -186,10 +189,10 @@ def dot_of(scale: Scale, dots: int) -> Callable[[float], int]:
     return (lambda value: linear(math.log(value)) if value > 0.0 else most) if scale.log else linear
 
 
-def fill_band(canvas: Canvas, found: Sequence[ChartColumn], row: Callable[[float], int]) -> None:
+def fill_band(canvas: Canvas, columns: Sequence[ChartColumn], row: Callable[[float], int]) -> None:
     """Fill the dots from minimum to maximum; columns without a finite value leave a gap."""
     before: tuple[int, int, int] | None = None
-    for column in found:
+    for column in columns:
         if column.mean != column.mean:
             before = None
             continue
@@ -234,8 +237,8 @@ def trace_core(
     for x, column in zip(dots_of(columns, x_axis), columns, strict=True):
         if core < len(column.means):
             value = column.means[core]
-            known = points.get(x)
-            points[x] = value if known is None or not known >= value else known
+            drawn = points.get(x)
+            points[x] = value if drawn is None or not drawn >= value else drawn
     trace(canvas, list(points.items()), row)
 
 

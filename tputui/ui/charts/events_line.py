@@ -38,12 +38,12 @@ def sign_of(kind: str) -> Sign:
 
 def strip(marks: Iterable[Mark], place: Callable[[Mark], int], width: int) -> dict[int, Sign]:
     """The sign of each cell in [0, `width`) that contains events; `place` returns the cell of an event."""
-    found: dict[int, str] = {}
+    kinds: dict[int, str] = {}
     for mark in marks:
         cell = place(mark)
-        if 0 <= cell < width and _rank(mark.kind) < _rank(found.get(cell, "")):
-            found[cell] = mark.kind
-    return {cell: sign_of(kind) for cell, kind in found.items()}
+        if 0 <= cell < width and _rank(mark.kind) < _rank(kinds.get(cell, "")):
+            kinds[cell] = mark.kind
+    return {cell: sign_of(kind) for cell, kind in kinds.items()}
 
 
 def _rank(kind: str) -> int:
@@ -66,19 +66,19 @@ def line_of(signs: dict[int, Sign], width: int, ground: str = " ") -> Line:
 
 def over(line: Line, signs: dict[int, Sign]) -> Line:
     """Replaces characters of a line by signs; all characters must be one cell wide."""
-    found: Line = []
+    covered: Line = []
     start = 0
     for span in line:
-        rest = 0
+        done = 0
         for cell in sorted(cell for cell in signs if start <= cell < start + len(span.text)):
-            found += [
-                Span(span.text[rest : cell - start], span.tone),
+            covered += [
+                Span(span.text[done : cell - start], span.tone),
                 Span(signs[cell].mark, on_ground_of(span.tone, signs[cell].tone)),
             ]
-            rest = cell - start + 1
-        found.append(Span(span.text[rest:], span.tone))
+            done = cell - start + 1
+        covered.append(Span(span.text[done:], span.tone))
         start += len(span.text)
-    return [span for span in found if span.text]
+    return [span for span in covered if span.text]
 
 
 def legend() -> str:

@@ -60,10 +60,10 @@ class HeatMemory:
     def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range], *, loss: bool) -> list[list[float]]:
         """By column and group of cores, the largest relative distance from the median, or the maximum loss."""
         key = (len(groups), loss)
-        known = self._cache if key == self._key else {}
+        cached = self._cache if key == self._key else {}
         reduced: dict[int, tuple[CoreColumn, list[float]]] = {}
         for column in columns:
-            reduced[id(column)] = known.get(id(column)) or (column, _reduce(column, groups, loss=loss))
+            reduced[id(column)] = cached.get(id(column)) or (column, _reduce(column, groups, loss=loss))
         self._key, self._cache = key, reduced
         return [reduced[id(column)][1] for column in columns]
 
@@ -103,11 +103,11 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
     body += [[]] * (rows - len(body))
     of_row = "half row" if is_halved else "row"
     size = len(groups[0]) if groups else 1
-    each = f"{size} cores per {of_row}, showing the farthest" if size > 1 else f"1 core per {of_row}"
+    rows_note = f"{size} cores per {of_row}, showing the farthest" if size > 1 else f"1 core per {of_row}"
     # While the cursor takes the place of the legend, the frame has the range.
-    words = [span.text.strip() for span in legend if span.text.strip()]
-    shown = (f"{words[0]} {words[1]} to {words[-1]}",) if data.view.cursor is not None and len(words) > 1 else ()
-    notes = (*shown, *sampled(data), each)
+    texts = [span.text.strip() for span in legend if span.text.strip()]
+    shown = (f"{texts[0]} {texts[1]} to {texts[-1]}",) if data.view.cursor is not None and len(texts) > 1 else ()
+    notes = (*shown, *sampled(data), rows_note)
     return Chart(with_axes(data, body, axes, height), axes, notes, rows=of_lines, legend=legend)
 
 
@@ -151,8 +151,8 @@ def cells_of(columns: Sequence[CoreColumn], axes: Axes) -> list[tuple[int, int]]
     for cell, group in itertools.groupby(range(len(columns)), key=starts.__getitem__):
         numbers = list(group)
         stop = starts[numbers[-1] + 1] if numbers[-1] + 1 < len(columns) else end
-        for each in range(cell, min(max(stop, cell + 1), end)):
-            ranges[each] = (numbers[0], numbers[-1] + 1)
+        for index in range(cell, min(max(stop, cell + 1), end)):
+            ranges[index] = (numbers[0], numbers[-1] + 1)
     return ranges
 
 
@@ -165,24 +165,24 @@ def _reduce(column: CoreColumn, groups: Sequence[range], *, loss: bool) -> list[
         return [math.nan] * len(groups)
     median = 0.0 if loss else finite[len(finite) // 2]
     unit = 1.0 if loss else abs(median) or 1.0
-    found = []
+    distances = []
     for cores in groups:
         part = means[cores.start : cores.stop]
         values = part if whole else [value for value in part if math.isfinite(value)]
         if not values:
-            found.append(math.nan)
+            distances.append(math.nan)
             continue
         above, below = max(values) - median, median - min(values)
-        found.append((above if loss or above >= below else -below) / unit)
-    return found
+        distances.append((above if loss or above >= below else -below) / unit)
+    return distances
 
 
 def _farthest(columns: Sequence[list[float]]) -> list[float]:
     """Merge columns: the value with the largest magnitude of each row."""
-    found = columns[0] if columns else []
+    farthest = columns[0] if columns else []
     for column in columns[1:]:
-        found = [b if a != a or abs(b) > abs(a) else a for a, b in zip(found, column, strict=True)]
-    return found
+        farthest = [b if a != a or abs(b) > abs(a) else a for a, b in zip(farthest, column, strict=True)]
+    return farthest
 
 
 def _level(cells: Sequence[list[float]], *, loss: bool, log: bool, ramp: Ramp | None) -> tuple[Level, Line]:
@@ -218,13 +218,13 @@ def _signed(share: float) -> str:
     return f"{share * 100:+,.0f} %" if abs(share) >= 0.1 else f"{share * 100:+.2g} %"
 
 
-def _legend(what: str, low: tuple[float, str], high: tuple[float, str], ramp: Ramp | None) -> Line:
+def _legend(title: str, low: tuple[float, str], high: tuple[float, str], ramp: Ramp | None) -> Line:
     """The ends of the colours and their values, with a colour bar or the two signs between them."""
     if ramp is not None:
         bar = [Span(" "), *ramp.bar(low[0], high[0], _BAR), Span(" ")]
     else:
         bar = [Span(f" {LOWER[-1]} " if low[0] < 0 else " "), Span("..."), Span(f" {SHADES[-1]} ")]
-    return [Span(f" {what} ", "label"), Span(low[1]), *bar, Span(f"{high[1]} ")]
+    return [Span(f" {title} ", "label"), Span(low[1]), *bar, Span(f"{high[1]} ")]
 
 
 def _most(values: Sequence[float]) -> tuple[float, str]:

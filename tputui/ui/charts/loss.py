@@ -84,12 +84,12 @@ class OutlierDetector:
             begun, search = (), OutlierSearch()
         # The newest column and the point after it change with every report.
         lasting = max(len(key) - 2, len(begun))
-        for each in key[len(begun) : lasting]:
-            search.add(self._cached[each][1])
+        for column_id in key[len(begun) : lasting]:
+            search.add(self._cached[column_id][1])
         self._search = (key[:lasting], search)
         search = search.fork()
-        for each in key[lasting:]:
-            search.add(self._cached[each][1])
+        for column_id in key[lasting:]:
+            search.add(self._cached[column_id][1])
         return search.outlier()
 
 
@@ -205,10 +205,10 @@ def _valid_value(data: VisibleData) -> Line:
     """The newest visible validation loss; at the cursor that of the newest epoch that had ended."""
     cursor = data.view.cursor
     points = data.valid.points if data.valid is not None else ()
-    known = len(points) if cursor is None else bisect.bisect_right(points, cursor, key=lambda point: point.step)
-    if not known:
+    num_reached = len(points) if cursor is None else bisect.bisect_right(points, cursor, key=lambda point: point.step)
+    if not num_reached:
         return []
-    point = points[known - 1]
+    point = points[num_reached - 1]
     epoch = f" epoch {point.epoch}" if cursor is not None else ""
     value = Span(f"{fmt.number(point.value)}{epoch} ", "plain" if math.isfinite(point.value) else "bad")
     return [Span(f" {validation.MARK.mark} ", validation.TONE), Span("valid ", "label"), value]
@@ -268,7 +268,9 @@ def cursor_values(data: VisibleData, row: range | None = None, *, brief: bool = 
     step = data.view.cursor
     if step is None or not data.segments:
         return [], []
-    index = min(bisect.bisect_left(data.segments, step, key=lambda each: each.last_step), len(data.segments) - 1)
+    index = min(
+        bisect.bisect_left(data.segments, step, key=lambda candidate: candidate.last_step), len(data.segments) - 1
+    )
     segment = data.segments[index]
     column = column_at(data.cores, segment.first_step)
     if row is not None and column is not None and row.stop <= len(column.means):
@@ -325,8 +327,8 @@ def _averaged(column: CoreColumn, segment: Segment) -> Line:
         return []
     if column.last_step == column.first_step:
         return [Span(f" at {_steps(column)}", "label")]
-    some = f"{column.num_steps:,} of " if column.is_sampled else ""
-    return [Span(f" mean of {some}{_steps(column)}", "label")]
+    sampled_of = f"{column.num_steps:,} of " if column.is_sampled else ""
+    return [Span(f" mean of {sampled_of}{_steps(column)}", "label")]
 
 
 def _of_row(column: CoreColumn, row: range) -> Line:
@@ -339,14 +341,14 @@ def _of_row(column: CoreColumn, row: range) -> Line:
     among = f", farthest of {row.start:,} to {row.stop - 1:,}" if len(row) > 1 and not wrong else ""
     share = (value - median) / abs(median) if median else math.nan
     away = f"  {share * 100:+.3g} % from the median core" if math.isfinite(share) else ""
-    some = f", {column.num_steps:,} steps sampled" if column.is_sampled else ""
+    sampled = f", {column.num_steps:,} steps sampled" if column.is_sampled else ""
     mean = f"  mean {fmt.number(math.fsum(finite) / len(finite))}" if finite else "  no finite value"
     return [
         Span(f" core {core} {fmt.number(value)}", "bad" if wrong else "strong"),
         Span(f"{away}{among}", "label"),
         Span(mean, "accent"),
         Span(f"  {max_in(column)}" if column.last_step > column.first_step and column.highest else "", "label"),
-        Span(some, "label"),
+        Span(sampled, "label"),
     ]
 
 

@@ -105,7 +105,9 @@ def _first_fitting(start: Line, choices: Sequence[Sequence[_Value]], width: int,
     """The longest form of the values that fits: with words, with signs, or without the sign of training, which could be
     mistaken for a minus; each after `start` with or without `remarks`. The last form is cut if none fits."""
     starts = [[*start, *remarks], start] if remarks else [start]
-    forms = [form(one, values) for values in choices for form in (_with_words, _with_signs, _tight) for one in starts]
+    forms = [
+        form(first, values) for values in choices for form in (_with_words, _with_signs, _tight) for first in starts
+    ]
     return next((line for line in forms if width_of(line) <= width), fit(forms[-1], width))
 
 
@@ -224,7 +226,7 @@ class MetricCharts:
         series = self.series(source)
         room = tiling(len(series), width, height).room
         # The loss has a chart of its own before these pages.
-        names = [one.name for one in series if room > 1 or one.name != "loss"]
+        names = [metric.name for metric in series if room > 1 or metric.name != "loss"]
         return [names[first : first + room] for first in range(0, len(names), room)]
 
     def first_of_page(self, source: MetricSource, metric: str, by: int, width: int, height: int) -> str:
@@ -245,7 +247,7 @@ class MetricCharts:
         if not pages:
             return None
         number = next((number for number, page in enumerate(pages) if metric in page), 0)
-        shown = [one for one in self._series if one.name in pages[number]]
+        shown = [drawn for drawn in self._series if drawn.name in pages[number]]
         tiles = tiling(len(self._series), width, height)
         # A line for the legend, unless it would cost a row of charts.
         has_head = tiling(len(self._series), width, height - 1).room == tiles.room
@@ -276,8 +278,8 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chose
     gap = 1 if tiles.across > 1 else 0
     num_titles = 2 if tiles.height >= _TWO_TITLES_FROM else 1
     rows = max(tiles.height - num_titles - _AXIS_LINES, 0)
-    curves = [_visible(one, data) for one in series]
-    scales = [_scale(one.name, curve, data, rows) for one, curve in zip(series, curves, strict=True)]
+    curves = [_visible(metric, data) for metric in series]
+    scales = [_scale(metric.name, curve, data, rows) for metric, curve in zip(series, curves, strict=True)]
     labels_of = y_labels if rows >= _TICKS_FROM else end_labels
     labels = [labels_of(scale, rows) for scale in scales]
     left = max(map(axis.left_of, labels))
@@ -286,10 +288,10 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chose
     cuts = [_cut(curve, scale) for curve, scale in zip(curves, scales, strict=True)]
     marked = series[chosen].name if len(series) > 1 else ""
     charts: list[list[Line]] = []
-    for one, curve, scale, texts, cut in zip(series, curves, scales, labels, cuts, strict=True):
+    for metric, curve, scale, texts, cut in zip(series, curves, scales, labels, cuts, strict=True):
         axes = Axes(x_axis, scale, texts, left, across, rows)
-        body = _body(one._replace(train=curve[0], valid=curve[1]), data, axes, cut)
-        lines = [*titles(one, data, tiles.width - gap, num_titles, chosen=one.name == marked), *body]
+        body = _body(metric._replace(train=curve[0], valid=curve[1]), data, axes, cut)
+        lines = [*titles(metric, data, tiles.width - gap, num_titles, chosen=metric.name == marked), *body]
         charts.append([_padded(line, tiles.width) for line in lines[: tiles.height]])
     lines = []
     for first in range(0, len(charts), tiles.across):
@@ -358,7 +360,9 @@ def _body(series: MetricSeries, data: VisibleData, axes: Axes, cut: Sequence[Met
         return [*axis.sided([*blank, *([] for _ in range(axes.rows - len(blank)))], axes), *ruler]
     layers = [validation.layer(series.valid, axes), *_train_layers(series, data, axes)]
     body = braille.compose(layers, guide=cursor)
-    body = with_arrows(body, [(axes.x.dot(axes.x.at(each.step)), each.value, each.value) for each in cut], axes.y)
+    body = with_arrows(
+        body, [(axes.x.dot(axes.x.at(hidden.step)), hidden.value, hidden.value) for hidden in cut], axes.y
+    )
     if series.basis != "report":
         of = series.valid or series.train
         body = validation.marked(body, of, series.best_epoch, axes, circles=bool(series.valid))
@@ -419,10 +423,10 @@ def _resolved(points: list[MetricPoint], axes: Axes) -> list[MetricPoint]:
 
 def _means(dots: Sequence[int], values: Sequence[float]) -> Points:
     """The mean of the finite values of each dot column."""
-    found: dict[int, list[float]] = {}
+    values_by_dot: dict[int, list[float]] = {}
     for x, value in zip(dots, values, strict=True):
-        found.setdefault(x, []).append(value)
-    finite = ((x, [value for value in of if math.isfinite(value)]) for x, of in found.items())
+        values_by_dot.setdefault(x, []).append(value)
+    finite = ((x, [value for value in of if math.isfinite(value)]) for x, of in values_by_dot.items())
     return [(x, math.fsum(of) / len(of) if of else math.nan) for x, of in finite]
 
 
@@ -452,9 +456,20 @@ def metric_figures(series: list[MetricSeries]) -> Figures:
     """A row per metric, split and step."""
     head = ("metric", "split", "step", "epoch", "t", "value", "unit", "of_epoch", "num_non_finite", "source")
     rows: list[tuple[Figure, ...]] = [
-        (one.name, split, p.step, p.epoch, p.t or None, p.value, one.unit, p.ends_epoch, p.num_bad, one.source or None)
-        for one in series
-        for split, points in (("train", one.train), ("valid", one.valid))
+        (
+            metric.name,
+            split,
+            p.step,
+            p.epoch,
+            p.t or None,
+            p.value,
+            metric.unit,
+            p.ends_epoch,
+            p.num_bad,
+            metric.source or None,
+        )
+        for metric in series
+        for split, points in (("train", metric.train), ("valid", metric.valid))
         for p in points
     ]
     return Figures(head, rows, "all metrics")

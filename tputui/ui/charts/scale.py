@@ -102,11 +102,11 @@ def fitted(scale: Scale, rows: int) -> Scale:
             best = (cells, Scale(bottom, top, scale.log, tick))
     if best is None:
         return scale
-    found = best[1]
+    chosen = best[1]
     if scale.log:
-        found = found._replace(low=10.0**found.low or scale.low, high=10.0 ** min(found.high, 308.0))
+        chosen = chosen._replace(low=10.0**chosen.low or scale.low, high=10.0 ** min(chosen.high, 308.0))
     # Rounding must not leave out the ends.
-    return found._replace(low=min(found.low, scale.low), high=max(found.high, scale.high))
+    return chosen._replace(low=min(chosen.low, scale.low), high=max(chosen.high, scale.high))
 
 
 def _spacings(least: float, rows: int) -> Iterator[tuple[float, float, int]]:
@@ -114,11 +114,11 @@ def _spacings(least: float, rows: int) -> Iterator[tuple[float, float, int]]:
     table = _spacing_table(rows)
     power = math.floor(math.log10(least))
     start = bisect.bisect_left(table, (least / 10.0**power * (1 - _EXACT),))
-    for each in itertools.islice(itertools.cycle(range(len(table))), start, start + 2 * len(table)):
-        if each == 0 and start:
+    for index in itertools.islice(itertools.cycle(range(len(table))), start, start + 2 * len(table)):
+        if index == 0 and start:
             power += 1
         start = start or 1
-        _, tick, cells = table[each]
+        _, tick, cells = table[index]
         tick *= 10.0**power
         yield tick / (cells * DOTS_Y), tick, cells
 
@@ -126,14 +126,14 @@ def _spacings(least: float, rows: int) -> Iterator[tuple[float, float, int]]:
 @functools.lru_cache(maxsize=16)
 def _spacing_table(rows: int) -> list[tuple[float, float, int]]:
     """The distances of two dots from 1 to 10 at which ticks are round, in ascending order, with those of the ticks."""
-    found: dict[float, tuple[float, float, int]] = {}
+    spacings: dict[float, tuple[float, float, int]] = {}
     for cells in range(2, rows):
         for factor in _ROUND:
             dot = factor / (cells * DOTS_Y)
             power = 10.0 ** -math.floor(math.log10(dot))
             # Of equal distances the one with the most ticks stays.
-            found.setdefault(round(dot * power, 9), (dot * power, factor * power, cells))
-    return sorted(found.values())
+            spacings.setdefault(round(dot * power, 9), (dot * power, factor * power, cells))
+    return sorted(spacings.values())
 
 
 def ticks(scale: Scale, count: int) -> list[float]:
@@ -145,11 +145,11 @@ def ticks(scale: Scale, count: int) -> list[float]:
     if scale.log and scale.high / scale.low >= 10:
         return _powers(scale, count)
     step = _round_step((scale.high - scale.low) / count)
-    found = _multiples(scale, step)
-    while len(found) > count:
+    multiples = _multiples(scale, step)
+    while len(multiples) > count:
         step = _round_step(step * 1.01)
-        found = _multiples(scale, step)
-    return found
+        multiples = _multiples(scale, step)
+    return multiples
 
 
 def _is_huge(low: float, high: float) -> bool:
@@ -160,8 +160,8 @@ def step_ticks(first: int, last: int, count: int) -> list[int]:
     """At most `count` round steps from `first` to `last`; `first` and `last` if no step is round."""
     if last <= first:
         return [first]
-    found = [int(value) for value in ticks(Scale(first, last), count) if value == int(value)]
-    return found or [first, last][:count]
+    steps = [int(value) for value in ticks(Scale(first, last), count) if value == int(value)]
+    return steps or [first, last][:count]
 
 
 def _round_step(least: float) -> float:
@@ -329,11 +329,11 @@ def limits_of(text: str) -> tuple[float, float]:
 def ranges_of(lines: Iterable[str]) -> Iterable[tuple[str, YRange]]:
     """The y ranges of metrics from lines of text; a line that is not one is left out."""
     for line in lines:
-        low, _, rest = line.partition(" ")
+        low, _, after_low = line.partition(" ")
         if low == "full":
-            yield rest, YRange("full")
+            yield after_low, YRange("full")
             continue
-        high, _, name = rest.partition(" ")
+        high, _, name = after_low.partition(" ")
         try:
             yield name, YRange("manual", *limits_of(f"{low} {high}"))
         except ValueError:
@@ -347,8 +347,8 @@ def lines_of(ranges: Sequence[tuple[str, YRange]]) -> list[str]:
     return lines[-_KEPT_MAX:]
 
 
-def _is_finite(each: _Weighted) -> bool:
-    return math.isfinite(each[0])
+def _is_finite(weighted: _Weighted) -> bool:
+    return math.isfinite(weighted[0])
 
 
 class SortedValues:
@@ -369,12 +369,12 @@ class SortedValues:
             self.ranked = sorted(filter(_is_finite, self._all))
             self.weight = sum(weight for _, weight in self.ranked)
             return
-        for each in filter(_is_finite, gone):
-            del self.ranked[bisect.bisect_left(self.ranked, each)]
-            self.weight -= each[1]
-        for each in filter(_is_finite, new):
-            bisect.insort(self.ranked, each)
-            self.weight += each[1]
+        for weighted in filter(_is_finite, gone):
+            del self.ranked[bisect.bisect_left(self.ranked, weighted)]
+            self.weight -= weighted[1]
+        for weighted in filter(_is_finite, new):
+            bisect.insort(self.ranked, weighted)
+            self.weight += weighted[1]
 
     def inner(self, *, upper: bool) -> float:
         """p99 if `upper`, else p1: the outermost value with less than the weight of the tail beyond it."""
@@ -425,11 +425,11 @@ def _trimmed(ends: tuple[float, float], inner: tuple[float, float], always: Iter
     return scale_for((low, high))
 
 
-def joined_scale(one: Scale | None, other: Scale | None) -> Scale | None:
+def joined_scale(scale: Scale | None, other: Scale | None) -> Scale | None:
     """The scale that covers both linear scales."""
-    if one is None or other is None:
-        return one or other
-    return Scale(min(one.low, other.low), max(one.high, other.high))
+    if scale is None or other is None:
+        return scale or other
+    return Scale(min(scale.low, other.low), max(scale.high, other.high))
 
 
 def manual_scale(limits: YRange, scale: Scale | None) -> Scale:

@@ -34,28 +34,28 @@ def chart_over_steps(segments: Sequence[Segment], width: int, height: int, *, lo
     left = axis.left_of(labels)
     across = width - left
     axes = Axes(XAxis(segments, "step", AxisInfo(), across * DOTS_X), scale, labels, left, across, rows)
-    found = columns(segments, segments[0].first_step, segments[-1].last_step, across * DOTS_X)
+    merged = columns(segments, segments[0].first_step, segments[-1].last_step, across * DOTS_X)
     mean, behind = axes.canvas(), axes.canvas()
     if scale is not None:
         row = dot_of(scale, mean.dots_y)
-        fill_band(behind, found, row)
-        trace(mean, [(column.x, column.mean) for column in found], row)
+        fill_band(behind, merged, row)
+        trace(mean, [(column.x, column.mean) for column in merged], row)
     body = braille.compose([braille.DotLayer(mean, "accent")], band=braille.DotLayer(behind, "band"))
-    bad = axis.bad_signs([column.x for column in found if column.bad])
+    bad = axis.bad_signs([column.x for column in merged if column.bad])
     return Chart([*axis.sided(body, axes), *axis.ruler_lines(axes, bad, None)], axes)
 
 
 def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:
     """Segments from (unix time, step, value) in order of steps; each begins after the previous one."""
-    found: list[Segment] = []
+    segments: list[Segment] = []
     before = 0
     for t, step, value in points:
         first = min(before + 1, step)
-        found.append(
+        segments.append(
             Segment(first_step=first, last_step=step, mean=value, min=value, max=value, num_values=1, num_bad=0, t=t)
         )
         before = max(step, before)
-    return found
+    return segments
 
 
 def chart_of_view(series: ChartSeries, view: ChartView, width: int, height: int) -> Chart | None:
@@ -120,8 +120,8 @@ def blocks(
             bad.add(cell)
     sums = [math.fsum(values[cell]) if cell in values else None for cell in range(width)] if adds else None
     shown = sums or _means(values, width)
-    known = [value for value in shown if value is not None]
-    low, high = 0.0 if from_zero else min(known, default=0.0), max(known, default=0.0)
+    numbers = [value for value in shown if value is not None]
+    low, high = 0.0 if from_zero else min(numbers, default=0.0), max(numbers, default=0.0)
     levels = [None if value is None else _level(value, low, high, len(BLOCKS) * height) + 1 for value in shown]
     empty = Span("\u00b7", "dim") if adds else Span(" ")
     lines: list[Line] = []

@@ -51,12 +51,12 @@ class MultiplesMemory:
 
     def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range]) -> list[list[_Span | None]]:
         """For each group of cores, its span in each column; None if no value is finite."""
-        known = self._cache if len(groups) == self._num_groups else {}
+        cached = self._cache if len(groups) == self._num_groups else {}
         reduced: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
         for column in columns:
-            reduced[id(column)] = known.get(id(column)) or (column, _reduce(column, groups))
+            reduced[id(column)] = cached.get(id(column)) or (column, _reduce(column, groups))
         self._num_groups, self._cache = len(groups), reduced
-        return [list(each) for each in zip(*(reduced[id(column)][1] for column in columns), strict=True)]
+        return [list(spans) for spans in zip(*(reduced[id(column)][1] for column in columns), strict=True)]
 
 
 class _Tiling(NamedTuple):
@@ -93,11 +93,11 @@ def draw(data: VisibleData, width: int, height: int, memory: MultiplesMemory) ->
     scale = axes.y
     bounds = f"y {fmt.number(scale.low, 3)} to {fmt.number(scale.high, 3)}, " if scale is not None else ""
     size = len(tiling.groups[0])
-    what = f"{bounds}{size} cores per chart" if size > 1 else f"{bounds}1 core per chart"
+    note = f"{bounds}{size} cores per chart" if size > 1 else f"{bounds}1 core per chart"
     strip = [Span(" "), *events_line.line_of(marks_line(data, axes), across), Span(" ")]
     lines.append([span for _ in range(min(tiling.across, len(tiling.groups))) for span in strip])
     cut = outside(data, scale)
-    return Chart(lines, axes, (what, *sampled(data)), hidden_by_log(data), every=tiling.width, outside=cut)
+    return Chart(lines, axes, (note, *sampled(data)), hidden_by_log(data), every=tiling.width, outside=cut)
 
 
 def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
@@ -112,7 +112,7 @@ def _tile(num_cores: int, width: int, height: int) -> _Tiling | None:
             if height // (down := math.ceil(len(groups) / across)) - 1 >= _LEAST_ROWS
         ]
         if groups and fitting:
-            return min(fitting, key=lambda one: abs(math.log(one.width / (one.rows + 1) / _SHAPE)))
+            return min(fitting, key=lambda tiling: abs(math.log(tiling.width / (tiling.rows + 1) / _SHAPE)))
     return None
 
 
@@ -163,40 +163,40 @@ def _loss_of(data: VisibleData, core: int) -> float | None:
     of the last visible one if the newest step is not visible."""
     cursor = data.view.cursor
     if cursor is None and data.newest:
-        return next((one.loss for one in data.newest if one.core == core), None)
+        return next((newest.loss for newest in data.newest if newest.core == core), None)
     means = (data.cores[-1] if cursor is None else column_at(data.cores, cursor) or data.cores[-1]).means
     return means[core] if core < len(means) else math.nan
 
 
 def _by_dot(spans: Sequence[_Span | None], dots: Sequence[int]) -> list[tuple[int, _Span]]:
     """The spans of some cores by dot column."""
-    found: list[tuple[int, _Span]] = []
+    joined: list[tuple[int, _Span]] = []
     for x, span in zip(dots, spans, strict=True):
         if span is None:
             continue
-        if found and found[-1][0] == x:
-            known = found[-1][1]
-            span = (min(span[0], known[0]), span[1], max(span[2], known[2]))
-            found[-1] = (x, span)
+        if joined and joined[-1][0] == x:
+            last = joined[-1][1]
+            span = (min(span[0], last[0]), span[1], max(span[2], last[2]))
+            joined[-1] = (x, span)
         else:
-            found.append((x, span))
-    return found
+            joined.append((x, span))
+    return joined
 
 
 def _reduce(column: CoreColumn, groups: Sequence[range]) -> list[_Span | None]:
     means = column.means
     total = sum(means)
     whole = total - total == 0.0
-    found: list[_Span | None] = []
+    spans: list[_Span | None] = []
     for cores in groups:
         part = means[cores.start : cores.stop]
         values = part if whole else [value for value in part if math.isfinite(value)]
-        found.append((min(values), sum(values) / len(values), max(values)) if values else None)
+        spans.append((min(values), sum(values) / len(values), max(values)) if values else None)
     for extreme in (column.highest, column.lowest):
-        span = found[row] if extreme and (row := extreme.core // len(groups[0])) < len(found) else None
+        span = spans[row] if extreme and (row := extreme.core // len(groups[0])) < len(spans) else None
         if extreme is not None and span is not None:
-            found[row] = (min(span[0], extreme.value), span[1], max(span[2], extreme.value))
-    return found
+            spans[row] = (min(span[0], extreme.value), span[1], max(span[2], extreme.value))
+    return spans
 
 
 def _trace(canvas: Canvas, band: Canvas, points: Sequence[tuple[int, _Span]], scale: Scale, dots: int) -> None:

@@ -105,12 +105,12 @@ class SpikeFinder:
         limits = [_limit([*lasting.sizes[side], *_sizes(before, is_high=side)]) for side in (False, True)]
         has_spikes = any(sizes and sizes[-1] > most for sizes, most in zip(lasting.sizes, limits, strict=True))
         older = lasting.ends if has_spikes else ()
-        found = [end.spike for end in (*older, *before, *newest) if abs(end.spike.distance) > limits[end.is_high]]
+        spikes = [end.spike for end in (*older, *before, *newest) if abs(end.spike.distance) > limits[end.is_high]]
         highest = _highest([lasting.highest, *before, *newest])
         farthest = _farthest([lasting.farthest, *before, *newest])
         return Extremes(
             highest.spike.extreme if highest is not None else None,
-            sorted(found, key=lambda spike: -abs(spike.distance)),
+            sorted(spikes, key=lambda spike: -abs(spike.distance)),
             farthest.spike if farthest is not None else None,
         )
 
@@ -152,13 +152,13 @@ def named_extremes(extremes: Extremes, segments: Sequence[Segment]) -> list[str]
     # one of them.
     named = extremes.highest if extremes.highest is not None and extremes.highest.value == top.max else None
     spike = extremes.spikes[0].extreme if extremes.spikes else None
-    found = [f"spike {_where(spike)}"] if spike is not None and spike != named else []
+    spikes = [f"spike {_where(spike)}"] if spike is not None and spike != named else []
     if named is not None:
-        return [*found, f"max {_where(named)}"]
+        return [*spikes, f"max {_where(named)}"]
     steps = f"step {top.first_step:,}"
     if top.last_step > top.first_step:
         steps = f"steps {top.first_step:,} to {top.last_step:,}"
-    return [*found, f"max {fmt.number(top.max)} {steps}"]
+    return [*spikes, f"max {fmt.number(top.max)} {steps}"]
 
 
 def _where(extreme: CoreExtreme) -> str:

@@ -67,7 +67,7 @@ class CompareView(NamedTuple):
 
     def with_y(self, metric: str, y: YRange) -> CompareView:
         """Sets the y range of a metric."""
-        others = tuple(one for one in self.ranges if one[0] != metric)
+        others = tuple(entry for entry in self.ranges if entry[0] != metric)
         return self._replace(ranges=others if y.kind == "robust" else (*others, (metric, y)))
 
     @property
@@ -82,9 +82,9 @@ class CompareView(NamedTuple):
 
     def with_stored(self, *, x: str, log: bool, smoothing: int, ranges: Sequence[str] = ()) -> CompareView:
         """With the settings of an earlier session; replaces invalid ones by defaults."""
-        known: XKind = next((kind for kind in X_KINDS if kind == x), "step")
+        x_kind: XKind = next((kind for kind in X_KINDS if kind == x), "step")
         weight = min(max(smoothing, 0), len(WEIGHTS) - 1)
-        return self._replace(x=known, log=log, smoothing=weight, ranges=tuple(ranges_of(ranges)))
+        return self._replace(x=x_kind, log=log, smoothing=weight, ranges=tuple(ranges_of(ranges)))
 
     def choose(self, by: int) -> CompareView:
         """Selects another run, wrapping around."""
@@ -103,9 +103,9 @@ class CompareView(NamedTuple):
         """The next x axis, without a cursor, whose position is in the unit of the old axis."""
         return self._replace(x=X_KINDS[(X_KINDS.index(self.x) + 1) % len(X_KINDS)], cursor=None)
 
-    def next_meter(self, known: list[MeterKey], by: int) -> CompareView:
+    def next_meter(self, meters: list[MeterKey], by: int) -> CompareView:
         """Cycles through the training loss and the metrics by epoch."""
-        choices: list[MeterKey | None] = [None, *known]
+        choices: list[MeterKey | None] = [None, *meters]
         current = choices.index(self.meter) if self.meter in choices else 0
         return self._replace(meter=choices[(current + by) % len(choices)])
 

@@ -112,7 +112,7 @@ def draw_chart(
     axes = Axes(_x_axis(curves, kind, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
     at = axes.x.dot(cursor) // DOTS_X if cursor is not None else None
     cut = _cut(curves, scale)
-    body = with_arrows(_body(curves, axes, chosen, at), [(axes.x.dot(x), each, each) for x, each in cut], scale)
+    body = with_arrows(_body(curves, axes, chosen, at), [(axes.x.dot(x), hidden, hidden) for x, hidden in cut], scale)
     num_above = sum(value > scale.high for _, value in cut) if scale is not None else 0
     outside = outside_note(num_above, len(cut) - num_above, scale)
     bad = axis.bad_signs([axes.x.dot(x) for curve in curves for x in curve.bad])
@@ -292,7 +292,7 @@ def _meter_curve(index: int, snapshot: Snapshot, view: CompareView) -> RunCurve 
     assert view.meter is not None
     points = meter_points(snapshot).get(view.meter)
     if not points:
-        logged = next((one for one in snapshot.logged if (one.split, one.name) == view.meter), None)
+        logged = next((metric for metric in snapshot.logged if (metric.split, metric.name) == view.meter), None)
         if logged is not None:
             return _logged_curve(index, snapshot, logged, view)
         return _no_data(snapshot, f"{view.meter[1]} of an epoch")
@@ -329,8 +329,8 @@ def _no_steps(snapshot: Snapshot, axis_info: AxisInfo, x: XKind) -> str:
     return "step times not available" if x == "time" and not snapshot.loss else ""
 
 
-def _no_data(snapshot: Snapshot, what: str) -> str:
-    return f"no {what}" if snapshot.condition in ENDED else f"no {what} yet"
+def _no_data(snapshot: Snapshot, subject: str) -> str:
+    return f"no {subject}" if snapshot.condition in ENDED else f"no {subject} yet"
 
 
 _ENTRY = 13

@@ -61,12 +61,12 @@ def arrange(width: int, height: int, selected: str, *, maximised: bool, num_runs
 
 def _side_by_side(width: int, height: int, top: int) -> dict[str, Box]:
     """Curves on the left, tables on the right."""
-    left, rest = width * 54 // 100, height - top
-    upper = rest * 60 // 100
+    left, below = width * 54 // 100, height - top
+    upper = below * 60 // 100
     return {
-        "curves": Box(0, top, left, rest),
+        "curves": Box(0, top, left, below),
         "figures": Box(left, top, width - left, upper),
-        "config": Box(left, top + upper, width - left, rest - upper),
+        "config": Box(left, top + upper, width - left, below - upper),
     }
 
 
@@ -270,11 +270,11 @@ class CompareScreen(Screen[MonitorResult]):
 
     def action_next_meter(self, by: int) -> None:
         """Charts another metric."""
-        known = known_meters(self.reading.snapshots) if self.reading is not None else []
-        if not known:
+        meters = known_meters(self.reading.snapshots) if self.reading is not None else []
+        if not meters:
             self.notices.show("metric: no run has finished an epoch yet; this is the training loss")
             return
-        view = self.view.next_meter(known, by)
+        view = self.view.next_meter(meters, by)
         self.set_view(view, f"chart of {metric_text(self.view)}")
 
     def action_next_x(self) -> None:

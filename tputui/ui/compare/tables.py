@@ -140,10 +140,10 @@ class ComparedConfigPanel(Panel[ComparedPart]):
             equal = f" all {config.num_equal} keys are equal" if config.num_equal else " no configuration was recorded"
             rows.append([Span(equal, "label")])
         rows += grid(_titles(part), [_keyed(row, part) for row in config.rows], width) if config.rows else []
-        for title, found in (("Derived", part.comparison.plan), ("Code", part.comparison.code)):
-            if found.rows:
+        for title, difference in (("Derived", part.comparison.plan), ("Code", part.comparison.code)):
+            if difference.rows:
                 rows += [[], [Span(f" {title}", "title")]]
-                rows += grid(_titles(part), [_keyed(row, part) for row in found.rows], width)
+                rows += grid(_titles(part), [_keyed(row, part) for row in difference.rows], width)
         return Drawing(rows, note=note)
 
     def figures(self) -> Figures:
@@ -151,8 +151,8 @@ class ComparedConfigPanel(Panel[ComparedPart]):
         if self._part is None:
             return Figures(("key",), [])
         comparison = self._part.comparison
-        found = (*comparison.config.rows, *comparison.code.rows)
-        rows: list[tuple[Figure, ...]] = [(row.key, *row.values) for row in found]
+        differences = (*comparison.config.rows, *comparison.code.rows)
+        rows: list[tuple[Figure, ...]] = [(row.key, *row.values) for row in differences]
         return Figures(("key", *(run.run for run in comparison.runs)), rows)
 
 

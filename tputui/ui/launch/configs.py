@@ -117,8 +117,8 @@ def _position(choice: ConfigChoice) -> tuple[bool, bool, int, str]:
 
 def demo(start: Path) -> ConfigChoice:
     """The digits sample below a directory, else the blank configuration, which has the same task."""
-    found = _read(start / DEMO, DEMO)
-    return found if found is not None and found.error is None else BLANK
+    choice = _read(start / DEMO, DEMO)
+    return choice if choice is not None and choice.error is None else BLANK
 
 
 def readiness(choice: ConfigChoice, data_sets: Mapping[str, bool], start: Path) -> DataReadiness:

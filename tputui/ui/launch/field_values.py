@@ -54,19 +54,19 @@ class Field(NamedTuple):
     def choices(self) -> tuple[Any, ...]:
         """The valid values of an enumeration or a boolean; empty for other types."""
         choices: list[Any] = []
-        for each in _alternatives(self.schema):
-            if "enum" in each:
-                choices += each["enum"]
-            elif each.get("type") == "boolean":
+        for alternative in _alternatives(self.schema):
+            if "enum" in alternative:
+                choices += alternative["enum"]
+            elif alternative.get("type") == "boolean":
                 choices += (False, True)
-            elif each.get("type") != "null":
+            elif alternative.get("type") != "null":
                 return ()
         return tuple(choices)
 
     @property
     def is_optional(self) -> bool:
         """Whether None is valid."""
-        return any(each.get("type") == "null" for each in _alternatives(self.schema))
+        return any(alternative.get("type") == "null" for alternative in _alternatives(self.schema))
 
 
 def parse_value(field: Field, text: str) -> Any:
@@ -76,10 +76,10 @@ def parse_value(field: Field, text: str) -> Any:
         return _empty_value(field)
     for value in _candidates(stripped):
         reasons: list[str] = []
-        for each in _alternatives(field.schema):
-            if _is_of_type(each, value):
-                converted = float(value) if each.get("type") == "number" else value
-                reason = _refusal(each, converted)
+        for alternative in _alternatives(field.schema):
+            if _is_of_type(alternative, value):
+                converted = float(value) if alternative.get("type") == "number" else value
+                reason = _refusal(alternative, converted)
                 if reason is None:
                     return converted
                 reasons.append(reason)
@@ -104,14 +104,14 @@ def format_value(field: Field, value: Any) -> str:
 
 def type_name(schema: Schema) -> str:
     """The type of a value in words: `a whole number from 1 to 1,024`."""
-    names = [_kind(each) for each in _alternatives(schema) if each.get("type") != "null"]
+    names = [_kind(alternative) for alternative in _alternatives(schema) if alternative.get("type") != "null"]
     return ", or ".join(dict.fromkeys(names)) or "any value"
 
 
 def describe_type(schema: Schema) -> str:
     """The type as a line of its own: `Whole number from 0, optional`."""
     text = type_name(schema).removeprefix("a ")
-    optional = any(each.get("type") == "null" for each in _alternatives(schema))
+    optional = any(alternative.get("type") == "null" for alternative in _alternatives(schema))
     return text[:1].upper() + text[1:] + (", optional" if optional else "")
 
 
@@ -123,7 +123,7 @@ def _alternatives(schema: Schema) -> Sequence[Schema]:
 def _empty_value(field: Field) -> Any:
     if field.is_optional or not field.known:
         return None
-    if any(each.get("type") == "string" for each in _alternatives(field.schema)) and not field.required:
+    if any(alternative.get("type") == "string" for alternative in _alternatives(field.schema)) and not field.required:
         return ""
     raise FieldError(f"missing value: enter {type_name(field.schema)}")
 
@@ -164,9 +164,9 @@ def _refusal(schema: Schema, value: Any) -> str | None:
         return None
     if not math.isfinite(value):
         return "it must be a finite number"
-    for name, (holds, words) in _BOUNDS.items():
+    for name, (holds, requirement) in _BOUNDS.items():
         if name in schema and not holds(value, schema[name]):
-            return f"it must be {words.format(f'{schema[name]:,}')}"
+            return f"it must be {requirement.format(f'{schema[name]:,}')}"
     return None
 
 
@@ -174,18 +174,18 @@ def _list_refusal(schema: Schema, value: list[Any]) -> str | None:
     least, most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
     if not least <= len(value) <= most:
         return f"it must have {least} values" if least == most else f"it must have at least {least:,} values"
-    each = schema.get("prefixItems") or [schema.get("items") or {}] * len(value)
-    return _first_refusal(zip(each, value, strict=False))
+    schemas = schema.get("prefixItems") or [schema.get("items") or {}] * len(value)
+    return _first_refusal(zip(schemas, value, strict=False))
 
 
 def _table_refusal(schema: Schema, value: dict[str, Any]) -> str | None:
     inner = schema.get("additionalProperties")
-    return _first_refusal(((inner if isinstance(inner, Mapping) else {}), each) for each in value.values())
+    return _first_refusal(((inner if isinstance(inner, Mapping) else {}), item) for item in value.values())
 
 
 def _first_refusal(pairs: Iterable[tuple[Schema, Any]]) -> str | None:
     for schema, value in pairs:
-        if not any(_is_of_type(each, value) for each in _alternatives(schema)):
+        if not any(_is_of_type(alternative, value) for alternative in _alternatives(schema)):
             return f"{inline(value)} in it is not {type_name(schema)}"
         reason = _refusal(schema, value)
         if reason is not None:
@@ -195,7 +195,7 @@ def _first_refusal(pairs: Iterable[tuple[Schema, Any]]) -> str | None:
 
 def _kind(schema: Schema) -> str:
     if "enum" in schema:
-        return f"one of {', '.join(_choice(each) for each in schema['enum'])}"
+        return f"one of {', '.join(_choice(choice) for choice in schema['enum'])}"
     kind = schema.get("type")
     if kind in ("integer", "number"):
         return ("a whole number" if kind == "integer" else "a number") + _range(schema)
@@ -247,10 +247,10 @@ def inline(value: Any) -> str:
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{_key(key)} = {inline(each)}" for key, each in value.items() if each is not None)
+        pairs = ", ".join(f"{_key(key)} = {inline(item)}" for key, item in value.items() if item is not None)
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(inline(each) for each in value)}]"
+        return f"[{', '.join(inline(item) for item in value)}]"
     raise TypeError(f"TOML cannot express {value!r}")
 
 

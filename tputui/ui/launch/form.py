@@ -194,7 +194,7 @@ def flat_keys(tables: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
-            flat |= {f"{key}.{name}": each for name, each in value.items()}
+            flat |= {f"{key}.{name}": item for name, item in value.items()}
         else:
             flat[key] = value
     return {key: value for key, value in flat.items() if value is not None}
@@ -204,10 +204,10 @@ def _rival(key: str) -> str | None:
     return f"data.{BATCH_RIVALS[key]}" if key in BATCH_RIVALS else None
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, bool) is not isinstance(other, bool) or isinstance(one, str) is not isinstance(other, str):
+def _same(value: Any, other: Any) -> bool:
+    if isinstance(value, bool) is not isinstance(other, bool) or isinstance(value, str) is not isinstance(other, str):
         return False
-    as_list = [list(each) if isinstance(each, tuple) else each for each in (one, other)]
+    as_list = [list(item) if isinstance(item, tuple) else item for item in (value, other)]
     return bool(as_list[0] == as_list[1])
 
 
@@ -215,12 +215,12 @@ def _script_fields(given: set[str]) -> Iterator[Field]:
     """The run name, then the fields of a command of the user; unknown keys of the file last."""
     _, components = msgspec.json.schema_components([ScriptConfig])
     schema, docs = components[ScriptConfig.__name__], field_docs(ScriptConfig)
-    known = [NAME, *(f"{config.SCRIPT}.{name}" for name in schema["properties"])]
+    keys = [NAME, *(f"{config.SCRIPT}.{name}" for name in schema["properties"])]
     yield _NAME_FIELD
-    for name, each in schema["properties"].items():
-        yield Field(f"{config.SCRIPT}.{name}", each, docs.get(name, ""), required=name in schema["required"])
+    for name, field_schema in schema["properties"].items():
+        yield Field(f"{config.SCRIPT}.{name}", field_schema, docs.get(name, ""), required=name in schema["required"])
     doc = "A command of your own has no such key. Clear it to remove it."
-    yield from (Field(key, {}, doc, known=False) for key in sorted(given) if key not in known)
+    yield from (Field(key, {}, doc, known=False) for key in sorted(given) if key not in keys)
 
 
 def _fields(task: TaskDescription | None, given: set[str]) -> Iterator[Field]:
@@ -233,11 +233,9 @@ def _fields(task: TaskDescription | None, given: set[str]) -> Iterator[Field]:
             own = task.options.get(table, ())
         yield from schemas.get(table, ())
         yield from (Field(f"{table}.{option.key}", option.schema, option.doc) for option in own)
-        known = {field.key for field in schemas.get(table, ())} | {f"{table}.{option.key}" for option in own}
+        keys = {field.key for field in schemas.get(table, ())} | {f"{table}.{option.key}" for option in own}
         doc = _NOT_DESCRIBED if task is None else f"{task.task} has no such key. Clear it to remove it."
-        yield from (
-            Field(key, {}, doc, known=False) for key in sorted(given) if _is_in(key, table) and key not in known
-        )
+        yield from (Field(key, {}, doc, known=False) for key in sorted(given) if _is_in(key, table) and key not in keys)
 
 
 _NOT_DESCRIBED = "A key of the task. Its documentation is not available; the value is passed on unchanged."
@@ -257,14 +255,14 @@ def _common_schemas() -> dict[str, list[Field]]:
         schema = components[cls.__name__]
         hidden = {*config.TABLES, "model", "options"}
         fields[table] = [
-            Field(f"{table}.{name}".lstrip("."), each, docs.get(name, ""), required=name in schema["required"])
-            for name, each in schema["properties"].items()
+            Field(f"{table}.{name}".lstrip("."), field_schema, docs.get(name, ""), required=name in schema["required"])
+            for name, field_schema in schema["properties"].items()
             if name not in hidden
         ]
     return fields
 
 
-def _problem(sentence: str, known: Mapping[str, Field]) -> Problem:
+def _problem(sentence: str, fields: Mapping[str, Field]) -> Problem:
     """Finds the field that an error of `tputui.config` is about."""
     missing = _MISSING.match(sentence)
     if missing is not None:
@@ -275,7 +273,7 @@ def _problem(sentence: str, known: Mapping[str, Field]) -> Problem:
     key, message = match.groups()
     if key == "data" and "batch_per_core" in message:
         key = "data.batch_per_core"
-    return Problem(key, message) if key in known or key in config.TABLES else Problem("", sentence)
+    return Problem(key, message) if key in fields or key in config.TABLES else Problem("", sentence)
 
 
 State = Literal["checking", "invalid", "ready", "starting"]

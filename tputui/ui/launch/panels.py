@@ -207,9 +207,9 @@ def _memory(part: SummaryPart, width: int) -> list[Line]:
 
 
 def _fact(name: str, value: str, width: int, tone: Tone = "plain") -> list[Line]:
-    first, *rest = wrap(clean(value), max(width - _NAME_WIDTH - 2, 8))
+    first, *continued = wrap(clean(value), max(width - _NAME_WIDTH - 2, 8))
     rows: list[Line] = [[Span(f" {name:<{_NAME_WIDTH}}", "label"), Span(first, tone)]]
-    return rows + [[Span(" " * (_NAME_WIDTH + 1)), Span(piece, tone)] for piece in rest]
+    return rows + [[Span(" " * (_NAME_WIDTH + 1)), Span(piece, tone)] for piece in continued]
 
 
 def _wrapped(text: str, width: int, tone: Tone) -> list[Line]:

@@ -69,7 +69,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
     def show(self, part: ConfigsPart) -> None:
         """Replaces the list; the cursor stays on its configuration."""
         current = self.current
-        indices = [index for index, each in enumerate(part.choices) if current and each.path == current.path]
+        indices = [index for index, choice in enumerate(part.choices) if current and choice.path == current.path]
         self._index = indices[0] if indices and self._index else 0
         super().show(part)
 
@@ -95,15 +95,15 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
     @property
     def command(self) -> str:
         """The command that gets the data of the configuration under the cursor; empty if none is needed."""
-        known = self._part.readiness if self._part is not None else ()
-        return known[self._index].command if self._index < len(known) else ""
+        readiness = self._part.readiness if self._part is not None else ()
+        return readiness[self._index].command if self._index < len(readiness) else ""
 
     def draw_rows(self, part: ConfigsPart, width: int, height: int) -> list[Line]:
         """One row per configuration, with a heading for each kind."""
         rows: list[Line] = []
         self._row_indices = []
         kind = ""
-        names = max((cells_of(clean(each.name)) for each in part.choices), default=0)
+        names = max((cells_of(clean(listed.name)) for listed in part.choices), default=0)
         names = max(_NAME_WIDTHS[0], min(names, _NAME_WIDTHS[1], width - _TASK_WIDTH - _LABEL_WIDTH - _GAPS_WIDTH))
         for index, choice in enumerate(part.choices):
             if _HEADINGS[choice.kind] and choice.kind != kind:
@@ -118,7 +118,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
             rows.append(_line(choice, label, names, width, is_current=index == self._index))
         if part.is_searching:
             rows.append([Span(" searching ...", "dim")])
-        elif not any(each.kind == "file" for each in part.choices):
+        elif not any(listed.kind == "file" for listed in part.choices):
             rows += [[], *paragraph(f" no configuration files below {part.directory}", width, 3)]
         return rows
 
@@ -205,14 +205,14 @@ class ConfigPicker(Screen[PickedConfig | None]):
 
     @work(thread=True, group="configs")
     def _search(self) -> None:
-        found = (*configs.files(self._config_dir), BLANK)
-        self.post_message(self.ConfigsFound(found, (), is_searching=bool(self._runs)))
+        choices = (*configs.files(self._config_dir), BLANK)
+        self.post_message(self.ConfigsFound(choices, (), is_searching=bool(self._runs)))
         if self._runs:
-            found = (*found, *configs.runs(self._runs))
-            self.post_message(self.ConfigsFound(found, (), is_searching=False))
+            choices = (*choices, *configs.runs(self._runs))
+            self.post_message(self.ConfigsFound(choices, (), is_searching=False))
         data_sets = self._data_sets()
-        ready = tuple(configs.readiness(choice, data_sets, self._config_dir) for choice in found)
-        self.post_message(self.ConfigsFound(found, ready, is_searching=False))
+        ready = tuple(configs.readiness(choice, data_sets, self._config_dir) for choice in choices)
+        self.post_message(self.ConfigsFound(choices, ready, is_searching=False))
 
     def on_config_picker_configs_found(self, message: ConfigsFound) -> None:
         """Shows the configurations found so far."""

@@ -266,10 +266,10 @@ class LauncherScreen(Screen[Path | None]):
         line.begin(text, prompt)
         self._show()
 
-    def _find(self, words: str) -> None:
+    def _find(self, typed: str) -> None:
         """Shows only the fields that contain these words; the input line stays visible while it hides any."""
-        self._input_use, self._search = "find", words
-        self.query_one(LineInput).rest(words, "/")
+        self._input_use, self._search = "find", typed
+        self.query_one(LineInput).rest(typed, "/")
         self._show()
 
     def take_key(self, event: events.Key) -> bool:

@@ -198,7 +198,7 @@ def arrange(
     names = [tuple(name for _, name, _ in row.cells) for row in rows]
     if failed:
         splits.append(Split("y", (parts[0], parts[1]._replace(panels=names[0])), 0, range(width)))
-    of_rows = [Part(row.key, row.height, row.least, found) for row, found in zip(rows, names, strict=True)]
+    of_rows = [Part(row.key, row.height, row.least, panels) for row, panels in zip(rows, names, strict=True)]
     splits.append(Split("y", _sized(of_rows, height - top, layout), top, range(width)))
     y = top
     for row, part in zip(rows, splits[-1].parts, strict=True):
@@ -258,27 +258,27 @@ def _narrow(width: int, height: int, wanted: str, visible: Sequence[str], num_co
         strip = strip_rows(num_cores, width - FRAME, max(height // 4, 4)) + FRAME
     elif of_strip == HOSTS:
         strip = (num_hosts + 1 if num_hosts <= _FEW_HOSTS else max(height // 4, 4)) + FRAME
-    rest = height - strip
+    free = height - strip
     chart = ("loss",) if "loss" in visible and height >= _THREE_FROM else ()
     has_middle = height >= (_FOUR_FROM if chart else _THREE_FROM)
     middle = tuple(name for name in _MIDDLE if name in visible and has_middle)
     above = {*chart, *middle, of_strip}
     first = wanted if height >= _THREE_FROM or wanted != of_strip else "loss"
     last = next((name for name in (first, *_LAST) if name in visible and name not in above), None)
-    lower = 0 if last is None else max(5, rest // 4 if middle else rest * 3 // 8)
-    between = max(6, rest // 4) if middle else 0
+    lower = 0 if last is None else max(5, free // 4 if middle else free * 3 // 8)
+    between = max(6, free // 4) if middle else 0
     rows = []
     if strip:
         rows.append(_Row("narrow.strip", strip, (("narrow.cores", of_strip, width),), _LEAST_STRIP))
     if chart:
-        rows.append(_Row("narrow.chart", rest - lower - between, (("narrow.loss", "loss", width),)))
+        rows.append(_Row("narrow.chart", free - lower - between, (("narrow.loss", "loss", width),)))
     if middle:
         left = min(max(width // 2, 40), width - 30)
         widths = dict(zip(_MIDDLE, (left, width - left), strict=True))
         cells = tuple((f"narrow.{name}", name, widths[name]) for name in middle)
-        rows.append(_Row("narrow.middle", between if chart or last else rest, cells))
+        rows.append(_Row("narrow.middle", between if chart or last else free, cells))
     if last is not None:
-        rows.append(_Row("narrow.last", lower if chart else rest - between, (("narrow.log", last, width),)))
+        rows.append(_Row("narrow.last", lower if chart else free - between, (("narrow.log", last, width),)))
     return rows
 
 
@@ -330,14 +330,14 @@ def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_core
         ),
         ("lower", height - upper - middle, (("xla", "xla"), ("memory", "memory"), *below), (xla, memory)),
     )
-    found = []
+    arranged = []
     for key, tall, panels, widths in rows:
         wides = _widths(width, len(panels), (*widths, width * 27 // 100) if len(panels) == 4 else widths)
         cells = [(f"wide.{own}", name, wide) for (own, name), wide in zip(panels, wides, strict=True)]
         kept = tuple(cell for cell in cells if cell[1] in visible)
         if kept:
-            found.append(_Row(f"wide.{key}", tall, kept))
-    return found
+            arranged.append(_Row(f"wide.{key}", tall, kept))
+    return arranged
 
 
 def _upper_height(height: int, num_cores: int) -> int:

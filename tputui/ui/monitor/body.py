@@ -126,12 +126,12 @@ class Body(Panels[RunPanel[Any]]):
 
     def boxes(self, width: int, height: int) -> dict[str, Box]:
         """The boxes of the visible panels, in cells."""
-        found = self._arranged(width, height, self.selected if self.maximised else self._wanted)
-        if self.selected not in found.boxes:
+        arranged = self._arranged(width, height, self.selected if self.maximised else self._wanted)
+        if self.selected not in arranged.boxes:
             self._wanted = self.selected
-            found = self._arranged(width, height, self.selected)
-        self._arrangement = found
-        return found.boxes
+            arranged = self._arranged(width, height, self.selected)
+        self._arrangement = arranged
+        return arranged.boxes
 
     def _arranged(self, width: int, height: int, wanted: str) -> Arrangement:
         return arrange(
@@ -182,7 +182,7 @@ class Body(Panels[RunPanel[Any]]):
 
     def get(self, panel: type[PanelT]) -> PanelT:
         """The panel of a type."""
-        return next(one for one in self.panels() if isinstance(one, panel))
+        return next(candidate for candidate in self.panels() if isinstance(candidate, panel))
 
     def select(self, name: str) -> None:
         """Show a panel and focus it, also if it was hidden."""
@@ -267,13 +267,13 @@ class Body(Panels[RunPanel[Any]]):
 
     def _resize(self, axis: Axis, by: int) -> None:
         """Move the border behind the selected panel, or else the one before it."""
-        found = self._arrangement.split_of(self.selected, axis)
+        place = self._arrangement.split_of(self.selected, axis)
         title = self.panel.name_shown
-        if found is None:
+        if place is None:
             why = "esc shows all panels" if self.maximised else f"it has the whole {_side(axis)}"
             self.notify_user(f"{title} cannot be resized: {why}")
             return
-        split, index = found
+        split, index = place
         for border, sign in ((index, 1), (index - 1, -1)):
             sizes = split.moved(border, sign * by) if 0 <= border < len(split.parts) - 1 else None
             if sizes is not None:

@@ -79,10 +79,10 @@ class CoreHistory:
         if low > high:
             return {}
         scale = _Scale.of(low, high, height * len(BLOCKS))
-        known = self._blocks if scale == self._scale else {}
+        cached = self._blocks if scale == self._scale else {}
         self._scale = scale
         self._blocks = {
-            key: known.get(key) or [_history_block(cell, core, scale, height) for core in range(len(cell.highest))]
+            key: cached.get(key) or [_history_block(cell, core, scale, height) for core in range(len(cell.highest))]
             for key, cell in self._cells.items()
         }
         drawn = list(self._blocks.values())
@@ -113,8 +113,8 @@ def _history_block(cell: _Cell, core: int, scale: _Scale, height: int) -> str:
         return " " * (height - 1) + NON_FINITE_MARK
     loss = cell.highest[core]
     level = scale.level(loss) if math.isfinite(loss) else 0
-    full, rest = divmod(level, len(BLOCKS))
-    blocks = BLOCKS[-1] * full + (BLOCKS[rest - 1] if rest else "")
+    full, eighths = divmod(level, len(BLOCKS))
+    blocks = BLOCKS[-1] * full + (BLOCKS[eighths - 1] if eighths else "")
     return blocks[::-1].rjust(height)
 
 
@@ -261,10 +261,10 @@ class CoresPanel(RunPanel[CoresPart]):
 
     def _with_history(self, table: Drawing, part: CoresPart, width: int, rows: int) -> Drawing:
         """The table with the loss so far of each core below its row."""
-        found = self._history.sparklines(part.columns, [core.core for core in part.cores], width - _INDENT, rows)
+        sparklines = self._history.sparklines(part.columns, [core.core for core in part.cores], width - _INDENT, rows)
         lines: list[Line] = []
         for core, line in zip(part.cores, table.rows, strict=True):
-            sparkline = found.get(core.core, [])
+            sparkline = sparklines.get(core.core, [])
             lines += [line, *([Span(" " * _INDENT), *spans] for spans in sparkline)]
         return table._replace(rows=lines)
 
@@ -336,12 +336,12 @@ def _device_table(cores: list[CoreSample], width: int) -> Drawing:
 
 def _device_columns(cores: Iterable[CoreSample], room: int) -> tuple[list[_DeviceColumn], int]:
     """The columns that some core has a value for and that fit, and the room that is left."""
-    found: list[_DeviceColumn] = []
+    columns: list[_DeviceColumn] = []
     for column in _DEVICE_COLUMNS:
         if column.width <= room and any(column.text(core) != fmt.UNKNOWN for core in cores):
-            found.append(column)
+            columns.append(column)
             room -= column.width
-    return found, room
+    return columns, room
 
 
 def _device_spans(core: CoreSample | None, columns: list[_DeviceColumn]) -> Line:
@@ -404,21 +404,21 @@ def _strip(
 ) -> list[Line]:
     """A few lines of loss, bar and sign of the state; with the state in words if there is room."""
     per_line = math.ceil(len(cores) / rows)
-    each = width // per_line
-    words = _STATE if each >= _COLUMN + _STATE + 4 else 1
-    bars = min(each - _COLUMN - words, _BAR)
+    cell_width = width // per_line
+    state_width = _STATE if cell_width >= _COLUMN + _STATE + 4 else 1
+    bars = min(cell_width - _COLUMN - state_width, _BAR)
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
     small = has_small(cores)
     lines: list[Line] = []
     for first in range(0, len(cores), per_line):
         line: Line = []
         for core in cores[first : first + per_line]:
-            state, tone = state_of(core, slow, words)
+            state, tone = state_of(core, slow, state_width)
             line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9, small=small)]
             if bars > 1:
                 line += bar(_share(core.loss, greatest), bars, _bar_tone(core, odd))
-            mark = f" {state[:words]:<{words}}" if bars > 1 else state[:1]
-            line.append(Span(mark.ljust(each - 12 - (bars if bars > 1 else 0)), tone))
+            mark = f" {state[:state_width]:<{state_width}}" if bars > 1 else state[:1]
+            line.append(Span(mark.ljust(cell_width - 12 - (bars if bars > 1 else 0)), tone))
         lines.append(line)
     return lines
 
@@ -487,7 +487,7 @@ def _map(part: CoresPart, width: int, height: int, note: str) -> Drawing:
     group = _power_of_two(math.ceil(len(cores) / (rows_free * room)))
     shown = [cores[first : first + group] for first in range(0, len(cores), group)]
     across = _across(len(shown), rows_free, room)
-    each = min(room // across, _BLOCK_MOST)
+    block_width = min(room // across, _BLOCK_MOST)
     losses = [_worst(members) for members in shown]
     worst = [loss for loss in losses if loss is not None]
     bounds = (min(worst), max(worst)) if worst else (0.0, 0.0)
@@ -496,8 +496,8 @@ def _map(part: CoresPart, width: int, height: int, note: str) -> Drawing:
     for first in range(0, len(shown), across):
         line = [Span(f"{shown[first][0].core:>{labels}} ", "dim")]
         for place in range(first, min(first + across, len(shown))):
-            found = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
-            line.append(_block(losses[place], min(found, default=None), bounds, each))
+            ranks = [signs[core.core] for core in shown[place] if core.core in signs] if signs else []
+            line.append(_block(losses[place], min(ranks, default=None), bounds, block_width))
         rows.append(joined(line))
     block = f"one block per {'core' if group == 1 else _group(shown, part.host_of)}"
     worst_of = "" if group == 1 else ", the worst shown"
@@ -539,10 +539,10 @@ _BAD, _STALLED, _SLOW, _ODD = range(4)
 
 def _signs(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None) -> dict[int, int]:
     """The most severe condition of each core that has one, by core."""
-    found = {odd.core: _ODD} if odd is not None else {}
-    found |= {slow.core: _SLOW} if slow is not None else {}
-    found |= {core.core: _STALLED for core in cores if core.condition == "stalled"}
-    return found | {core.core: _BAD for core in cores if core.loss is not None and not math.isfinite(core.loss)}
+    signs = {odd.core: _ODD} if odd is not None else {}
+    signs |= {slow.core: _SLOW} if slow is not None else {}
+    signs |= {core.core: _STALLED for core in cores if core.condition == "stalled"}
+    return signs | {core.core: _BAD for core in cores if core.loss is not None and not math.isfinite(core.loss)}
 
 
 def _block(worst: float | None, sign: int | None, bounds: tuple[float, float], width: int) -> Span:

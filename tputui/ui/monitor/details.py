@@ -63,11 +63,11 @@ class DetailsPanel(RunPanel[DetailsPart]):
     def draw(self, part: DetailsPart, width: int, height: int) -> Drawing:
         """Where the run comes from, then its configuration."""
         rows = [row for name, text in facts(part) for row in _fact(name, text, width)]
-        found = config_lines(part.config)
+        lines = config_lines(part.config)
         rows += [
             [],
-            *_config_head(part, found, width),
-            *(row for line in found[:_VALUES_MAX] for row in _config_row(line, width)),
+            *_config_head(part, lines, width),
+            *(row for line in lines[:_VALUES_MAX] for row in _config_row(line, width)),
         ]
         return Drawing(rows, note="y copy  e export  esc close")
 
@@ -133,20 +133,20 @@ def _local_time(t: float | None) -> str:
 
 
 def _fact(name: str, text: str, width: int) -> list[Line]:
-    first, *rest = wrap(_clipped(text), max(width - _NAME_WIDTH - 2, 8)) or [""]
+    first, *continued = wrap(_clipped(text), max(width - _NAME_WIDTH - 2, 8)) or [""]
     rows: list[Line] = [[Span(f" {name:<{_NAME_WIDTH}}", "label"), Span(first)]]
-    return rows + [[Span(" " * (_NAME_WIDTH + 1)), Span(piece)] for piece in rest]
+    return rows + [[Span(" " * (_NAME_WIDTH + 1)), Span(piece)] for piece in continued]
 
 
 def _clipped(text: str) -> str:
     return clean(text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}\u2026")
 
 
-def _config_head(part: DetailsPart, found: Sequence[ConfigLine], width: int) -> list[Line]:
+def _config_head(part: DetailsPart, lines: Sequence[ConfigLine], width: int) -> list[Line]:
     """The file of the configuration and the meaning of the mark."""
     source = f" {part.details.config_path}" if part.details.config_path else ""
-    num_set = sum(line.is_set for line in found)
-    legend = f"{_MARK} {num_set} of {len(found)} values are not the default"
+    num_set = sum(line.is_set for line in lines)
+    legend = f"{_MARK} {num_set} of {len(lines)} values are not the default"
     head: list[Line] = [[Span(" configuration", "title"), Span(clean(source), "label")]]
     return head + [[Span(f" {piece}", "label")] for piece in wrap(legend, max(width - 2, 8))]
 

@@ -68,10 +68,10 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
         self._rows = []
         rows: list[Line] = []
         is_full = self.has_class("-maximised")
-        answered = [one for one in part.verdicts if one.status in ("found", "hint")]
+        answered = [candidate for candidate in part.verdicts if candidate.status in ("found", "hint")]
         at = self._index(part.verdicts)
-        places = max((len(_place(one)) for one in answered), default=0)
-        costs = max((len(_cost(one)) for one in answered), default=0)
+        places = max((len(_place(candidate)) for candidate in answered), default=0)
+        costs = max((len(_cost(candidate)) for candidate in answered), default=0)
         for index, verdict in enumerate(answered):
             if is_full:
                 lines = list(_block(verdict, part.run, width, chosen=index == at))
@@ -81,9 +81,9 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
                 lines = [_row(verdict, min(places, width // _PLACE_SHARE), costs, width, chosen=index == at)]
             rows += lines
             self._rows += [index] * len(lines)
-        rest = _rest(part, width, is_full=is_full)
-        rows += rest
-        self._rows += [None] * len(rest)
+        others = _rest(part, width, is_full=is_full)
+        rows += others
+        self._rows += [None] * len(others)
         if found(part.verdicts):
             return Drawing(rows, note=NOTE_FULL if is_full else NOTE)
         head = tuple(paragraph(f" {nothing_found(part)}", width, 2, "dim" if part.steps < STEPS_MIN else "plain"))
@@ -92,7 +92,7 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
     def scroll_rows(self, rows: int) -> None:
         """Choose the verdict so many rows away; scroll if none can be chosen."""
         part = self._part
-        num_answered = sum(one.status in ("found", "hint") for one in part.verdicts) if part is not None else 0
+        num_answered = sum(verdict.status in ("found", "hint") for verdict in part.verdicts) if part is not None else 0
         if part is None or not num_answered:
             super().scroll_rows(rows)
             return
@@ -186,8 +186,8 @@ def _rest(part: DiagnosisPart, width: int, *, is_full: bool) -> list[Line]:
 def _keys(verdicts: Sequence[Verdict]) -> Iterator[object]:
     """What identifies each verdict: its rule and line, and its number among several of these."""
     counts: dict[object, int] = {}
-    for one in verdicts:
-        same = (one.rule, one.file, one.line, one.function)
+    for verdict in verdicts:
+        same = (verdict.rule, verdict.file, verdict.line, verdict.function)
         counts[same] = counts.get(same, 0) + 1
         yield same, counts[same]
 

@@ -124,7 +124,7 @@ class EpochsPanel(RunPanel[EpochsPart]):
             if drawn[0].num_hidden and height >= _TWO_HEADS_FROM and not self.has_class("-maximised"):
                 above, drawn[0] = _in_two_heads(titles, rows, width - wide - 2)
             return self._with_bars(part.epochs, columns, above, drawn, width, wide)
-        deep = sum(1 + len(each.rows) for each in drawn)
+        deep = sum(1 + len(table.rows) for table in drawn)
         if deep <= height or self.has_class("-maximised"):
             note = _note(_UNITS, part.epochs, width)
             return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note, along=_along(drawn))
@@ -156,8 +156,8 @@ def _restarts(generations: Sequence[GenerationView], width: int, most: int) -> l
     """What was lost by each restart, in at most so many lines; by the newest ones if there is no room for all."""
     sign = sign_of("restart")
     lines: list[Line] = []
-    for each in reversed(generations[1:]):
-        text = host_text.lost_by(each)
+    for generation in reversed(generations[1:]):
+        text = host_text.lost_by(generation)
         pieces = wrap(text, max(width - 3, 1))
         if len(lines) + len(pieces) > most:
             if lines:
@@ -177,7 +177,7 @@ def _in_two_heads(titles: list[_Title], rows: list[list[Cell]], width: int) -> t
 
 
 def _along(drawn: list[TextTable]) -> tuple[Along, ...]:
-    return tuple(Along(each.head, each.rows) for each in drawn[1:])
+    return tuple(Along(table.head, table.rows) for table in drawn[1:])
 
 
 def bar_scale_s(spent_s: list[float]) -> float:

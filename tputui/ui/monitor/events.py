@@ -93,8 +93,8 @@ class EventsPanel(RunPanel[EventsPart]):
 
     def action_next_kind(self) -> None:
         """Show the next kind of events that occurred, after the last one all kinds."""
-        found = {mark.kind for mark in (self._part.marks if self._part is not None else [])}
-        kinds: list[str | None] = [None, *(kind for kind in events_line.KINDS if kind in found)]
+        present = {mark.kind for mark in (self._part.marks if self._part is not None else [])}
+        kinds: list[str | None] = [None, *(kind for kind in events_line.KINDS if kind in present)]
         at = kinds.index(self.kind) if self.kind in kinds else -1
         self.kind = kinds[(at + 1) % len(kinds)]
         self.choose(None)
@@ -153,8 +153,8 @@ class EventsPanel(RunPanel[EventsPart]):
 
 def _first_line(lines: list[Line]) -> Line:
     """The first line, with an ellipsis if there are more."""
-    first, *rest = lines
-    return [*first, Span("\u2026", "dim")] if rest else first
+    first, *others = lines
+    return [*first, Span("\u2026", "dim")] if others else first
 
 
 def _lines(mark: Mark, started: float | None, steps: int, width: int, *, chosen: bool) -> list[Line]:
@@ -163,12 +163,12 @@ def _lines(mark: Mark, started: float | None, steps: int, width: int, *, chosen:
     head = f" {when:>7} {mark.step:>{steps},} "
     if width < 40:
         head = f" {mark.step:>{steps},} "
-    first, *rest = wrap(clean(mark.text), max(width - len(head) - 3, 8))
+    first, *continued = wrap(clean(mark.text), max(width - len(head) - 3, 8))
     text, place = ("chosen", "chosen") if chosen else ("plain", "dim")
     tone = "chosen" if chosen else sign.tone
     indent = " " * (len(head) + 2)
     lines: list[Line] = [[Span(head, place), Span(f"{sign.mark} ", tone), Span(first, text)]]  # type: ignore[arg-type]
-    return lines + [[Span(indent, place), Span(piece, text)] for piece in rest]  # type: ignore[arg-type]
+    return lines + [[Span(indent, place), Span(piece, text)] for piece in continued]  # type: ignore[arg-type]
 
 
 NOTE = "X: dump again, esc: close"
@@ -195,8 +195,8 @@ class FailurePanel(RunPanel[Failure | None]):
         head: list[Line] = [[Span(f" {piece}", "bad")] for piece in wrap(error, width - 2, 3)]
         head += [[Span(f" {piece}", "label")] for piece in wrap(where, width - 2, 2)]
         rows: list[Line] = []
-        if (how := root_cause.how(part)) != root_cause.KINDS["exception"]:
-            rows += _wrapped([how, *([part.memory] if part.memory else [])], width, "warn")
+        if (manner := root_cause.how(part)) != root_cause.KINDS["exception"]:
+            rows += _wrapped([manner, *([part.memory] if part.memory else [])], width, "warn")
         for name, lines, tone in _failure_parts(part):
             if lines:
                 rows += [*([[]] if rows else []), [Span(f" {name}", "label")], *_wrapped(lines, width, tone)]
@@ -355,5 +355,5 @@ class SkippedScreen(RunOverlay):
 
 
 def _rest(part: SkippedView, width: int) -> list[Line]:
-    rest = part.count - len(part.examples)
-    return paragraph(f" and {fmt.count(rest)} more: each is a warning in the log (7)", width, 3)
+    num_hidden = part.count - len(part.examples)
+    return paragraph(f" and {fmt.count(num_hidden)} more: each is a warning in the log (7)", width, 3)

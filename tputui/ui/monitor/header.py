@@ -73,9 +73,9 @@ class Header(Drawn):
     def acknowledge(self) -> bool:
         """Hide the alarms until there are new ones; returns whether any were shown."""
         shown = _alarms_of(self._snapshot, self._verdicts) if self._snapshot is not None else []
-        found = {alarm.key for alarm in shown if alarm.key}
-        fresh = found - self._acknowledged
-        self._acknowledged |= found
+        keys = {alarm.key for alarm in shown if alarm.key}
+        fresh = keys - self._acknowledged
+        self._acknowledged |= keys
         self.redraw()
         return bool(fresh)
 
@@ -111,34 +111,34 @@ class Header(Drawn):
             left: Line = [Span(f" \u276f {self._notice}", "info")]
         else:
             left = _banner(self._behind, snapshot) if self._behind is not None else []
-        found = self._unhidden(snapshot)
-        if not found:
+        listed = self._unhidden(snapshot)
+        if not listed:
             return left
-        right: Line = [Span(f"  \u25b2 {alarm.text}", "warn") for alarm in found]
+        right: Line = [Span(f"  \u25b2 {alarm.text}", "warn") for alarm in listed]
         if width_of([*left, *right]) > width:
-            right = [Span(f"  \u25b2 {fmt.counted(len(found), 'alarm')}", "warn")]
+            right = [Span(f"  \u25b2 {fmt.counted(len(listed), 'alarm')}", "warn")]
         return spread(left, [*right, Span(" ")], width) if width_of([*left, *right]) < width else left
 
 
 def _progress_and_message(
-    snapshot: Snapshot, width: int, acknowledged: frozenset[str], found: list[Alarm]
+    snapshot: Snapshot, width: int, acknowledged: frozenset[str], listed: list[Alarm]
 ) -> list[Line]:
     """Progress, pace and message. A long reason why a run ended replaces the pace, so that it is shown whole."""
     progress, pace = _progress_line(snapshot, width), _pace_line(snapshot, width)
-    message = _message_line(snapshot, acknowledged, found, width)
+    message = _message_line(snapshot, acknowledged, listed, width)
     if snapshot.condition in ENDED and width_of(message) > width:
         # The diagnosis panel has what slowed the run down; the pace has no other place.
-        found = [alarm for alarm in found if not alarm.key.startswith(status_text.SLOW)]
-        message = _message_line(snapshot, acknowledged, found, width)
+        listed = [alarm for alarm in listed if not alarm.key.startswith(status_text.SLOW)]
+        message = _message_line(snapshot, acknowledged, listed, width)
     if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
         return [progress, pace, message]
     tone = status_text.sign_of(snapshot.condition, snapshot.num_non_finite).tone
-    first, rest = _halved(clean(snapshot.condition_reason), width - 2)
-    reason, alarms = [Span(f" {first}", tone)], _alarms(snapshot, found, width)
+    first, second = _halved(clean(snapshot.condition_reason), width - 2)
+    reason, alarms = [Span(f" {first}", tone)], _alarms(snapshot, listed, width)
     return (
-        [reason, [Span(f" {rest}", tone)], alarms]
+        [reason, [Span(f" {second}", tone)], alarms]
         if snapshot.plan is None
-        else [progress, reason, [*alarms, Span(rest, tone)]]
+        else [progress, reason, [*alarms, Span(second, tone)]]
     )
 
 
@@ -216,8 +216,8 @@ def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
 def _progress_line(snapshot: Snapshot, width: int) -> Line:
     plan = snapshot.plan
     if plan is None:
-        known = snapshot.condition == "running" and snapshot.steps > 0
-        return _steps_so_far(snapshot) if known else [Span(f" {clean(snapshot.condition_reason)}", "dim")]
+        has_steps = snapshot.condition == "running" and snapshot.steps > 0
+        return _steps_so_far(snapshot) if has_steps else [Span(f" {clean(snapshot.condition_reason)}", "dim")]
     left: Line = [
         Span(" epoch ", "label"),
         Span(fmt.epoch_of(snapshot.epoch, plan.num_epochs), "strong"),
@@ -228,9 +228,9 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
     share = snapshot.steps / plan.total_steps if plan.total_steps else 0.0
     right: Line = [Span(f"  {fmt.percent(int(share * 100))}", "strong")]
     if snapshot.condition not in ENDED:
-        known = snapshot.eta_s is not None
+        has_steps = snapshot.eta_s is not None
         eta = status_text.seconds(snapshot.eta_s) if snapshot.eta_s is not None else "not known yet"
-        right += [Span("  ETA ", "label"), Span(eta, "strong" if known else "dim")]
+        right += [Span("  ETA ", "label"), Span(eta, "strong" if has_steps else "dim")]
     right.append(Span(" "))
     if width_of([*left, *right]) > width:
         left = left[2:]
@@ -299,37 +299,37 @@ def _batch(plan: PlanView, topology: TopologyDeclared | None) -> Line:
     return [Span(f"batch {plan.batch_per_core}/core x {cores:,} = {plan.global_batch:,}", "dim")]
 
 
-def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], found: list[Alarm], width: int) -> Line:
+def _message_line(snapshot: Snapshot, acknowledged: frozenset[str], listed: list[Alarm], width: int) -> Line:
     """A recent receipt, then the alarms, then the condition or the newest event.
 
     Alarms stay until they are hidden, so the newest checkpoint has a place of its own at the right if they take the
     room of its line.
     """
-    alarms = _alarms(snapshot, found, width)
+    alarms = _alarms(snapshot, listed, width)
     if snapshot.condition in ENDED:
         sign = status_text.sign_of(snapshot.condition, snapshot.num_non_finite)
         return [*alarms, Span(clean(snapshot.condition_reason), sign.tone)]
     receipts = _receipt(snapshot, acknowledged)
     if receipts and _is_awaited(snapshot):
         left = [Span(" "), *receipts, Span(" ")]
-        return [*left, *_alarms(snapshot, found, width - width_of(left))]
+        return [*left, *_alarms(snapshot, listed, width - width_of(left))]
     saved = _newest_checkpoint(snapshot)
     news = receipts or _news(snapshot, acknowledged) or saved
     line = [*alarms, *news]
     if not snapshot.checkpoints or (news == saved and (len(alarms) == 1 or width_of(line) <= width)):
         return line
     right = [Span(f"  saved step {snapshot.checkpoints[-1].step:,} ", "dim")]
-    alarms = _alarms(snapshot, found, width - width_of(right))
+    alarms = _alarms(snapshot, listed, width - width_of(right))
     line = [*alarms, *news]
     return spread(alarms if news == saved else line, right, width)
 
 
-def _alarms(snapshot: Snapshot, found: list[Alarm], width: int) -> Line:
+def _alarms(snapshot: Snapshot, listed: list[Alarm], width: int) -> Line:
     """The alarms, in short if that shows more of them; of those without room only the number."""
-    forms = [alarm.text for alarm in found], [alarm.short for alarm in found]
+    forms = [alarm.text for alarm in listed], [alarm.short for alarm in listed]
     _, shown = max((_counted(texts, width - 1) for texts in forms), key=lambda counted: counted[0])
     line: Line = [Span(" "), *shown]
-    can_hide = any(alarm.key for alarm in found) and snapshot.condition not in ENDED
+    can_hide = any(alarm.key for alarm in listed) and snapshot.condition not in ENDED
     hint = Span("esc hides  ", "dim")
     return [*line, hint] if can_hide and width_of([*line, hint]) <= width else line
 
@@ -346,11 +346,11 @@ def _counted(texts: Sequence[str], width: int) -> tuple[int, Line]:
 
 def _alarms_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> list[Alarm]:
     """All messages that can be hidden: alarms, the newest warning, the receipt of a completed request."""
-    found = status_text.alarms(snapshot, verdicts)
+    listed = status_text.alarms(snapshot, verdicts)
     if snapshot.warnings:
-        found.append(_newest_warning(snapshot))
-    found += [Alarm(f"request {r.id}", "") for r in snapshot.requests[-1:] if r.state in ("applied", "refused")]
-    return found
+        listed.append(_newest_warning(snapshot))
+    listed += [Alarm(f"request {r.id}", "") for r in snapshot.requests[-1:] if r.state in ("applied", "refused")]
+    return listed
 
 
 def _newest_warning(snapshot: Snapshot) -> Alarm:

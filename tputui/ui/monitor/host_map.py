@@ -115,10 +115,10 @@ def grid_of(num_hosts: int, cores_per_host: int, width: int, height: int) -> Gri
     while cells > 1:
         options.append((cells, 1, 1))
         cells = math.ceil(cells / 2)
-    for each, scale, gap in [*options, (1, _WIDE, 1), (1, 1, 1), (1, 1, 0)]:
-        per_line = _per_line(num_hosts, room // (each * scale + gap), rows)
+    for cores_shown, scale, gap in [*options, (1, _WIDE, 1), (1, 1, 1), (1, 1, 0)]:
+        per_line = _per_line(num_hosts, room // (cores_shown * scale + gap), rows)
         if per_line:
-            return Grid(num_hosts, per_line, 1, each, scale, gap, digits + 1 - gap)
+            return Grid(num_hosts, per_line, 1, cores_shown, scale, gap, digits + 1 - gap)
     hosts = 2
     while math.ceil(num_hosts / hosts) > room * rows:
         hosts *= 2
@@ -130,7 +130,7 @@ def _per_line(blocks: int, most: int, rows: int) -> int:
     if most < 1 or math.ceil(blocks / most) > rows:
         return 0
     even = most // _EVEN * _EVEN
-    chosen = next((each for each in (16, 32, 64) if each <= even and math.ceil(blocks / each) <= rows), 0)
+    chosen = next((count for count in (16, 32, 64) if count <= even and math.ceil(blocks / count) <= rows), 0)
     per_line = chosen or (even if even and math.ceil(blocks / even) <= rows else most)
     return min(per_line, max(blocks, 1))
 
@@ -151,7 +151,7 @@ class HostValues(NamedTuple):
 def draw_map(
     hosts: Sequence[HostView],
     cores: Mapping[int, CoreView],
-    found: Iterable[HostProblem],
+    problems: Iterable[HostProblem],
     values: HostValues | None,
     grid: Grid,
     *,
@@ -159,7 +159,7 @@ def draw_map(
     chosen: int | None,
 ) -> list[Line]:
     """The lines of the map. `values` is None for the phases; `chosen` is the index of a host that is marked."""
-    marks = {one.host: one for one in found}
+    marks = {problem.host: problem for problem in problems}
     bad = non_finite_cores(cores.values())
     painter = _Painter(grid.scale, ramp)
     blocks = [hosts[first : first + grid.hosts] for first in range(0, len(hosts), grid.hosts)]
@@ -292,14 +292,18 @@ def _filled(share: float) -> float:
 
 def _from_median(title: str, of_core: Mapping[int, float], of_host: Mapping[int, float], least: float) -> HostValues:
     """Relative distances from the median, so that a few far ones have the full colour and noise is pale."""
-    known = sorted([*of_core.values(), *of_host.values()])
-    if not known:
+    in_order = sorted([*of_core.values(), *of_host.values()])
+    if not in_order:
         return HostValues({}, {}, title, -1.0, 1.0, (fmt.UNKNOWN, fmt.UNKNOWN))
-    median = known[len(known) // 2]
+    median = in_order[len(in_order) // 2]
     unit = abs(median) or 1.0
-    noise, farthest = (distance_of(known, median, place) / unit for place in (len(known) * 9 // 10, len(known) - 1))
+    noise, farthest = (
+        distance_of(in_order, median, place) / unit for place in (len(in_order) * 9 // 10, len(in_order) - 1)
+    )
     most = max(_NOISE * noise, least) or farthest or 1.0
-    cores, hosts = ({key: (one - median) / unit / most for key, one in values.items()} for values in (of_core, of_host))
+    cores, hosts = (
+        {key: (value - median) / unit / most for key, value in values.items()} for values in (of_core, of_host)
+    )
     percent = f"{100 * most:.2g} %" if most < 1 else f"{100 * most:,.0f} %"
     return HostValues(cores, hosts, title, -1.0, 1.0, (f"-{percent}", f"+{percent}"))
 
@@ -324,17 +328,17 @@ def _phase_cell(members: Sequence[int], cores: Mapping[int, CoreView], block: Se
     return Span(sign * width, tone)
 
 
-def _sign_of(one: CoreView | HostView) -> tuple[str, Tone, str]:
+def _sign_of(view: CoreView | HostView) -> tuple[str, Tone, str]:
     """Sign, tone and words of what a core or a host does; one that has ended has no phase."""
-    if one.condition == "ended":
+    if view.condition == "ended":
         return "\u25a0", "dim", "ended"
-    return (*_PHASES[one.phase], fmt.PHASES[one.phase]) if one.phase is not None else _NO_PHASE
+    return (*_PHASES[view.phase], fmt.PHASES[view.phase]) if view.phase is not None else _NO_PHASE
 
 
 def _phase_legend(hosts: Iterable[HostView]) -> Line:
     """The signs of the phases and how many hosts are in each; lost hosts have the sign of their problem instead."""
     counts = Counter(_sign_of(host) for host in hosts if host.phase is not None and host.condition != "lost")
     line: Line = [Span("phase ", "label")]
-    for (sign, tone, words), count in counts.most_common():
-        line += [Span(f" {sign} ", tone), Span(f"{words} {count}", "label")]
+    for (sign, tone, text), count in counts.most_common():
+        line += [Span(f" {sign} ", tone), Span(f"{text} {count}", "label")]
     return line

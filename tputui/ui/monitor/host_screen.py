@@ -88,10 +88,10 @@ class HostPanel(RunPanel[HostPart]):
 
     def draw(self, part: HostPart, width: int, height: int) -> Drawing:
         """State, cores, memory, processes, log."""
-        host = next((one for one in part.whole.hosts if one.index == self.index), None)
+        host = next((candidate for candidate in part.whole.hosts if candidate.index == self.index), None)
         if host is None:
             return Drawing([[Span(" this host is not in the run at this moment", "dim")]], note=self._note)
-        problem = next((one for one in part.whole.problems() if one.host == host.index), None)
+        problem = next((of_host for of_host in part.whole.problems() if of_host.host == host.index), None)
         rows = [
             *self._cores(part, host, width),
             *_memory(part, host, width),
@@ -101,8 +101,8 @@ class HostPanel(RunPanel[HostPart]):
 
     def _cores(self, part: HostPart, host: HostView, width: int) -> list[Line]:
         """A line per core: loss, step, state, time and device memory as far as known, and its loss so far."""
-        known = {core.core: core for core in part.whole.cores}
-        cores = [known[core] for core in host.cores if core in known]
+        views = {core.core: core for core in part.whole.cores}
+        cores = [views[core] for core in host.cores if core in views]
         if not cores:
             return [_title("cores", "none reported yet"), []]
         steps = max(4, *(len(f"{core.step:,}") for core in cores))
@@ -110,7 +110,7 @@ class HostPanel(RunPanel[HostPart]):
         readings = {reading.core: reading for reading in part.whole.hbm if reading.core in host.cores}
         filled = (_HBM_LONG if width >= _LONG_FROM else _HBM) if readings else 0
         room = max(width - (7 + 10 + 1 + steps + 2 + _STATE + times + filled + 2), 8)
-        found = self._history.sparklines(part.columns, [core.core for core in cores], room, 1)
+        sparklines = self._history.sparklines(part.columns, [core.core for core in cores], room, 1)
         titles = f"{'loss':>7}    {'step':>{steps}}  {'state':<{_STATE}}{'time' if times else '':>{times}}"
         small = has_small(cores)
         rows = [_title("cores", f"{titles}{'HBM' if filled else '':>{filled}}  loss so far")]
@@ -126,7 +126,7 @@ class HostPanel(RunPanel[HostPart]):
                 line.append(Span(f"{fmt.duration(core.compute_s):>{times}}"))
             if filled:
                 line.append(_hbm(readings.get(core.core), filled))
-            rows.append([*line, Span("  "), *(found.get(core.core) or [[]])[0]])
+            rows.append([*line, Span("  "), *(sparklines.get(core.core) or [[]])[0]])
         return [*rows, []]
 
 
@@ -141,8 +141,8 @@ def _hbm(reading: HbmReading | None, width: int) -> Span:
     return Span(f"{text:>{width}}", "warn" if share >= NEARLY_FULL else "plain")
 
 
-def _title(name: str, rest: str = "") -> Line:
-    return [Span(f" {name:<7}", "title"), Span(rest, "label")]
+def _title(name: str, text: str = "") -> Line:
+    return [Span(f" {name:<7}", "title"), Span(text, "label")]
 
 
 def _head(part: HostPart, host: HostView, problem: HostProblem | None, width: int) -> list[Line]:

@@ -123,13 +123,13 @@ def state_of(host: HostView, problem: HostProblem | None, slow: SlowHostView | N
 
 def table_lines(
     hosts: Sequence[HostView],
-    found: Iterable[HostProblem],
+    listed: Iterable[HostProblem],
     slow: SlowHostView | None,
     width: int,
     chosen: int | None,
 ) -> tuple[Line, list[Line], int]:
     """Head and rows of the table, and the number of columns without room."""
-    problems: Mapping[int, HostProblem] = {one.host: one for one in found}
+    problems: Mapping[int, HostProblem] = {problem.host: problem for problem in listed}
     digits = max(4, len(str(hosts[-1].index)) + 1 if hosts else 0)
     longest = max((len(clean(host.name)) for host in hosts), default=0)
     name = min(max(longest, _NAME_WIDTHS[0]), _NAME_WIDTHS[1], max(width // 4, _NAME_WIDTHS[0]))
@@ -137,7 +137,9 @@ def table_lines(
     steps = max((len(_COLUMNS[0].text(host)) for host in hosts), default=0) + 2
     of_step = _COLUMNS[0]._replace(width=max(_COLUMNS[0].width, steps))
     columns = [
-        one for one in (of_step, *_COLUMNS[1:]) if one.is_usual or any(_is_worth(one.text(host)) for host in hosts)
+        candidate
+        for candidate in (of_step, *_COLUMNS[1:])
+        if candidate.is_usual or any(_is_worth(candidate.text(host)) for host in hosts)
     ]
     shown: list[_Column] = []
     for column in columns:
@@ -186,8 +188,8 @@ def summary_parts(host: HostView, problem: HostProblem | None) -> list[Line]:
     parts: list[Line] = [
         [Span(f"host {host.index}", "strong"), *([Span(f" {name}")] if name else [])],
     ]
-    mark, _, words = state.partition(" ")
-    if problem is not None and problem.text.startswith(words):
+    mark, _, state_text = state.partition(" ")
+    if problem is not None and problem.text.startswith(state_text):
         parts.append([Span(f"{mark} {problem.text}", problem.tone)])
     else:
         parts.append([Span(state, tone)])
@@ -315,44 +317,44 @@ class HostsPanel(RunPanel[HostsPart]):
         self._grid, self._num_head = None, 0
         if part.why_none:
             return Drawing(paragraph(part.why_none, width, height))
-        found = part.problems()
+        problems = part.problems()
         if len(part.hosts) <= TABLE_MAX and (len(part.hosts) < height or self.has_class("-maximised")):
-            return self._table(part, found, width, height)
-        return self._map(part, found, width, height)
+            return self._table(part, problems, width, height)
+        return self._map(part, problems, width, height)
 
-    def _table(self, part: HostsPart, found: list[HostProblem], width: int, height: int) -> Drawing:
-        head, rows, hidden = table_lines(part.hosts, found, part.slow, width, self.chosen)
+    def _table(self, part: HostsPart, problems: list[HostProblem], width: int, height: int) -> Drawing:
+        head, rows, hidden = table_lines(part.hosts, problems, part.slow, width, self.chosen)
         self._num_head = 1
         room = height - 1 - len(rows)
-        listed = _listed(part, found, room - 1, width) if room > 1 and found else []
-        note = _note(part, found, width, named=bool(listed)) if found else part.size
+        listed = _listed(part, problems, room - 1, width) if room > 1 and problems else []
+        note = _note(part, problems, width, named=bool(listed)) if problems else part.size
         more = status_text.hidden_columns(hidden) if hidden and not self.has_class("-maximised") else ""
         return Drawing(
-            [*rows, *([[]] if listed else []), *listed], head=(head,), note=more if more and not found else note
+            [*rows, *([[]] if listed else []), *listed], head=(head,), note=more if more and not problems else note
         )
 
-    def _map(self, part: HostsPart, found: list[HostProblem], width: int, height: int) -> Drawing:
+    def _map(self, part: HostsPart, problems: list[HostProblem], width: int, height: int) -> Drawing:
         """The map; a line with the legend or the chosen host, and a list of the problems, if there is room."""
         spare = height - lines_least(len(part.hosts), width)
-        listed = _listed(part, found, min(height // _LISTED_SHARE, spare - 1), width)
+        listed = _listed(part, problems, min(height // _LISTED_SHARE, spare - 1), width)
         ramp = self._drawn_with = self._ramp()
         values = values_of(self.value, part.hosts, part.cores, part.hbm)
         head = [legend_of(values, part.hosts, ramp)] if spare > 0 else []
         chosen = next((host for host in part.hosts if host.index == self.chosen), None)
         if chosen is not None and spare > 0:
-            problem = next((one for one in found if one.host == chosen.index), None)
+            problem = next((candidate for candidate in problems if candidate.host == chosen.index), None)
             head = [summary_of(chosen, problem, width)]
         most = max((len(host.cores) for host in part.hosts), default=1)
         room = height - len(head) - len(listed)
         self._grid = grid_of(len(part.hosts), most, width, room)
         self._num_head = len(head)
         cores = {core.core: core for core in part.cores}
-        rows = draw_map(part.hosts, cores, found, values, self._grid, ramp=ramp, chosen=self.chosen)
+        rows = draw_map(part.hosts, cores, problems, values, self._grid, ramp=ramp, chosen=self.chosen)
         spare = room - len(rows)
         between: list[Line] = [[]] if listed and spare > 0 else []
-        note = _note(part, found, width, named=bool(listed))
+        note = _note(part, problems, width, named=bool(listed))
         if not head:
-            note = _of_map(chosen, found, MAP_WORDS[self.value], note, width)
+            note = _of_map(chosen, problems, MAP_WORDS[self.value], note, width)
         return Drawing([*rows, *between, *listed], head=tuple(head), note=note)
 
     def _ramp(self) -> Ramp | None:
@@ -430,8 +432,8 @@ class HostsPanel(RunPanel[HostsPart]):
     def _first_choice(self) -> int:
         """The host with the most severe problem, or else the first one."""
         assert self._part is not None
-        found = self._part.problems()
-        return found[0].host if found else self._part.hosts[0].index
+        problems = self._part.problems()
+        return problems[0].host if problems else self._part.hosts[0].index
 
     def choose(self, index: int | None) -> None:
         """Choose a host; None chooses none."""
@@ -469,37 +471,37 @@ class HostsPanel(RunPanel[HostsPart]):
                 self.go()
 
 
-def _of_map(chosen: HostView | None, found: list[HostProblem], value: str, note: str, width: int) -> str:
+def _of_map(chosen: HostView | None, problems: list[HostProblem], value: str, note: str, width: int) -> str:
     """What a map without a legend shows: the chosen host, or else its value, and the worst problem if there is room."""
     if chosen is not None:
-        problem = next((one for one in found if one.host == chosen.index), None)
+        problem = next((candidate for candidate in problems if candidate.host == chosen.index), None)
         return crop("".join(span.text for span in summary_of(chosen, problem, width - _TITLE)), width - _TITLE)
     both = f"{value}, {note}"
     return both if len(both) <= width - _TITLE else note
 
 
-def _note(part: HostsPart, found: list[HostProblem], width: int, *, named: bool) -> str:
+def _note(part: HostsPart, problems: list[HostProblem], width: int, *, named: bool) -> str:
     """The number of hosts; the worst problem if it is not listed below."""
-    if not found:
+    if not problems:
         return part.size
-    worst = found[0]
-    more = f" +{len(found) - 1}" if len(found) > 1 else ""
+    worst = problems[0]
+    more = f" +{len(problems) - 1}" if len(problems) > 1 else ""
     text = f"{worst.mark} host {worst.host} {worst.text}"
     if named:
-        return f"{fmt.counted(len(found), 'host')} of {len(part.hosts)} stand{'s' if len(found) == 1 else ''} out"
+        return f"{fmt.counted(len(problems), 'host')} of {len(part.hosts)} stand{'s' if len(problems) == 1 else ''} out"
     room = width - _TITLE - len(more)
     return (crop(text, room) if room > 0 else "") + more
 
 
-def _listed(part: HostsPart, found: list[HostProblem], most: int, width: int) -> list[Line]:
+def _listed(part: HostsPart, problems: list[HostProblem], most: int, width: int) -> list[Line]:
     """The hosts that stand out, a line each, with their names if there is room; and how many have no line."""
     if most < 1:
         return []
     names: Mapping[int, str] = {host.index: clean(host.name) for host in part.hosts}
     lines: list[Line] = []
-    if not found:
+    if not problems:
         return [[Span(" no host is missing, silent, slow or behind", "dim")]] if most > 1 else []
-    rows = host_text.grouped(found)
+    rows = host_text.grouped(problems)
     for problem, indices in rows:
         if len(indices) == 1:
             name, text = _fitting(problem, names.get(problem.host, ""), width - _MARK)
@@ -507,8 +509,8 @@ def _listed(part: HostsPart, found: list[HostProblem], most: int, width: int) ->
             name, text = host_text.listed(indices), f"  {host_text.SIGNS[problem.kind].word}"
         lines.append([Span(f" {problem.mark} ", problem.tone), Span(name, "strong"), Span(text, problem.tone)])
     if len(lines) > most:
-        rest = sum(len(indices) for _, indices in rows[most - 1 :])
-        last: Line = [Span(f"   and {fmt.counted(rest, 'host')} more", "label")]
+        num_hidden = sum(len(indices) for _, indices in rows[most - 1 :])
+        last: Line = [Span(f"   and {fmt.counted(num_hidden, 'host')} more", "label")]
         lines = [*lines[: most - 1], last] if most > 1 else lines[:1]
     return lines
 

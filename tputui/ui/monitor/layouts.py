@@ -244,16 +244,16 @@ class LayoutsList(Drawn):
     def _entries(self) -> list[_Entry]:
         body = self._body
         hidden = body.hidden()
-        found = []
+        entries = []
         for panel in body.panels():
             name = panel.id or ""
             if panel.key == "0" or (name == HOSTS and not body.has_hosts):
                 continue  # the failure is always shown
             box = "[ ]" if panel in hidden else "[x]"
             line = [Span(f"{panel.key} ", "dim"), Span(f"{box} {panel.name_shown}")]
-            found.append(_Entry(name, True, line))
+            entries.append(_Entry(name, True, line))
         names = [DEFAULT_NAME, *body.saved.names()]
-        return [*found, *(_Entry(name, False, self._layout_line(name)) for name in names)]
+        return [*entries, *(_Entry(name, False, self._layout_line(name)) for name in names)]
 
     def _layout_line(self, name: str) -> Line:
         chosen, title = self._body.chosen, clean(name)
@@ -287,13 +287,13 @@ class LayoutsScreen(ModalScreen[None]):
 
     def take_key(self, event: events.Key) -> bool:
         """Every key of the dialog; other keys do nothing."""
-        pressed, known = event.key, self._list
+        pressed, layouts = event.key, self._list
         if pressed in ("escape", "q", "P", "shift+p"):
             self.dismiss(None)
         elif pressed in _MOVES:
-            known.move(_MOVES[pressed])
+            layouts.move(_MOVES[pressed])
         elif pressed in ("space", "enter"):
-            known.act()
+            layouts.act()
         elif pressed in "123456789" or pressed in ("W", "shift+w"):
             self._body.toggle(self._panel_name(pressed[-1].upper()))
         elif pressed == "s":

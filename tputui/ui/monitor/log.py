@@ -63,9 +63,9 @@ class LogPanel(RunPanel[LogPart]):
     class OlderLinesRead(Message):
         """Lines before the oldest known ones were read."""
 
-        def __init__(self, found: OlderLines) -> None:
+        def __init__(self, lines: OlderLines) -> None:
             super().__init__()
-            self.found = found
+            self.found = lines
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -210,10 +210,10 @@ class LogPanel(RunPanel[LogPart]):
         if near < len(self._entries) and self._entries[near].line == entry.line:
             return near
         earlier = None
-        for index, each in enumerate(self._entries):
-            if each.line == entry.line:
+        for index, shown in enumerate(self._entries):
+            if shown.line == entry.line:
                 return index
-            if each.line.t <= entry.line.t:
+            if shown.line.t <= entry.line.t:
                 earlier = index
         return earlier
 

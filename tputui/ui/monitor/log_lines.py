@@ -119,8 +119,8 @@ def _process_with_long_log(name: str) -> ProcessState:
 def _files(run_dir: Path) -> str:
     """The files with the output of training."""
     names = sorted(path.name for path in run_dir.glob("worker-*.log"))
-    some = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
-    return f"{run_dir}/{some}" if names else f"the journals in {run_dir}"
+    listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    return f"{run_dir}/{listed}" if names else f"the journals in {run_dir}"
 
 
 # Folding.
@@ -168,13 +168,15 @@ class SplitLine(NamedTuple):
 def split_core(line: LogLine) -> SplitLine:
     """Split the prefix that names a core from a line."""
     text = printed(line.text)
-    found = _CORE.match(text)
-    if found is None:
+    match = _CORE.match(text)
+    if match is None:
         return SplitLine("", text)
-    kind = (found.group(1) or found.group(3) or "rank").lower()
-    number = found.group(2) or found.group(4)
-    rest = text[found.end() :]
-    return SplitLine(f"{'rank' if kind == 'default' else kind} {int(number)}", rest) if rest else SplitLine("", text)
+    kind = (match.group(1) or match.group(3) or "rank").lower()
+    number = match.group(2) or match.group(4)
+    message = text[match.end() :]
+    return (
+        SplitLine(f"{'rank' if kind == 'default' else kind} {int(number)}", message) if message else SplitLine("", text)
+    )
 
 
 _SOURCE = re.compile(r"(?:worker|supervisor|logs)-(\d{1,6})")
@@ -183,8 +185,8 @@ _SOURCE = re.compile(r"(?:worker|supervisor|logs)-(\d{1,6})")
 @functools.lru_cache(maxsize=1 << 12)
 def host_of_source(source: str) -> int | None:
     """The host of the process that printed a line, in a run of several hosts; None for lines of tputui."""
-    found = _SOURCE.fullmatch(source)
-    return int(found.group(1)) if found is not None else None
+    match = _SOURCE.fullmatch(source)
+    return int(match.group(1)) if match is not None else None
 
 
 def folded(lines: Iterable[LogLine], *, has_hosts: bool = False) -> list[Entry]:
@@ -213,8 +215,8 @@ def _entry(group: Sequence[tuple[LogLine, SplitLine]], all_lanes: Collection[str
     lanes = dict.fromkeys(split.lane for _, split in group if split.lane)
     hosts: dict[int, None] = {}
     if all_hosts:
-        found = (host_of_source(line.source) for line, _ in group)
-        hosts = dict.fromkeys(host for host in found if host is not None)
+        indices = (host_of_source(line.source) for line, _ in group)
+        hosts = dict.fromkeys(host for host in indices if host is not None)
     # Of an entry of several hosts the missing hosts are of interest, not the missing cores.
     missing = _missing(lanes, all_lanes) if len(hosts) < 2 else tuple(map(host_lane, _missing(hosts, all_hosts)))
     line, split = group[0]
@@ -224,11 +226,11 @@ def _entry(group: Sequence[tuple[LogLine, SplitLine]], all_lanes: Collection[str
 KeyT = TypeVar("KeyT")
 
 
-def _missing(found: Collection[KeyT], every: Collection[KeyT]) -> tuple[KeyT, ...]:
+def _missing(present: Collection[KeyT], every: Collection[KeyT]) -> tuple[KeyT, ...]:
     """The few that did not print what all others printed."""
-    if not 0 < len(every) - len(found) <= min(NAMED_MAX, len(found) - 1):
+    if not 0 < len(every) - len(present) <= min(NAMED_MAX, len(present) - 1):
         return ()
-    return tuple(each for each in every if each not in found)
+    return tuple(key for key in every if key not in present)
 
 
 def host_lane(host: int) -> str:
@@ -385,10 +387,10 @@ def _highlighted(text: str, pattern: re.Pattern[str] | None, tone: Tone) -> Line
         return [Span(text, tone)]
     line: Line = []
     at = 0
-    for found in pattern.finditer(text):
-        if found.end() > found.start():
-            line += [Span(text[at : found.start()], tone), Span(found.group(), "hit")]
-            at = found.end()
+    for match in pattern.finditer(text):
+        if match.end() > match.start():
+            line += [Span(text[at : match.start()], tone), Span(match.group(), "hit")]
+            at = match.end()
     return [span for span in [*line, Span(text[at:], tone)] if span.text] or [Span("", tone)]
 
 
@@ -455,19 +457,19 @@ class FilteredLog:
             self._of, self._pieces = key, {}
         end = store.num_cut + len(store.lines)
         entries: list[Entry] = []
-        found = 0
+        num_matches = 0
         for piece in range(store.num_cut // PIECE, max(end - 1, 0) // PIECE + 1):
             first, last = max(piece * PIECE, store.num_cut), min((piece + 1) * PIECE, end)
             whole = first == piece * PIECE and last <= end - NEWEST
-            some = self._pieces.get(piece) if whole else None
-            if some is None:
+            piece_entries = self._pieces.get(piece) if whole else None
+            if piece_entries is None:
                 lines = store.lines[first - store.num_cut : last - store.num_cut]
-                some = filtered(lines, filter, has_hosts=store.has_hosts)
+                piece_entries = filtered(lines, filter, has_hosts=store.has_hosts)
                 if whole:
-                    self._pieces[piece] = some
-            entries += some[0]
-            found += some[1]
-        return entries, found
+                    self._pieces[piece] = piece_entries
+            entries += piece_entries[0]
+            num_matches += piece_entries[1]
+        return entries, num_matches
 
 
 def compile_search(text: str) -> tuple[re.Pattern[str] | None, str | None]:
@@ -573,11 +575,11 @@ class LogQuery:
         """The sentence shown if no line is accepted; with `partly` it names the key that searches the older lines."""
         of = f" of {self.filter.lane}" if self.filter.lane else ""
         level = f" among {LEVELS[self.filter.level][0]}" if self.filter.level else ""
-        found = f" match /{self.expression}/" if self.expression else ""
+        match = f" match /{self.expression}/" if self.expression else ""
         if partly:
-            how = "enter, then a" if self.is_typing else "a"
-            return f"no lines{of}{level}{found}: newest {num_lines:,} searched; {how}: all"
-        return f"no lines{of}{level}{found}: all {num_lines:,} searched"
+            keys = "enter, then a" if self.is_typing else "a"
+            return f"no lines{of}{level}{match}: newest {num_lines:,} searched; {keys}: all"
+        return f"no lines{of}{level}{match}: all {num_lines:,} searched"
 
 
 def _count(num_found: int, num_lines: int, *, partly: bool) -> str:

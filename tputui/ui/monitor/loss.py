@@ -40,10 +40,10 @@ def kept_look(app: object) -> ChartView:
     views = views_of(app)
     view, x = views.get("loss.view", "band"), views.get("loss.x", "step")
     return ChartView(
-        kind=next((one for one in VIEWS if one == view), "band"),
+        kind=next((name for name in VIEWS if name == view), "band"),
         log=views.get("loss.log_axis", False),
         smoothing=min(max(views.get("loss.smoothing", 0), 0), len(WEIGHTS) - 1),
-        x=next((one for one in X_KINDS if one == x), "step"),
+        x=next((kind for kind in X_KINDS if kind == x), "step"),
         y=_kept_range(views),
         other_y=tuple(ranges_of(views.get("metrics.y_ranges", list[str]()))),
     )
@@ -51,7 +51,7 @@ def kept_look(app: object) -> ChartView:
 
 def _kept_range(views: Views) -> YRange:
     kept = views.get("loss.y_range", "robust")
-    kind: RangeKind = next((one for one in RANGES if one == kept), "robust")
+    kind: RangeKind = next((name for name in RANGES if name == kept), "robust")
     y = YRange(kind, views.get("loss.y_low", 0.0), views.get("loss.y_high", 1.0))
     return y if y.is_sound else YRange("robust" if kind == "manual" else kind)
 

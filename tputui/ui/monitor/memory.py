@@ -34,12 +34,12 @@ class MemoryPart(NamedTuple):
 
     def processes(self) -> list[tuple[ProcessSample, int | None]]:
         """The processes that have a line, each with its host if there are several; of many the largest ones."""
-        found: list[tuple[ProcessSample, int | None]] = [(one, None) for one in self.memory.processes]
+        listed: list[tuple[ProcessSample, int | None]] = [(sample, None) for sample in self.memory.processes]
         if self.hosts:
-            found = [(one, host.index) for host in self.hosts for one in host.processes]
-        if len(found) > _PROCESSES_MAX:
-            found = sorted(found, key=lambda one: -one[0].rss_bytes)[:_LARGEST]
-        return found
+            listed = [(sample, host.index) for host in self.hosts for sample in host.processes]
+        if len(listed) > _PROCESSES_MAX:
+            listed = sorted(listed, key=lambda entry: -entry[0].rss_bytes)[:_LARGEST]
+        return listed
 
 
 class MemoryPanel(RunPanel[MemoryPart]):

@@ -61,8 +61,8 @@ class MetersPanel(RunPanel[MetersPart]):
         scores, epoch = (scored.scores, scored.epoch) if scored is not None else ({}, 0)
         best = best_epoch(snapshot.epochs)
         why = "" if snapshot.meters else status_text.nothing_yet(snapshot, "meter")
-        known = {meter.name for meter in snapshot.meters}
-        logged = [view for view in snapshot.logged if view.name not in known]
+        of_meters = {meter.name for meter in snapshot.meters}
+        logged = [view for view in snapshot.logged if view.name not in of_meters]
         names = {view.name for view in logged}
         scores = {name: score for name, score in scores.items() if name not in names}
         return MetersPart(snapshot.meters, best, scores, epoch, why, logged, snapshot.meter_history, snapshot.epochs)
@@ -77,13 +77,13 @@ class MetersPanel(RunPanel[MetersPart]):
         rows += [_score_row(name, score, part.best) for name, score in part.scores.items()]
         titles = _titles(part)
         first, *more = stack_tables(titles, [row[: len(titles)] for row in rows], width)
-        rest = [*_scored(part, width), *_reduced(part.meters, width)]
-        room = height - 1 - len(rows) - len(rest)
+        below = [*_scored(part, width), *_reduced(part.meters, width)]
+        room = height - 1 - len(rows) - len(below)
         if self.has_class("-maximised"):
-            rest = [*(line for each in more for line in ([], each.head, *each.rows)), [], *rest]
-            room = height - 1 - len(rows) - len(rest)
+            below = [*(line for table in more for line in ([], table.head, *table.rows)), [], *below]
+            room = height - 1 - len(rows) - len(below)
         return Drawing(
-            [*first.rows, *rest, *_curves(part, width, room)],
+            [*first.rows, *below, *_curves(part, width, room)],
             head=(first.head,),
             note=self._note(part, first.num_hidden, width),
         )
@@ -202,7 +202,7 @@ def _of_meter(name: str, split: Split, part: MetersPart) -> _Points:
     """Averages of a meter: in training those of the epoch so far, by report; in validation those of the epochs."""
     points: _Points = []
     if split == "train":
-        points = [(one.step, one.avg[name]) for one in part.history if one.split == split and name in one.avg]
+        points = [(means.step, means.avg[name]) for means in part.history if means.split == split and name in means.avg]
     if points:
         return points
     ended = ((epoch.step, (epoch.train if split == "train" else epoch.valid).get(name)) for epoch in part.epochs)

@@ -74,22 +74,26 @@ def _host(label: str, lane: Lane, of: str, width: int, is_full: bool, room: int)
 def _legend(shares: dict[str, float], width: int, most: int) -> list[Line]:
     """The shares, the largest first; those that do not fit are joined to the rest, which a single line may lack."""
     lines: list[Line] = [[]]
-    rest = 1.0
+    remainder = 1.0
     for name in sorted(shares, key=lambda name: -shares[name]):
         if shares[name] < 0.005:
             break
         glyph, tone = SECTION_GLYPHS.get(name, SECTION_GLYPHS["other"])
         entry = [Span(f" {glyph} ", tone), Span(f"{clean(name)} ", "label"), Span(percent(shares[name]), "plain")]
         is_last = len(lines) == most
-        tail = f"  rest {percent(rest - shares[name])}" if rest - shares[name] >= 0.005 and is_last and most > 1 else ""
+        tail = (
+            f"  rest {percent(remainder - shares[name])}"
+            if remainder - shares[name] >= 0.005 and is_last and most > 1
+            else ""
+        )
         if width_of([*lines[-1], *entry]) + len(tail) > width and lines[-1]:
             if is_last:
                 break
             lines.append([])
         lines[-1] += entry
-        rest -= shares[name]
-    others = [Span("  rest ", "label"), Span(percent(rest))]
-    if rest >= 0.005 and width_of([*lines[-1], *others]) <= width:
+        remainder -= shares[name]
+    others = [Span("  rest ", "label"), Span(percent(remainder))]
+    if remainder >= 0.005 and width_of([*lines[-1], *others]) <= width:
         lines[-1] += others
     return lines
 

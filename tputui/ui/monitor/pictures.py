@@ -69,10 +69,10 @@ class PicturesScreen(Screen[None]):
     class FilesRead(Message):
         """The picture files of an epoch were read."""
 
-        def __init__(self, view: ev.PicturesKept, found: Mapping[str, Pixels | str]) -> None:
+        def __init__(self, view: ev.PicturesKept, pixels: Mapping[str, Pixels | str]) -> None:
             super().__init__()
             self.view = view
-            self.found = found
+            self.found = pixels
 
     def __init__(
         self,
@@ -143,8 +143,8 @@ class PicturesScreen(Screen[None]):
 
     @work(thread=True, group="pictures")
     def _read_files(self, view: ev.PicturesKept) -> None:
-        found = self._files.read(dict.fromkeys(picture.path for picture in view.pictures[:PICTURES_MAX]))
-        self.post_message(self.FilesRead(view, found))
+        pixels = self._files.read(dict.fromkeys(picture.path for picture in view.pictures[:PICTURES_MAX]))
+        self.post_message(self.FilesRead(view, pixels))
 
     def on_pictures_screen_files_read(self, message: FilesRead) -> None:
         """Show the pictures, unless a newer frame names others."""
@@ -276,14 +276,14 @@ class GalleryPanel(RunPanel[GalleryPart]):
         return self._picture_output
 
 
-def examples_of(view: ev.PicturesKept, found: Mapping[str, Pixels | str]) -> tuple[Example, ...]:
-    """The pictures by example, in the order of the journal; `found` has the pictures that were read, by path."""
+def examples_of(view: ev.PicturesKept, pixels: Mapping[str, Pixels | str]) -> tuple[Example, ...]:
+    """The pictures by example, in the order of the journal; `pixels` has the pictures that were read, by path."""
     by_example: dict[str, list[PictureKept]] = {}
-    read = [picture for picture in view.pictures if picture.path in found]
+    read = [picture for picture in view.pictures if picture.path in pixels]
     for picture in read:
         by_example.setdefault(picture.example, []).append(picture)
     examples = [
-        Example(name, tuple(Tile(picture.name, found[picture.path]) for picture in pictures))
+        Example(name, tuple(Tile(picture.name, pixels[picture.path]) for picture in pictures))
         for name, pictures in by_example.items()
     ]
     more = len(view.pictures) - len(read)

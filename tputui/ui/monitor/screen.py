@@ -74,8 +74,8 @@ def footer_keys(in_force: Sequence[keymap.Key], state: FooterState, body: Body) 
     if state.is_typing:
         return list(keymap.TYPING)
     acting = {"pictures": state.has_pictures, keymap.SELECT_HOSTS: state.has_hosts, keymap.NEXT_VALUE: state.has_map}
-    known = [key for key in in_force if acting.get(key.action, True)]
-    return _with_hidden(keymap.offered(known, in_past=state.in_past, over=state.is_over), body)
+    effective = [key for key in in_force if acting.get(key.action, True)]
+    return _with_hidden(keymap.offered(effective, in_past=state.in_past, over=state.is_over), body)
 
 
 def _with_hidden(keys: Sequence[keymap.Key], body: Body) -> list[keymap.Key]:
@@ -161,9 +161,9 @@ class MonitorScreen(Screen[MonitorResult]):
     class MarksRead(Message):
         """The events of a whole recording were read."""
 
-        def __init__(self, known: KnownMarks) -> None:
+        def __init__(self, marks: KnownMarks) -> None:
             super().__init__()
-            self.known = known
+            self.known = marks
 
     def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
         """With `read_only` no request can be made of the run."""
@@ -383,10 +383,13 @@ class MonitorScreen(Screen[MonitorResult]):
         """Request the stacks of every process, and show them; in a recording, show the stacks dumped then."""
         from tputui.ui.monitor.events import StacksScreen
 
-        refused, found = self._refusal() is not None, self._snapshot is not None and self._snapshot.stacks is not None
-        if not (refused and found):  # else the screen of the stacks shows the refusal
+        refused, has_stacks = (
+            self._refusal() is not None,
+            self._snapshot is not None and self._snapshot.stacks is not None,
+        )
+        if not (refused and has_stacks):  # else the screen of the stacks shows the refusal
             self._request_stacks()
-        if found or not refused:
+        if has_stacks or not refused:
             self._push_overlay(StacksScreen(self._snapshot, self._request_stacks, self._refusal))
 
     def _request_stacks(self) -> None:
@@ -494,17 +497,17 @@ class MonitorScreen(Screen[MonitorResult]):
             self.notices.show("searching the recording for events ...")
             self._read_marks()
             return
-        known, panel = self._marks(frame), self.query_one(EventsPanel)
+        marks, panel = self._marks(frame), self.query_one(EventsPanel)
         if not self._in_past:
             mark = player_bar.by_step(panel.of_kind(frame.snapshot.marks), self.query_one(LossPanel).look.cursor, by)
         elif frame.player is not None:
-            mark = player_bar.by_time(panel.of_kind(known.marks), player_bar.jump_origin(frame.player, by), by)
+            mark = player_bar.by_time(panel.of_kind(marks.marks), player_bar.jump_origin(frame.player, by), by)
         else:
             return
         if mark is not None:
-            self._go_to(mark, known.thinned)
+            self._go_to(mark, marks.thinned)
         else:
-            self.notices.show(f"no {'later' if by > 0 else 'earlier'} event{known.thinned}")
+            self.notices.show(f"no {'later' if by > 0 else 'earlier'} event{marks.thinned}")
 
     @work(thread=True, group="marks", exclusive=True)
     def _read_marks(self) -> None:

@@ -113,8 +113,8 @@ def _heights(charts: Sequence[_Chart], room: int, num_below: int | None) -> list
     most = _TALLEST if num_below is None else _TALLEST_IN_FULL
     bars = sum(chart.adds for chart in charts)
     of_bars = min(room // len(charts), _TALLEST)
-    tall, rest = divmod(room - bars * of_bars, max(len(charts) - bars, 1))
-    return [of_bars if chart.adds else min(tall + (index - bars < rest), most) for index, chart in enumerate(charts)]
+    tall, spare = divmod(room - bars * of_bars, max(len(charts) - bars, 1))
+    return [of_bars if chart.adds else min(tall + (index - bars < spare), most) for index, chart in enumerate(charts)]
 
 
 def _charts(history: Sequence[XlaPoint]) -> list[_Chart]:
@@ -131,15 +131,15 @@ def _charts(history: Sequence[XlaPoint]) -> list[_Chart]:
         if steps > 0 and before is not zero:
             executed.append((point.t, max(point.execute_s - before.execute_s, 0.0) / steps))
             programs.append((point.t, max(point.executes - before.executes, 0) / steps))
-    found: list[_Chart] = []
+    charts: list[_Chart] = []
     if compiled:
-        found.append(_Chart("compile/report", "", fmt.duration(_most(compiled)), compiled, adds=True))
+        charts.append(_Chart("compile/report", "", fmt.duration(_most(compiled)), compiled, adds=True))
     if executed and _most(executed) > 0:
         low, high = fmt.duration(_least(executed)), fmt.duration(_most(executed))
-        found.append(_Chart("execute/step", low, high, executed))
+        charts.append(_Chart("execute/step", low, high, executed))
     if programs:
-        found.append(_Chart("programs/step", f"{_least(programs):.1f}", f"{_most(programs):.1f}", programs))
-    return found
+        charts.append(_Chart("programs/step", f"{_least(programs):.1f}", f"{_most(programs):.1f}", programs))
+    return charts
 
 
 def _heading(chart: _Chart, width: int) -> Line:
@@ -186,12 +186,12 @@ def _recompiles(xla: XlaView) -> Line:
 
 def _executes(xla: XlaView, width: int) -> Line:
     """The executions, with those per step once there are steps after warm-up; without time and number if too long."""
-    each = phrases.executes_a_step(xla)
+    per_step = phrases.executes_a_step(xla)
     if xla.has_extra_executes:
-        return _row("executes", f"\u25b2 {each}; {fmt.count(xla.executes)} in all", "warn")
+        return _row("executes", f"\u25b2 {per_step}; {fmt.count(xla.executes)} in all", "warn")
     number = fmt.count(xla.executes)
-    forms = [", ".join(filter(None, (f"{number} in {fmt.duration(xla.execute_s)}", each)))]
-    forms += [f"{number}, {each}", each] if each else [number]
+    forms = [", ".join(filter(None, (f"{number} in {fmt.duration(xla.execute_s)}", per_step)))]
+    forms += [f"{number}, {per_step}", per_step] if per_step else [number]
     return _row("executes", next((form for form in forms if len(form) <= width), forms[-1]))
 
 

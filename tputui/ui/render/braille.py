@@ -46,12 +46,12 @@ def text_of(cells: bytes | bytearray) -> str:
 
 def _before(rows: Sequence[int], bits: int) -> int:
     """The dots of the rows before the first row with a dot."""
-    found = 0
+    covered = 0
     for row in rows:
         if bits & row:
-            return found
-        found |= row
-    return found
+            return covered
+        covered |= row
+    return covered
 
 
 ABOVE = tuple(_before(_ROWS, bits) for bits in range(256))
@@ -112,11 +112,11 @@ class Canvas:
 
     def cells(self) -> list[bytearray]:
         """All cells as bits, one bytearray per row, top first."""
-        found = [bytearray(self.width) for _ in range(self.height)]
+        rows = [bytearray(self.width) for _ in range(self.height)]
         for x, dots in enumerate(self._columns):
             if dots:
-                _scatter(found, dots, x // DOTS_X, _CELLS[x % DOTS_X])
-        return found
+                _scatter(rows, dots, x // DOTS_X, _CELLS[x % DOTS_X])
+        return rows
 
     def rows(self) -> list[str]:
         """The canvas as text, one string per row, top first."""
@@ -264,8 +264,8 @@ def _painted_line(cells: bytearray, owner: bytearray, tones: Sequence[Tone], gui
         if guide is not None and start <= guide < end and of in (_NOTHING, _FULL):
             tone = tones[of]
             pieces = (text[: guide - start], GUIDE, text[guide - start + 1 :])
-            each = (tone, on_ground_of(tone, "label"), tone)
-            line += [Span(piece, its) for piece, its in zip(pieces, each, strict=True) if piece]
+            tones_of_pieces = (tone, on_ground_of(tone, "label"), tone)
+            line += [Span(piece, its) for piece, its in zip(pieces, tones_of_pieces, strict=True) if piece]
         else:
             line.append(Span(text, tones[of]))
     return line

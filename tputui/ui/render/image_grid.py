@@ -108,7 +108,7 @@ class ImageGrid(DrawnLate):
         in_row = max((width - 1 + _MARGIN) // (self._widest + _MARGIN), 1)
         self._bands = [blocks[start : start + in_row] for start in range(0, len(blocks), in_row)]
         self._row_index = [
-            (band, row) for band, each in enumerate(self._bands) for row in range(max(b.high for b in each) + 1)
+            (band, row) for band, in_band in enumerate(self._bands) for row in range(max(b.high for b in in_band) + 1)
         ][:-1]
         """For each line its band and the line within it; a blank line ends each band but the last."""
         self._drawn: dict[int, list[Line]] = {}
@@ -130,8 +130,10 @@ class ImageGrid(DrawnLate):
         lines: list[Line] = [[Span(name, "title"), Span(" " * (self._widest - cells_of(name)))]]
         for cells in block.lines:
             used = sum(cell.wide for cell in cells) + _GAP * (len(cells) - 1)
-            rest = [Span(" " * (self._widest - used))]
-            lines += [[*line, *rest] for line in _joined([(cell.wide, self._cell_lines(cell)) for cell in cells], _GAP)]
+            padding = [Span(" " * (self._widest - used))]
+            lines += [
+                [*line, *padding] for line in _joined([(cell.wide, self._cell_lines(cell)) for cell in cells], _GAP)
+            ]
         return lines
 
     def _cell_lines(self, cell: _Cell) -> list[Line]:
@@ -141,8 +143,8 @@ class ImageGrid(DrawnLate):
             pieces = _sentence(cell.tile.shown, cell.wide)
             return [head, *([Span(piece, "warn"), Span(" " * (cell.wide - cells_of(piece)))] for piece in pieces)]
         picture = self._drawer.draw(cell.tile.shown, *cell.size)
-        rest = [Span(" " * (cell.wide - cell.size[0]))] if cell.wide > cell.size[0] else []
-        return [head, *([*line, *rest] for line in picture)]
+        padding = [Span(" " * (cell.wide - cell.size[0]))] if cell.wide > cell.size[0] else []
+        return [head, *([*line, *padding] for line in picture)]
 
 
 def _block(example: Example, room: tuple[int, int], message_width: int, width: int) -> _Block:
@@ -335,8 +337,8 @@ class ImageFiles:
         mtime_ns, num_bytes = -1, -1
         try:
             file = locate(self._run_dir, path)
-            found = file.stat()
-            mtime_ns, num_bytes = found.st_mtime_ns, found.st_size
+            status = file.stat()
+            mtime_ns, num_bytes = status.st_mtime_ns, status.st_size
             before = self._cache.get(path)
             if before is not None and before[:3] == (mtime_ns, num_bytes, longest_px):
                 return before
@@ -382,11 +384,11 @@ def read_bytes(place: Path) -> bytes:
     # Without O_NONBLOCK, opening a named pipe would block forever.
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise Unshowable("it is not a file")
-        if found.st_size > FILE_BYTES_MAX:
-            raise Unshowable(f"too large: {fmt.size(found.st_size)}, at most {fmt.size(FILE_BYTES_MAX)} are read")
+        if status.st_size > FILE_BYTES_MAX:
+            raise Unshowable(f"too large: {fmt.size(status.st_size)}, at most {fmt.size(FILE_BYTES_MAX)} are read")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(FILE_BYTES_MAX)
     finally:

@@ -233,8 +233,8 @@ def wrap(text: str, width: int, rows: int | None = None) -> list[str]:
     The first `rows` of them; without it `ROWS_MAX`, where an ellipsis marks a cut.
     """
     pieces = _pieces(text, max(width, 1))
-    found = list(itertools.islice(pieces, ROWS_MAX if rows is None else rows))
-    return [*found, "\u2026"] if rows is None and next(pieces, None) is not None else found
+    lines = list(itertools.islice(pieces, ROWS_MAX if rows is None else rows))
+    return [*lines, "\u2026"] if rows is None and next(pieces, None) is not None else lines
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
@@ -313,8 +313,8 @@ def stack_tables(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: i
     first = align_table(titles, rows, width, left=frozenset({0}))
     tables, shown = [first], len(titles) - first.num_hidden
     while shown < len(titles):
-        rest = [[row[0], *row[shown:]] for row in rows]
-        more = align_table([titles[0], *titles[shown:]], rest, width, left=frozenset({0}))
+        columns_left = [[row[0], *row[shown:]] for row in rows]
+        more = align_table([titles[0], *titles[shown:]], columns_left, width, left=frozenset({0}))
         tables.append(more)
         shown = len(titles) - more.num_hidden if more.num_hidden < len(titles) - shown else len(titles)
     return tables
@@ -322,8 +322,8 @@ def stack_tables(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: i
 
 def _columns_that_fit(widths: Sequence[int], width: int, gap: int) -> int:
     used = 1
-    for index, each in enumerate(widths):
-        used += each
+    for index, column_width in enumerate(widths):
+        used += column_width
         if used > width and index:
             return index
         used += gap

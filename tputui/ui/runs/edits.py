@@ -76,8 +76,8 @@ class LabelsForm(Drawn):
             _ = self.result
         except ValueError as error:
             return [[Span(piece, "warn")] for piece in wrap(clean(str(error)), width, 2)]
-        known = " ".join(clean(tag) for tag in self._known_tags)
-        return [[Span(crop(f"used: {known}" if known else "tags are words, separated by blanks", width), "dim")]]
+        used = " ".join(clean(tag) for tag in self._known_tags)
+        return [[Span(crop(f"used: {used}" if used else "tags are words, separated by blanks", width), "dim")]]
 
     def take_key(self, event: events.Key) -> bool:
         """Change the field, or edit it; the screen handles enter and escape."""
@@ -267,13 +267,15 @@ class RunEdits:
         self._notices.clear()
         paths = list(sizes)
         total = reduce(RunSize.plus, sizes.values())
-        what = "it" if len(paths) == 1 else f"{len(paths)} runs"
+        object_text = "it" if len(paths) == 1 else f"{len(paths)} runs"
 
         def delete(confirmed: bool | None) -> None:
             if confirmed:
                 self._screen.run_worker(partial(self._delete, paths), thread=True, group="edits")
 
-        dialog = Confirm(f"Delete {_named(paths)}?", f"delete {what}: {total.text}", note="this cannot be undone")
+        dialog = Confirm(
+            f"Delete {_named(paths)}?", f"delete {object_text}: {total.text}", note="this cannot be undone"
+        )
         self._screen.app.push_screen(dialog, delete)
 
     def _delete(self, paths: Sequence[Path]) -> None:
@@ -295,5 +297,5 @@ class RunEdits:
 def _named(paths: Sequence[Path]) -> str:
     """The names of runs: `a`, `a, b`, `a, b, c and 4 more`."""
     names = ", ".join(clean(path.name) for path in paths[:_NAMED_MAX])
-    rest = len(paths) - _NAMED_MAX
-    return f"{names} and {rest} more" if rest > 0 else names
+    num_hidden = len(paths) - _NAMED_MAX
+    return f"{names} and {num_hidden} more" if num_hidden > 0 else names

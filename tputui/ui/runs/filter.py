@@ -71,16 +71,16 @@ def parse_filter(text: str) -> RunFilter:
 
 def unknown_keys(run_filter: RunFilter, rows: Sequence[RunRow]) -> list[str]:
     """Keys of the filter that no run has."""
-    known = ("note", *_TAGS)
-    keys = [term.key for term in run_filter.terms if term.key and term.key not in known]
+    labels = ("note", *_TAGS)
+    keys = [term.key for term in run_filter.terms if term.key and term.key not in labels]
     return [key for key in keys if not any(_values(key, row) for row in rows)]
 
 
 def _matches(term: Term, row: RunRow) -> bool:
     if not term.key:
         texts = (row.name, row.task, row.form, row.state, *row.labels.tags, row.labels.note)
-        found = any(term.value in text.lower() for text in texts)
-        return found is (term.operator == "has")
+        contains = any(term.value in text.lower() for text in texts)
+        return contains is (term.operator == "has")
     if term.key == "note":
         return (term.value.lower() in row.labels.note.lower()) is (term.operator != "!=")
     values = _values(term.key, row)
@@ -214,8 +214,8 @@ def sort_rows(rows: Iterable[RunRow], order: SortOrder, now: float) -> list[RunR
     pairs = [(value_of(row, now), row) for row in newest_first]
     with_value = [pair for pair in pairs if pair[0] is not None]
     with_value.sort(key=lambda pair: pair[0], reverse=order.descending)
-    found = [*(row for _, row in with_value), *(row for value, row in pairs if value is None)]
-    return sorted(found, key=lambda row: not row.labels.pinned)
+    ordered = [*(row for _, row in with_value), *(row for value, row in pairs if value is None)]
+    return sorted(ordered, key=lambda row: not row.labels.pinned)
 
 
 def _comparable(value: Any) -> Any:
@@ -301,13 +301,13 @@ def empty_text(
         return Empty((f"Looking for runs in {directory} ...",))
     if listing.error is not None:
         return Empty((clean(listing.error), "Choose another directory with tputui --runs-dir DIR or $TPUTUI_RUNS."))
-    known = list(listing.rows.values())
-    if known:
-        if num_hidden == len(known):
+    listed = list(listing.rows.values())
+    if listed:
+        if num_hidden == len(listed):
             return Empty((f"{fmt.counted(num_hidden, 'run')}, all archived. Press a to show them.",))
-        unknown = unknown_keys(run_filter, known)
+        unknown = unknown_keys(run_filter, listed)
         reason = f"No run has a key called {', '.join(unknown)}." if unknown else "No run matches the filter."
-        return Empty((f"{reason} Press esc to show all {len(known) - num_hidden} runs.",))
+        return Empty((f"{reason} Press esc to show all {len(listed) - num_hidden} runs.",))
     none = f"No runs in {directory} yet."
     if not may_start:
         return Empty((none, "Start one with `tputui run CONFIG`."))

@@ -96,14 +96,14 @@ class LogsReader(PollingThread):
         imported = place.imported(log.path, os.environ)
         row = self._imported_row(imported.run_dir) if imported is not None else None
         if imported is None or row is None:
-            row, words = RunRow(log.path, "log"), "not read yet, enter reads it"
+            row, reason = RunRow(log.path, "log"), "not read yet, enter reads it"
         else:
-            words = "changed since it was read" if imported.is_behind(log.newest_t) else "read before"
+            reason = "changed since it was read" if imported.is_behind(log.newest_t) else "read before"
         return row._replace(
             path=log.path,
             name_shown=log.name,
             state="log",
-            reason=f"{words}; {files}",
+            reason=f"{reason}; {files}",
             form=log.form,
             created=log.newest_t,
             newest_event=log.newest_t,
@@ -115,9 +115,9 @@ class LogsReader(PollingThread):
             signature = signature_of(run_dir)
         except OSError:
             return None
-        known = self._read.get(run_dir)
-        if known is not None and known[0] == signature:
-            return known[1]
+        cached = self._read.get(run_dir)
+        if cached is not None and cached[0] == signature:
+            return cached[1]
         session = Session.live(run_dir, self._clock)
         try:
             while not session.caught_up and not self.is_stopped:

@@ -90,9 +90,9 @@ class RunOpener:
         """Does not open logs that are still read: the next key must not go to a sudden screen. Enter waits for them."""
         if self._reading is not None and key != "enter":
             self._reading.cancelled.set()
-            what = "run" if self._reading.rows[0].host else "log"
+            kind = "run" if self._reading.rows[0].host else "log"
             self._reading = None
-            self._notices.show(f"opening the {what} was cancelled by another key")
+            self._notices.show(f"opening the {kind} was cancelled by another key")
 
     def close(self) -> None:
         """Ends reading."""
@@ -130,8 +130,8 @@ class RunOpener:
         if self._reading is not None:
             self._reading.cancelled.set()
         self._reading = reading = _Reading(rows, show)
-        what = rows[0].name if len(rows) == 1 else f"{len(rows)} {'runs' if rows[0].host else 'logs'}"
-        self._notices.show(f"reading {what} ... (any key cancels)", _UNTIL_REPLACED_S)
+        names = rows[0].name if len(rows) == 1 else f"{len(rows)} {'runs' if rows[0].host else 'logs'}"
+        self._notices.show(f"reading {names} ... (any key cancels)", _UNTIL_REPLACED_S)
         self._screen.run_worker(partial(self._open_logs, reading), thread=True, group="logs")
 
     def _open_logs(self, reading: _Reading) -> None:

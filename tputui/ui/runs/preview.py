@@ -54,8 +54,8 @@ class RunPreview(Panel[PreviewPart]):
 def _chart(row: RunRow, width: int, height: int) -> list[Line]:
     if row.curve is None:
         unread = row.is_log and row.steps is None
-        words = "not read yet" if unread else "no loss was reported" if row.ended else "no loss reported yet"
-        return [[], [Span(words, "dim")]]
+        reason = "not read yet" if unread else "no loss was reported" if row.ended else "no loss reported yet"
+        return [[], [Span(reason, "dim")]]
     chart = chart_over_steps(row.curve.segments(), width, height)
     if chart is None:
         return []

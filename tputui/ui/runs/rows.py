@@ -33,15 +33,15 @@ class ReadLabels(NamedTuple):
     """Inode, size and modification time."""
 
 
-def labels_of(run_dir: Path, known: ReadLabels | None) -> ReadLabels | None:
+def labels_of(run_dir: Path, earlier: ReadLabels | None) -> ReadLabels | None:
     """The labels of a run, read again if their file changed; None without such a file."""
     try:
         status = (run_dir / run_labels.LABELS).lstat()
     except OSError:
         return None
     file = (status.st_ino, status.st_size, status.st_mtime_ns)
-    if known is not None and known.file == file:
-        return known
+    if earlier is not None and earlier.file == file:
+        return earlier
     try:
         return ReadLabels(run_labels.read(run_dir), "", file)
     except run_labels.InvalidLabels as error:
@@ -247,17 +247,17 @@ def metrics_of(epochs: Sequence[EpochEnded]) -> dict[str, float]:
         return {}
     train = {name: reading.avg for name, reading in epochs[-1].train.items()}
     splits = {"train": train, "valid": _validation(epochs[-1]), "best": _validation(best_epoch(epochs))}
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for prefix, values in splits.items():
         names = [name for name in values if _METRIC.fullmatch(name)][:METRICS_MAX]
-        found |= {f"{prefix}.{name}": values[name] for name in names}
-    return found
+        metrics |= {f"{prefix}.{name}": values[name] for name in names}
+    return metrics
 
 
 def logged_metrics(logged: Sequence[LoggedView]) -> dict[str, float]:
     """The newest values of the metrics that a script logged, as `train.NAME` and `valid.NAME`."""
-    names = [one for one in logged if _METRIC.fullmatch(one.name)][: 2 * METRICS_MAX]
-    return {f"{one.split}.{one.name}": one.value for one in names}
+    names = [view for view in logged if _METRIC.fullmatch(view.name)][: 2 * METRICS_MAX]
+    return {f"{metric.split}.{metric.name}": metric.value for metric in names}
 
 
 def _validation(epoch: EpochEnded | None) -> dict[str, float]:

@@ -142,9 +142,9 @@ class RunsReader(PollingThread):
 
     def _read_labels(self, paths: Sequence[Path]) -> bool:
         """Reads the labels that changed; returns whether any did."""
-        found = {path: labels for path in paths if (labels := labels_of(path, self._labels.get(path))) is not None}
-        before, self._labels = self._labels, found
-        return found != before
+        read = {path: labels for path in paths if (labels := labels_of(path, self._labels.get(path))) is not None}
+        before, self._labels = self._labels, read
+        return read != before
 
     def _read_if_changed(self, path: Path) -> bool:
         """Reads a run without a session unless it is unchanged since the last time; returns whether it read it."""

@@ -95,7 +95,7 @@ class OfferedKeys(NamedTuple):
         if self.read_only or self.row is None:
             return READ_ONLY if self.read_only else "no run selected"
         rows = [self.row] if kind in ("pin", "labels") else self.marked or [self.row]
-        log = next((each for each in rows if each.is_log), None)
+        log = next((row for row in rows if row.is_log), None)
         if log is None:
             return None
         unmark = f"; unmark {log.name}" if log is not self.row else ""
@@ -215,7 +215,7 @@ class RunsScreen(Screen[MonitorResult]):
         self._listing = listing = message.listing
         self._marked &= listing.rows.keys()
         self._show()
-        new = [each for each in listing.notices if each not in self._shown_notices]
+        new = [notice for notice in listing.notices if notice not in self._shown_notices]
         self._shown_notices = frozenset(listing.notices)
         if new:
             more = f" ({len(new) - 1} more: `tputui runs`)" if len(new) > 1 else ""

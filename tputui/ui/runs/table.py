@@ -83,9 +83,9 @@ _STANDARD = frozenset(column.key for column in COLUMNS)
 
 def parse_columns(text: str) -> ColumnChoice:
     """Parses a choice; never raises."""
-    words = text.replace(",", " ").split()
-    hidden = frozenset(word[1:] for word in words if word.startswith("-"))
-    shown = dict.fromkeys(word for word in words if not word.startswith("-") and word not in hidden)
+    names = text.replace(",", " ").split()
+    hidden = frozenset(word[1:] for word in names if word.startswith("-"))
+    shown = dict.fromkeys(word for word in names if not word.startswith("-") and word not in hidden)
     return ColumnChoice(tuple(shown)[:CHOSEN_MAX], hidden)
 
 
@@ -95,25 +95,25 @@ def layout(choice: ColumnChoice, rows: Sequence[RunRow], width: int, room: int) 
     Tags have a column as soon as a run has one.
     """
     curve = next(cells for min_width, cells in _CURVES if width >= min_width)
-    found = [column._replace(width=curve) if column.key == "curve" else column for column in COLUMNS]
-    found = [
+    columns = [column._replace(width=curve) if column.key == "curve" else column for column in COLUMNS]
+    columns = [
         _TRAIN_LOSS if column.key == "loss" and width >= _TRAIN_LOSS.min_terminal_width else column
-        for column in found
+        for column in columns
         if (width >= column.min_terminal_width or column.key in choice.shown) and column.key not in choice.hidden
     ]
     keys = [key for key in choice.shown if key not in _STANDARD]
     if "tags" not in keys and "tags" not in choice.hidden and any(row.labels.tags for row in rows):
         keys.append("tags")
     if not keys and not _STANDARD.intersection(choice.shown):
-        return found
+        return columns
     chosen = [_chosen(key, rows, width) for key in keys]
     for key in (*(key for key in _DROPPED_FIRST if key not in choice.shown), *reversed(choice.shown)):
-        if _width([*found, *chosen]) <= room:
+        if _width([*columns, *chosen]) <= room:
             break
-        found = [column for column in found if column.key != key]
+        columns = [column for column in columns if column.key != key]
         chosen = [column for column in chosen if column.key != key]
-    at = 1 if found and found[0].key == "state" else 0
-    return [*found[:at], *chosen, *found[at:]]
+    at = 1 if columns and columns[0].key == "state" else 0
+    return [*columns[:at], *chosen, *columns[at:]]
 
 
 def _chosen(key: str, rows: Sequence[RunRow], width: int) -> TableColumn:
@@ -146,10 +146,10 @@ def value_text(value: Any, width: int) -> str:
 
 def known_keys(rows: Iterable[RunRow]) -> list[str]:
     """Every key that can be chosen, in alphabetical order; `-KEY` for the standard columns."""
-    found = {TAGS.key, *_STANDARD, *(f"-{key}" for key in (TAGS.key, *_STANDARD))}
+    keys = {TAGS.key, *_STANDARD, *(f"-{key}" for key in (TAGS.key, *_STANDARD))}
     for row in rows:
-        found.update(row.metrics, row.config)
-    return sorted(key for key in found if not any(character.isspace() for character in key))
+        keys.update(row.metrics, row.config)
+    return sorted(key for key in keys if not any(character.isspace() for character in key))
 
 
 def unknown(choice: ColumnChoice, rows: Sequence[RunRow]) -> list[str]:
@@ -168,10 +168,10 @@ def candidates(word: str, keys: Sequence[str]) -> list[str]:
 def completed(edited: EditedText, keys: Sequence[str]) -> EditedText:
     """The text with the word before the cursor completed as far as it is unambiguous."""
     word = word_at(edited)
-    found = candidates(word, keys) if word else []
-    if not found:
+    matching = candidates(word, keys) if word else []
+    if not matching:
         return edited
-    whole = f"{found[0]} " if len(found) == 1 else _common(found, word) or word
+    whole = f"{matching[0]} " if len(matching) == 1 else _common(matching, word) or word
     return edited.erase(len(word)).insert(whole)
 
 
@@ -180,9 +180,9 @@ def word_at(edited: EditedText) -> str:
     return edited.text[: edited.at].rpartition(" ")[2]
 
 
-def _common(found: Sequence[str], word: str) -> str:
+def _common(keys: Sequence[str], word: str) -> str:
     """The common beginning of the candidates that begin with the word."""
-    starting = [key for key in found if key.lower().startswith(word.lower())]
+    starting = [key for key in keys if key.lower().startswith(word.lower())]
     first, last = min(starting, default=""), max(starting, default="")
     size = next((place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
     return first[:size]
@@ -218,13 +218,13 @@ class ColumnsInput(LineInput):
     def show_candidates(self) -> None:
         """Show the keys that the word before the cursor can become."""
         word, keys = word_at(self._edited), self._keys()
-        found = candidates(word, keys) if word else []
-        if word and not found:
+        matching = candidates(word, keys) if word else []
+        if word and not matching:
             self.note("no run has this key", "warn")
         elif word in keys or not word:
             self.note("keys or metrics; -KEY hides one")
         else:
-            self.note(f"tab: {' '.join(found[:12])}")
+            self.note(f"tab: {' '.join(matching[:12])}")
 
 
 _MARKS = 4

@@ -65,7 +65,7 @@ def _is_size(message: events.Resize) -> bool:
 
 def _is_writable(character: str | None) -> bool:
     """Whether a character can be written to a terminal, where a text field shows it; a surrogate cannot."""
-    return character is None or not any("\ud800" <= each <= "\udfff" for each in character)
+    return character is None or not any("\ud800" <= part <= "\udfff" for part in character)
 
 
 _READ_BYTES = 4096

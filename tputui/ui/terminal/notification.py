@@ -26,8 +26,8 @@ def notification(title: str, text: str, environ: Mapping[str, str]) -> str:
     if term in _PLAIN:
         return BEL
     names = f"{term} {environ.get('TERM_PROGRAM', '').lower()}"
-    by_9, by_777 = (any(name in names for name in known) for known in (_BY_9, _BY_777))
-    title, text = (_plain(each) for each in (title, text))
+    by_9, by_777 = (any(name in names for name in programs) for programs in (_BY_9, _BY_777))
+    title, text = (_plain(part) for part in (title, text))
     forms = "" if by_777 else f"\x1b]9;{title}: {text}{BEL}"
     forms += "" if by_9 else f"\x1b]777;notify;{title};{text}{BEL}"
     if environ.get("TMUX"):

@@ -50,7 +50,7 @@ class OutputFilter:
 
 def without_colour(data: str) -> str:
     """Remove sequences that set a colour. Bold, dim, underline and reverse stay; a white background becomes reverse."""
-    return _SGR.sub(lambda found: _attributes(found.group(1)), data)
+    return _SGR.sub(lambda match: _attributes(match.group(1)), data)
 
 
 @functools.lru_cache(maxsize=1 << 12)

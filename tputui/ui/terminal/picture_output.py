@@ -140,16 +140,16 @@ class PictureOutput:
         self._rows[character] = row
         return character
 
-    def _row_code(self, found: re.Match[str]) -> str:
-        row = self._rows.get(found.group(1))
+    def _row_code(self, match: re.Match[str]) -> str:
+        row = self._rows.get(match.group(1))
         if row is None:
-            return found.group()
-        columns = len(found.group())
+            return match.group()
+        columns = len(match.group())
         if columns != row.picture.columns:
             return " " * columns
         if self.protocol == "kitty":
             return self._stored_in_terminal(row.picture) + codes.kitty_row(row.picture.number, row.row, columns)
-        code = self._encoded_row(found.group(1), row)
+        code = self._encoded_row(match.group(1), row)
         # tmux reads sixels by itself, and places them.
         return codes.over_spaces(self._passed(code) if self.protocol == "iterm" else code, columns)
 

@@ -178,8 +178,8 @@ def query(fd: int, timeout_s: float) -> bytes:
 
 def _inside_tmux(answer: str) -> Pictures:
     """By what tmux reports of the terminal around it: `xterm-kitty RGB,title on`."""
-    term, _, rest = answer.partition(" ")
-    features, _, passthrough = rest.partition(" ")
+    term, _, answered = answer.partition(" ")
+    features, _, passthrough = answered.partition(" ")
     if term in _WITH_PLACEHOLDERS:
         if passthrough in ("on", "all", "1"):
             return Pictures("kitty", f"tmux passes pictures on to {term}", in_tmux=True)

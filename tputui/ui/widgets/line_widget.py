@@ -185,11 +185,11 @@ class Drawn(Widget):
 
 def _rules_of_tones(sheet: Stylesheet) -> dict[tuple[str, bool], RulesMap]:
     """Rules that were found before; none if the style sheet was parsed again since, as for another theme."""
-    parsed, found = _tone_rules.get(sheet, (None, {}))
+    parsed, rules = _tone_rules.get(sheet, (None, {}))
     if parsed is not sheet.rules:
-        found = {}
-        _tone_rules[sheet] = (sheet.rules, found)
-    return found
+        rules = {}
+        _tone_rules[sheet] = (sheet.rules, rules)
+    return rules
 
 
 def plain_text(lines: Sequence[Line]) -> str:

@@ -56,12 +56,12 @@ class Drawing(NamedTuple):
 
     def lines(self, top: int, shown: int, room: int) -> list[Line]:
         """The visible lines: heads, and rows from `top` on. Blank lines separate parts if there is room."""
-        found = [*self.head, *self.rows[top : top + shown]]
+        lines = [*self.head, *self.rows[top : top + shown]]
         num_rows = min(shown, max(len(self.rows) - top, 0))
         spare = room - len(self.head) - len(self.along) - (1 + len(self.along)) * num_rows
         for part in self.along:
-            found += [*([[]] if spare >= len(self.along) else []), part.head, *part.rows[top : top + shown]]
-        return found
+            lines += [*([[]] if spare >= len(self.along) else []), part.head, *part.rows[top : top + shown]]
+        return lines
 
 
 class Panel(Drawn, Generic[PartT]):
