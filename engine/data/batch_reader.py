@@ -27,7 +27,7 @@ READ, DECODE, COLLATE, COPY = "read", "decode", "collate", "copy"
 """Stages of our own datasets. A dataset of yours may use others, such as `augment`, in `with stage(NAME):`."""
 
 
-class _Thread(threading.local):
+class _ThreadTimes(threading.local):
     """What one thread measures."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _Thread(threading.local):
         """Seconds of the stages inside the current one."""
 
 
-_thread = _Thread()
+_thread = _ThreadTimes()
 
 
 class StageTimes:

@@ -56,7 +56,7 @@ class Batch(NamedTuple):
     """`real` on the host."""
 
 
-class _End(NamedTuple):
+class _FeedEnd(NamedTuple):
     error: BaseException | None
 
 
@@ -81,8 +81,8 @@ class Feed:
         self._shares = shares
         self._put = put
         self._bad_examples = bad_examples
-        self._ready: queue.Queue[Batch | _End] = queue.Queue(maxsize=depth)
-        self._taken: Batch | _End | None = None
+        self._ready: queue.Queue[Batch | _FeedEnd] = queue.Queue(maxsize=depth)
+        self._taken: Batch | _FeedEnd | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tputui-feed", daemon=True)
 
@@ -133,7 +133,7 @@ class Feed:
                     return
         except BaseException as raised:  # noqa: BLE001, RUF100 - every end of this thread is passed to the loop
             error = raised
-        self._hand_over(_End(error))
+        self._hand_over(_FeedEnd(error))
 
     def _batch(self, share: BatchShare) -> Batch:
         share = self._bad_examples.around(share)
@@ -177,7 +177,7 @@ class Feed:
                 return int(index)
         return None
 
-    def _hand_over(self, item: Batch | _End) -> bool:
+    def _hand_over(self, item: Batch | _FeedEnd) -> bool:
         """Waits for room in the queue; False if the feed was closed."""
         while not self._closing.is_set():
             try:

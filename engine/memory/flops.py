@@ -68,7 +68,7 @@ class FlopSum:
     """Sums the operations while the context is open."""
 
     def __init__(self) -> None:
-        self._counter = _Counter(display=False)
+        self._counter = _FlopCounter(display=False)
 
     def __enter__(self) -> Self:
         self._counter.__enter__()  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ class FlopSum:
         return int(self._counter.get_total_flops())
 
 
-class _Counter(FlopCounterMode):
+class _FlopCounter(FlopCounterMode):
     """Counts, and collects the names of the operators without a formula."""
 
     def __init__(self, *, display: bool) -> None:

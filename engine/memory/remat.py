@@ -28,7 +28,7 @@ Recompute = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
 """Calls a function with arguments, and saves only the arguments for the backward pass."""
 
 
-class Block(NamedTuple):
+class RecomputedBlock(NamedTuple):
     """A unit that is computed again."""
 
     name: str
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     """The pieces of a sequence of layers that is cut; else empty."""
 
 
-def blocks(task: Task, model: nn.Module) -> list[Block]:
+def blocks(task: Task, model: nn.Module) -> list[RecomputedBlock]:
     """The blocks of a network: those that the task names (`blocks(model)`), else the stages of its containers.
 
     In an `nn.Sequential` or `nn.ModuleList` each member with layers of its own is a block, and so is a run of plain
@@ -50,10 +50,10 @@ def blocks(task: Task, model: nn.Module) -> list[Block]:
     names = {module: name for name, module in model.named_modules()}
     if not all(isinstance(module, nn.Module) and module in names for module in chosen):
         raise Refused([Problem("task", "blocks() returned a module that is not part of the network")])
-    return [Block(names[module], module, []) for module in chosen]
+    return [RecomputedBlock(names[module], module, []) for module in chosen]
 
 
-def apply(recomputed: Sequence[Block], recompute: Recompute) -> None:
+def apply(recomputed: Sequence[RecomputedBlock], recompute: Recompute) -> None:
     """Makes the blocks recompute in the backward pass. A block that does so already is left as it is."""
     for name, module, pieces in recomputed:
         if isinstance(getattr(module.forward, "__self__", None), _Recomputed):
@@ -144,16 +144,16 @@ def _row(layers: list[nn.Module]) -> Callable[[Any], Any]:
     return forward
 
 
-def _within(module: nn.Module, prefix: str) -> Iterator[Block]:
+def _within(module: nn.Module, prefix: str) -> Iterator[RecomputedBlock]:
     """Blocks below a module, never nested."""
     if _is_container(module) and _learns(module) and not any(map(_has_parts, module.children())):
-        yield Block(prefix, module, _pieces(module))
+        yield RecomputedBlock(prefix, module, _pieces(module))
         return
     for name, child in module.named_children():
         place = f"{prefix}.{name}" if prefix else name
         if _is_container(module) and _has_parts(child) and not _is_container(child):
             if _learns(child):
-                yield Block(place, child, [])
+                yield RecomputedBlock(place, child, [])
         elif _has_parts(child):
             yield from _within(child, place)
 

@@ -29,7 +29,7 @@ LAST_EXPANSION = 4
 STOCHASTIC_DEPTH = 0.2
 
 
-class Scale(NamedTuple):
+class FamilyScale(NamedTuple):
     """How a member of the family differs from b0."""
 
     width: float
@@ -40,14 +40,14 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "b0": Scale(1.0, 1.0, 0.2),
-    "b1": Scale(1.0, 1.1, 0.2),
-    "b2": Scale(1.1, 1.2, 0.3),
-    "b3": Scale(1.2, 1.4, 0.3),
-    "b4": Scale(1.4, 1.8, 0.4),
-    "b5": Scale(1.6, 2.2, 0.4, slow_norm=True),
-    "b6": Scale(1.8, 2.6, 0.5, slow_norm=True),
-    "b7": Scale(2.0, 3.1, 0.5, slow_norm=True),
+    "b0": FamilyScale(1.0, 1.0, 0.2),
+    "b1": FamilyScale(1.0, 1.1, 0.2),
+    "b2": FamilyScale(1.1, 1.2, 0.3),
+    "b3": FamilyScale(1.2, 1.4, 0.3),
+    "b4": FamilyScale(1.4, 1.8, 0.4),
+    "b5": FamilyScale(1.6, 2.2, 0.4, slow_norm=True),
+    "b6": FamilyScale(1.8, 2.6, 0.5, slow_norm=True),
+    "b7": FamilyScale(2.0, 3.1, 0.5, slow_norm=True),
 }
 
 

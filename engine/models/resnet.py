@@ -17,7 +17,7 @@ STRIDE = 32
 """Downsampling factor of the last stage."""
 
 
-class Layout(NamedTuple):
+class StageLayout(NamedTuple):
     """Blocks of the four stages, and their kind."""
 
     blocks: tuple[int, int, int, int]
@@ -25,10 +25,10 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = {
-    "thin": Layout((1, 1, 1, 1), bottleneck=False),
-    "resnet18": Layout((2, 2, 2, 2), bottleneck=False),
-    "resnet34": Layout((3, 4, 6, 3), bottleneck=False),
-    "resnet50": Layout((3, 4, 6, 3), bottleneck=True),
+    "thin": StageLayout((1, 1, 1, 1), bottleneck=False),
+    "resnet18": StageLayout((2, 2, 2, 2), bottleneck=False),
+    "resnet34": StageLayout((3, 4, 6, 3), bottleneck=False),
+    "resnet50": StageLayout((3, 4, 6, 3), bottleneck=True),
 }
 
 
