@@ -28,7 +28,7 @@ from tests.recorded import T0
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
-from tputui.ui.base.reader_thread import Frame, Player, ReaderThread
+from tputui.ui.base.reader_thread import Frame, PlayerControls, ReaderThread
 from tputui.ui.monitor.screen import MonitorScreen
 
 SIZE = (160, 45)
@@ -96,7 +96,7 @@ class Stepped:
         return True
 
     @property
-    def player(self) -> Player | None:
+    def player(self) -> PlayerControls | None:
         return None
 
     def poll(self, budget_s: float) -> list[object]:

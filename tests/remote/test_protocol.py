@@ -31,7 +31,7 @@ TO_VIEWER = st.one_of(
     st.builds(p.File, path=st.just("run.json"), content=st.binary(max_size=500)),
     st.builds(p.Found, writer=WRITERS, head_crc=st.integers(0, 2**32 - 1), sealed=st.booleans()),
     st.builds(p.Pong, t=st.floats(allow_nan=False), host_t=st.floats(allow_nan=False)),
-    st.builds(p.Refused, reason=st.text(max_size=50)),
+    st.builds(p.StreamRefused, reason=st.text(max_size=50)),
     st.builds(p.Listed),
 )  # fmt: skip
 TO_HOST = st.one_of(

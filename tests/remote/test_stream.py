@@ -91,8 +91,8 @@ def test_a_run_that_cannot_be_streamed_is_refused(tmp_path: Path, run: str, vers
     host = Host(tmp_path)
     host.greeting()
     host.send(opening(run, version))
-    [refused] = host.receive(p.Refused)
-    assert isinstance(refused, p.Refused)
+    [refused] = host.receive(p.StreamRefused)
+    assert isinstance(refused, p.StreamRefused)
     assert reason in refused.reason
     assert host.left()[0] == 0
 

@@ -596,7 +596,7 @@ class HandSource:
         self._polled: list[object] = []
 
     @property
-    def player(self) -> Player | None:
+    def player(self) -> PlayerControls | None:
         return self.hand_player
 
     def poll(self, budget_s: float) -> list[object]:

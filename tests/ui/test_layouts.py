@@ -31,7 +31,7 @@ from tputui.ui.monitor.arrangement import (
 from tputui.ui.monitor.body import Body
 from tputui.ui.monitor.layouts import (
     LAYOUTS_MAX,
-    Chosen,
+    ChosenLayout,
     InvalidLayout,
     LayoutsScreen,
     SavedLayouts,
@@ -202,9 +202,9 @@ def test_a_change_can_be_undone_after_the_screen_was_left() -> None:
         await first_frame(pilot)
         await pilot.press("H", "P", "s", *"mine", "enter", "escape", "q")
         await until(pilot, lambda: len(app.screen_stack) == 2)
-        assert SavedLayouts(views).last() == Chosen(Layout(frozenset({"cores"})), "mine")
+        assert SavedLayouts(views).last() == ChosenLayout(Layout(frozenset({"cores"})), "mine")
         await pilot.press("u", "u")
-        assert SavedLayouts(views).last() == Chosen()
+        assert SavedLayouts(views).last() == ChosenLayout()
         assert SavedLayouts(views).names() == []
 
     drive(opened(views), script)
@@ -480,7 +480,7 @@ def test_layouts_are_saved_chosen_deleted_and_restored_at_the_next_start(tmp_pat
         assert "6 memory" in shown(pilot)
         assert body_of(pilot).layout_now.hidden == {"xla"}
         await pilot.press("up", "enter")
-        assert body_of(pilot).chosen == Chosen()
+        assert body_of(pilot).chosen == ChosenLayout()
         await pilot.press("u")
         await until(pilot, lambda: "(*) wide cores" in shown(pilot))
         await pilot.press("down", "D")
@@ -538,14 +538,14 @@ def test_a_reset_of_the_view_keeps_saved_layouts(tmp_path: Path) -> None:
     views = Views.opened(tmp_path / "view.json")
     saved = SavedLayouts(views)
     saved.save("mine", Layout(frozenset({"pace"})))
-    saved.keep(Chosen(saved.get("mine"), "mine"))
+    saved.keep(ChosenLayout(saved.get("mine"), "mine"))
     views.write()
     views = Views.opened(tmp_path / "view.json")
     views.reset()
     views.write()
     saved = SavedLayouts(Views.opened(tmp_path / "view.json"))
     assert saved.names() == ["mine"]
-    assert saved.last() == Chosen()
+    assert saved.last() == ChosenLayout()
 
 
 @given(layout=LAYOUTS)

@@ -19,7 +19,7 @@ from tputui.diagnosis.diagnose import diagnose
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import requests, rundir
-from tputui.ui.base.reader_thread import Frame, Player, ReaderThread
+from tputui.ui.base.reader_thread import Frame, PlayerControls, ReaderThread
 
 
 class Counting(made.HandSource):
@@ -317,7 +317,7 @@ def test_player_commands_run_in_the_reader_thread() -> None:
     threads: list[threading.Thread] = []
     asked = False
 
-    def command(player: Player) -> None:
+    def command(player: PlayerControls) -> None:
         threads.append(threading.current_thread())
         player.seek(made.NOW + 7)
 
@@ -349,7 +349,7 @@ def test_live_run_looks_back_and_returns(tmp_path: Path) -> None:
     clock = [recorded.T0 + 9.0]
     session = Session.live(recorded.write_run(tmp_path, ended=False), clock=lambda: clock[0])
     frames: list[Frame] = []
-    commands: list[Callable[[Player], None]] = [
+    commands: list[Callable[[PlayerControls], None]] = [
         lambda player: player.seek(recorded.T0 + 7.5),
         lambda player: player.follow(),
     ]

@@ -60,15 +60,15 @@ class Outdated(CacheRefused):
     """A sound cache file of another version of tputui, or of a journal that was sealed since."""
 
 
-class _Version(msgspec.Struct, frozen=True, kw_only=True):
+class _FormatVersion(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     version: str
 
 
-_VersionT = TypeVar("_VersionT", bound=_Version)
+_VersionT = TypeVar("_VersionT", bound=_FormatVersion)
 
 
-class Head(_Version, frozen=True, kw_only=True):
+class Head(_FormatVersion, frozen=True, kw_only=True):
     """The first line of a cache file."""
 
     writer: str
@@ -118,7 +118,7 @@ def read_head(path: Path) -> Head:
         size = os.fstat(fd).st_size
     finally:
         os.close(fd)
-    version = _decoded(line, _Version)
+    version = _decoded(line, _FormatVersion)
     if (version.format, version.version) != (FORMAT, __version__):
         raise Outdated(f"tputui {version.version[:40]} wrote it; this is {__version__}")
     head = _decoded(line, Head)
@@ -256,7 +256,7 @@ class CacheFinding(NamedTuple):
     """Whether the only reason is another version of tputui, or that its journal was sealed since."""
 
 
-class _Waiting(NamedTuple):
+class _UnreducedCache(NamedTuple):
     """A valid cache file whose events have not been reduced yet."""
 
     path: Path
@@ -269,7 +269,7 @@ class CacheVerifier:
 
     def __init__(self, run_dir: Path) -> None:
         self._findings: list[CacheFinding] = []
-        self._waiting: dict[str, dict[int, _Waiting]] = {}
+        self._waiting: dict[str, dict[int, _UnreducedCache]] = {}
         self._states: dict[str, ProcessState] = {}
         for path in listed(run_dir):
             self._look(run_dir, path)
@@ -308,9 +308,9 @@ class CacheVerifier:
         except OSError as error:
             self._report(path, f"it cannot be read: {error.strerror}")
         else:
-            self._waiting.setdefault(head.writer, {})[head.last_seq] = _Waiting(path, _digest(content))
+            self._waiting.setdefault(head.writer, {})[head.last_seq] = _UnreducedCache(path, _digest(content))
 
-    def _compare(self, pending: _Waiting, state: ProcessState) -> None:
+    def _compare(self, pending: _UnreducedCache, state: ProcessState) -> None:
         try:
             same = _digest(state_codec.encode(state)) == pending.digest
         except state_codec.NotCacheable:

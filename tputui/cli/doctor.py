@@ -279,7 +279,7 @@ def _terminal() -> Iterator[Finding]:
         )
 
 
-class TrainingProcess(NamedTuple):
+class OwnTrainingProcess(NamedTuple):
     """A training process of a run of this user."""
 
     process: ProcessId
@@ -290,7 +290,7 @@ class TrainingProcess(NamedTuple):
     """Whether a supervisor of the run is, or may be, alive."""
 
 
-def find_training_process(pid: int) -> TrainingProcess | None:
+def find_training_process(pid: int) -> OwnTrainingProcess | None:
     """The run of a training process; None unless it is proven to be a process of this user."""
     try:
         if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
@@ -313,10 +313,10 @@ def find_training_process(pid: int) -> TrainingProcess | None:
         return None
     are_gone = supervisors and all(head and rundir.is_alive(head) is False for head in supervisors)
     worker = heads.get("logs-0") or heads.get("worker-0") or mine
-    return TrainingProcess(mine, run_dir, worker, supervised=not are_gone)
+    return OwnTrainingProcess(mine, run_dir, worker, supervised=not are_gone)
 
 
-def end_orphan(orphan: TrainingProcess) -> str:
+def end_orphan(orphan: OwnTrainingProcess) -> str:
     """Sends SIGTERM, and SIGKILL after `ORPHAN_GRACE_S`; returns a sentence about the result. Raises `OSError`."""
     with contextlib.ExitStack() as open_files:
         handles = []

@@ -68,13 +68,13 @@ class LogScan(NamedTuple):
     """A sentence for each folder that was not searched in full."""
 
 
-class _Folder:
+class _ScannedFolder:
     """A folder, and what was found in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files: list[Path] = []
-        self.folders: list[_Folder] = []
+        self.folders: list[_ScannedFolder] = []
 
     def of_form(self, form: str) -> list[Path]:
         return [file for file in self.files if form_of(file.name) == form]
@@ -118,9 +118,9 @@ def find_logs(
     return LogScan(sorted(logs_by_file.values(), key=lambda log: log.newest_t, reverse=True), limits)
 
 
-def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_Folder, str]:
+def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_ScannedFolder, str]:
     """The folders below `root` with the files that are logs, and why some were not searched; empty if all were."""
-    tree = _Folder(root)
+    tree = _ScannedFolder(root)
     waiting = deque([(tree, 0)])
     num_entries, deadline, limit = 0, time.monotonic() + bounds.seconds, ""
     while waiting and not is_stopped():
@@ -138,7 +138,7 @@ def _tree(root: Path, bounds: Bounds, is_stopped: Callable[[], bool]) -> tuple[_
                 if form_of(entry.name) is not None:
                     folder.files.append(Path(entry.path))
             elif depth + 1 < bounds.depth:
-                folder.folders.append(_Folder(Path(entry.path)))
+                folder.folders.append(_ScannedFolder(Path(entry.path)))
             else:
                 limit = f"folders more than {bounds.depth} levels deep were not searched for logs"
         if not any(form_of(file.name) == _WANDB for file in folder.files):
@@ -163,7 +163,7 @@ def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
         return False
 
 
-def _candidates(folder: _Folder, *, of_runs: bool = False) -> list[_Candidate]:
+def _candidates(folder: _ScannedFolder, *, of_runs: bool = False) -> list[_Candidate]:
     """The logs in a folder: the folder itself if its files are read together, else each file.
 
     In the directory of the runs (`of_runs`) every file is a log of its own.
@@ -190,11 +190,11 @@ def _candidates(folder: _Folder, *, of_runs: bool = False) -> list[_Candidate]:
     return [(folder.path, tables[0][1], tables[0][2])] if len(tables) == 1 and not below else [*tables, *below]
 
 
-def _single_files(folder: _Folder, forms: Sequence[str]) -> list[_Candidate]:
+def _single_files(folder: _ScannedFolder, forms: Sequence[str]) -> list[_Candidate]:
     return [(file, form, [file]) for form in forms for file in folder.of_form(form)]
 
 
-def _is_split(folder: _Folder, below: Sequence[_Candidate]) -> bool:
+def _is_split(folder: _ScannedFolder, below: Sequence[_Candidate]) -> bool:
     """Whether the event files of the folder's children are the splits of one training."""
     parts = [path for path, form, _ in below if form == _TENSORBOARD]
     return bool(parts) and all(path.parent == folder.path and path.name in _SPLITS for path in parts)

@@ -327,7 +327,7 @@ def check_pattern(text: str) -> str | None:
     return None
 
 
-class _Counter(NamedTuple):
+class _EpochCounter(NamedTuple):
     """A count that begins again in every epoch."""
 
     newest: int
@@ -417,7 +417,7 @@ class _RankParser:
         """Whether a position was printed twice, as by several ranks."""
         self._step: int | None = None
         self._epoch: float | None = None
-        self._counters: dict[str, _Counter] = {}
+        self._counters: dict[str, _EpochCounter] = {}
         """By kind of line."""
         self._bar_values: dict[str, tuple[int | None, float]] = {}
         """Newest step and value by tag of progress bars, which repeat their values."""
@@ -570,7 +570,7 @@ class _RankParser:
 
     def _counted(self, kind: str, position: int, total: int | None) -> int:
         """A step that counts on if the positions of a kind of line begin again, as they do in every epoch."""
-        newest, before, epoch = self._counters.get(kind, _Counter(0, 0, self._epoch))
+        newest, before, epoch = self._counters.get(kind, _EpochCounter(0, 0, self._epoch))
         self.has_repeats = self.has_repeats or (position == newest > 0 and epoch == self._epoch)
         is_same_again = position == newest and total is not None and epoch != self._epoch
         if self._is_mixed and position < newest and (epoch is None or self._epoch is None or self._epoch <= epoch):
@@ -580,7 +580,7 @@ class _RankParser:
             # Positions from 0 without a total: the newest one plus one is the fewest steps that an epoch had.
             before += max(newest + (position == 0 and total is None), total or 0)
         if kind in self._counters or len(self._counters) < _COUNTERS_MAX:
-            self._counters[kind] = _Counter(position, before, self._epoch)
+            self._counters[kind] = _EpochCounter(position, before, self._epoch)
         return before + position
 
 

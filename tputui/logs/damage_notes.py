@@ -24,7 +24,7 @@ class Region(NamedTuple):
     end: int
 
 
-class _Kind:
+class _SameDamage:
     """Places with the same damage."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class DamageNotes:
     """Sentences about unreadable parts, bounded in number. Those that differ only in numbers are one, with a count."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, _Kind] = {}
+        self._kinds: dict[str, _SameDamage] = {}
         self._kind_of: dict[Region, str] = {}
         self._num_more = 0
 
@@ -55,7 +55,7 @@ class DamageNotes:
             if len(self._kinds) >= NOTES_MAX:
                 self._num_more += 1
                 return
-            kind = self._kinds[name] = _Kind()
+            kind = self._kinds[name] = _SameDamage()
         if len(kind.sentences) >= PLACES_MAX:
             kind.num_more += 1
             return

@@ -38,7 +38,7 @@ _CONFIG_COLUMNS = ("string_value", "bool_value", "int_value")
 _RUN_COLUMN = "run_id"
 
 
-class _Table(NamedTuple):
+class _ParquetTable(NamedTuple):
     """A parquet file, and how it is read."""
 
     path: Path
@@ -78,7 +78,7 @@ class ParquetReader:
         self._config: dict[str, Any] = {}
         self._seen_paths: set[Path] = set()
         self._failed: dict[Path, _Failed] = {}
-        self._tables: list[_Table] = []
+        self._tables: list[_ParquetTable] = []
         self._runs: set[str] = set()
         self._add_files()
         self._num_runs = len(self._runs)
@@ -133,7 +133,7 @@ class ParquetReader:
                 self._note(path, error, state, first_row)
         return bool(changed or new)
 
-    def _table(self, path: Path) -> _Table:
+    def _table(self, path: Path) -> _ParquetTable:
         frame = self._polars.scan_parquet(path, glob=False)
         columns = list(frame.collect_schema().names())
         if not 0 < len(columns) <= COLUMNS_MAX:
@@ -144,9 +144,9 @@ class ParquetReader:
             self._runs.update(str(run) for run in runs)
         value_column = next((name for name in _VALUE_COLUMNS if name in columns), "")
         name_column = next((name for name in _NAME_COLUMNS if name in columns), None) if value_column else None
-        return _Table(path, frame, columns, context_of(columns), name_column, value_column, num_rows)
+        return _ParquetTable(path, frame, columns, context_of(columns), name_column, value_column, num_rows)
 
-    def _rows(self, table: _Table, num_rows: int) -> list[dict[str, Any]] | None:
+    def _rows(self, table: _ParquetTable, num_rows: int) -> list[dict[str, Any]] | None:
         """The next rows of a table; None if they cannot be read."""
         state = _state(table.path)
         try:
@@ -161,7 +161,7 @@ class ParquetReader:
         self._failed[path] = failed = _Failed(state, first_row, Region(path, 0, 0))
         self._notes.add(f"{path}: not readable as parquet: {reason}", failed.region)
 
-    def _values(self, table: _Table, row: dict[str, Any]) -> Iterator[LoggedValue]:
+    def _values(self, table: _ParquetTable, row: dict[str, Any]) -> Iterator[LoggedValue]:
         step_name, epoch_name, time_name = table.context
         step = step_number(_simple(row[step_name])) if step_name is not None else None
         epoch = epoch_number(_simple(row[epoch_name])) if epoch_name is not None else None

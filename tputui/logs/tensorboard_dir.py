@@ -70,7 +70,7 @@ class EventFileReader:
         """Nothing to close: the file is closed between reads."""
 
 
-class _Folder:
+class _EventFolder:
     """The event files of one run, read one after the other."""
 
     def __init__(self, prefix: str) -> None:
@@ -134,7 +134,7 @@ class LogdirReader:
         self._root = root
         self._notes = DamageNotes()
         self._seen_paths: set[Path] = set()
-        self._folders: dict[Path, _Folder] = {}
+        self._folders: dict[Path, _EventFolder] = {}
         paths = list(event_files(root))
         homes = {path.parent for path in paths}
         homes -= {home for home in homes if home.parent in homes and _SESSION.fullmatch(home.name)}
@@ -170,7 +170,7 @@ class LogdirReader:
             config.update({f"{prefix}{name}": value for name, value in folder.config.items()})
         return config
 
-    def _run_of(self, home: Path, folder: _Folder) -> _Folder:
+    def _run_of(self, home: Path, folder: _EventFolder) -> _EventFolder:
         """The run to which a folder belongs: with a session of hyperparameters, that of the folder above, unless it has
         several."""
         run = self._folders.get(home.parent) if folder.has_session else None
@@ -179,7 +179,7 @@ class LogdirReader:
             return folder
         return run
 
-    def _named(self, home: Path, folder: _Folder, values: list[LoggedValue]) -> list[LoggedValue]:
+    def _named(self, home: Path, folder: _EventFolder, values: list[LoggedValue]) -> list[LoggedValue]:
         """The values with the prefix of their run; without final metrics that the run has logged itself."""
         run = self._run_of(home, folder)
         if run is not folder:
@@ -191,13 +191,13 @@ class LogdirReader:
 
     def _add(self, paths: list[Path]) -> bool:
         new = [path for path in paths if path not in self._seen_paths]
-        changed: dict[Path, _Folder] = {}
+        changed: dict[Path, _EventFolder] = {}
         for path in new:
             self._seen_paths.add(path)
             home = path.parent
             if home not in self._folders:
                 prefix = "" if home == self._unprefixed else home.relative_to(self._root).as_posix()
-                self._folders[home] = _Folder("" if prefix == "." else prefix)
+                self._folders[home] = _EventFolder("" if prefix == "." else prefix)
             changed[home] = folder = self._folders[home]
             folder.files.append(file := EventFile(GrowingFile(path), self._notes))
             with contextlib.suppress(OSError):

@@ -161,7 +161,7 @@ _LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*)?", re.IGNORECASE)
 """Names of the learning rate: `lr-Adam` is that of Lightning's monitor."""
 
 
-class _Column:
+class _PendingValues:
     """Values of one tag that are not events yet."""
 
     def __init__(self, source: str, tag: str, meaning: TagMeaning) -> None:
@@ -187,7 +187,7 @@ class ValueEvents:
         self._rule = rule or TagRule()
         self._files = TagNames(self._rule)
         self._console = TagNames(self._rule)
-        self._columns: dict[tuple[str, str], _Column | None] = {}
+        self._columns: dict[tuple[str, str], _PendingValues | None] = {}
         self._loss: str | None = None
         """Name of the metric that is the training loss, once it is known."""
         self._num_ranked = 0
@@ -196,7 +196,7 @@ class ValueEvents:
         self._num_expected = 0
         self._rows = LossRows(per_core=False)
         self._epochs = EpochTracker()
-        self._pace = _Pace()
+        self._pace = _StepTime()
         self._events: list[ev.Event] = []
         self._reported = ReportedDamage()
         self._num_left_out = 0
@@ -306,12 +306,12 @@ class ValueEvents:
             for text in self._reported.new(sentences, final=final):
                 self._events.append(ev.WarningRaised(t=now, text=text))
 
-    def _add_column(self, source: str, tag: str, now: float) -> _Column | None:
+    def _add_column(self, source: str, tag: str, now: float) -> _PendingValues | None:
         if source == CONSOLE and names_secret(tag, "0"):
             return None  # `password: 1234`, which is masked in the printed line too.
         names = self._console if source == CONSOLE else self._files
         meaning = names.meaning_of(source, tag)
-        column = _Column(source, tag, meaning) if meaning is not None else None
+        column = _PendingValues(source, tag, meaning) if meaning is not None else None
         if column is None:
             return None
         self._columns[source, tag] = column
@@ -340,14 +340,14 @@ class ValueEvents:
             self._per_core = any(column.meaning.core is not None for column in loss_columns)
             self._rows = self._new_rows(per_core=self._per_core)
 
-    def _is_named(self, column: _Column) -> bool:
+    def _is_named(self, column: _PendingValues) -> bool:
         """Whether the user named the tag, or the metric, as the loss."""
         return self._rule.loss in (column.tag, column.meaning.name)
 
-    def _is_loss(self, column: _Column) -> bool:
+    def _is_loss(self, column: _PendingValues) -> bool:
         return column.meaning.split == "train" and column.meaning.name == self._loss
 
-    def _flush(self, column: _Column, now: float) -> None:
+    def _flush(self, column: _PendingValues, now: float) -> None:
         self._decide()
         values, steps, times, epochs = column.values, column.steps, column.times, column.epochs
         meaning = column.meaning
@@ -361,7 +361,7 @@ class ValueEvents:
             self._events.append(values_logged(now, meaning.label, meaning.split, column.tag, column.source, columns))
         column.clear()
 
-    def _add_loss(self, column: _Column, now: float) -> None:
+    def _add_loss(self, column: _PendingValues, now: float) -> None:
         core = column.meaning.core
         if core is None and self._per_core:
             return
@@ -385,7 +385,7 @@ def _is_cut(event: ev.Event) -> bool:
     return any(map(float_blocks.is_beyond_float32, (event.min, event.max)))
 
 
-class _Pace:
+class _StepTime:
     """The time of a step, from the times of two reports of the loss."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ _IMPLEMENTATIONS = (
 """Functions of JAX that run a callback: module, object in it, name, and the operation of the user."""
 
 
-class _Kind(NamedTuple):
+class _UserCallback(NamedTuple):
     """A callback of the user."""
 
     operation: str
@@ -72,7 +72,7 @@ class JaxCallbacks:
         self._report_s = REPORT_ALL_S if observes_all() else REPORT_S
         # A signal handler may run a callback while the thread that it interrupts holds the lock.
         self._lock = threading.RLock()
-        self._calls: dict[_Kind, _Calls] = {}
+        self._calls: dict[_UserCallback, _Calls] = {}
         self._lines: dict[Any, UserLine] = {}
         """By the function of the user, or by the format of `jax.debug.print`."""
         for name, part, function, operation in _IMPLEMENTATIONS:
@@ -105,14 +105,14 @@ class JaxCallbacks:
 
         setattr(module, name, made)
 
-    def _kind_of(self, operation: str, wrapped: Any) -> _Kind:
+    def _kind_of(self, operation: str, wrapped: Any) -> _UserCallback:
         """What the user called, and where, from the object that JAX calls."""
         called = getattr(wrapped, "callback_func", None)
         if called is None and "callback" in wrapped.__code__.co_freevars:
             called = wrapped.__closure__[wrapped.__code__.co_freevars.index("callback")].cell_contents
         if isinstance(called, functools.partial) and called.func.__name__ == "_format_print_callback":
             operation, called = PRINT, called.args[0]
-        return _Kind(operation, self._lines.get(called, UserLine(None, NO_USER_FRAME)))
+        return _UserCallback(operation, self._lines.get(called, UserLine(None, NO_USER_FRAME)))
 
     def _timed(self, run: Callable[..., Any], operation: str) -> Callable[..., Any]:
         @functools.wraps(run)
@@ -142,7 +142,7 @@ class JaxCallbacks:
             for kind, calls in waiting.items():
                 self._report(kind, calls)
 
-    def _report(self, kind: _Kind, calls: _Calls) -> None:
+    def _report(self, kind: _UserCallback, calls: _Calls) -> None:
         event = SyncObserved(
             t=time.time(),
             runtime="jax",

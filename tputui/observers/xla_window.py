@@ -121,7 +121,7 @@ _COPIES = frozenset({"tolist", "cpu", "numpy", "__array__", "to", "__repr__"})
 """Calls that the counter of scalar reads does not include."""
 
 
-class _Total:
+class _CallTotal:
     """Calls of one kind on one line."""
 
     def __init__(self, reason: str | None) -> None:
@@ -186,8 +186,8 @@ class XlaWindow:
         """Wall time of the window, once it is closed."""
         self._mode: Any = None
         self._thread = threading.get_ident()
-        self._reads: dict[tuple[str, CodeFrame | None], _Total] = {}
-        self._fallbacks: dict[tuple[str, CodeFrame | None], _Total] = {}
+        self._reads: dict[tuple[str, CodeFrame | None], _CallTotal] = {}
+        self._fallbacks: dict[tuple[str, CodeFrame | None], _CallTotal] = {}
         self._transferring: set[str] = set()
         """Functions of torch that are known to run on the host; their transfers are counted."""
         self._fallback_counts = runtime.fallbacks()
@@ -452,11 +452,13 @@ class XlaWindow:
             line = self.sized.line if self.sized is not None else line
             self.compiled[line] = self.compiled.get(line, 0) + compiled
 
-    def _total(self, totals: dict[tuple[str, CodeFrame | None], _Total], operation: str, line: UserLine) -> _Total:
+    def _total(
+        self, totals: dict[tuple[str, CodeFrame | None], _CallTotal], operation: str, line: UserLine
+    ) -> _CallTotal:
         key = operation, line.frame
         if key not in totals and len(totals) >= LINES_MAX:
             key, line = (operation, None), UserLine(None, TOO_MANY_LINES)
-        return totals.setdefault(key, _Total(line.reason))
+        return totals.setdefault(key, _CallTotal(line.reason))
 
     def _fallen(self) -> dict[str, int]:
         """Operations that ran on the host since the last call, with their counts."""
@@ -510,7 +512,7 @@ Gradients = Sequence[tuple[Any, int]]
 """A weak reference to the gradient of each of a few weights, and its version, which every backward pass changes."""
 
 
-class _Thread(threading.local):
+class _ThreadSteps(threading.local):
     def __init__(self) -> None:
         self.steps = 0
         self.syncs: Counter[Hashable] = Counter()
@@ -537,7 +539,7 @@ class StepSyncs:
 
     def __init__(self, runtime: XlaRuntime) -> None:
         self._runtime = runtime
-        self._thread = _Thread()
+        self._thread = _ThreadSteps()
         self._steps = self._executes = self._expected = self._reads = 0
 
     def synced(self, lines: Hashable, read_gradients: Callable[[], Gradients], *, is_grad_enabled: bool) -> None:

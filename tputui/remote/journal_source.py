@@ -33,7 +33,7 @@ _LINE_END = re.compile(rb'(?:,"j":"([0-9a-f]{8})")?,"q":([0-9]{1,16}),"c":"[0-9a
 _LINE_END_BYTES = 64
 
 
-class Marks(NamedTuple):
+class FileMarks(NamedTuple):
     """What identifies the first bytes of a file: CRC-32 of their first and their last `MARK_BYTES` bytes."""
 
     head_crc: int
@@ -47,14 +47,14 @@ class LastEvent(NamedTuple):
     journal_id: str
 
 
-def marks_of(path: Path, size: int) -> Marks:
+def marks_of(path: Path, size: int) -> FileMarks:
     """The marks of the first `size` bytes of a file. Raises `OSError`, also if it is shorter."""
     fd = open_plain(path)
     try:
         if os.fstat(fd).st_size < size:
             raise OSError(f"{path} is shorter than {size} bytes")
         length = min(size, MARK_BYTES)
-        return Marks(zlib.crc32(os.pread(fd, length, 0)), zlib.crc32(os.pread(fd, length, size - length)))
+        return FileMarks(zlib.crc32(os.pread(fd, length, 0)), zlib.crc32(os.pread(fd, length, size - length)))
     finally:
         os.close(fd)
 

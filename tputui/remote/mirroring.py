@@ -36,7 +36,7 @@ from tputui.remote.protocol import (
     Ping,
     Pong,
     ProtocolError,
-    Refused,
+    StreamRefused,
     Submit,
     Submitted,
     ToViewer,
@@ -273,7 +273,7 @@ class Mirroring:
             for t, submit in host.unsent.values():
                 if time.time() - t < REQUEST_AGE_MAX_S:
                     connection.send(submit)
-        elif isinstance(message, Refused):
+        elif isinstance(message, StreamRefused):
             raise ConnectionFailed(
                 f"{host.host}: {message.reason.replace(RUNS_COMMAND, self._runs_command(host.host))}"
             )

@@ -124,7 +124,7 @@ class Opened(Message, frozen=True, kw_only=True, tag=True):
     """Name of the host."""
 
 
-class Refused(Message, frozen=True, kw_only=True, tag=True):
+class StreamRefused(Message, frozen=True, kw_only=True, tag="Refused"):
     """The run cannot be streamed; the last message."""
 
     reason: str
@@ -179,7 +179,7 @@ class Submitted(Message, frozen=True, kw_only=True, tag=True):
 
 
 ToHost = Open | Follow | Submit | Ping
-ToViewer = Opened | Refused | Found | Data | File | Listed | Pong | Submitted
+ToViewer = Opened | StreamRefused | Found | Data | File | Listed | Pong | Submitted
 _encode = msgspec.msgpack.Encoder().encode
 _of_viewer = msgspec.msgpack.Decoder(ToHost)
 _of_host = msgspec.msgpack.Decoder(ToViewer)

@@ -34,7 +34,7 @@ from tputui.remote.protocol import (
     Ping,
     Pong,
     ProtocolError,
-    Refused,
+    StreamRefused,
     Submit,
     Submitted,
     ToHost,
@@ -64,7 +64,7 @@ def serve(read_fd: int, write_fd: int, clock: Callable[[], float] = time.time) -
     try:
         run_dir = _find(opened)
     except (rundir.RunNotFound, InvalidAddress, OSError) as error:
-        _write_all(write_fd, packer.pack([Refused(reason=_sentence(error))]))
+        _write_all(write_fd, packer.pack([StreamRefused(reason=_sentence(error))]))
         return
     stream = RunStream(run_dir, summary=opened.summary, clock=clock)
     stream.skip(opened.have)

@@ -213,16 +213,16 @@ Spell = dict[str, Callable[[float], str]]
 """How the numbers of a column are written, by its title; else as `fmt.number` does."""
 
 
-class _Table(NamedTuple):
+class _PageTable(NamedTuple):
     title: str
     find: Callable[[Snapshot], Figures]
     spell: Spell
 
 
 _TABLES = (
-    _Table("Cores", BY_PANEL["cores"], {"phase_s": fmt.duration, "compute_s": fmt.duration}),
-    _Table("Meters", BY_PANEL["meters"], {}),
-    _Table("Epochs", BY_PANEL["epochs"], {"lr": fmt.exact}),
+    _PageTable("Cores", BY_PANEL["cores"], {"phase_s": fmt.duration, "compute_s": fmt.duration}),
+    _PageTable("Meters", BY_PANEL["meters"], {}),
+    _PageTable("Epochs", BY_PANEL["epochs"], {"lr": fmt.exact}),
 )
 
 

@@ -51,7 +51,7 @@ class ChildEnd(NamedTuple):
     """Size of the output of the command at that time."""
 
 
-class _Row(NamedTuple):
+class _KernelProcess(NamedTuple):
     """A process in the table of the kernel."""
 
     name: str
@@ -103,7 +103,7 @@ class ChildEnds:
             self._known_since = tick
         return self._known_since is not None and tick - self._known_since > HANDLED_S
 
-    def _is_failure(self, row: _Row, running: Sequence[str]) -> bool:
+    def _is_failure(self, row: _KernelProcess, running: Sequence[str]) -> bool:
         code = os.waitstatus_to_exitcode(row.status)
         if code in _BY_PARENT:
             return row.name in running
@@ -142,14 +142,14 @@ def _rank_in(line: str) -> int | None:
     return int(number) if number.isdecimal() and suffix.count("/") == 1 else None
 
 
-def _row(pid: int) -> _Row | None:
+def _row(pid: int) -> _KernelProcess | None:
     """The row of a process; None if there is none."""
     head, _, rest = read_proc(pid, "stat", 4096).rpartition(b")")
     fields = rest.split()
     if len(fields) < 50:
         return None
     name = head.partition(b"(")[2].decode("utf-8", "replace")
-    return _Row(name, fields[0] in b"ZX", int(fields[3]), int(fields[49]))
+    return _KernelProcess(name, fields[0] in b"ZX", int(fields[3]), int(fields[49]))
 
 
 SETTLE_S = 1.0

@@ -55,7 +55,7 @@ _PID_DIGITS_MAX = 9
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 
 
-class _Version(NamedTuple):
+class _FileVersion(NamedTuple):
     """Differs between two looks at a file that was written in between."""
 
     size: int
@@ -80,7 +80,7 @@ class LogFinder:
         self._excluded = {own_dir} if is_inside else {own_dir, runs}
         self._patterns = [os.path.join(cwd, pattern) for pattern in patterns]
         self._since = since
-        self._versions: dict[str, _Version] = {}
+        self._versions: dict[str, _FileVersion] = {}
         """The files that were found, as they were then."""
         self._unrecognised: dict[str, bool] = {}
         """Files that are found again once they have changed, and whether the user named them."""
@@ -290,8 +290,8 @@ class _OpenedInside:
         self._waiting.update(dict.fromkeys(new, 0))
 
 
-def _version(status: os.stat_result) -> _Version:
-    return _Version(status.st_size, status.st_mtime_ns)
+def _version(status: os.stat_result) -> _FileVersion:
+    return _FileVersion(status.st_size, status.st_mtime_ns)
 
 
 def other_writer(path: str, cwd: str, own_pids: set[int], run_dir: str) -> str | None:

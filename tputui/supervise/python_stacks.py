@@ -46,14 +46,14 @@ DUMP_S = 10.0
 OUTPUT_BYTES_MAX = 4 << 20
 
 
-class _Frame(msgspec.Struct):
+class _FrameDump(msgspec.Struct):
     name: str
     filename: str
     line: int
 
 
-class _Thread(msgspec.Struct):
-    frames: list[_Frame]
+class _ThreadDump(msgspec.Struct):
+    frames: list[_FrameDump]
     thread_name: str | None = None
     os_thread_id: int | None = None
     thread_id: int = 0
@@ -133,7 +133,7 @@ class PythonStacks:
             dump.err.seek(0)
             content, errors = dump.out.read(OUTPUT_BYTES_MAX), dump.err.read(OUTPUT_BYTES_MAX)
         try:
-            threads = msgspec.json.decode(content, type=list[_Thread])
+            threads = msgspec.json.decode(content, type=list[_ThreadDump])
         except msgspec.MsgspecError:
             first = next(iter(errors.decode("utf-8", "replace").splitlines()), f"exit code {dump.popen.returncode}")
             self._failures[dump.request].append(f"{dump.name} (pid {dump.pid}): {first.removeprefix('Error: ')}")
@@ -187,7 +187,7 @@ def _python_processes(pid: int, leader: str) -> Iterator[tuple[int, str]]:
         yield python_pid, name
 
 
-def _stack_of(thread: _Thread) -> ev.ThreadStack:
+def _stack_of(thread: _ThreadDump) -> ev.ThreadStack:
     number = thread.os_thread_id or thread.thread_id
     name = thread.thread_name or f"thread {number}"
     frames = [

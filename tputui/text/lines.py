@@ -111,7 +111,7 @@ TimedLine = tuple[float, str]
 """Unix time and text."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingReport(NamedTuple):
     """A report that waits for its meters, with the columns before and after them."""
 
     event: ev.ProgressReported
@@ -130,7 +130,7 @@ class LineWriter:
         """`timestamps`: start each line with the UTC time of its event."""
         self._state = RunState()
         self._timestamps = timestamps
-        self._report: _Waiting | None = None
+        self._report: _WaitingReport | None = None
         """Newest report of the first worker, until its line is printed."""
         self._logged = LoggedLine()
         self._printed: Counter[str] = Counter()
@@ -308,7 +308,7 @@ class LineWriter:
         epoch = fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)
         of_steps = f"/{plan.total_steps}" if plan else ""
         eta = eta_s(self._state, plan, epochs, event.t)
-        self._report = _Waiting(
+        self._report = _WaitingReport(
             event,
             [f"epoch {epoch}", f"step {event.step}{of_steps}", self._loss(event.step)],
             [

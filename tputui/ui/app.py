@@ -35,7 +35,7 @@ from tputui.user_config import user_config_path
 if TYPE_CHECKING:
     from textual.types import CSSPathType
 
-    from tputui.ui.base.reader_thread import Source
+    from tputui.ui.base.reader_thread import SessionSource
     from tputui.ui.launch.checker import LaunchService
     from tputui.ui.monitor.screen import MonitorResult
     from tputui.ui.runs.remote_rows import RemoteRuns
@@ -171,7 +171,7 @@ class ScreenApp(BaseApp["MonitorResult"]):
 
 
 def run_monitor(
-    session: Source,
+    session: SessionSource,
     run_dir: Path,
     *,
     read_only: bool = False,

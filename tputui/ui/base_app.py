@@ -23,7 +23,7 @@ from textual.widget import Widget
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import export
 from tputui.ui.base.export import Form
-from tputui.ui.base.palette import ActionsProvider, Command, Keyed
+from tputui.ui.base.palette import ActionsProvider, Keyed, PaletteCommand
 from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.input_driver import input_driver
@@ -390,7 +390,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     # The palette.
 
-    async def run_command(self, command: Command, screen: object) -> None:
+    async def run_command(self, command: PaletteCommand, screen: object) -> None:
         """Run a palette entry on the screen below the palette, or show why it is not possible now."""
         if command.why_not:
             self.show_notice(f"{command.word or command.title}: {command.why_not}")

@@ -25,7 +25,7 @@ _APART = 1e-4
 class RunsCommands(Protocol):
     """An application that runs entries of the palette."""
 
-    async def run_command(self, command: Command, screen: object) -> None:
+    async def run_command(self, command: PaletteCommand, screen: object) -> None:
         """Run an entry, or show why it is not possible now."""
 
 
@@ -43,13 +43,13 @@ class ActionsProvider(Provider):
             score = points / (BEST + 1) - rank * _APART
             yield Hit(score, Content(command.title), self._run(command), text=command.title, help=self._help(command))
 
-    def _commands(self) -> Iterator[Command]:
+    def _commands(self) -> Iterator[PaletteCommand]:
         return commands(self.screen, self.app.theme)
 
-    def _help(self, command: Command) -> str:
+    def _help(self, command: PaletteCommand) -> str:
         return escape(key_names(self.app, command.help))
 
-    def _run(self, command: Command) -> Callable[[], Awaitable[None]]:
+    def _run(self, command: PaletteCommand) -> Callable[[], Awaitable[None]]:
         assert isinstance(self.app, RunsCommands)
         return partial(self.app.run_command, command, self.screen)
 
@@ -73,7 +73,7 @@ class OffersKeys(Protocol):
         """Each key with the reason why it is not possible now, empty if it is."""
 
 
-class Command(NamedTuple):
+class PaletteCommand(NamedTuple):
     """An entry of the palette."""
 
     title: str
@@ -90,7 +90,7 @@ class Command(NamedTuple):
     """Why it is not possible now; empty if it is."""
 
 
-def commands(screen: object, theme: str) -> Iterator[Command]:
+def commands(screen: object, theme: str) -> Iterator[PaletteCommand]:
     """The entries for a screen, in the order of its key map; `theme` is the name of the current theme."""
     panels = screen.panel_descriptions() if isinstance(screen, Keyed) else ()
     for key, why_not in _keys_of(screen):
@@ -102,14 +102,14 @@ def commands(screen: object, theme: str) -> Iterator[Command]:
             continue  # the entry of its key is above
         name = description.partition(":")[0]
         action = on_widget("body", f"select({number})")
-        yield Command(f"Panel {description}", f"{number}  panels", action, name, "panel", description)
+        yield PaletteCommand(f"Panel {description}", f"{number}  panels", action, name, "panel", description)
     for title, colours in THEMES.items():
         on = " (on now)" if colours.name == theme else ""
         shown = f"Theme: {title}{on}"
-        yield Command(shown, "view", f"app.choose_theme({colours.name!r})", "", shown)
+        yield PaletteCommand(shown, "view", f"app.choose_theme({colours.name!r})", "", shown)
 
 
-def found(entries: Sequence[Command], wanted: str) -> list[tuple[int, Command]]:
+def found(entries: Sequence[PaletteCommand], wanted: str) -> list[tuple[int, PaletteCommand]]:
     """The entries that match every word of `wanted`, best grade first, else in the order of the key map."""
     graded = [(grade(wanted, entry.word, entry.also, f"{entry.details} {entry.help}"), entry) for entry in entries]
     return sorted([(points, entry) for points, entry in graded if points], key=lambda pair: -pair[0])
@@ -121,10 +121,10 @@ def _keys_of(screen: object) -> Sequence[tuple[Key, str]]:
     return [(key, "") for key in (screen.keys_in_force() if isinstance(screen, Keyed) else COMMON)]
 
 
-def _command(key: Key, why_not: str) -> Command:
+def _command(key: Key, why_not: str) -> PaletteCommand:
     title = _capital(key.title or key.help)
     help = f"{key.shown}  {key.group}" + (f"  not now: {why_not}" if why_not else "")
-    return Command(title, help, key.action, key.footer, f"{title} {key.also}", key.help, why_not)
+    return PaletteCommand(title, help, key.action, key.footer, f"{title} {key.also}", key.help, why_not)
 
 
 def _capital(sentence: str) -> str:

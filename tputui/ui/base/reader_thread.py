@@ -55,7 +55,7 @@ _POLLS_S = ((1.5, 0.05), (4.0, 0.1), (10.0, 0.25), (30.0, 0.5), (math.inf, 1.0))
 """Seconds since the newest event, and seconds between polls up to there."""
 
 
-class Player(Protocol):
+class PlayerControls(Protocol):
     """Moves through the time of a run, recorded or live."""
 
     @property
@@ -79,13 +79,13 @@ class Player(Protocol):
     def set_speed(self, speed: float) -> None: ...
 
 
-class Source(Protocol):
+class SessionSource(Protocol):
     """The part of a session that the thread uses."""
 
     @property
     def caught_up(self) -> bool: ...
     @property
-    def player(self) -> Player | None: ...
+    def player(self) -> PlayerControls | None: ...
     def poll(self, budget_s: float) -> object: ...
     def fingerprint(self) -> object: ...
     def snapshot(self, *, may_defer: bool = False) -> Snapshot: ...
@@ -164,7 +164,7 @@ class ReaderThread(PollingThread):
 
     def __init__(
         self,
-        source: Source,
+        source: SessionSource,
         deliver: Callable[[Frame], object],
         *,
         frame_s: float = FRAME_S,
@@ -178,7 +178,7 @@ class ReaderThread(PollingThread):
         self._frame_s = frame_s
         self._age_s = age_s
         self._long_age_s = long_age_s
-        self._commands: deque[Callable[[Player], None]] = deque()
+        self._commands: deque[Callable[[PlayerControls], None]] = deque()
         self._drawn = threading.Event()
         self._drawn.set()
         self._due = 0.0
@@ -253,7 +253,7 @@ class ReaderThread(PollingThread):
         """Closes the source."""
         self._source.close()
 
-    def ask(self, command: Callable[[Player], None]) -> None:
+    def ask(self, command: Callable[[PlayerControls], None]) -> None:
         """Queues a command for the player, to be run in the thread; without a player it is dropped."""
         self._commands.append(command)
         self.wake()
@@ -312,7 +312,7 @@ class ReaderThread(PollingThread):
         return has_run
 
 
-def take_frame(source: Source, recent: RecentVerdicts) -> Frame:
+def take_frame(source: SessionSource, recent: RecentVerdicts) -> Frame:
     """The current state of a source."""
     snapshot, player = source.snapshot(may_defer=True), source.player
     state = None

@@ -39,7 +39,7 @@ class Extremes(NamedTuple):
     """The highest value of a column that is farthest from the median core, whether it is a spike or not."""
 
 
-class _End(NamedTuple):
+class _ColumnExtreme(NamedTuple):
     """The highest or the lowest value of a column."""
 
     spike: Spike
@@ -54,11 +54,11 @@ class _Lasting:
         self.first: CoreColumn | None = None
         self.last: CoreColumn | None = None
         self.num_columns = 0
-        self.ends: list[_End] = []
+        self.ends: list[_ColumnExtreme] = []
         self.sizes: tuple[list[float], list[float]] = ([], [])
         """Distances of the ends without sign, sorted: of the lowest and of the highest values."""
-        self.highest: _End | None = None
-        self.farthest: _End | None = None
+        self.highest: _ColumnExtreme | None = None
+        self.farthest: _ColumnExtreme | None = None
         self.complete = True
         """Whether the medians of all columns were known."""
 
@@ -115,16 +115,16 @@ class SpikeFinder:
         )
 
 
-def _ends_of(column: CoreColumn, median: float, steps: tuple[int, int] | None) -> list[_End]:
+def _ends_of(column: CoreColumn, median: float, steps: tuple[int, int] | None) -> list[_ColumnExtreme]:
     """The highest and the lowest value of a column, as far as they are known and within `steps`."""
     return [
-        _End(Spike(extreme, (extreme.value - median) / (abs(median) or 1.0)), extreme is column.highest)
+        _ColumnExtreme(Spike(extreme, (extreme.value - median) / (abs(median) or 1.0)), extreme is column.highest)
         for extreme in (column.highest, column.lowest)
         if extreme is not None and median == median and (steps is None or steps[0] <= extreme.step <= steps[1])
     ]
 
 
-def _sizes(ends: Sequence[_End], *, is_high: bool) -> list[float]:
+def _sizes(ends: Sequence[_ColumnExtreme], *, is_high: bool) -> list[float]:
     return [abs(end.spike.distance) for end in ends if end.is_high is is_high]
 
 
@@ -134,11 +134,11 @@ def _limit(sizes: list[float]) -> float:
     return max(_FAR_FROM_MEDIAN, _FAR * sizes[len(sizes) // 2] if sizes else math.inf)
 
 
-def _highest(ends: Iterable[_End | None]) -> _End | None:
+def _highest(ends: Iterable[_ColumnExtreme | None]) -> _ColumnExtreme | None:
     return max(filter(None, ends), key=lambda end: end.spike.extreme.value, default=None)
 
 
-def _farthest(ends: Iterable[_End | None]) -> _End | None:
+def _farthest(ends: Iterable[_ColumnExtreme | None]) -> _ColumnExtreme | None:
     """The highest value of a column that is farthest from the median core."""
     return max((end for end in ends if end and end.is_high), key=lambda end: end.spike.distance, default=None)
 

@@ -140,7 +140,7 @@ _BUDGET_S = 0.04
 """Maximum seconds spent on one run before the next one."""
 
 
-class Source(Protocol):
+class ComparedSession(Protocol):
     """The part of `Session` that the reader uses."""
 
     @property
@@ -165,7 +165,7 @@ class _Run:
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self.source: Source | None = None
+        self.source: ComparedSession | None = None
         self.final: Snapshot | None = None
         """The last snapshot, once the run is over or known to be unreadable."""
         self.caught_up = False
@@ -178,7 +178,7 @@ class CompareReader(PollingThread):
         self,
         run_dirs: Sequence[Path],
         deliver: Callable[[RunStates], None],
-        open_run: Callable[[Path], Source],
+        open_run: Callable[[Path], ComparedSession],
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`deliver` is called in the thread; `clock` returns unix time."""

@@ -19,7 +19,7 @@ from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.base_app import BaseApp
 from tputui.ui.charts.scale import YRange, limits_of, limits_text, lines_of
-from tputui.ui.compare.compare_view import ComparedPart, CompareReader, CompareView, RunStates, Source
+from tputui.ui.compare.compare_view import ComparedPart, ComparedSession, CompareReader, CompareView, RunStates
 from tputui.ui.compare.curves import ComparedCurvesPanel, cell_at, known_meters, metric_text, position_of
 from tputui.ui.compare.tables import ComparedConfigPanel, ComparedFiguresPanel, ComparedRunsPanel, CompareHeader
 from tputui.ui.help import HelpScreen
@@ -127,7 +127,7 @@ class CompareScreen(Screen[MonitorResult]):
         *,
         base: int = 0,
         read_only: bool = False,
-        open_run: Callable[[Path], Source] = Session.live,
+        open_run: Callable[[Path], ComparedSession] = Session.live,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`base` is the index of the run that the others are compared to; `clock` returns unix time.
@@ -234,7 +234,7 @@ class CompareScreen(Screen[MonitorResult]):
         """Selects another run."""
         self.set_view(self.view.choose(by))
 
-    def on_compared_runs_panel_chosen(self, event: ComparedRunsPanel.Chosen) -> None:
+    def on_compared_runs_panel_run_chosen(self, event: ComparedRunsPanel.RunChosen) -> None:
         """Selects the run that was clicked."""
         event.stop()
         self.set_view(self.view._replace(chosen=event.run))

@@ -234,7 +234,7 @@ class ComparedRunsPanel(Panel[ComparedPart]):
     name_shown = "runs"
     what = "the runs with their letters and colours; n and N select, B sets the base, space hides a curve"
 
-    class Chosen(Message):
+    class RunChosen(Message):
         """A run was clicked."""
 
         def __init__(self, run: int) -> None:
@@ -279,7 +279,7 @@ class ComparedRunsPanel(Panel[ComparedPart]):
         """Selects the run that was clicked."""
         run = self._first_row() + event.y - 2
         if self._part is not None and 0 <= run < len(self._part.snapshots) and event.y >= 2:
-            self.post_message(self.Chosen(run))
+            self.post_message(self.RunChosen(run))
 
 
 def letter(part: ComparedPart, run: int) -> Span:

@@ -247,7 +247,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
     class Edited(Message):
         """The text of a field changed."""
 
-    class CursorMoved(Message):
+    class FieldReached(Message):
         """The cursor is on another field."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -266,7 +266,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
         """Updates the panel; the cursor stays on its field."""
         if self._cursor not in part.keys:
             self._cursor = part.keys[0] if part.keys else ""
-            self.post_message(self.CursorMoved())
+            self.post_message(self.FieldReached())
         super().show(part)
 
     def move(self, by: int) -> None:
@@ -293,7 +293,7 @@ class FieldsPanel(ListPanel[FieldsPart]):
         self.end_edit(kept=True)
         self._cursor = key
         self.redraw()
-        self.post_message(self.CursorMoved())
+        self.post_message(self.FieldReached())
 
     @property
     def is_editing(self) -> bool:

@@ -49,7 +49,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
     name_shown = "configurations"
     what = "configurations for a new run"
 
-    class Chosen(Message):
+    class ConfigChosen(Message):
         """The configuration under the cursor was clicked."""
 
     class Moved(Message):
@@ -87,7 +87,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
         if index < 0:
             return
         if index == self._index:
-            self.post_message(self.Chosen())
+            self.post_message(self.ConfigChosen())
         self._index = index
         self.redraw()
         self.post_message(self.Moved())
@@ -256,7 +256,7 @@ class ConfigPicker(Screen[PickedConfig | None]):
         """Chooses the configuration under the cursor."""
         self._choose(resume=False)
 
-    def on_configs_panel_chosen(self) -> None:
+    def on_configs_panel_config_chosen(self) -> None:
         """Chooses the configuration that was clicked."""
         self._choose(resume=False)
 

@@ -187,7 +187,7 @@ class LauncherScreen(Screen[Path | None]):
 
     # The cursor.
 
-    def on_fields_panel_cursor_moved(self) -> None:
+    def on_fields_panel_field_reached(self) -> None:
         """Shows the documentation of the field under the cursor."""
         self._show()
 

@@ -155,7 +155,7 @@ class Arrangement(NamedTuple):
         return None
 
 
-class _Row(NamedTuple):
+class _PanelRow(NamedTuple):
     key: str
     height: int
     cells: tuple[tuple[str, str, int], ...]
@@ -242,15 +242,19 @@ def _scale(total: int, wanted: Sequence[float]) -> float:
     return total / sum(wanted) if sum(wanted) else 0.0
 
 
-def _rows(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int) -> list[_Row]:
+def _rows(
+    width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int
+) -> list[_PanelRow]:
     if width >= _WIDE_WIDTH and height >= _WIDE_HEIGHT:
         return _wide(width, height, wanted, visible, num_cores, num_hosts)
     if height < _TINY_HEIGHT:
-        return [_Row("only", height, (("only", wanted, width),))]
+        return [_PanelRow("only", height, (("only", wanted, width),))]
     return _narrow(width, height, wanted, visible, num_cores, num_hosts)
 
 
-def _narrow(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int) -> list[_Row]:
+def _narrow(
+    width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int
+) -> list[_PanelRow]:
     """A strip of cores or hosts, the loss, the selected panel or the log; meters and epochs too if there is room."""
     of_strip, visible = _cores_or_hosts(wanted, visible)
     strip = 0
@@ -269,16 +273,16 @@ def _narrow(width: int, height: int, wanted: str, visible: Sequence[str], num_co
     between = max(6, free // 4) if middle else 0
     rows = []
     if strip:
-        rows.append(_Row("narrow.strip", strip, (("narrow.cores", of_strip, width),), _LEAST_STRIP))
+        rows.append(_PanelRow("narrow.strip", strip, (("narrow.cores", of_strip, width),), _LEAST_STRIP))
     if chart:
-        rows.append(_Row("narrow.chart", free - lower - between, (("narrow.loss", "loss", width),)))
+        rows.append(_PanelRow("narrow.chart", free - lower - between, (("narrow.loss", "loss", width),)))
     if middle:
         left = min(max(width // 2, 40), width - 30)
         widths = dict(zip(_MIDDLE, (left, width - left), strict=True))
         cells = tuple((f"narrow.{name}", name, widths[name]) for name in middle)
-        rows.append(_Row("narrow.middle", between if chart or last else free, cells))
+        rows.append(_PanelRow("narrow.middle", between if chart or last else free, cells))
     if last is not None:
-        rows.append(_Row("narrow.last", lower if chart else free - between, (("narrow.log", last, width),)))
+        rows.append(_PanelRow("narrow.last", lower if chart else free - between, (("narrow.log", last, width),)))
     return rows
 
 
@@ -292,7 +296,9 @@ def _cores_or_hosts(wanted: str, visible: Sequence[str]) -> tuple[str, Sequence[
     return shown, [name for name in visible if name not in both or name == shown]
 
 
-def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int) -> list[_Row]:
+def _wide(
+    width: int, height: int, wanted: str, visible: Sequence[str], num_cores: int, num_hosts: int
+) -> list[_PanelRow]:
     """Everything, in three rows, and in rows between them the diagnosis and a table of hosts.
 
     A map of hosts is beside the cores, or in their place.
@@ -336,7 +342,7 @@ def _wide(width: int, height: int, wanted: str, visible: Sequence[str], num_core
         cells = [(f"wide.{own}", name, wide) for (own, name), wide in zip(panels, wides, strict=True)]
         kept = tuple(cell for cell in cells if cell[1] in visible)
         if kept:
-            arranged.append(_Row(f"wide.{key}", tall, kept))
+            arranged.append(_PanelRow(f"wide.{key}", tall, kept))
     return arranged
 
 

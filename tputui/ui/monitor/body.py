@@ -32,7 +32,7 @@ from tputui.ui.monitor.diagnosis import DiagnosisPanel, part_of
 from tputui.ui.monitor.epochs import EpochsPanel
 from tputui.ui.monitor.events import EventsPanel, FailurePanel
 from tputui.ui.monitor.hosts import HostsPanel
-from tputui.ui.monitor.layouts import Chosen, InvalidLayout, SavedLayouts
+from tputui.ui.monitor.layouts import ChosenLayout, InvalidLayout, SavedLayouts
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.monitor.memory import MemoryPanel
@@ -76,7 +76,7 @@ class _Drag(NamedTuple):
     border: Border
     start: int
     """The cell along the axis where the drag began."""
-    before: Chosen
+    before: ChosenLayout
 
 
 class Body(Panels[RunPanel[Any]]):
@@ -96,7 +96,7 @@ class Body(Panels[RunPanel[Any]]):
         self._num_hosts = 0
         self._knows_hosts = False
         """Whether the run was found to have several hosts, whose panel was selected then."""
-        self.chosen = Chosen()
+        self.chosen = ChosenLayout()
         self._wanted = "cores"
         """The panel that was selected last by a command, unlike `selected` not by a click on a visible one."""
         self._arrangement = Arrangement({})
@@ -203,7 +203,7 @@ class Body(Panels[RunPanel[Any]]):
         if not (isinstance(self.panel, EventsPanel | HostsPanel) and self.panel.go()):
             self.action_maximise()
 
-    def on_panel_opened(self, event: Panel.Opened) -> None:
+    def on_panel_full_screen_toggled(self, event: Panel.FullScreenToggled) -> None:
         """Show a panel that was double-clicked in full screen, or all panels again."""
         event.stop()
         self.maximise(not self.maximised)
@@ -304,7 +304,7 @@ class Body(Panels[RunPanel[Any]]):
         before, replaced = self.chosen, self.saved.stored(name)
         self.saved.save(name, self.layout_now)
         undo_of(self.app).push(f"save layout {clean(name)}", lambda: self._unsave(name, replaced, before))
-        self._use(Chosen(self.layout_now, name))
+        self._use(ChosenLayout(self.layout_now, name))
         self.notify_user(f"layout {clean(name)} {'saved' if replaced is None else 'replaced'}; u undoes it")
 
     def delete_layout(self, name: str) -> None:
@@ -315,7 +315,7 @@ class Body(Panels[RunPanel[Any]]):
         self.post_message(self.LayoutChanged())
         self.notify_user(f"layout {clean(name)} deleted; u undoes it")
 
-    def _unsave(self, name: str, stored: Any, before: Chosen) -> None:
+    def _unsave(self, name: str, stored: Any, before: ChosenLayout) -> None:
         self.saved.restore(name, stored)
         self._use(self.chosen._replace(name=before.name))
 
@@ -323,9 +323,9 @@ class Body(Panels[RunPanel[Any]]):
         """Use another layout; can be undone."""
         before = self.chosen
         undo_of(self.app).push(what, lambda: self._use(before), joins=joins)
-        self._use(Chosen(layout, self.chosen.name if name is None else name))
+        self._use(ChosenLayout(layout, self.chosen.name if name is None else name))
 
-    def _use(self, chosen: Chosen) -> None:
+    def _use(self, chosen: ChosenLayout) -> None:
         self.chosen = chosen
         self.saved.keep(chosen)
         if not self.is_attached:

@@ -24,7 +24,7 @@ Key = tuple[int, int, int]
 """First and last step of a cell, and the number of its steps that were sampled."""
 
 
-class _Cell(NamedTuple):
+class _HistoryCell(NamedTuple):
     """The losses of a few consecutive columns."""
 
     highest: tuple[float, ...]
@@ -36,7 +36,7 @@ class _Cell(NamedTuple):
     """Bounds of `highest`; infinite without a finite loss."""
 
 
-class _Scale(NamedTuple):
+class _LevelScale(NamedTuple):
     """Maps a loss to a level."""
 
     low: float
@@ -45,7 +45,7 @@ class _Scale(NamedTuple):
     levels: int
 
     @classmethod
-    def of(cls, low: float, high: float, levels: int) -> _Scale:
+    def of(cls, low: float, high: float, levels: int) -> _LevelScale:
         """The scale of losses between two bounds. A logarithmic one begins at a power of two, so that it changes
         rarely while the loss falls."""
         if low > 0 and high / low >= _LOG_FROM:
@@ -64,8 +64,8 @@ class CoreHistory:
     """Draws the sparklines. Cells are kept between drawings, so that a new report changes the newest cell only."""
 
     def __init__(self) -> None:
-        self._cells: dict[Key, _Cell] = {}
-        self._scale: _Scale | None = None
+        self._cells: dict[Key, _HistoryCell] = {}
+        self._scale: _LevelScale | None = None
         self._blocks: dict[Key, list[str]] = {}
         """Each cell as drawn with the scale: for each core one block per line, the top one first."""
 
@@ -78,7 +78,7 @@ class CoreHistory:
         high = max((cell.high for cell in self._cells.values()), default=-math.inf)
         if low > high:
             return {}
-        scale = _Scale.of(low, high, height * len(BLOCKS))
+        scale = _LevelScale.of(low, high, height * len(BLOCKS))
         cached = self._blocks if scale == self._scale else {}
         self._scale = scale
         self._blocks = {
@@ -88,10 +88,10 @@ class CoreHistory:
         drawn = list(self._blocks.values())
         return {core: _lines([blocks[core] for blocks in drawn if core < len(blocks)], height) for core in cores}
 
-    def _of(self, columns: Sequence[CoreColumn], width: int) -> dict[Key, _Cell]:
+    def _of(self, columns: Sequence[CoreColumn], width: int) -> dict[Key, _HistoryCell]:
         # A power of two, so that the columns of a cell change rarely.
         group = 1 << (max(math.ceil(len(columns) / max(width, 1)), 1) - 1).bit_length()
-        cells: dict[Key, _Cell] = {}
+        cells: dict[Key, _HistoryCell] = {}
         for first in range(0, len(columns), group):
             members = columns[first : first + group]
             key = (members[0].first_step, members[-1].last_step, sum([column.num_steps for column in members]))
@@ -99,15 +99,15 @@ class CoreHistory:
         return cells
 
 
-def _cell(members: Sequence[CoreColumn]) -> _Cell:
+def _cell(members: Sequence[CoreColumn]) -> _HistoryCell:
     by_core = zip(*(column.means for column in members), strict=False)
     highest = tuple(max((loss for loss in losses if not math.isnan(loss)), default=math.nan) for losses in by_core)
     finite = [loss for loss in highest if math.isfinite(loss)]
     bad = frozenset(core for column in members for core in column.bad_cores)
-    return _Cell(highest, bad, min(finite, default=math.inf), max(finite, default=-math.inf))
+    return _HistoryCell(highest, bad, min(finite, default=math.inf), max(finite, default=-math.inf))
 
 
-def _history_block(cell: _Cell, core: int, scale: _Scale, height: int) -> str:
+def _history_block(cell: _HistoryCell, core: int, scale: _LevelScale, height: int) -> str:
     """The column of blocks of a core, the top one first."""
     if core in cell.bad:
         return " " * (height - 1) + NON_FINITE_MARK

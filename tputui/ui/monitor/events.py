@@ -38,7 +38,7 @@ class EventsPanel(RunPanel[EventsPart]):
     what = f"events of the run; enter or a click goes to one, `f` shows one kind. {events_line.legend()}"
     follows_end = True
 
-    class Chosen(Message):
+    class EventChosen(Message):
         """The user wants to go to an event."""
 
         def __init__(self, mark: Mark) -> None:
@@ -126,7 +126,7 @@ class EventsPanel(RunPanel[EventsPart]):
         """Request to go to the chosen event; returns whether there is one."""
         if self._chosen is None:
             return False
-        self.post_message(self.Chosen(self._chosen))
+        self.post_message(self.EventChosen(self._chosen))
         return True
 
     def on_click(self, event: events.Click) -> None:

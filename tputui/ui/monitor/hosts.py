@@ -51,7 +51,7 @@ _CONDITIONS: dict[HostCondition, tuple[str, Tone]] = {
 }
 
 
-class _Column(NamedTuple):
+class _HostColumn(NamedTuple):
     """A column, `width` cells wide with the gap before it."""
 
     title: str
@@ -88,17 +88,17 @@ def _hbm(host: HostView) -> str:
 
 # In the order of their importance.
 _COLUMNS = (
-    _Column("step", 8, lambda host: f"{host.step:,}" if host.step else fmt.UNKNOWN),
-    _Column("lag", 6, lambda host: f"{host.lag_steps:,}" if host.step else fmt.UNKNOWN),
-    _Column("loss", 10, lambda host: fmt.number(host.loss), lambda host: "bad" if _is_bad(host.loss) else "plain"),
-    _Column("data", 9, lambda host: _seconds(host.data_s), is_usual=False),
-    _Column("compute", 9, lambda host: _seconds(host.compute_s), is_usual=False),
-    _Column("wait", 9, lambda host: _seconds(host.wait_s), is_usual=False),
-    _Column("CPU", 7, lambda host: fmt.percent(host.cpu_percent)),
-    _Column("memory", 8, _memory),
-    _Column("HBM", 6, _hbm, is_usual=False),
-    _Column("clock", 10, clock, is_usual=False),
-    _Column("gen", 5, lambda host: str(host.generation), is_usual=False),
+    _HostColumn("step", 8, lambda host: f"{host.step:,}" if host.step else fmt.UNKNOWN),
+    _HostColumn("lag", 6, lambda host: f"{host.lag_steps:,}" if host.step else fmt.UNKNOWN),
+    _HostColumn("loss", 10, lambda host: fmt.number(host.loss), lambda host: "bad" if _is_bad(host.loss) else "plain"),
+    _HostColumn("data", 9, lambda host: _seconds(host.data_s), is_usual=False),
+    _HostColumn("compute", 9, lambda host: _seconds(host.compute_s), is_usual=False),
+    _HostColumn("wait", 9, lambda host: _seconds(host.wait_s), is_usual=False),
+    _HostColumn("CPU", 7, lambda host: fmt.percent(host.cpu_percent)),
+    _HostColumn("memory", 8, _memory),
+    _HostColumn("HBM", 6, _hbm, is_usual=False),
+    _HostColumn("clock", 10, clock, is_usual=False),
+    _HostColumn("gen", 5, lambda host: str(host.generation), is_usual=False),
 )
 
 
@@ -141,7 +141,7 @@ def table_lines(
         for candidate in (of_step, *_COLUMNS[1:])
         if candidate.is_usual or any(_is_worth(candidate.text(host)) for host in hosts)
     ]
-    shown: list[_Column] = []
+    shown: list[_HostColumn] = []
     for column in columns:
         if column.width <= room:
             shown.append(column)
@@ -258,7 +258,7 @@ class HostsPanel(RunPanel[HostsPart]):
         "hosts that are silent, slow, behind or missing are named; enter opens the chosen one"
     )
 
-    class Opened(Message):
+    class HostOpened(Message):
         """The user opened a host."""
 
         def __init__(self, index: int) -> None:
@@ -452,7 +452,7 @@ class HostsPanel(RunPanel[HostsPart]):
         """Open the chosen host; returns whether there is one."""
         if self.chosen is None or self._part is None or self._part.why_none:
             return False
-        self.post_message(self.Opened(self.chosen))
+        self.post_message(self.HostOpened(self.chosen))
         return True
 
     def on_click(self, event: events.Click) -> None:

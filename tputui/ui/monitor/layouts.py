@@ -43,7 +43,7 @@ class InvalidLayout(ValueError):
     """A layout of the file cannot be used; the text says why."""
 
 
-class Chosen(NamedTuple):
+class ChosenLayout(NamedTuple):
     """The layout in use."""
 
     layout: Layout = DEFAULT
@@ -57,17 +57,17 @@ class SavedLayouts:
     def __init__(self, views: Views) -> None:
         self._views = views
 
-    def last(self) -> Chosen:
+    def last(self) -> ChosenLayout:
         """The layout of the last session. Raises `InvalidLayout`."""
         stored = self._views.raw(_CURRENT)
         if stored is None:
-            return Chosen()
+            return ChosenLayout()
         name = self._views.get(_CURRENT_NAME, DEFAULT_NAME)
-        return Chosen(layout_of(stored), name if name in self.names() else DEFAULT_NAME)
+        return ChosenLayout(layout_of(stored), name if name in self.names() else DEFAULT_NAME)
 
-    def keep(self, chosen: Chosen) -> None:
+    def keep(self, chosen: ChosenLayout) -> None:
         """Use this layout in the next session too."""
-        if self._views.raw(_CURRENT) is not None or chosen != Chosen():
+        if self._views.raw(_CURRENT) is not None or chosen != ChosenLayout():
             self._views.set(_CURRENT, lines_of(chosen.layout))
             self._views.set(_CURRENT_NAME, chosen.name)
 
@@ -261,7 +261,7 @@ class LayoutsList(Drawn):
             layout = self._body.saved.get(name)
         except InvalidLayout as error:
             return [Span(f"( ) {title} "), Span(f"cannot be used: {error}", "warn")]
-        if chosen == Chosen(layout, name):
+        if chosen == ChosenLayout(layout, name):
             return [Span(f"(*) {title}", "strong")]
         return [Span(f"( ) {title} "), Span("changed; s saves it" if chosen.name == name else "", "dim")]
 

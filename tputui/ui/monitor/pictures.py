@@ -40,7 +40,7 @@ from tputui.ui.terminal.picture_output import PictureOutput, picture_output_of
 from tputui.ui.terminal.themes import draws_characters
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
-from tputui.ui.widgets.player_bar import Command, KeyBar, NoticeBar, PlayerBar
+from tputui.ui.widgets.player_bar import KeyBar, NoticeBar, PlayerBar, PlayerCommand
 
 POLL_S = 2.0
 """Seconds between two polls of the files."""
@@ -78,7 +78,7 @@ class PicturesScreen(Screen[None]):
         self,
         run_dir: Path,
         moment: RunMoment | None,
-        ask: Callable[[Command], None],
+        ask: Callable[[PlayerCommand], None],
         *,
         replaying: bool,
         timed: bool,
@@ -153,7 +153,7 @@ class PicturesScreen(Screen[None]):
             examples = examples_of(message.view, message.found)
             self.query_one(GalleryPanel).show(GalleryPart(self._moment.frame.snapshot.run, message.view, examples, ""))
 
-    def _move_time(self, command: Command) -> None:
+    def _move_time(self, command: PlayerCommand) -> None:
         self.notices.clear()
         self._ask(command)
 

@@ -17,7 +17,7 @@ from textual.screen import Screen
 from tputui.state.chart_data import Mark
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.base import keymap
-from tputui.ui.base.reader_thread import Frame, ReaderThread, Source
+from tputui.ui.base.reader_thread import Frame, ReaderThread, SessionSource
 from tputui.ui.base_app import BaseApp
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.monitor.arrangement import PANELS
@@ -32,9 +32,9 @@ from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.notification import is_fresh
 from tputui.ui.widgets import player_bar
-from tputui.ui.widgets.dialogs import REQUEST_ACTIONS, Notices, RunRequests
+from tputui.ui.widgets.dialogs import REQUEST_ACTIONS, Notices, RequestSender
 from tputui.ui.widgets.panel import RunOverlay
-from tputui.ui.widgets.player_bar import Command, KeyBar, KnownMarks, PlayerBar
+from tputui.ui.widgets.player_bar import KeyBar, KnownMarks, PlayerBar, PlayerCommand
 
 if TYPE_CHECKING:
     from tputui.ui.monitor.pictures import PicturesScreen, RunMoment
@@ -165,7 +165,7 @@ class MonitorScreen(Screen[MonitorResult]):
             super().__init__()
             self.known = marks
 
-    def __init__(self, source: Source, run_dir: Path, *, read_only: bool = False) -> None:
+    def __init__(self, source: SessionSource, run_dir: Path, *, read_only: bool = False) -> None:
         """With `read_only` no request can be made of the run."""
         super().__init__()
         self._opened_dir = run_dir
@@ -186,7 +186,7 @@ class MonitorScreen(Screen[MonitorResult]):
         self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
         self.notices = Notices(self, self._put_notice)
         # The receipts of the run appear in the place of the notice.
-        self._requests = RunRequests(
+        self._requests = RequestSender(
             self, self.notices, lambda *_: self._refusal(), written_s=1.0, on_written=self._reader.refresh
         )
 
@@ -429,7 +429,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
         self._push_overlay(DetailsScreen(self._snapshot))
 
-    def on_hosts_panel_opened(self, message: HostsPanel.Opened) -> None:
+    def on_hosts_panel_host_opened(self, message: HostsPanel.HostOpened) -> None:
         """Show one host."""
         from tputui.ui.monitor.host_screen import HostScreen
 
@@ -460,7 +460,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     # Time.
 
-    def _move_time(self, command: Command) -> None:
+    def _move_time(self, command: PlayerCommand) -> None:
         """Show another moment, for which the current notice does not hold."""
         self.notices.clear()
         self._reader.ask(command)
@@ -522,7 +522,7 @@ class MonitorScreen(Screen[MonitorResult]):
         else:
             self.notices.show("no later event")
 
-    def on_events_panel_chosen(self, message: EventsPanel.Chosen) -> None:
+    def on_events_panel_event_chosen(self, message: EventsPanel.EventChosen) -> None:
         """Go to the event that was chosen."""
         message.stop()
         self._go_to(message.mark)

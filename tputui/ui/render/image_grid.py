@@ -77,7 +77,7 @@ class Drawer(NamedTuple):
         return self.lines_of(self.scaled(pixels, width, height))
 
 
-class _Cell(NamedTuple):
+class _TileCell(NamedTuple):
     """The layout of a tile; `high` includes its name."""
 
     wide: int
@@ -92,7 +92,7 @@ class _Block(NamedTuple):
     wide: int
     high: int
     name: str
-    lines: list[list[_Cell]]
+    lines: list[list[_TileCell]]
 
 
 class ImageGrid(DrawnLate):
@@ -136,7 +136,7 @@ class ImageGrid(DrawnLate):
             ]
         return lines
 
-    def _cell_lines(self, cell: _Cell) -> list[Line]:
+    def _cell_lines(self, cell: _TileCell) -> list[Line]:
         name = crop(clean(cell.tile.name), cell.wide)
         head: Line = [Span(name, "label"), Span(" " * (cell.wide - cells_of(name)))]
         if isinstance(cell.tile.shown, str):
@@ -148,7 +148,7 @@ class ImageGrid(DrawnLate):
 
 
 def _block(example: Example, room: tuple[int, int], message_width: int, width: int) -> _Block:
-    lines: list[list[_Cell]] = [[]]
+    lines: list[list[_TileCell]] = [[]]
     used = 0
     for tile in example.tiles:
         cell = _cell(tile, room, message_width)
@@ -163,11 +163,11 @@ def _block(example: Example, room: tuple[int, int], message_width: int, width: i
     return _Block(max(wide, min(cells_of(name), width - 1)), high, name, lines)
 
 
-def _cell(tile: Tile, room: tuple[int, int], message_width: int) -> _Cell:
+def _cell(tile: Tile, room: tuple[int, int], message_width: int) -> _TileCell:
     if isinstance(tile.shown, str):
-        return _Cell(message_width, 1 + len(_sentence(tile.shown, message_width)), tile, (0, 0))
+        return _TileCell(message_width, 1 + len(_sentence(tile.shown, message_width)), tile, (0, 0))
     size = fitted(tile.shown.width, tile.shown.height, *room)
-    return _Cell(max(size[0], LEAST_WIDTH), 1 + (size[1] + 1) // 2, tile, size)
+    return _TileCell(max(size[0], LEAST_WIDTH), 1 + (size[1] + 1) // 2, tile, size)
 
 
 def _sentence(why: str, width: int) -> list[str]:

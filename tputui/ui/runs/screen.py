@@ -46,7 +46,7 @@ from tputui.ui.runs.table import (
     reason_line,
     unknown,
 )
-from tputui.ui.widgets.dialogs import REQUEST_ACTIONS, Notices, RunRequests
+from tputui.ui.widgets.dialogs import REQUEST_ACTIONS, Notices, RequestSender
 from tputui.ui.widgets.line_widget import LineInput
 from tputui.ui.widgets.player_bar import KeyBar
 
@@ -162,7 +162,7 @@ class RunsScreen(Screen[MonitorResult]):
         self._marked: frozenset[Path] = frozenset()
         self._notice = ""
         self.notices = Notices(self, self._put_notice)
-        self._requests = RunRequests(
+        self._requests = RequestSender(
             self,
             self.notices,
             self._refusal,

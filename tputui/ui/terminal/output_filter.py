@@ -186,7 +186,7 @@ _HEAVY_RULES = frozenset("\u2501\u2505\u2509\u254d\u2550\u2578\u257a\u257c\u257e
 _LIGHT_RULES = frozenset("\u2500\u2504\u2508\u254c\u2574\u2576")
 
 
-class _Table(dict[int, str]):
+class _TranslationTable(dict[int, str]):
     """A translation table filled on demand by `str.translate`."""
 
     def __missing__(self, code: int) -> str:
@@ -194,7 +194,7 @@ class _Table(dict[int, str]):
         return shown
 
 
-_TABLE = _Table()
+_TABLE = _TranslationTable()
 
 
 def to_ascii(text: str) -> str:

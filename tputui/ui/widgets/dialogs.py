@@ -293,7 +293,7 @@ REQUEST_ACTIONS: dict[str, RequestKind] = {"checkpoint": "checkpoint", "stop": "
 """The request that each action of the key map makes."""
 
 
-class RunRequests:
+class RequestSender:
     """Writes requests and reports each one by a notice of the screen."""
 
     def __init__(

@@ -94,7 +94,7 @@ class Panel(Drawn, Generic[PartT]):
             """The panel."""
             return self._panel
 
-    class Opened(Message):
+    class FullScreenToggled(Message):
         """The user asked for full screen, or to leave it."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -182,7 +182,7 @@ class Panel(Drawn, Generic[PartT]):
     def on_click(self, event: events.Click) -> None:
         """A double click on the title or inside the frame toggles full screen."""
         if event.chain == 2 and (event.y == 0 or self.is_inside(event.x, event.y)):
-            self.post_message(self.Opened())
+            self.post_message(self.FullScreenToggled())
 
     def is_inside(self, x: int, y: int) -> bool:
         """Whether a cell of the widget is inside its frame."""

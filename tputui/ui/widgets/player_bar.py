@@ -12,13 +12,13 @@ from tputui.session.player import SPEEDS
 from tputui.session.session import Session
 from tputui.state.chart_data import Mark
 from tputui.ui.base.keymap import HELP, TYPING, Key
-from tputui.ui.base.reader_thread import Player, PlayerState
+from tputui.ui.base.reader_thread import PlayerControls, PlayerState
 from tputui.ui.charts import events_line
 from tputui.ui.render.lines import Line, Span, bar, clean, fit, width_of
 from tputui.ui.terminal.themes import key_names
 from tputui.ui.widgets.line_widget import Drawn
 
-Command: TypeAlias = Callable[[Player], None]
+PlayerCommand: TypeAlias = Callable[[PlayerControls], None]
 """A command to the player, run in the thread that reads the run."""
 
 GRACE_S = 1.0
@@ -31,7 +31,9 @@ _TICKS = frozenset({"failure", "non_finite", "stall", "recompile", "request", "r
 class PlayerBar(Drawn):
     """Shows which moment of a run is displayed, and moves to others by key and by mouse."""
 
-    def __init__(self, move: Callable[[Command], None], send: Callable[[Command], None], *, id: str) -> None:
+    def __init__(
+        self, move: Callable[[PlayerCommand], None], send: Callable[[PlayerCommand], None], *, id: str
+    ) -> None:
         """`move` runs a command that changes the moment, `send` any other command."""
         super().__init__(id=id)
         self._move = move
@@ -140,7 +142,7 @@ def clock(seconds: float) -> str:
 # Commands.
 
 
-def play_or_pause(player: Player) -> None:
+def play_or_pause(player: PlayerControls) -> None:
     """Toggle; at the end of a recording play from the beginning."""
     if player.playing:
         player.pause()
@@ -150,20 +152,20 @@ def play_or_pause(player: Player) -> None:
     player.play()
 
 
-def seek_by(player: Player, direction: int) -> None:
+def seek_by(player: PlayerControls, direction: int) -> None:
     """Seek by a twentieth of the run, or by 10 s if that is more and the run is long enough."""
     length = player.end - player.start
     stride = max(length / 20, min(10.0, length / 10))
     player.seek(min(max(player.position + direction * stride, player.start), player.end))
 
 
-def pause_at(player: Player, t: float) -> None:
+def pause_at(player: PlayerControls, t: float) -> None:
     """Go to the unix time `t` and pause."""
     player.seek(t)
     player.pause()
 
 
-def to_newest(player: Player) -> None:
+def to_newest(player: PlayerControls) -> None:
     """Go to now and follow a live run; go to the end of a recording."""
     player.follow()
 
