@@ -23,14 +23,14 @@ class ChildProcess:
     """A Python module that runs as a process, and prints lines for this one."""
 
     def __init__(
-        self, module: str, words: Sequence[str], env: Mapping[str, str], *, line_bytes_max: int, close_s: float
+        self, module: str, arguments: Sequence[str], env: Mapping[str, str], *, line_bytes_max: int, close_s: float
     ) -> None:
         """Starts the module; it must end when its standard input is closed, within `close_s`. Raises `OSError`."""
         self._line_bytes_max = line_bytes_max
         self._close_s = close_s
         self._buffer = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *words],
+            [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -49,17 +49,17 @@ def find(environ: Mapping[str, str], *, contract: bool = False) -> ClusterHost |
     `MissingVariable`.
     """
     if environ.get("TORCHELASTIC_RUN_ID"):
-        found = _by_rank(environ, "torchrun", environ["TORCHELASTIC_RUN_ID"])
+        host = _by_rank(environ, "torchrun", environ["TORCHELASTIC_RUN_ID"])
     elif environ.get("SLURM_STEP_ID") and environ.get("SLURM_STEP_NUM_NODES", "1") != "1":
-        found = _of_slurm(environ)
+        host = _of_slurm(environ)
     elif environ.get("TPU_WORKER_ID", "0") not in ("", "0") or environ.get("TPU_WORKER_HOSTNAMES", "").count(","):
         # A TPU VM that is a host alone also has the id 0, and not always the names.
-        found = _of_slice(environ)
+        host = _of_slice(environ)
     elif contract and (environ.get("RANK") or environ.get("WORLD_SIZE")):
-        found = _by_rank(environ, "the launcher of the ranks", None)
+        host = _by_rank(environ, "the launcher of the ranks", None)
     else:
         return None
-    return found if found.num_hosts > 1 else None
+    return host if host.num_hosts > 1 else None
 
 
 NAMING = ("SLURM_STEP_ID", "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE")
@@ -161,8 +161,8 @@ def first_node(nodes: str) -> str:
     match = _FIRST_NODE.match(nodes)
     if match is None:
         raise MissingVariable(f"SLURM_STEP_NODELIST is {nodes[:80]!r}, which is not a list of nodes")
-    name, bracketed, rest = match.groups()
-    return f"{name}{bracketed or ''}{rest or ''}"
+    name, bracketed, after = match.groups()
+    return f"{name}{bracketed or ''}{after or ''}"
 
 
 _FIRST_NODE = re.compile(r"([A-Za-z0-9._-]+)(?:\[([0-9]+)[0-9,-]*\]([A-Za-z0-9._-]*))?(?:,|\Z)")

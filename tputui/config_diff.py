@@ -33,10 +33,12 @@ class ConfigDiff(msgspec.Struct, frozen=True, kw_only=True):
 def diff(configs: Sequence[Mapping[str, Any]], base: int) -> ConfigDiff:
     """Compares configurations. Keys are in the order of the base, followed by those it lacks."""
     flat = [texts(config) for config in configs]
-    ordered = [flat[base], *(one for index, one in enumerate(flat) if index != base)] if flat else []
+    ordered = (
+        [flat[base], *(values_of_run for index, values_of_run in enumerate(flat) if index != base)] if flat else []
+    )
     rows, num_equal = [], 0
-    for key in dict.fromkeys(key for one in ordered for key in one):
-        values = [one.get(key, ABSENT) for one in flat]
+    for key in dict.fromkeys(key for values_of_run in ordered for key in values_of_run):
+        values = [values_of_run.get(key, ABSENT) for values_of_run in flat]
         if len(set(values)) == 1:
             num_equal += 1
         else:

@@ -87,8 +87,8 @@ class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def scripts() -> Path:
     """The folder of the scripts and of `sets.toml`."""
-    found = (base / SCRIPTS for base in (_HERE.parent, _HERE))
-    return next((folder for folder in found if folder.is_dir()), _HERE / SCRIPTS)
+    folders = (base / SCRIPTS for base in (_HERE.parent, _HERE))
+    return next((folder for folder in folders if folder.is_dir()), _HERE / SCRIPTS)
 
 
 def catalogue() -> dict[str, DataSet]:
@@ -100,4 +100,4 @@ def catalogue() -> dict[str, DataSet]:
 def fetched() -> dict[str, Path | None]:
     """The folder of each data set in the cache by name; None if it was not fetched. Raises `OSError`."""
     root = user_cache.data_folder(os.environ)
-    return {name: root / name if one.is_at(root / name) else None for name, one in catalogue().items()}
+    return {name: root / name if data_set.is_at(root / name) else None for name, data_set in catalogue().items()}

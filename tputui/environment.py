@@ -74,7 +74,7 @@ class Chips(NamedTuple):
 
 def pci_chips(pci_devices: Path = PCI_DEVICES) -> Chips:
     """Scans the PCI bus. Unreadable devices are left out."""
-    known: list[Kind] = []
+    kinds: list[Kind] = []
     unknown: list[str] = []
     for device in _google_devices(pci_devices):
         number = _number(device / "device")
@@ -82,10 +82,10 @@ def pci_chips(pci_devices: Path = PCI_DEVICES) -> Chips:
             continue
         if number in KINDS:
             kind = _SUBSYSTEM_KINDS.get((number, _number(device / "subsystem_device") or 0))
-            known.append(kind or KINDS[number])
+            kinds.append(kind or KINDS[number])
         elif ((_number(device / "class") or 0) >> 16) not in _OTHER_CLASSES:
             unknown.append(f"{GOOGLE:04x}:{number:04x}")
-    return Chips(tuple(known), tuple(unknown))
+    return Chips(tuple(kinds), tuple(unknown))
 
 
 def chip_name(pci_devices: Path = PCI_DEVICES) -> str | None:
@@ -94,9 +94,9 @@ def chip_name(pci_devices: Path = PCI_DEVICES) -> str | None:
     return kinds.pop().name if len(kinds) == 1 else None
 
 
-def tpu_signs(found: Chips, environ: Mapping[str, str], dev: Path = DEV, *, variables: bool = True) -> list[str]:
+def tpu_signs(chips: Chips, environ: Mapping[str, str], dev: Path = DEV, *, variables: bool = True) -> list[str]:
     """Signs of a TPU other than known chips: devices, device files and, with `variables`, environment variables."""
-    devices = [f"PCI device {name}" for name in dict.fromkeys(found.unknown)]
+    devices = [f"PCI device {name}" for name in dict.fromkeys(chips.unknown)]
     # Only the TPU driver creates /dev/accelN; others use /dev/accel/accelN.
     files = [str(Path("/dev", path.name)) for path in sorted(dev.glob("accel[0-9]*")) if not path.is_dir()]
     given = [f"{name} is set" for name in _VARIABLES if environ.get(name)]
@@ -206,11 +206,11 @@ def _command(entry: Path) -> str:
 
 def version_problem(torch: str | None, torch_xla: str | None) -> str | None:
     """Why these versions cannot train and what to type; None if they can. A missing package has the version None."""
-    found = {"torch": torch, "torch_xla": torch_xla}
-    missing = [name for name, version in found.items() if version is None]
+    versions = {"torch": torch, "torch_xla": torch_xla}
+    missing = [name for name, version in versions.items() if version is None]
     if missing:
         return missing_sentence(missing)
-    wrong = [f"{name} {version}" for name, version in found.items() if version and not _fits(version)]
+    wrong = [f"{name} {version}" for name, version in versions.items() if version and not _fits(version)]
     if wrong:
         return (
             f"{' and '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not match: both must be {SERIES}, because "

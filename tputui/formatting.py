@@ -43,13 +43,13 @@ CORES_NAMED_MAX = 8
 
 def cores(indices: list[int]) -> str:
     """`core 5`, `cores 0-7`, `cores 1, 5`; empty if there are none."""
-    found = sorted(set(indices))
-    if len(found) <= 1:
-        return f"core {found[0]}" if found else ""
-    if found[-1] - found[0] == len(found) - 1:
-        return f"cores {found[0]}-{found[-1]}"
-    more = f" and {len(found) - CORES_NAMED_MAX} more" if len(found) > CORES_NAMED_MAX else ""
-    return f"cores {', '.join(map(str, found[:CORES_NAMED_MAX]))}{more}"
+    in_order = sorted(set(indices))
+    if len(in_order) <= 1:
+        return f"core {in_order[0]}" if in_order else ""
+    if in_order[-1] - in_order[0] == len(in_order) - 1:
+        return f"cores {in_order[0]}-{in_order[-1]}"
+    more = f" and {len(in_order) - CORES_NAMED_MAX} more" if len(in_order) > CORES_NAMED_MAX else ""
+    return f"cores {', '.join(map(str, in_order[:CORES_NAMED_MAX]))}{more}"
 
 
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -101,9 +101,9 @@ def device_cores(number: int, device: str) -> str:
     return f"{counted(number, 'core')}, device unknown" if device == "unknown" else f"{number} x {device}"
 
 
-def more(number: int, what: str) -> str:
+def more(number: int, noun: str) -> str:
     """`1 column more`, `3 columns more`."""
-    return f"{counted(number, what)} more"
+    return f"{counted(number, noun)} more"
 
 
 def count(value: int | None) -> str:

@@ -60,8 +60,8 @@ def create(folder: Path) -> None:
             if status.st_uid == os.geteuid() and status.st_mode & _OF_OTHERS:
                 path.chmod(stat.S_IMODE(status.st_mode) & ~_OF_OTHERS)
     except OSError as error:
-        words = f"the cache {folder} cannot be created ({error.strerror}); {_ELSEWHERE}"
-        raise OSError(error.errno, words) from None
+        message = f"the cache {folder} cannot be created ({error.strerror}); {_ELSEWHERE}"
+        raise OSError(error.errno, message) from None
     if not is_private(folder):
         raise PermissionError(errno.EACCES, f"other users can change the cache {folder.parent}; {_ELSEWHERE}")
 
@@ -76,7 +76,7 @@ def create_missing(folder: Path) -> None:
 def is_private(folder: Path) -> bool:
     """Whether a folder of the cache, and the cache itself, is this user's, and nobody else can change them."""
     try:
-        found = [path.stat() for path in (folder.parent, folder)]
+        statuses = [path.stat() for path in (folder.parent, folder)]
     except OSError:
         return False
-    return all(status.st_uid == os.geteuid() and not status.st_mode & _OF_OTHERS for status in found)
+    return all(status.st_uid == os.geteuid() and not status.st_mode & _OF_OTHERS for status in statuses)

@@ -96,7 +96,7 @@ def _sources(path: Path, tables: Any, problems: list[str]) -> list[LogSource]:
         return []
     if len(tables) > SOURCES_MAX:
         problems.append(f"{path}: sources: {len(tables)} tables; only the first {SOURCES_MAX} are used")
-    found: list[LogSource] = []
+    sources: list[LogSource] = []
     for number, table in enumerate(tables[:SOURCES_MAX], 1):
         where = f"{path}: sources[{number}]"
         problems += [
@@ -104,8 +104,8 @@ def _sources(path: Path, tables: Any, problems: list[str]) -> list[LogSource]:
         ]
         source = _source(path.parent, table, where, problems)
         if source is not None:
-            found.append(source)
-    return found
+            sources.append(source)
+    return sources
 
 
 def _source(base: Path, table: Mapping[str, Any], where: str, problems: list[str]) -> LogSource | None:

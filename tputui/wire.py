@@ -100,5 +100,5 @@ def _unpacked(layout: str, content: bytes) -> float:
         (value,) = struct.unpack(layout, content)
     except struct.error:
         raise WireError("a number has the wrong size") from None
-    found: float = value
-    return found
+    number: float = value
+    return number
