@@ -188,7 +188,7 @@ class ProgramStore:
         """Takes the decision on a request; returns whether there is one."""
         if not self._store.check([f"{request}/step"]):
             return False
-        found = bytes(self._store.get(f"{request}/step")).decode("utf-8", "replace")
-        self._agreed[request] = int(found) if found.isdecimal() else found
+        answer = bytes(self._store.get(f"{request}/step")).decode("utf-8", "replace")
+        self._agreed[request] = int(answer) if answer.isdecimal() else answer
         self._asked.pop(request, None)
         return True

@@ -290,16 +290,16 @@ def _is_donated(error: RuntimeError) -> bool:
 def _rows(values: Sequence[Any]) -> list[list[float]]:
     """The elements of each value, with one transfer for all tensors of a device type."""
     flat = [tensor for value in values for tensor in _tensors(value)]
-    found: list[list[float]] = [[]] * len(flat)
+    by_place: list[list[float]] = [[]] * len(flat)
     for read, wanted in ((_read_xla, _is_xla), (_read_torch, _is_torch), (_read_jax, _is_jax), (_read_host, _is_any)):
-        places = [place for place, tensor in enumerate(flat) if not found[place] and wanted(tensor)]
+        places = [place for place, tensor in enumerate(flat) if not by_place[place] and wanted(tensor)]
         if places:
             for place, row in zip(places, read([flat[place] for place in places]), strict=True):
-                found[place] = row or [NAN]
+                by_place[place] = row or [NAN]
     rows, at = [], 0
     for value in values:
         many = len(_tensors(value))
-        rows.append([number for row in found[at : at + many] for number in row])
+        rows.append([number for row in by_place[at : at + many] for number in row])
         at += many
     return rows
 
@@ -358,14 +358,14 @@ def _joined(shards: Sequence[tuple[Any, str]], places: Sequence[tuple[int, Any]]
 def _read_torch(tensors: list[Any]) -> list[list[float]]:
     """Reads tensors of other devices. Those of one shape and type go in one transfer."""
     torch = sys.modules["torch"]
-    found: list[list[float]] = [[]] * len(tensors)
+    rows: list[list[float]] = [[]] * len(tensors)
     groups: dict[Any, list[int]] = {}
     for place, tensor in enumerate(tensors):
         groups.setdefault((tensor.device, tensor.dtype, tensor.shape), []).append(place)
     for places in groups.values():
         for place, row in zip(places, torch.stack([tensors[place] for place in places]).tolist(), strict=True):
-            found[place] = _flat(row)
-    return found
+            rows[place] = _flat(row)
+    return rows
 
 
 def _read_jax(arrays: list[Any]) -> list[list[float]]:

@@ -87,8 +87,8 @@ def _error_frames(error: BaseException) -> list[CodeFrame]:
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    found = [frame for broke in reversed(chain) for frame in _raised_in(broke.__traceback__) if frame.owner == "user"]
-    return list(dict.fromkeys(found))[:FRAMES_MAX]
+    frames = [frame for broke in reversed(chain) for frame in _raised_in(broke.__traceback__) if frame.owner == "user"]
+    return list(dict.fromkeys(frames))[:FRAMES_MAX]
 
 
 def _raised_in(trace: TracebackType | None) -> list[CodeFrame]:

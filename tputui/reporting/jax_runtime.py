@@ -49,10 +49,10 @@ class JaxStore:
 
     def get(self, key: str) -> bytes:
         """The value of a key. Raises `KeyError` if there is none."""
-        found = self._find(key)
-        if found is None:
+        value = self._find(key)
+        if value is None:
             raise KeyError(key)
-        return found
+        return value
 
     def set(self, key: str, value: str | bytes) -> None:
         """Sets the value of a key."""
@@ -95,8 +95,8 @@ class JaxMemory:
         devices = [] if self._is_over else _devices()
         if not devices:
             return None
-        found = [_reading(device) for device in devices]
-        readings = [reading for reading in found if reading is not None]
+        of_devices = [_reading(device) for device in devices]
+        readings = [reading for reading in of_devices if reading is not None]
         reason = None if readings else NO_STATISTICS.format(str(devices[0].platform).upper())
         self._is_over = not readings
         newest = (readings or None, reason)

@@ -104,10 +104,10 @@ class StepPace:
                 waited_s = min(self._data_s, spent_s)
                 self._data_s -= waited_s
                 data_s = waited_s / num_steps
-            found = MeanPace(num_steps, spent_s / num_steps, (examples - self._examples_before) / num_steps, data_s)
+            pace = MeanPace(num_steps, spent_s / num_steps, (examples - self._examples_before) / num_steps, data_s)
             self._reported_at, self._paused_s = at, 0.0
             self._steps_before, self._examples_before = steps, examples
-            return found
+            return pace
 
 
 class RunProcess(ReportedProcess):
@@ -231,8 +231,8 @@ class RunProcess(ReportedProcess):
         kind = f"{where}: {type(error).__name__}"
         if kind not in self._warned:
             self._warned.add(kind)
-            what = f"{type(error).__name__}: {error}"
-            text = f"{where} failed: {what}; training continues, some values are missing"
+            reason = f"{type(error).__name__}: {error}"
+            text = f"{where} failed: {reason}; training continues, some values are missing"
             _log.warning(text, exc_info=error)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
 
@@ -286,10 +286,10 @@ class RunProcess(ReportedProcess):
             self.warn_of(error, where)
 
 
-def create_run(what: str, parent: Path, config: Mapping[str, Any]) -> Path:
-    """Creates the directory of a run named after the time and `what`. Raises `OSError`."""
+def create_run(program: str, parent: Path, config: Mapping[str, Any]) -> Path:
+    """Creates the directory of a run named after the time and `program`. Raises `OSError`."""
     now, number = time.time(), 1
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", what)[:_NAME_CHARS_MAX] or "run"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", program)[:_NAME_CHARS_MAX] or "run"
     base = time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + name
     origin = provenance.collect(Path.cwd())
     while True:

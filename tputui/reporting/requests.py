@@ -174,8 +174,14 @@ class RunRequests:
         if why is not None:
             self._server.refused(waiting.request, why)
         else:
-            how = saves[0]
-            self._server.applied(waiting.request, how.step, path=how.path, num_bytes=how.num_bytes, seconds=how.seconds)
+            checkpoint = saves[0]
+            self._server.applied(
+                waiting.request,
+                checkpoint.step,
+                path=checkpoint.path,
+                num_bytes=checkpoint.num_bytes,
+                seconds=checkpoint.seconds,
+            )
 
     def finish(self, step: int) -> bool:
         """Answers the open requests at the end of training; returns whether the script stopped for one of them."""
@@ -234,10 +240,10 @@ class RunRequests:
     def _due(self, step: int) -> list[_Open]:
         with self._lock:
             waiting = list(self._open)
-        for each in waiting:
-            if each.due_step is None and isinstance(agreed := self._looked_up(each.request), int):
-                each.due_step = agreed
-        return [each for each in waiting if each.due_step is not None and step >= each.due_step]
+        for request in waiting:
+            if request.due_step is None and isinstance(agreed := self._looked_up(request.request), int):
+                request.due_step = agreed
+        return [request for request in waiting if request.due_step is not None and step >= request.due_step]
 
     def _close(self, waiting: _Open) -> None:
         with self._lock, contextlib.suppress(ValueError):

@@ -446,8 +446,10 @@ class Run:
             self._process.emit(plan)
 
     def _report_meters(self, split: ev.Split) -> None:
-        if (found := self._recorder.meters_reported(split, self._process.progress.epoch, self._pace.step)) is not None:
-            self._process.emit(found)
+        if (
+            reported := self._recorder.meters_reported(split, self._process.progress.epoch, self._pace.step)
+        ) is not None:
+            self._process.emit(reported)
 
     @contextlib.contextmanager
     def _guarded(self, where: str) -> Iterator[bool]:
@@ -507,9 +509,9 @@ class Phases:
 
     def take_sections(self) -> dict[str, float]:
         """Seconds by section since the last call. Sections do not overlap."""
-        found = self._timer.totals()
+        totals = self._timer.totals()
         self._timer.restart()
-        return found
+        return totals
 
     def _charged(self, section: str, seconds: float) -> None:
         if section == "data":

@@ -57,11 +57,11 @@ def dump_on_signal(run_dir: Path, writer: str) -> None:
 def thread_stacks() -> list[ThreadStack]:
     """Every thread of this process: training threads first, then those in user code, then the rest."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = [
+    stacks = [
         ThreadStack(name=names.get(ident, "a native thread"), frames=frames_of(frame))
         for ident, frame in sys._current_frames().items()
     ]
-    return sorted(found, key=_rank)[:THREADS_MAX]
+    return sorted(stacks, key=_rank)[:THREADS_MAX]
 
 
 def as_text(threads: list[ThreadStack]) -> str:
@@ -71,12 +71,12 @@ def as_text(threads: list[ThreadStack]) -> str:
 
 def frames_of(frame: FrameType) -> list[CodeFrame]:
     """The call of a frame and those that led to it, innermost first."""
-    found: list[CodeFrame] = []
+    frames: list[CodeFrame] = []
     place: FrameType | None = frame
-    while place is not None and len(found) < FRAMES_MAX:
-        found.append(code_frame(place, place.f_lineno))
+    while place is not None and len(frames) < FRAMES_MAX:
+        frames.append(code_frame(place, place.f_lineno))
         place = place.f_back
-    return found
+    return frames
 
 
 def code_frame(frame: FrameType, line: int | None) -> CodeFrame:

@@ -78,23 +78,23 @@ def start(
     A second call in the same process returns the same run. With `TPUTUI_DISABLED=1` in the environment, and if nothing
     can be written, the run does nothing.
     """
-    what = name or Path(sys.argv[0] if sys.argv else "").stem or "run"
+    program = name or Path(sys.argv[0] if sys.argv else "").stem or "run"
     return _joined_run(
-        ScriptPlan(what, total_steps, epochs, num_parameters, flops_per_step), what, config or {}, runs_dir, None
+        ScriptPlan(program, total_steps, epochs, num_parameters, flops_per_step), program, config or {}, runs_dir, None
     )
 
 
-def join(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, *, rank: int, world_size: int) -> Run:
+def join(program: str, config: Mapping[str, Any], runs_dir: str | Path | None, *, rank: int, world_size: int) -> Run:
     """As `start`, for a callback of a framework that knows the rank of the process."""
-    return _joined_run(ScriptPlan(what), what, config, runs_dir, RankInfo(rank, None, world_size))
+    return _joined_run(ScriptPlan(program), program, config, runs_dir, RankInfo(rank, None, world_size))
 
 
 def _joined_run(
-    plan: ScriptPlan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
+    plan: ScriptPlan, program: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
 ) -> Run:
     with _lock:
         try:
-            return _start(plan, what, config, runs_dir, info)
+            return _start(plan, program, config, runs_dir, info)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
             _log.warning("nothing is reported to tputui: %s: %s", type(error).__name__, error)
             return Run(None)
@@ -112,7 +112,7 @@ def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def _start(
-    plan: ScriptPlan, what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
+    plan: ScriptPlan, program: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo | None
 ) -> Run:
     if is_disabled():
         return Run(None)
@@ -122,7 +122,7 @@ def _start(
     process, recorder = _joined.process, _joined.recorder
     if process is None or recorder is None or process.has_ended:
         _joined.runs.clear()
-        process = _joined.process = _open(what, config, runs_dir, info or _rank())
+        process = _joined.process = _open(program, config, runs_dir, info or _rank())
         if process is None:
             return Run(None)
         process_sink.join(process)
@@ -153,7 +153,7 @@ def _show_in_notebook(process: RunProcess) -> None:
         notebook.show_started(process.run_dir)
 
 
-def _open(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo) -> RunProcess | None:
+def _open(program: str, config: Mapping[str, Any], runs_dir: str | Path | None, info: RankInfo) -> RunProcess | None:
     """Opens the journal of this process; None if it is reported already, or only rank 0 can be shown."""
     rank, world_size = info.rank or 0, info.world_size or 1
     launched = os.environ.get(rundir.RUN_DIR_VARIABLE)
@@ -164,7 +164,7 @@ def _open(what: str, config: Mapping[str, Any], runs_dir: str | Path | None, inf
             return None
         parent = rundir.runs_dir(os.fspath(runs_dir) if runs_dir else None, os.environ)
         process = RunProcess(
-            create_run(what, parent, config), 0, world_size, supervised=False, is_whole=world_size == 1
+            create_run(program, parent, config), 0, world_size, supervised=False, is_whole=world_size == 1
         )
         if world_size > 1:
             process.warn(

@@ -172,8 +172,8 @@ class StepRecorder:
                 self._weights.popleft()
             count = self._weights[0][1]
             # Values of a thread that ended early are missing.
-            known = [value for value in values[at : at + width] if not math.isnan(value)] or values[at : at + width]
-            meter.add(sum(known) / len(known) * count, count)
+            numbers = [value for value in values[at : at + width] if not math.isnan(value)] or values[at : at + width]
+            meter.add(sum(numbers) / len(numbers) * count, count)
 
     def _take(self, steps: RawSteps) -> None:
         """Passes a block to the reporter, and a copy of it to the meters."""
