@@ -104,9 +104,9 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     continued = shared_resume.load(context.resume_from, plan, cores)
     resumed = continued.checkpoint if continued is not None else None
     splits = plan.task.load(plan.data, plan.config.seed)
-    found, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
-    if found != expected:
-        raise Refused([Problem("task", f"load() returned {found} examples, but sizes() returned {expected}")])
+    sizes, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
+    if sizes != expected:
+        raise Refused([Problem("task", f"load() returned {sizes} examples, but sizes() returned {expected}")])
     require_equal_data(splits.identity, cores)
     # Before the train step makes its own network, since the task refers to the newest one.
     predicted = advice.emit_prediction(plan, splits.train, context.reporter.emit) if context.telemetry else None
@@ -152,19 +152,19 @@ def require_equal_config(plan: Plan, cores: Strategy) -> None:
     values = {"version": __version__, **flatten(to_builtins(plan.config))}
     # How a host reaches the others may differ.
     values = {key: value for key, value in values.items() if not key.startswith("launch.")}
-    if (found := _difference(values, cores)) is not None:
-        host, key, shown = found
+    if (difference := _difference(values, cores)) is not None:
+        host, key, shown = difference
         message = f"host {host} was started with another configuration than host 0: {shown}; use the same on all"
         raise Refused([Problem(key, message)])
     sizes = {"training examples": plan.sizes.train, "validation examples": plan.sizes.valid}
-    if (found := _difference(sizes, cores)) is not None:
-        raise Refused([Problem("data", f"host {found.host} has other data than host 0: {found.shown}")])
+    if (difference := _difference(sizes, cores)) is not None:
+        raise Refused([Problem("data", f"host {difference.host} has other data than host 0: {difference.shown}")])
 
 
 def require_equal_data(identity: Mapping[str, str], cores: Strategy) -> None:
     """Raises `Refused` if parts of the data differ between the hosts. Collective."""
-    if (found := _difference(dict(identity), cores)) is not None:
-        raise Refused([Problem("data", f"host {found.host} has other data than host 0: {found.key} differ")])
+    if (difference := _difference(dict(identity), cores)) is not None:
+        raise Refused([Problem("data", f"host {difference.host} has other data than host 0: {difference.key} differ")])
 
 
 class _Difference(NamedTuple):
@@ -180,7 +180,7 @@ def _difference(values: dict[str, Any], cores: Strategy) -> _Difference | None:
     """The first host with other values than host 0; None if all have the same. Collective."""
     if cores.host.num_hosts == 1:
         return None
-    first, *others = (msgspec.json.decode(each) for each in cores.collect(msgspec.json.encode(values)))
+    first, *others = (msgspec.json.decode(payload) for payload in cores.collect(msgspec.json.encode(values)))
     for host, other in enumerate(others, 1):
         keys = [key for key in sorted(first.keys() | other.keys()) if first.get(key) != other.get(key)]
         if keys:

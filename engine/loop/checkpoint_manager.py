@@ -82,16 +82,16 @@ class CheckpointManager:
             raise NotFinite(f"the final weights are NaN or infinite ({self._unfit}): {trained}; {self._good()}")
         return trained
 
-    def enforce_finite(self, found: str | None, at: Position, report: Callable[[Position], None]) -> None:
-        """Ends training if a NaN or infinity was `found` and `non_finite.policy` says so, after `report` has reported
-        every step up to `at`. Raises `NotFinite`."""
-        if found is not None and self._config.non_finite.policy != "continue":
+    def enforce_finite(self, not_finite: str | None, at: Position, report: Callable[[Position], None]) -> None:
+        """Ends training if a value is NaN or infinite and `non_finite.policy` says so, after `report` has reported
+        every step up to `at`. `not_finite` names the value. Raises `NotFinite`."""
+        if not_finite is not None and self._config.non_finite.policy != "continue":
             report(at)
-            self._end_training(found, at)
+            self._end_training(not_finite, at)
 
-    def _end_training(self, found: str, at: Position) -> NoReturn:
+    def _end_training(self, not_finite: str, at: Position) -> NoReturn:
         policy = self._config.non_finite.policy
-        ended = f"{found}; training ended after step {at.step} (non_finite.policy = {policy})"
+        ended = f"{not_finite}; training ended after step {at.step} (non_finite.policy = {policy})"
         if policy != "save-stop":
             raise NotFinite(f"{ended} without a save; {self._good()}")
         try:
@@ -142,10 +142,10 @@ class CheckpointManager:
             self._good_step, self._unfit_suffix = at.step, ""
             return
         is_new = not self._unfit_suffix
-        what = f"contains NaN/inf weights ({saved.unfit}); saved separately for inspection"
-        self._unfit_suffix = f"; it {what}; {self._good()}"
+        problem = f"contains NaN/inf weights ({saved.unfit}); saved separately for inspection"
+        self._unfit_suffix = f"; it {problem}; {self._good()}"
         if is_new:
-            self._events.warn(f"the checkpoint of step {at.step}, {saved.path}, {what}; {self._good()}")
+            self._events.warn(f"the checkpoint of step {at.step}, {saved.path}, {problem}; {self._good()}")
 
     def _good(self) -> str:
         """Which finite weights can be resumed from."""

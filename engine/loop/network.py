@@ -107,7 +107,7 @@ def require_equal_weights(model: nn.Module, strategy: Strategy) -> None:
     for tensor in state.values():
         checksum = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().tobytes(), checksum)
     checksums = strategy.gather(np.array([checksum], dtype=np.int64), 0)
-    different = [core for core, found in enumerate(checksums.tolist()) if found != checksums[0]]
+    different = [core for core, of_core in enumerate(checksums.tolist()) if of_core != checksums[0]]
     if different:
         raise TaskError(
             f"the weights of core {different[0]} differ from those of core 0 at the start: model() must draw them from "
@@ -150,8 +150,8 @@ def check_ties(before: Ties, module: nn.Module) -> None:
                 )
     if parameters.keys() == before.sizes.keys() and after != before.num_parameters:
         changed = [name for name, size in before.sizes.items() if parameters[name].numel() != size]
-        what = f" in {', '.join(changed)}" if changed else ""
-        raise TieBroken(f"the number of parameters changed{what}: {counts}")
+        where = f" in {', '.join(changed)}" if changed else ""
+        raise TieBroken(f"the number of parameters changed{where}: {counts}")
 
 
 def correct_batchnorm(model: nn.Module) -> None:

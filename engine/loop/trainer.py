@@ -291,8 +291,8 @@ class Trainer:
     def _check_finite(self) -> None:
         """Ends training if a loss or gradient is not finite and the configuration says so. Raises `NotFinite`."""
         if self._is_complete:
-            found = self.reporter.not_finite or self._evaluation.not_finite
-            self._manager.enforce_finite(found, self.position, self.reporter.report_pending)
+            not_finite = self.reporter.not_finite or self._evaluation.not_finite
+            self._manager.enforce_finite(not_finite, self.position, self.reporter.report_pending)
 
     @property
     def _is_complete(self) -> bool:
