@@ -48,19 +48,19 @@ def find(environ: Mapping[str, str], pci_devices: Path = PCI_DEVICES, dev: Path 
 
     `PJRT_DEVICE=CPU` in the environment selects virtual cores.
     """
-    found = pci_chips(pci_devices)
+    chips = pci_chips(pci_devices)
     if environ.get("PJRT_DEVICE", "").upper() == "CPU":
         reason = "PJRT_DEVICE=CPU is set in the environment"
-        there = found.summary or ", ".join(tpu_signs(found, environ, dev, variables=False))
+        there = chips.summary or ", ".join(tpu_signs(chips, environ, dev, variables=False))
         return _cpu(reason, f"{there} here, but {reason}; unset it to train on the TPU" if there else None)
-    kinds = set(found.known)
+    kinds = set(chips.known)
     if len(kinds) == 1:
         kind = kinds.pop()
-        return Machine("TPU", len(found.known), kind.cores, None, chip=kind.name)
+        return Machine("TPU", len(chips.known), kind.cores, None, chip=kind.name)
     if kinds:
-        reason = f"TPU chips of several kinds ({found.summary}), and a run uses chips of one kind"
+        reason = f"TPU chips of several kinds ({chips.summary}), and a run uses chips of one kind"
         return _cpu(reason, reason)
-    signs = ", ".join(tpu_signs(found, environ, dev))
+    signs = ", ".join(tpu_signs(chips, environ, dev))
     warning = f"this host seems to have a TPU ({signs}), but no known TPU chip is on its PCI bus" if signs else None
     return _cpu("no TPU chip on the PCI bus of this host", warning)
 
@@ -82,13 +82,13 @@ def resolved(config: RunConfig, machine: Machine, num_hosts: int = 1) -> RunConf
 def environment(config: RunConfig, machine: Machine) -> dict[str, str]:
     """Variables that must be set before the runtime is imported."""
     config = resolved(config, machine)
-    one = config.num_cores == 1
+    is_one_core = config.num_cores == 1
     common = {"TF_CPP_MIN_LOG_LEVEL": "2", "XLA_METRICS_SAMPLES": METRICS_SAMPLES}
     if machine.device == "CPU":
-        cores = config.device.virtual_cores if one else config.num_cores // num_processes(config, machine)
+        cores = config.device.virtual_cores if is_one_core else config.num_cores // num_processes(config, machine)
         return {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(cores), **common}
     variables = {"PJRT_DEVICE": "TPU", **common}
-    if one:
+    if is_one_core:
         chip = config.core_ids[0] // machine.cores_per_chip
         variables |= {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_VISIBLE_CHIPS": str(chip)}
         variables |= {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}
@@ -138,20 +138,20 @@ def core_problems(config: RunConfig, machine: Machine) -> list[Problem]:
     """Problems if the machine does not have the configured cores."""
     cores = config.device.cores
     there = machine.tpu_cores or config.device.virtual_cores
-    what = "TPU cores" if machine.device == "TPU" else "virtual cores (device.virtual_cores)"
-    one = "[0]" if there == 1 else f"[k] with k from 0 to {there - 1}"
+    kind = "TPU cores" if machine.device == "TPU" else "virtual cores (device.virtual_cores)"
+    example = "[0]" if there == 1 else f"[k] with k from 0 to {there - 1}"
     if isinstance(cores, list):
         if cores[0] < there:
             return []
-        message = f'{cores} names a missing core: this machine has {there} {what}; write {one}, or "all"'
+        message = f'{cores} names a missing core: this machine has {there} {kind}; write {example}, or "all"'
     elif cores == "all":
         return []
     elif cores > there:
         fewer = f'{there}, "all", 1' if machine.device == "TPU" and there > 1 else f'at most {there}, "all"'
-        message = f"{cores} is more than the {there} {what} of this machine; write {fewer} or {one}"
+        message = f"{cores} is more than the {there} {kind} of this machine; write {fewer} or {example}"
     elif machine.device == "TPU" and cores not in (1, there):
         drives = "a process on every chip drives" if config.device.strategy == "replica" else "one process drives"
-        message = f'{cores} is not possible: {drives} all {there} {what} or one; write {there}, "all", 1 or {one}'
+        message = f'{cores} is not possible: {drives} all {there} {kind} or one; write {there}, "all", 1 or {example}'
     else:
         return []
     return [Problem("device.cores", message)]
