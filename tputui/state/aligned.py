@@ -107,10 +107,10 @@ class Aligner(Generic[P, C]):
         edges = self._find_edges()
         dirty = self._dirty(edges, changed, most)
         self.num_combined = len(dirty)
-        found = self._gathered(edges, dirty)
+        gathered = self._gathered(edges, dirty)
         self._cells = [*self._cells[: len(edges)], *([None] * (len(edges) - len(self._cells)))]  # type: ignore[list-item]
         self._edges = edges
-        for index, pieces in zip(dirty, found, strict=True):
+        for index, pieces in zip(dirty, gathered, strict=True):
             setting = [own[0] for _, own in pieces if self.first(own[0]) == edges[index]]
             self._cells[index] = self._combine(max(setting, key=self.last), pieces)
         return list(self._cells)
@@ -166,18 +166,18 @@ class Aligner(Generic[P, C]):
         same = max(0, same - 1)
         others = range(same, len(edges))
         # Pieces before all edges belong to the first cell.
-        found = {max(0, bisect_right(edges, first) - 1) for first in changed} if edges else set()
-        now, later = split_work(sorted(index for index in found if index < same), most - len(others))
+        changed_cells = {max(0, bisect_right(edges, first) - 1) for first in changed} if edges else set()
+        now, later = split_work(sorted(index for index in changed_cells if index < same), most - len(others))
         self._deferred = {edges[index] for index in later}
         return [*now, *others]
 
     def _gathered(self, edges: list[float], wanted: Sequence[int]) -> list[Found[P]]:
         """The pieces of some cells."""
         bounds = [-math.inf, *edges[1:], math.inf]
-        found: list[Found[P]] = [[] for _ in wanted]
+        gathered: list[Found[P]] = [[] for _ in wanted]
         spans = [
             (cell, bounds[index], bounds[index + 1], index - 1 == before)
-            for cell, index, before in zip(found, wanted, [-1, *wanted], strict=False)
+            for cell, index, before in zip(gathered, wanted, [-1, *wanted], strict=False)
         ]
         for part, series in enumerate(self.parts):
             firsts, ordered, end = series.firsts, series.ordered, 0
@@ -186,7 +186,7 @@ class Aligner(Generic[P, C]):
                 end = bisect_left(firsts, high, begin)
                 if begin < end:
                     cell.append((part, ordered[begin:end]))
-        return found
+        return gathered
 
 
 class JoiningSeries(Protocol[P]):
@@ -231,12 +231,12 @@ class AheadAligner(Generic[P, C]):
         """As `Aligner.cells`."""
         # To free all of them at once takes 30 ms.
         del self._outdated[-_FREED:]
-        stride = max((one.stride for one in series), default=0)
+        stride = max((joining.stride for joining in series), default=0)
         if stride != self._stride:
             self._outdated = self._now.parts
             self._now = self._ahead if stride == 2 * self._stride else self._make()
             self._stride, self._ahead = stride, self._make()
-        parts = [one.shown if one.stride == stride else self._mixed(one) for one in series]
+        parts = [joining.shown if joining.stride == stride else self._mixed(joining) for joining in series]
         cells = self._now.cells(names, parts, most)
         if self._now.num_combined <= _MANY and not self.is_behind:
             self.ahead = self._ahead.cells(names, self._ready(series, parts), most)
@@ -254,7 +254,7 @@ class AheadAligner(Generic[P, C]):
     def _ready(self, series: Sequence[JoiningSeries[P]], parts: Sequence[Sequence[P]]) -> list[Sequence[P]]:
         """The pieces of twice the stride that are ready; of a series that is behind, its pieces up to there."""
         first, last = self._now.first, self._now.last
-        joined = [one.ahead.joined if one.stride == self._stride else None for one in series]
+        joined = [joining.ahead.joined if joining.stride == self._stride else None for joining in series]
         reach = max((last(pieces[-1]) for pieces in joined if pieces), default=-math.inf)
         return [
             part[: bisect_right(part, reach, key=first)] if pieces is None else pieces

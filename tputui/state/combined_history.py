@@ -75,22 +75,22 @@ class Combined(Generic[ReadingT, PointT]):
 
     def of(self, series: Sequence[Downsampled[ReadingT]]) -> list[PointT]:
         """The points of the series, which are those of the last call, with more readings."""
-        entries, each = self._in_order.of(series), 1
-        while -(-len(entries) // each) > POINTS_MAX:
-            each *= 2
-        same = _num_same(self._entries, entries) if each == self._each else 0
+        entries, stride = self._in_order.of(series), 1
+        while -(-len(entries) // stride) > POINTS_MAX:
+            stride *= 2
+        same = _num_same(self._entries, entries) if stride == self._each else 0
         if self._settled.num_readings > same:
             self._settled = _Settled(0, self._new_totals())
         begin, totals = self._settled.num_readings, self._settled.totals.copy()
-        points, settled = self._points[: begin // each], same // each * each
+        points, settled = self._points[: begin // stride], same // stride * stride
         for index in range(begin, len(entries)):
             if index == settled:
                 self._settled = _Settled(index, totals.copy())
             t, process, reading = entries[index]
             totals.replace(process, reading)
-            if (index + 1) % each == 0 or index + 1 == len(entries):
+            if (index + 1) % stride == 0 or index + 1 == len(entries):
                 points.append(totals.take_point(t))
-        self._entries, self._each, self._points = entries, each, points
+        self._entries, self._each, self._points = entries, stride, points
         return points
 
 
@@ -256,19 +256,19 @@ class _Thinned(Generic[ReadingT]):
 
     def update(self, readings: Downsampled[ReadingT], most: int) -> bool:
         """Takes at most `most` readings; False if they are not those of before with more at the end."""
-        items, each = readings.items, 1
+        items, stride = readings.items, 1
         if items and items[-1] is self._last:
             return True
-        while -(-len(items) // each) > most:
-            each *= 2
-        strides, first = (readings.stride, each), items[0] if items else None
-        is_longer = self._first is first and self._strides == strides and len(self.closed) * each < len(items)
+        while -(-len(items) // stride) > most:
+            stride *= 2
+        strides, first = (readings.stride, stride), items[0] if items else None
+        is_longer = self._first is first and self._strides == strides and len(self.closed) * stride < len(items)
         if not is_longer:
             self._first, self._strides, self.closed = first, strides, []
-        for start in range(len(self.closed) * each, len(items) - each, each):
-            self.closed.append(self._entry(items[start : start + each]))
+        for start in range(len(self.closed) * stride, len(items) - stride, stride):
+            self.closed.append(self._entry(items[start : start + stride]))
         self._last = items[-1] if items else None
-        self.newest = self._entry(items[len(self.closed) * each :]) if items else None
+        self.newest = self._entry(items[len(self.closed) * stride :]) if items else None
         return is_longer
 
     def _entry(self, items: list[ReadingT]) -> Entry[ReadingT]:

@@ -90,13 +90,13 @@ def _rows_after(
     read: tuple[int, FloatArray] | None, rows: Sequence[tuple[int, FloatArray]]
 ) -> Sequence[tuple[int, FloatArray]] | None:
     """The rows after one that was read; None if it is gone, or if they are not in order of steps."""
-    found: list[tuple[int, FloatArray]] = []
+    newest_first: list[tuple[int, FloatArray]] = []
     for row in reversed(rows):
-        if found and row[0] >= found[-1][0]:
+        if newest_first and row[0] >= newest_first[-1][0]:
             return None
         if row is read:
-            return found[::-1]
-        found.append(row)
+            return newest_first[::-1]
+        newest_first.append(row)
     return None
 
 

@@ -72,13 +72,13 @@ def parse(text: str) -> Condition:
     """Parses a condition. Raises `InvalidCondition`."""
     if len(text) > TEXT_CHARS_MAX:
         raise InvalidCondition(f"the condition is longer than {TEXT_CHARS_MAX:,} characters")
-    words = _TOKEN.findall(text)
-    if not words:
+    tokens = _TOKEN.findall(text)
+    if not tokens:
         raise InvalidCondition(f"the condition is empty; for example: {FORMS}")
-    parser = _Parser(words)
+    parser = _Parser(tokens)
     test = parser.any_of(0)
-    if (rest := parser.peek()) is not None:
-        raise InvalidCondition(f'unexpected "{rest}" in "{text.strip()}"; conditions are joined by `and` and `or`')
+    if (unparsed := parser.peek()) is not None:
+        raise InvalidCondition(f'unexpected "{unparsed}" in "{text.strip()}"; conditions are joined by `and` and `or`')
     return Condition(" ".join(text.split()), test, tuple(dict.fromkeys(parser.metrics)))
 
 
@@ -96,7 +96,7 @@ def value(name: str, snapshot: Snapshot) -> float | None:
     if name == "eta":
         return snapshot.eta_s
     split, wanted = _split_of(name)
-    series = next((one for one in metric_series(MetricSource.of(snapshot)) if one.name == wanted), None)
+    series = next((metric for metric in metric_series(MetricSource.of(snapshot)) if metric.name == wanted), None)
     if series is None:
         return None
     valid, train = series.newest("valid"), series.newest("train")
@@ -108,8 +108,8 @@ def value(name: str, snapshot: Snapshot) -> float | None:
 
 def _split_of(name: str) -> tuple[str, str]:
     """The split of the name of a metric, empty if it has none, and the rest of the name."""
-    split, _, rest = name.partition(".")
-    return (split, rest) if split in ("train", "valid") and rest else ("", name)
+    split, _, metric = name.partition(".")
+    return (split, metric) if split in ("train", "valid") and metric else ("", name)
 
 
 def missing_metrics(condition: Condition, snapshot: Snapshot) -> str:
@@ -162,8 +162,8 @@ def _listed(by_name: Mapping[str, MetricSeries]) -> str:
 class _Parser:
     """A recursive parser over the words of a condition."""
 
-    def __init__(self, words: list[str]) -> None:
-        self._words = words
+    def __init__(self, tokens: list[str]) -> None:
+        self._words = tokens
         self._place = 0
         self.metrics: list[str] = []
 
@@ -209,8 +209,8 @@ class _Parser:
             self.metrics.append(word)
 
         def test(snapshot: Snapshot) -> bool:
-            found = value(word, snapshot)
-            return found is not None and not math.isnan(found) and compare(found, limit)
+            number = value(word, snapshot)
+            return number is not None and not math.isnan(number) and compare(number, limit)
 
         return test
 
@@ -227,16 +227,16 @@ class _Parser:
         return lambda snapshot: _epochs_without_improvement(snapshot) >= epochs
 
     def _skip(self, word: str) -> bool:
-        found = self.peek()
-        if found is None or found.lower() != word:
+        token = self.peek()
+        if token is None or token.lower() != word:
             return False
         self._place += 1
         return True
 
-    def _next(self, what: str) -> str:
+    def _next(self, expected: str) -> str:
         word = self.peek()
         if word is None:
-            raise InvalidCondition(f"the condition ends where {what} is expected; for example: {FORMS}")
+            raise InvalidCondition(f"the condition ends where {expected} is expected; for example: {FORMS}")
         self._place += 1
         return word
 
@@ -253,10 +253,10 @@ def _state(word: str) -> Test:
 
 
 def _number(word: str, name: str) -> float:
-    found = _NUMBER.fullmatch(word)
-    if found is None:
+    match = _NUMBER.fullmatch(word)
+    if match is None:
         raise InvalidCondition(f'"{name}" is compared with "{word}", which is not a number')
-    number, unit = float(found[1]), found[2]
+    number, unit = float(match[1]), match[2]
     if unit is None:
         return number
     if name not in DURATIONS:

@@ -381,7 +381,9 @@ def _before(column: CoreSeries, first_step: int) -> CoreSeries:
     """A column without its steps from `first_step` on; its means still contain them."""
     if column.last < first_step:
         return column
-    high, low = (each if each is not None and each.step < first_step else None for each in (column.high, column.low))
+    high, low = (
+        extreme if extreme is not None and extreme.step < first_step else None for extreme in (column.high, column.low)
+    )
     return replace(column, last=first_step - 1, high=high, low=low)
 
 
@@ -447,22 +449,22 @@ class CombinedColumns:
         self.is_behind = False
         if len(parts) == 1 and self._places.slices[0] == slice(0, self._places.num_cores):
             return parts[0][0].views
-        found = self._aligner.cells((names, cores_of), [columns for columns, _ in parts], most)
+        columns_found = self._aligner.cells((names, cores_of), [columns for columns, _ in parts], most)
         self.is_behind = self._aligner.is_behind
-        return found
+        return columns_found
 
     @property
     def ahead(self) -> list[CoreColumn]:
         """The columns of twice as many steps that are ready."""
         return self._aligner.ahead
 
-    def _column(self, setting: CoreSeries, found: Found[CoreSeries]) -> CoreColumn:
+    def _column(self, setting: CoreSeries, pieces: Found[CoreSeries]) -> CoreColumn:
         means = self._places.unknown()
         bad: list[int] = []
         highest: CoreExtreme | None = None
         lowest: CoreExtreme | None = None
         most, least = -math.inf, math.inf
-        for part, columns in found:
+        for part, columns in pieces:
             column = columns[0] if len(columns) == 1 else functools.reduce(joined, columns)
             cores = self._places.cores[part]
             self._places.put(means, part, column.means)

@@ -95,13 +95,13 @@ def _cores_of(
     losses = row if row is not None else repeat(None)
     seconds = times if len(times) == num_columns > 0 else repeat(None)
     # Found once per process, since one may drive thousands of cores and this runs ten times a second.
-    known: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
+    assessed: dict[str, tuple[CoreCondition, Phase | None, float]] = {}
 
     def does(process: ProcessState) -> tuple[CoreCondition, Phase | None, float]:
-        if process.name not in known:
+        if process.name not in assessed:
             condition = _core_condition(process, liveness, stepped=stepped)
-            known[process.name] = (condition, *phase_of(process, liveness, now))
-        return known[process.name]
+            assessed[process.name] = (condition, *phase_of(process, liveness, now))
+        return assessed[process.name]
 
     drivers = (does(ranks.get(core, worker)) for core in indices) if ranks else repeat(does(worker))
     return [
@@ -136,8 +136,8 @@ def core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]
 
     def combine() -> tuple[list[CoreColumn], bool]:
         parts = [(w.values.columns, w.values.cores_of(width)) for w, width in writers]
-        found = combined.of(parts, names, state.at_most(COMBINED_MAX, len(parts)))
-        return sorted(found, key=attrgetter("first_step")), combined.is_behind
+        columns = combined.of(parts, names, state.at_most(COMBINED_MAX, len(parts)))
+        return sorted(columns, key=attrgetter("first_step")), combined.is_behind
 
     return _up_to_newest(state.memoized_in_parts("columns", key, combine), cores)
 
@@ -153,8 +153,8 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
     def find() -> tuple[OutlierView | None, bool]:
         ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]
         judged_max = state.at_most(_JUDGED_MAX, sum(w.values.columns.width for w in writers))
-        found = _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches, judged_max)
-        return found, "columns" in state.behind or any(cache.is_behind for cache in caches[1:])
+        view = _outlier_of(writers, core_columns[-_COLUMNS_JUDGED:], ahead, *caches, judged_max)
+        return view, "columns" in state.behind or any(cache.is_behind for cache in caches[1:])
 
     return state.memoized_in_parts("outlier", key, find)
 
@@ -164,7 +164,7 @@ def _combined_columns(state: RunState) -> core_series.CombinedColumns:
 
 
 def _losses_of(columns: Sequence[CoreColumn]) -> list[outliers.Losses]:
-    return [(each.first_step, each.last_step, each.num_steps, each.means) for each in columns]
+    return [(column.first_step, column.last_step, column.num_steps, column.means) for column in columns]
 
 
 def _outlier_of(
@@ -191,12 +191,12 @@ def slow_core(state: RunState) -> SlowCoreView | None:
     """The core that computes slower than the others now; of several processes the first one that has it."""
     for worker in state.workers:
         slow = worker.values.slow
-        if (found := slow.slow_core) is not None:
+        if (slow_one := slow.slow_core) is not None:
             return SlowCoreView(
-                core=worker.values.core_of(found.column, len(slow.rows[-1].seconds)),
-                share=found.share,
-                first_step=found.first_step,
-                num_steps=found.num_steps,
+                core=worker.values.core_of(slow_one.column, len(slow.rows[-1].seconds)),
+                share=slow_one.share,
+                first_step=slow_one.first_step,
+                num_steps=slow_one.num_steps,
             )
     return None
 
@@ -219,14 +219,14 @@ def compute_reason(state: RunState, config: Mapping[str, Any]) -> str | None:
     return "not recorded"
 
 
-def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[CoreColumn]:
+def _up_to_newest(columns: list[CoreColumn], cores: Sequence[CoreView]) -> list[CoreColumn]:
     """The columns; if sampled, the newest step is added as a column of its own, provided that its values are known."""
-    if not found or not found[-1].is_sampled:
-        return found
-    last, steps = found[-1], {core.step for core in cores}
+    if not columns or not columns[-1].is_sampled:
+        return columns
+    last, steps = columns[-1], {core.step for core in cores}
     newest = [core.loss for core in cores if core.loss is not None]
     if len(newest) != len(last.means) or len(steps) != 1 or not last.middle < (step := steps.pop()) <= last.last_step:
-        return found
+        return columns
     means = float_blocks.float32(newest)
     bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
     finite = [CoreExtreme(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
@@ -240,4 +240,4 @@ def _up_to_newest(found: list[CoreColumn], cores: Sequence[CoreView]) -> list[Co
         highest=max(finite, key=attrgetter("value"), default=None),
         lowest=min(finite, key=attrgetter("value"), default=None),
     )
-    return [*found[:-1], msgspec.structs.replace(last, last_step=step - 1), point]
+    return [*columns[:-1], msgspec.structs.replace(last, last_step=step - 1), point]

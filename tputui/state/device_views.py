@@ -44,7 +44,7 @@ def _devices_of(state: RunState) -> DevicesView | None:
 
 def history_of(state: RunState) -> list[DevicePoint]:
     """The duty cycle over time, of the first host that reports it."""
-    return next((one.devices.points.items for one in state.supervisors if one.devices.points.items), [])
+    return next((process.devices.points.items for process in state.supervisors if process.devices.points.items), [])
 
 
 def hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
@@ -54,20 +54,24 @@ def hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
 
 def _key(state: RunState) -> object:
     """Everything that the views depend on; unchanged events are compared by identity."""
-    read = tuple((one.name, one.opened, one.devices.newest, one.memory) for one in state.supervisors)
-    return read, tuple((one.opened, one.topology) for one in state.workers)
+    read = tuple(
+        (process.name, process.opened, process.devices.newest, process.memory) for process in state.supervisors
+    )
+    return read, tuple((process.opened, process.topology) for process in state.workers)
 
 
 def _hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
     hosts = [(process, process.memory) for process in state.supervisors if process.memory is not None]
-    numbers = _core_numbers(state, {process.name: [one.core for one in read.hbm or []] for process, read in hosts})
+    numbers = _core_numbers(
+        state, {process.name: [reading.core for reading in read.hbm or []] for process, read in hosts}
+    )
     readings = [
-        replace(one, core=numbers[process.name].get(one.core, one.core))
+        replace(reading, core=numbers[process.name].get(reading.core, reading.core))
         for process, read in hosts
-        for one in read.hbm or []
+        for reading in read.hbm or []
     ]
     reason = _joined_reasons((process, read.hbm_reason) for process, read in hosts)
-    return sorted(readings, key=lambda one: one.core), reason
+    return sorted(readings, key=lambda reading: reading.core), reason
 
 
 def state_lines(cores: Iterable[CoreState], *, operations: bool = True) -> Iterator[str]:
@@ -115,18 +119,18 @@ def _core_numbers(state: RunState, devices: Mapping[str, Sequence[int]]) -> dict
     for process in state.workers:
         if process.topology is not None and process.opened is not None:
             declared[process.opened.host] |= set(process.topology.cores)
-    numbers = [device for found in devices.values() for device in found]
+    numbers = [device for of_process in devices.values() for device in of_process]
     are_unique = len(set(numbers)) == len(numbers)
-    found: dict[str, dict[int, int]] = {}
+    numbers_by_name: dict[str, dict[int, int]] = {}
     before = 0
     for name, of_host in devices.items():
         opened = state.processes[name].opened
         cores = sorted(declared.get(opened.host, set())) if opened is not None else []
         if len(cores) != len(of_host):
             cores = list(of_host) if are_unique else list(range(before, before + len(of_host)))
-        found[name] = dict(zip(sorted(of_host), cores, strict=True))
+        numbers_by_name[name] = dict(zip(sorted(of_host), cores, strict=True))
         before += len(of_host)
-    return found
+    return numbers_by_name
 
 
 def _joined_reasons(reasons: Iterable[tuple[ProcessState, str | None]]) -> str | None:

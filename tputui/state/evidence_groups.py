@@ -202,12 +202,12 @@ class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     def join(self, later: Self) -> Self:
         """Both together; transfers and seconds are known only if they are in both."""
-        known = self.transfers is not None and later.transfers is not None
+        are_known = self.transfers is not None and later.transfers is not None
         timed = self.seconds is not None and later.seconds is not None
         return replace(
             later,
             count=add(self.count, later.count),
-            transfers=add(self.transfers or 0, later.transfers or 0) if known else None,
+            transfers=add(self.transfers or 0, later.transfers or 0) if are_known else None,
             seconds=total(self.seconds or 0.0, later.seconds or 0.0) if timed else None,
             each_s=min(self.each_s or 0.0, later.each_s or 0.0) if timed else None,
             steps=add(self.steps, later.steps),

@@ -105,33 +105,33 @@ def memory(state: RunState) -> list[MemoryPoint]:
     """Memory of all hosts over time."""
     processes = [process for process in state.in_order if process.usage.count]
     key = tuple((process.name, process.usage.count) for process in processes)
-    combined = state.memoized("combined memory", [each.name for each in processes], combined_memory)
+    combined = state.memoized("combined memory", [host_process.name for host_process in processes], combined_memory)
     return state.memoized("memory", key, lambda: combined.of([process.usage.samples for process in processes]))
 
 
 def xla(state: RunState) -> list[XlaPoint]:
     """Counters of the XLA runtime of all processes over time."""
-    journals = [(owner, one) for owner, found in enumerate(xla_journals(state)) for one in found]
-    key = tuple((owner, one.name, one.xla_history.count) for owner, one in journals)
+    journals = [(owner, journal) for owner, of_owner in enumerate(xla_journals(state)) for journal in of_owner]
+    key = tuple((owner, journal.name, journal.xla_history.count) for owner, journal in journals)
     owners = [owner for owner, _ in journals]
-    names = [(owner, one.name) for owner, one in journals]
+    names = [(owner, journal.name) for owner, journal in journals]
     combined = state.memoized("combined xla", names, lambda: combined_xla(owners))
-    return state.memoized("xla", key, lambda: combined.of([one.xla_history.readings for _, one in journals]))
+    return state.memoized("xla", key, lambda: combined.of([journal.xla_history.readings for _, journal in journals]))
 
 
 def xla_journals(state: RunState) -> list[list[ProcessState]]:
     """The journals with counters of the XLA runtime, by process: those of processes that lead their host and have used
     the runtime. Counters are totals of a process, so of its journals the newest reading counts."""
     began_t = state.generation_t
-    found: list[list[ProcessState]] = []
+    used: list[list[ProcessState]] = []
     for journals in state.trainers:
-        counting = [one for one in journals if one.xla is not None and is_used(one.xla)]
+        counting = [journal for journal in journals if journal.xla is not None and is_used(journal.xla)]
         if not counting or journals[0].role == "rank":
             continue
         # Of a process before the newest restart only the journal of its observers is left.
-        if journals[0].role != "observer" or max(one.newest_t or 0.0 for one in journals) >= began_t:
-            found.append(counting)
-    return found
+        if journals[0].role != "observer" or max(journal.newest_t or 0.0 for journal in journals) >= began_t:
+            used.append(counting)
+    return used
 
 
 def _anchored(state: RunState, plan: PlanView | None, epochs: list[EpochEnded]) -> tuple[float, float] | None:
@@ -171,8 +171,8 @@ def logged(state: RunState) -> list[LoggedView]:
 
 
 def _logged(state: RunState) -> list[LoggedView]:
-    found: dict[tuple[str, Split], list[LoggedSeries]] = {}
+    by_name: dict[tuple[str, Split], list[LoggedSeries]] = {}
     for worker in state.workers:
         for name, split, series in worker.logged.items():
-            found.setdefault((name, split), []).append(series)
-    return [combined_view(name, split, parts) for (name, split), parts in found.items()]
+            by_name.setdefault((name, split), []).append(series)
+    return [combined_view(name, split, parts) for (name, split), parts in by_name.items()]

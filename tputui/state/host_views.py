@@ -23,23 +23,25 @@ _PEER_LOST = "PeerLost: "
 
 def hosts(state: RunState, liveness: Liveness, hbm: Iterable[HbmReading] | None, now: float) -> list[HostView]:
     """The hosts of the run in order, also those that have written nothing."""
-    known = state.memoized("hosts", state.num_groupings, lambda: [_Known.of(*item) for item in state.by_host.items()])
+    reporting = state.memoized(
+        "hosts", state.num_groupings, lambda: [_Known.of(*item) for item in state.by_host.items()]
+    )
     furthest = state.steps_done
     shares = {reading.core: reading.used_bytes / reading.limit_bytes for reading in hbm or () if reading.limit_bytes}
-    found = {host.number: _host(host, liveness, furthest, shares, now) for host in known}
+    views = {host.number: _host(host, liveness, furthest, shares, now) for host in reporting}
     for index in range(num_hosts(state)):
-        if index not in found:
+        if index not in views:
             reason = "nothing was written by this host"
-            found[index] = HostView(index=index, name="", condition="missing", reason=reason, lag_steps=furthest)
-    return [found[index] for index in sorted(found)]
+            views[index] = HostView(index=index, name="", condition="missing", reason=reason, lag_steps=furthest)
+    return [views[index] for index in sorted(views)]
 
 
 def num_hosts(state: RunState) -> int:
     """Number of hosts that the run should have, as its processes declared it; 0 if it has one."""
     declared = [process.topology.num_hosts for process in state.workers if process.topology]
     reports = [process.reports for process in state.in_order]
-    declared += [each.awaited.num_hosts for each in reports if each.awaited is not None]
-    declared += [each.joined.num_hosts for each in reports if each.joined is not None]
+    declared += [report.awaited.num_hosts for report in reports if report.awaited is not None]
+    declared += [report.joined.num_hosts for report in reports if report.joined is not None]
     most = max(declared, default=1)
     return most if 1 < most <= HOSTS_MAX else 0
 
@@ -77,7 +79,7 @@ def _generation(restart: Restart, reason: str) -> GenerationView:
 
 def _reasons(state: RunState) -> Mapping[int, str]:
     """Why each generation began."""
-    found: dict[int, tuple[int, float, str]] = {}
+    earliest: dict[int, tuple[int, float, str]] = {}
     # A script does not declare how many hosts it has; a directory of one host has the journals of that alone.
     has_hosts = num_hosts(state) > 0 or len(state.by_host) > 1
     for process in (*state.workers, *state.ranks, *state.supervisors):
@@ -85,12 +87,12 @@ def _reasons(state: RunState) -> Mapping[int, str]:
             if restart.reason:
                 rank, text = _reason(process, restart.reason, restart.other_host, has_hosts)
                 seen = (rank, restart.t if restart.failed_t is None else restart.failed_t, text)
-                found[restart.number] = min(found.get(restart.number, seen), seen)
+                earliest[restart.number] = min(earliest.get(restart.number, seen), seen)
     for number, supervisor, failure in _before_restarts(state):
         rank, text = _reason(supervisor, failure.reason, None, has_hosts)
         seen = (rank, failure.t, text)
-        found[number] = min(found.get(number, seen), seen)
-    return {number: text for number, (_, _, text) in found.items()}
+        earliest[number] = min(earliest.get(number, seen), seen)
+    return {number: text for number, (_, _, text) in earliest.items()}
 
 
 def _before_restarts(state: RunState) -> Iterator[tuple[int, ProcessState, ReportedFailure]]:
@@ -142,7 +144,7 @@ class _Known(NamedTuple):
             trains=trains,
             leader=trains[0] if trains else own[0],
             name=opened[0].host if opened else "",
-            cores=sorted({core for each in own if each.topology for core in each.topology.cores}),
+            cores=sorted({core for reporting in own if reporting.topology for core in reporting.topology.cores}),
             generation=max((head.generation for head in opened), default=0),
         )
 

@@ -86,8 +86,8 @@ def assess(
     ended = _end(state)
     if ended is not None and not _may_restart(state, living):
         return ended._replace(living=living)
-    found = _alive_or_lost(state, alive, living, now, created, until)
-    return found._replace(living=living)
+    liveness = _alive_or_lost(state, alive, living, now, created, until)
+    return liveness._replace(living=living)
 
 
 def _condition(condition: RunCondition, reason: str, stalled: Mapping[str, str] | None = None) -> Liveness:
@@ -95,9 +95,9 @@ def _condition(condition: RunCondition, reason: str, stalled: Mapping[str, str] 
 
 
 def _lives(process: ProcessState, alive: Alive, now: float) -> bool:
-    known = alive.get(process.name)
-    if known is not None:
-        return known
+    lives = alive.get(process.name)
+    if lives is not None:
+        return lives
     return process.newest_t is not None and now - process.newest_t <= FAR_SILENT_S
 
 
@@ -206,7 +206,7 @@ def _first_stall(state: RunState, stalled: Mapping[str, str]) -> str:
     has_hosts = len(state.by_host) > 1
     if has_hosts and first.opened is not None:
         name = f"host {first.host_index} ({first.opened.host})"
-    units = {state.processes[each].host_index for each in stalled} if has_hosts else stalled
+    units = {state.processes[stalled_name].host_index for stalled_name in stalled} if has_hosts else stalled
     num_more, unit = len(units) - 1, ("host", "hosts") if has_hosts else ("process", "processes")
     return f"{name} {why}{f', and {num_more:,} more {unit[num_more > 1]}' if num_more else ''}"
 
@@ -232,12 +232,12 @@ def _without_workers(state: RunState, gone: list[ProcessState], now: float) -> L
     """The condition if the supervisor is alive and no training process is."""
     if not gone:
         condition: RunCondition = "running" if state.workers else "starting"
-        what = (
+        reason = (
             "training ended; other processes are still running" if state.workers else "the training process is starting"
         )
         if any(worker.failure for worker in state.workers):
-            what = "training failed; its processes may be started again"
-        return _condition(condition, what)
+            reason = "training failed; its processes may be started again"
+        return _condition(condition, reason)
     # A worker may be silent for long before it is killed; the supervisor has time to report it from there on.
     since = max(_newest_t(process) for process in (*gone, *state.supervisors))
     if now - since <= SUPERVISOR_TELLS_S:

@@ -187,22 +187,22 @@ def metric_series(source: MetricSource, ended: EpochCurves | None = None) -> lis
     """
     ended = ended or EpochCurves(source.epochs)
     best, clock = ended.best, _Clock(source, ended)
-    found = {name: _meter(name, source, clock, ended) for name in _names(source, ended)}
-    _add_logged(found, source, clock, ended)
+    by_name = {name: _meter(name, source, clock, ended) for name in _names(source, ended)}
+    _add_logged(by_name, source, clock, ended)
     if source.loss:
-        known = found.get(LOSS)
-        valid, read_from = (known.valid, known.source) if known is not None else ([], "")
+        loss = by_name.get(LOSS)
+        valid, read_from = (loss.valid, loss.source) if loss is not None else ([], "")
         train = _bounded(clock.of_segments(), best)
-        found[LOSS] = MetricSeries(
+        by_name[LOSS] = MetricSeries(
             LOSS, "", "step", train, valid, best, newest_train=source.newest_loss, source=read_from
         )
     for name, points in _of_reports(source, clock, ended):
-        if points and name not in found:
-            found[name] = MetricSeries(name, UNITS.get(name, ""), "report", _bounded(points, best), [], best)
-    if source.monitored in found:
-        found[source.monitored] = found[source.monitored]._replace(is_monitored=True)
-    first = [name for name in dict.fromkeys((source.monitored, LOSS)) if name in found]
-    return [found[name] for name in (*first, *(name for name in found if name not in first))]
+        if points and name not in by_name:
+            by_name[name] = MetricSeries(name, UNITS.get(name, ""), "report", _bounded(points, best), [], best)
+    if source.monitored in by_name:
+        by_name[source.monitored] = by_name[source.monitored]._replace(is_monitored=True)
+    first = [name for name in dict.fromkeys((source.monitored, LOSS)) if name in by_name]
+    return [by_name[name] for name in (*first, *(name for name in by_name if name not in first))]
 
 
 class _Clock:
@@ -230,17 +230,17 @@ class _Clock:
         """The segments of the loss as points."""
         epoch_at = self.epoch_at
         return [
-            MetricPoint(one.last_step, epoch_at(one.last_step), one.t, one.mean, False, one.num_bad)
-            for one in self._segments
+            MetricPoint(segment.last_step, epoch_at(segment.last_step), segment.t, segment.mean, False, segment.num_bad)
+            for segment in self._segments
         ]
 
     def of_logged(self, view: LoggedView) -> list[MetricPoint]:
         """The values of a logged metric as points. One at the last step of an epoch is that of the epoch."""
         points = []
-        for one in view.points:
-            step, epoch = one.last_step, self.epoch_at(one.last_step)
+        for point in view.points:
+            step, epoch = point.last_step, self.epoch_at(point.last_step)
             points.append(
-                MetricPoint(step, epoch, one.t, one.mean, self._last_steps_of.get(epoch) == step, one.num_bad)
+                MetricPoint(step, epoch, point.t, point.mean, self._last_steps_of.get(epoch) == step, point.num_bad)
             )
         return points
 
@@ -265,24 +265,24 @@ def _meter(name: str, source: MetricSource, clock: _Clock, ended: EpochCurves) -
     return MetricSeries(name, "", "epoch", _bounded(train, ended.best), _bounded(valid, ended.best), ended.best)
 
 
-def _add_logged(found: dict[str, MetricSeries], source: MetricSource, clock: _Clock, ended: EpochCurves) -> None:
+def _add_logged(by_name: dict[str, MetricSeries], source: MetricSource, clock: _Clock, ended: EpochCurves) -> None:
     """Adds what the script logged itself. A split that the run reports as a meter or score stays, unless the script
     logged more validation values than the run reported."""
     of_meters = {name for epoch in source.epochs for name in epoch.valid} if source.logged else set()
     for view in source.logged:
-        known = found.get(view.name) or MetricSeries(view.name, "", "logged", [], [], ended.best)
+        metric = by_name.get(view.name) or MetricSeries(view.name, "", "logged", [], [], ended.best)
         points = _bounded(clock.of_logged(view), ended.best)
-        if view.split == "train" and not known.train:
-            known = known._replace(basis="logged", train=points, newest_train=view.value, source=view.source)
-        elif view.split == "valid" and (len(points) > len(known.valid) or view.name not in of_meters):
+        if view.split == "train" and not metric.train:
+            metric = metric._replace(basis="logged", train=points, newest_train=view.value, source=view.source)
+        elif view.split == "valid" and (len(points) > len(metric.valid) or view.name not in of_meters):
             # The scores of epochs are some of these values.
-            known = known._replace(valid=points, source=view.source)
-        found[view.name] = known
+            metric = metric._replace(valid=points, source=view.source)
+        by_name[view.name] = metric
 
 
 def most_important(series: Sequence[MetricSeries], most: int) -> list[MetricSeries]:
     """At most so many series, losses and those with validation values first."""
-    return first_of(series, most, lambda one: class_of(one.name, "valid" if one.valid else "train"))
+    return first_of(series, most, lambda metric: class_of(metric.name, "valid" if metric.valid else "train"))
 
 
 def validation_points(epochs: Sequence[EpochEnded], name: str) -> list[MetricPoint]:
@@ -297,8 +297,8 @@ def _of_reports(source: MetricSource, clock: _Clock, ended: EpochCurves) -> Iter
     rates = [MetricPoint(point.step, epoch, point.t, point.lr) for point, epoch in points if point.lr == point.lr]
     if not any(view.name.lower().rpartition("/")[2] in ("lr", "learning_rate") for view in source.logged):
         yield LR, rates or ended.learning_rates()
-    known = [(point, epoch) for point, epoch in points if point.examples_per_s == point.examples_per_s]
-    yield THROUGHPUT, [MetricPoint(point.step, epoch, point.t, point.examples_per_s) for point, epoch in known]
+    measured = [(point, epoch) for point, epoch in points if point.examples_per_s == point.examples_per_s]
+    yield THROUGHPUT, [MetricPoint(point.step, epoch, point.t, point.examples_per_s) for point, epoch in measured]
     yield STEP_TIME, [MetricPoint(point.step, epoch, point.t, point.step_s) for point, epoch in points]
 
 

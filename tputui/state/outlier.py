@@ -149,10 +149,10 @@ class OutlierSearch(StateStruct):
 
     def outlier(self, *, now: bool = False) -> OutlierView | None:
         """The core that was off for longest; with `now` only one that still is."""
-        found = [score for score in (*self.above.values(), *self.below.values()) if score.named]
+        named = [score for score in (*self.above.values(), *self.below.values()) if score.named]
         if not now and self.recovered is not None:
-            found.append(self.recovered)
-        return max(found, key=lambda score: score.rank).to_view() if found else None
+            named.append(self.recovered)
+        return max(named, key=lambda score: score.rank).to_view() if named else None
 
 
 def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
@@ -229,15 +229,15 @@ class OutlierCache:
         again, late = map(set, split_work(changed, changed_max))
         self.is_behind = bool(late)
         for key, losses in newest.items():
-            known = before.pop(key, None)
-            if known is None or key in again:
-                if known is not None:
-                    self._steps_off.add(known[1], -1)
-                known = _judged(losses, self._ahead)
-                self._steps_off.add(known[1])
+            judged = before.pop(key, None)
+            if judged is None or key in again:
+                if judged is not None:
+                    self._steps_off.add(judged[1], -1)
+                judged = _judged(losses, self._ahead)
+                self._steps_off.add(judged[1])
             elif key not in late:
-                known = _with_means(known, losses)
-            self._rows[key] = known
+                judged = _with_means(judged, losses)
+            self._rows[key] = judged
         for _, gone in before.values():
             self._steps_off.add(gone, -1)
         self._judge_ahead(ahead, changed_max)
@@ -253,21 +253,21 @@ class OutlierCache:
                 most -= not is_known
 
 
-def _is_of(known: _JudgedLosses, losses: Losses) -> bool:
+def _is_of(judged: _JudgedLosses, losses: Losses) -> bool:
     _, _, num_steps, means = losses
-    return known[1].num_steps == num_steps and (known[0] is means or known[0] == means)
+    return judged[1].num_steps == num_steps and (judged[0] is means or judged[0] == means)
 
 
-def _with_means(known: _JudgedLosses, losses: Losses) -> _JudgedLosses:
+def _with_means(judged: _JudgedLosses, losses: Losses) -> _JudgedLosses:
     """With the object of equal means that the next call is likely to have, which then need not be compared."""
-    return known if known[0] is losses[3] else (losses[3], known[1])
+    return judged if judged[0] is losses[3] else (losses[3], judged[1])
 
 
 def _judged(losses: Losses, before: _Judged) -> _JudgedLosses:
     """The cores that are off, found again only if the losses are not those of `before`."""
-    known = before.get(losses[:2])
-    if known is not None and _is_of(known, losses):
-        return _with_means(known, losses)
+    judged = before.get(losses[:2])
+    if judged is not None and _is_of(judged, losses):
+        return _with_means(judged, losses)
     return losses[3], deviating_cores(*losses)
 
 

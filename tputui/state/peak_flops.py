@@ -59,7 +59,7 @@ def peak_of(topology: TopologyDeclared | None) -> tuple[float | None, str | None
         if topology.device == "unknown":
             return None, "the device is not known"
         return None, f"no published peak for a {topology.device} device"
-    each = PEAK_FLOPS_PER_CORE.get(topology.chip)
-    if each is None or topology.num_cores <= 0:
+    per_core = PEAK_FLOPS_PER_CORE.get(topology.chip)
+    if per_core is None or topology.num_cores <= 0:
         return None, f"no published peak for {topology.chip}"
-    return each * topology.num_cores, None
+    return per_core * topology.num_cores, None

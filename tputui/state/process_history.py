@@ -296,7 +296,7 @@ class DeviceHistory(StateStruct):
         self.newest = replace(event, cores=event.cores[:CORES_MAX]) if event.cores else event
         self.count += 1
         cores = self.newest.cores or []
-        duty = [one.duty_cycle_percent for one in cores if one.duty_cycle_percent is not None]
+        duty = [core.duty_cycle_percent for core in cores if core.duty_cycle_percent is not None]
         if duty and math.isfinite(event.t) and all(map(math.isfinite, duty)):
             mean = math.fsum(duty) / len(duty)
             self.points.add(DevicePoint(t=event.t, duty_cycle_percent=mean, lowest_percent=min(duty)), _joined)

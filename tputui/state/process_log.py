@@ -65,11 +65,11 @@ class Marks(StateStruct):
         if compiles <= 0:
             return
         took = fmt.duration(max(0.0, event.compile_s - (before.compile_s if before else 0.0)))
-        what = f"{compiles} program{'s' if compiles > 1 else ''} compiled"
+        text = f"{compiles} program{'s' if compiles > 1 else ''} compiled"
         if event.recompiles > (before.recompiles if before else 0):
-            self.add("recompile", event.t, step, f"{what} after warm-up in {took}")
+            self.add("recompile", event.t, step, f"{text} after warm-up in {took}")
         else:
-            self.add("compile", event.t, step, f"{what} in {took}")
+            self.add("compile", event.t, step, f"{text} in {took}")
 
     def add_non_finite(
         self, event: StepsRecorded, values: Sequence[float] | None, core_of: Callable[[int, int], int]
@@ -150,9 +150,9 @@ class ProcessLog(StateStruct, dict=True):
             self.warn(event.t, f"the training process (pid {event.pid}) was ended by {event.signal}", step)
 
     def _hosts_awaited(self, event: ev.HostsAwaited, step: int) -> None:
-        some = ", ".join(map(str, event.missing[:HOSTS_NAMED]))
+        named = ", ".join(map(str, event.missing[:HOSTS_NAMED]))
         more = f" and {len(event.missing) - HOSTS_NAMED} more" if len(event.missing) > HOSTS_NAMED else ""
-        missing = f"; missing: host{'' if len(event.missing) == 1 else 's'} {some}{more}" if event.missing else ""
+        missing = f"; missing: host{'' if len(event.missing) == 1 else 's'} {named}{more}" if event.missing else ""
         waited = f" after {fmt.duration(event.waited_s)}"
         self.warn(event.t, f"{len(event.joined)} of {event.num_hosts:,} hosts joined{waited}{missing}", step)
 
@@ -164,8 +164,8 @@ class ProcessLog(StateStruct, dict=True):
         self.marks.add("epoch", event.t, event.first_step, f"epoch {event.epoch} began")
 
     def _steps_dropped(self, event: ev.StepsDropped, step: int) -> None:
-        what = f"{event.num_records} events ({event.num_steps} steps)"
-        text = event.why or f"the disk was too slow; {what} were dropped so that training could continue"
+        amount = f"{event.num_records} events ({event.num_steps} steps)"
+        text = event.why or f"the disk was too slow; {amount} were dropped so that training could continue"
         self.warn(event.t, f"{self.name}: {text}", step)
 
     def _epoch_ended(self, event: ev.EpochEnded, _: int) -> None:
@@ -186,14 +186,14 @@ class ProcessLog(StateStruct, dict=True):
         self.warn(event.t, event.text, step)
 
     def _example_skipped(self, event: ev.ExampleSkipped, step: int) -> None:
-        what = "validation" if event.split == "valid" else "training"
+        data = "validation" if event.split == "valid" else "training"
         count = f"{event.skipped} of at most {event.limit}"
-        self.warn(event.t, f"{what} example left out: {event.where}: {event.why} ({count})", step)
+        self.warn(event.t, f"{data} example left out: {event.where}: {event.why} ({count})", step)
 
     def _pictures_kept(self, event: ev.PicturesKept, _: int) -> None:
         folder = event.pictures[0].path.rpartition("/")[0] if event.pictures else ""
-        what = "predictions" if event.epoch else "training examples"
-        self.add_line(event.t, f"{len(event.pictures)} pictures of {what} kept in {folder}")
+        subject = "predictions" if event.epoch else "training examples"
+        self.add_line(event.t, f"{len(event.pictures)} pictures of {subject} kept in {folder}")
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved, _: int) -> None:
         size, took = fmt.size(event.bytes), fmt.duration(event.seconds)
@@ -205,8 +205,8 @@ class ProcessLog(StateStruct, dict=True):
         self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: {fmt.seen_while(event.phase)}")
 
     def _request_applied(self, event: ev.RequestApplied, _: int) -> None:
-        words = fmt.applied(event.step, event.path, event.lack)
-        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: {words}", "warning" if event.lack else "info")
+        applied = fmt.applied(event.step, event.path, event.lack)
+        self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: {applied}", "warning" if event.lack else "info")
 
     def _request_refused(self, event: ev.RequestRefused, _: int) -> None:
         self.add_line(event.t, f"request to {fmt.REQUESTS[event.kind]}: refused: {event.why}", "warning")
@@ -219,9 +219,9 @@ class ProcessLog(StateStruct, dict=True):
         self.marks.add("failure", event.t, event.step, text)
 
     def _rank_exited(self, event: ev.RankExited, step: int) -> None:
-        how = f"was ended by {event.signal}" if event.signal else f"ended with exit code {event.exit_code}"
+        ending = f"was ended by {event.signal}" if event.signal else f"ended with exit code {event.exit_code}"
         with_the_run = ", with the run" if event.ending else ""
-        self.add_line(event.t, f"{event.process} (pid {event.pid}) {how}{with_the_run}", "warning")
+        self.add_line(event.t, f"{event.process} (pid {event.pid}) {ending}{with_the_run}", "warning")
 
     def _failure_reported(self, event: ev.FailureReported, step: int) -> None:
         if event.path:
@@ -236,8 +236,8 @@ class ProcessLog(StateStruct, dict=True):
         self.add_line(event.t, f"stacks of {event.process} (pid {event.pid}) taken{where}")
 
     def _trace_written(self, event: ev.TraceWritten, _: int) -> None:
-        what, size = fmt.counted(event.steps, "step"), fmt.size(event.bytes)
-        self.add_line(event.t, f"profile of {what} up to step {event.step:,} written: {event.path} ({size})")
+        steps, size = fmt.counted(event.steps, "step"), fmt.size(event.bytes)
+        self.add_line(event.t, f"profile of {steps} up to step {event.step:,} written: {event.path} ({size})")
         if len(self.traces) >= TRACES_MAX:
             del self.traces[0]
         self.traces.append(msgspec.structs.replace(event, t=self.logs[-1].t, path=event.path[:LOG_CHARS_MAX]))

@@ -31,7 +31,7 @@ def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView 
     newest = max(answered, default=None)
     if newest is None:
         return None
-    read = [one for one in all_cores if one.request == newest]
+    read = [reading for reading in all_cores if reading.request == newest]
     answers: dict[str, ev.StacksTaken] = {}
     for taken in all_stacks:
         # The own report of a process counts more than stacks fetched by a signal.
@@ -43,10 +43,10 @@ def stacks(state: RunState, requests: Sequence[RequestView] = ()) -> StacksView 
     ]
     return StacksView(
         request=newest,
-        t=max([*(view.t for view in processes), *(one.t for one in read)]),
+        t=max([*(view.t for view in processes), *(reading.t for reading in read)]),
         processes=processes,
-        cores=[core for one in read for core in one.cores or []],
-        cores_reason="; ".join(dict.fromkeys(one.reason for one in read if one.reason)) or None,
+        cores=[core for reading in read for core in reading.cores or []],
+        cores_reason="; ".join(dict.fromkeys(reading.reason for reading in read if reading.reason)) or None,
         again_t=max(again, default=None),
     )
 
@@ -63,7 +63,7 @@ def own_cores(view: StacksView, process: ProcessStacks) -> list[ev.CoreState]:
     if len(view.processes) == 1:
         return view.cores
     # Logs number their losses, not the cores of the process that wrote them.
-    return [] if process.process.startswith("logs-") else [one for one in view.cores if one.core in process.cores]
+    return [] if process.process.startswith("logs-") else [core for core in view.cores if core.core in process.cores]
 
 
 def core_lines(view: StacksView) -> Iterator[str]:
@@ -86,10 +86,10 @@ def process_lines(process: ProcessStacks, cores: Sequence[ev.CoreState] = ()) ->
     for thread in shown:
         yield f"  {thread.name}"
         yield from (f"    {line}" for line in folded(thread.frames))
-    rest = [thread.name for thread in process.threads if thread not in shown]
-    if rest:
-        more = f" and {len(rest) - NAMED_THREADS_MAX} more" if len(rest) > NAMED_THREADS_MAX else ""
-        yield f"  other threads: {', '.join(rest[:NAMED_THREADS_MAX])}{more}"
+    others = [thread.name for thread in process.threads if thread not in shown]
+    if others:
+        more = f" and {len(others) - NAMED_THREADS_MAX} more" if len(others) > NAMED_THREADS_MAX else ""
+        yield f"  other threads: {', '.join(others[:NAMED_THREADS_MAX])}{more}"
     if process.path:
         yield f"  full stacks: {process.path}"
 
@@ -115,11 +115,11 @@ def folded(frames: list[ev.CodeFrame]) -> Iterator[str]:
     users = [frame for frame in frames if frame.owner == "user"]
     if users and frames[0].owner != "user":
         yield f"in your code: {call(users[0])}"
-    rest = frames
+    remaining = frames
     if frames and frames[0].owner != "user":
         yield call(frames[0])
-        rest = frames[1:]
-    for owner, calls in groupby(rest, key=lambda frame: frame.owner):
+        remaining = frames[1:]
+    for owner, calls in groupby(remaining, key=lambda frame: frame.owner):
         run = list(calls)
         if owner == "user":
             yield from (call(frame) for frame in run)
@@ -148,13 +148,13 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
     # The minority holds up the others; processes in a collective only wait.
     order = sorted(groups.items(), key=lambda pair: (_waits(pair[1][0]), len(pair[1])))
     parts: list[str] = []
-    for index, (what, processes) in enumerate(order):
+    for index, (activity, processes) in enumerate(order):
         longest = max(_since(process, now) for process in processes)
         cores = [core for process in processes for core in driven(state, process)]
         is_rest = index > 0 and index == len(order) - 1
         who = _others(len(cores) or len(processes)) if is_rest else fmt.cores(cores) or processes[0].name
         lasts = "" if is_rest and _waits(processes[0]) else f" for {fmt.whole(longest)}"
-        parts.append(f"{who} {what}{lasts}")
+        parts.append(f"{who} {activity}{lasts}")
     step = max(process.beat.step for process in beating if process.beat)
     return f"{', '.join(parts)} at step {step}"
 
@@ -210,7 +210,11 @@ def _reporting(state: RunState, taken: ev.StacksTaken) -> ProcessState | None:
     if process is None or process.role != "logs" or process.opened is None:
         return process
     host = process.opened.host
-    own = (one for one in state.workers if one.opened and (one.opened.host, one.opened.pid) == (host, taken.pid))
+    own = (
+        worker
+        for worker in state.workers
+        if worker.opened and (worker.opened.host, worker.opened.pid) == (host, taken.pid)
+    )
     return next(own, process)
 
 
@@ -218,7 +222,7 @@ def _then(process: ProcessState, taken: ev.StacksTaken) -> ev.HeartbeatSent | No
     """What the process was doing when its stacks were taken, as a heartbeat: by its receipts for the request, or else
     by its newest heartbeat before the stacks."""
     beats = [beat for beat in (process.beat_at_stacks, process.beat) if beat is not None and beat.t <= taken.t]
-    beat = max(beats, key=lambda each: each.t, default=None)
+    beat = max(beats, key=lambda beat_then: beat_then.t, default=None)
     receipts = process.receipts.get(taken.request) if not taken.by_signal else None
     step = beat.step if beat is not None else 0
     if receipts is not None and receipts.seen is not None:

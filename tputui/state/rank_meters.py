@@ -37,7 +37,7 @@ def combined(readings: Sequence[Readings]) -> dict[str, MeterReading]:
     for of_rank in readings:
         for name, reading in of_rank.items():
             by_name.setdefault(name, []).append(reading)
-    return {name: _mean(each) for name, each in by_name.items()}
+    return {name: _mean(readings_of_name) for name, readings_of_name in by_name.items()}
 
 
 def newest(reports: Sequence[MetersReported]) -> MetersReported | None:
@@ -53,15 +53,15 @@ def newest(reports: Sequence[MetersReported]) -> MetersReported | None:
 
 def of_ranks(state: RunState, split: Split, name: str, epoch: int) -> list[RankReading]:
     """What each rank reported for one meter of an epoch; empty if only one process reports it."""
-    found = []
+    readings = []
     for process in ranks(state)[:RANKS_MAX]:
         report, ended = process.meters.get(split), process.epochs.get(epoch)
         meters = report.meters if report is not None and report.epoch == epoch else {}
         if ended is not None:
             meters = (ended.train if split == "train" else ended.valid) or meters
         if name in meters:
-            found.append(RankReading(process=process.name, rank=process.index, reading=meters[name]))
-    return found if len(found) > 1 else []
+            readings.append(RankReading(process=process.name, rank=process.index, reading=meters[name]))
+    return readings if len(readings) > 1 else []
 
 
 def epoch_of(events: Sequence[EpochEnded]) -> EpochEnded:
@@ -85,18 +85,18 @@ def history(state: RunState) -> list[MeterPoint]:
 
 
 def _history(reporting: Sequence[ProcessState]) -> list[MeterPoint]:
-    found: list[MeterPoint] = []
+    points_of_all: list[MeterPoint] = []
     splits: tuple[Split, ...] = ("train", "valid")
     for split in splits:
         parts = [
             (process, process.meter_history[split].items) for process in reporting if split in process.meter_history
         ]
         if len(parts) < 2:
-            found += [point for _, points in parts for point in points]
+            points_of_all += [point for _, points in parts for point in points]
             continue
         weights = [_weights(process, split) for process, _ in parts]
-        found += _merged([points for _, points in parts], weights)
-    return sorted(found, key=attrgetter("epoch", "split", "step"))
+        points_of_all += _merged([points for _, points in parts], weights)
+    return sorted(points_of_all, key=attrgetter("epoch", "split", "step"))
 
 
 def _weights(process: ProcessState, split: Split) -> dict[str, int]:
@@ -109,7 +109,7 @@ def _merged(parts: Sequence[Sequence[MeterPoint]], weights: Sequence[Mapping[str
     ordered = [sorted(points, key=attrgetter("epoch", "step")) for points in parts]
     frame = max(ordered, key=len)
     places = [0] * len(ordered)
-    found = []
+    merged = []
     for point in frame:
         here = point.epoch, point.step
         sums: dict[str, list[float]] = {}
@@ -123,8 +123,8 @@ def _merged(parts: Sequence[Sequence[MeterPoint]], weights: Sequence[Mapping[str
                     total = sums.setdefault(name, [0.0, 0.0])
                     total[0] += value * weight
                     total[1] += weight
-        found.append(msgspec.structs.replace(point, avg={name: total / w for name, (total, w) in sums.items()}))
-    return found
+        merged.append(msgspec.structs.replace(point, avg={name: total / w for name, (total, w) in sums.items()}))
+    return merged
 
 
 def _place(point: MeterPoint) -> tuple[int, int]:

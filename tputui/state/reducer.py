@@ -179,12 +179,12 @@ class RunState:
         self._of_hosts = {}
 
     def _by_host(self) -> dict[int, list[ProcessState]]:
-        found: dict[int, list[ProcessState]] = {}
+        by_host: dict[int, list[ProcessState]] = {}
         for role in (*ROLES, None):
             for process in self.in_order:
                 if process.role == role or (role is None and process.role not in ROLES):
-                    found.setdefault(process.host_index, []).append(process)
-        return found
+                    by_host.setdefault(process.host_index, []).append(process)
+        return by_host
 
     @property
     def steps_done(self) -> int:
@@ -196,8 +196,8 @@ class RunState:
     def is_imported(self) -> bool:
         """Whether the run was read from logs of another program: no process of it reports, and nobody sends heartbeats.
         The times of its events are those of the log."""
-        found = self.processes.values()
-        return bool(found) and all(process.role == "logs" and process.beat is None for process in found)
+        processes = self.processes.values()
+        return bool(processes) and all(process.role == "logs" and process.beat is None for process in processes)
 
     @property
     def newest_t(self) -> float | None:
@@ -214,12 +214,12 @@ class RunState:
         )
 
     def _trainers(self) -> list[list[ProcessState]]:
-        found: dict[object, list[ProcessState]] = {}
+        by_process: dict[object, list[ProcessState]] = {}
         for process in (*self.workers, *self.ranks, *self.observers):
             head = process.opened
             key = (head.host, head.host_id, head.pid, head.pid_started) if head is not None else process.name
-            found.setdefault(key, []).append(process)
-        return list(found.values())
+            by_process.setdefault(key, []).append(process)
+        return list(by_process.values())
 
     @property
     def generation_t(self) -> float:
@@ -233,8 +233,8 @@ class RunState:
         return min((head.t for head in heads if head.generation == newest), default=-math.inf) if newest else -math.inf
 
     def _steps_done(self) -> int:
-        known = [process for process in self.workers if not process.reports.awaits_plan] or self.workers
-        return max([process.steps_done for process in known], default=0)
+        with_plan = [process for process in self.workers if not process.reports.awaits_plan] or self.workers
+        return max([process.steps_done for process in with_plan], default=0)
 
     def _of_role(self, role: str) -> list[ProcessState]:
         if role not in self._by_role:

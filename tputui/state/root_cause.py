@@ -69,20 +69,20 @@ def failure(state: RunState) -> Failure | None:
         own = state.processes.get(reported.process)
         death = Death(own.name, own.failure) if own and own.failure and not followed else None
     if death is not None:
-        found = _raised(state, death)
+        cause = _raised(state, death)
     elif reported is not None:
-        found = _silent(reported)
+        cause = _silent(reported)
     else:
         return None
-    return _placed(state, _with_report(found, reported))
+    return _placed(state, _with_report(cause, reported))
 
 
 def _reported(state: RunState, death: Death | None) -> ev.FailureReported | None:
     """What a supervisor reported of the first failure: that of its host if a process of it failed, else the first."""
     began_t = state.generation_t
-    found = [w.failure_reported for w in state.supervisors if w.failure_reported and w.failure_reported.t >= began_t]
-    own = [report for report in found if death is not None and report.process == death.process and report.log]
-    return min(own or found, key=lambda report: (report.error in FOLLOWING, report.t), default=None)
+    reports = [w.failure_reported for w in state.supervisors if w.failure_reported and w.failure_reported.t >= began_t]
+    own = [report for report in reports if death is not None and report.process == death.process and report.log]
+    return min(own or reports, key=lambda report: (report.error in FOLLOWING, report.t), default=None)
 
 
 def block(failure: Failure) -> list[str]:
@@ -151,37 +151,37 @@ def _silent(event: ev.FailureReported) -> Failure:
     )
 
 
-def _with_report(found: Failure, reported: ev.FailureReported | None) -> Failure:
+def _with_report(cause: Failure, reported: ev.FailureReported | None) -> Failure:
     """Adds what the supervisor reported."""
     if reported is None:
-        return found
+        return cause
     return replace(
-        found, kind=reported.kind, log=reported.log, stack=reported.stack, memory=reported.memory, path=reported.path
+        cause, kind=reported.kind, log=reported.log, stack=reported.stack, memory=reported.memory, path=reported.path
     )
 
 
-def _placed(state: RunState, found: Failure) -> Failure:
+def _placed(state: RunState, cause: Failure) -> Failure:
     """Adds host, process, cores, and the failures that followed."""
-    process = state.processes.get(found.writer)
+    process = state.processes.get(cause.writer)
     opened = process.opened if process else None
-    is_child = found.writer.startswith("logs-") and opened is not None and found.pid not in (None, opened.pid)
+    is_child = cause.writer.startswith("logs-") and opened is not None and cause.pid not in (None, opened.pid)
     return replace(
-        found,
+        cause,
         host=opened.host if opened else "",
-        pid=found.pid or (opened.pid if opened else None),
+        pid=cause.pid or (opened.pid if opened else None),
         is_child=is_child,
         cores=driven(state, process) if process and not is_child else [],
-        followers=list(_followers(state, found)),
+        followers=list(_followers(state, cause)),
     )
 
 
-def _followers(state: RunState, found: Failure) -> Iterator[str]:
+def _followers(state: RunState, cause: Failure) -> Iterator[str]:
     """Later ends of other processes, in order, as sentences."""
     later: list[tuple[float, str]] = []
-    gone: set[str] = {found.writer}
+    gone: set[str] = {cause.writer}
     for process in state.in_order:
         for exited in process.rank_exits:
-            if exited.process in gone or exited.pid == found.pid:
+            if exited.process in gone or exited.pid == cause.pid:
                 continue
             gone.add(exited.process)
             later.append((exited.t, f"{_name(state.processes.get(exited.process), exited.process)}: {_end(exited)}"))
@@ -193,22 +193,22 @@ def _followers(state: RunState, found: Failure) -> Iterator[str]:
     for supervisor in state.supervisors:
         worker = supervisor.worker_exited
         name = command_writer(state.processes, supervisor.index)
-        is_own_end = name.startswith("logs-") and worker is not None and worker.pid == found.pid
+        is_own_end = name.startswith("logs-") and worker is not None and worker.pid == cause.pid
         if worker and name not in gone and not is_own_end:
-            how = f"signal {worker.signal}" if worker.signal else f"exit code {worker.exit_code}"
+            code = f"signal {worker.signal}" if worker.signal else f"exit code {worker.exit_code}"
             does = "ended the others, then itself" if name.startswith("worker-") else "the command ended"
-            later.append((worker.t, f"{_name(state.processes.get(name), name)}: {does} ({how})"))
-    for t, words in sorted(later)[:FOLLOWERS_MAX]:
-        yield f"{words}, {fmt.duration(max(0.0, t - found.t))} later"
+            later.append((worker.t, f"{_name(state.processes.get(name), name)}: {does} ({code})"))
+    for t, sentence in sorted(later)[:FOLLOWERS_MAX]:
+        yield f"{sentence}, {fmt.duration(max(0.0, t - cause.t))} later"
     if len(later) > FOLLOWERS_MAX:
         yield f"{len(later) - FOLLOWERS_MAX:,} more ended later"
 
 
 def _end(exited: ev.RankExited) -> str:
-    how = f"signal {exited.signal}" if exited.signal else f"exit code {exited.exit_code}"
+    code = f"signal {exited.signal}" if exited.signal else f"exit code {exited.exit_code}"
     if exited.ending:
-        return f"was ended with the run ({how})"
-    return f"went down after it ({how})"
+        return f"was ended with the run ({code})"
+    return f"went down after it ({code})"
 
 
 def _name(process: ProcessState | None, name: str) -> str:

@@ -68,13 +68,13 @@ class Piece(Record, frozen=True):
 
     def to_segment(self) -> Segment:
         """The piece as part of a snapshot."""
-        some = self.num_values > 0
+        has_values = self.num_values > 0
         return Segment(
             first_step=self.first,
             last_step=self.last,
-            mean=self._mean if some else math.nan,
-            min=self.least if some else math.nan,
-            max=self.greatest if some else math.nan,
+            mean=self._mean if has_values else math.nan,
+            min=self.least if has_values else math.nan,
+            max=self.greatest if has_values else math.nan,
             num_values=self.num_values,
             num_bad=self.num_bad,
             t=self.t,
@@ -214,11 +214,11 @@ def _aligner() -> Aligner[Piece, tuple[Piece, Segment]]:
     return Aligner(attrgetter("first"), attrgetter("last"), _joined)
 
 
-def _joined(setting: Piece, found: Found[Piece]) -> tuple[Piece, Segment]:
+def _joined(setting: Piece, pieces_found: Found[Piece]) -> tuple[Piece, Segment]:
     # As many joins would make a piece for each of hundreds of hosts.
     first, last, t = setting.first, setting.last, setting.t
     total, least, greatest, num_values, num_bad = 0.0, math.inf, -math.inf, 0, 0
-    for _, pieces in found:
+    for _, pieces in pieces_found:
         for piece in pieces:
             if piece.first < first:
                 first = piece.first

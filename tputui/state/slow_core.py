@@ -71,17 +71,17 @@ class SlowCores(StateStruct):
         """Adds the next step, [cores]. Returns the core if this step is the first in which it is named."""
         if self.rows and (step <= self.rows[-1].step or len(seconds) != len(self.rows[-1].seconds)):
             self.rows, self.search, self.named = [], OutlierSearch(lead=_LEAD), None
-        if not seconds or not all(0.0 < each < math.inf for each in seconds):
+        if not seconds or not all(0.0 < duration < math.inf for duration in seconds):
             return None
         self.rows = [*self.rows[-ROWS_MAX + 1 :], TimeRow(step, seconds)]
         if len(self.rows) < _SMOOTHED:
             return None
         first_step = self.rows[-_LEAD - 1].step
         self.search.add(slow_cores(first_step, step, _medians(self.rows[-_SMOOTHED:])))
-        found = self._found()
-        is_new = found is not None and found.column != self.named
-        self.named = found.column if found is not None else None
-        return found if is_new else None
+        slow_core = self._found()
+        is_new = slow_core is not None and slow_core.column != self.named
+        self.named = slow_core.column if slow_core is not None else None
+        return slow_core if is_new else None
 
     @property
     def slow_core(self) -> SlowCore | None:

@@ -111,12 +111,12 @@ class SlowHosts:
         If hosts have reported more of more than `changed_max` rows, some of these are as they were until later calls.
         """
         self.is_behind = False
-        known = {host: reports for host, reports in paces.items() if reports}
-        if len(known) < 2:
+        reported = {host: reports for host, reports in paces.items() if reports}
+        if len(reported) < 2:
             return None
-        self._forget_cut(known)
-        size = _row_size(list(known.values()))
-        rows = self._newest_rows(known, size, changed_max)
+        self._forget_cut(reported)
+        size = _row_size(list(reported.values()))
+        rows = self._newest_rows(reported, size, changed_max)
         if len(rows) < _SMOOTHED:
             return None
         search = OutlierSearch(lead=_LEAD)
@@ -129,10 +129,10 @@ class SlowHosts:
             self._judged[key] = judged
             search.add(judged[1])
         # A host at the limit is off in some rows only, so a host that was named is as long as it is slow in the mean.
-        found = search.outlier(now=True) or search.outlier()
-        if found is None or found.by <= 0:
+        outlier = search.outlier(now=True) or search.outlier()
+        if outlier is None or outlier.by <= 0:
             return None
-        return _view(found.core, found.first_step, rows[-NAMED:], known, names)
+        return _view(outlier.core, outlier.first_step, rows[-NAMED:], reported, names)
 
     def _forget_cut(self, paces: Mapping[int, Sequence[HostPace]]) -> None:
         """Forgets all rows if there are other hosts, or if steps were trained again."""
@@ -155,13 +155,13 @@ class SlowHosts:
         late = set(split_work(changed_rows, changed_max)[1])
         self.is_behind = bool(late)
         for key, behind in behind_of.items():
-            known = before.get(key)
-            if known is None:
-                known = (behind, _row(key, paces, {}))
-            elif known[0] != behind and key not in late:
-                changed = {host: paces[host] for _, host in (*known[0], *behind)}
-                known = (behind, _row(key, changed, known[1].of_host))
-            self._rows[key] = known
+            cached = before.get(key)
+            if cached is None:
+                cached = (behind, _row(key, paces, {}))
+            elif cached[0] != behind and key not in late:
+                changed = {host: paces[host] for _, host in (*cached[0], *behind)}
+                cached = (behind, _row(key, changed, cached[1].of_host))
+            self._rows[key] = cached
         return [row for _, row in self._rows.values() if len(row.own.of_host) >= max(2, _KNOWN * len(paces))]
 
 
@@ -176,9 +176,11 @@ def slow_host(state: RunState) -> SlowHostView | None:
     paces = {host: leader.reports.paces for host, leader in leaders.items()}
     names = {host: leader.opened.host if leader.opened is not None else "" for host, leader in leaders.items()}
     key = tuple((host, leader.name, leader.reports.num_paces) for host, leader in leaders.items())
-    found = state.memoized("slow hosts", None, SlowHosts)
+    slow_hosts = state.memoized("slow hosts", None, SlowHosts)
     return state.memoized_in_parts(
-        "slow host", key, lambda: (found.find(paces, names, state.at_most(_CHANGED_MAX, len(paces))), found.is_behind)
+        "slow host",
+        key,
+        lambda: (slow_hosts.find(paces, names, state.at_most(_CHANGED_MAX, len(paces))), slow_hosts.is_behind),
     )
 
 
@@ -306,5 +308,5 @@ def _view(
 
 def _mean_above_others(host: int, times: Iterable[_Times]) -> float | None:
     """Mean seconds per step by which a host exceeds the median of the others; None if not known."""
-    above_s = [above_s for each in times if (above_s := each.above_others(host)) is not None]
+    above_s = [above_s for times_of_step in times if (above_s := times_of_step.above_others(host)) is not None]
     return math.fsum(above_s) / len(above_s) if above_s else None

@@ -113,9 +113,9 @@ class StepValues(StateStruct, dict=True):
         values = self._decoded(seq, event) if find_bad or is_timed or series.wants_values(event) else None
         series.add(event, values)
         if event.metric == "loss":
-            self.columns.take(event, values, lambda each: self._decoded(seq, each))
-            known = self._values[1] if self._values is not None and self._values[0] is event else None
-            self._pending.append((event, known))
+            self.columns.take(event, values, lambda recorded: self._decoded(seq, recorded))
+            decoded = self._values[1] if self._values is not None and self._values[0] is event else None
+            self._pending.append((event, decoded))
             self._values = None
             self._pending_rows += event.n
             self._forget_rows(rows_most(event.cores))
@@ -146,13 +146,13 @@ class StepValues(StateStruct, dict=True):
         """Adds compute times, [steps * cores]; a core that is named by them gets a warning and a mark."""
         for row in range(max(event.n - ROWS_MAX, 0), event.n):
             step = event.first + row
-            found = self.slow.add(step, array("f", values[row * event.cores : (row + 1) * event.cores]))
-            if found is not None:
-                log.warn(event.t, self._slow_text(found, event.cores), step)
+            slow_core = self.slow.add(step, array("f", values[row * event.cores : (row + 1) * event.cores]))
+            if slow_core is not None:
+                log.warn(event.t, self._slow_text(slow_core, event.cores), step)
 
-    def _slow_text(self, found: SlowCore, num_columns: int) -> str:
-        core = self.core_of(found.column, num_columns)
-        return f"core {core} is {fmt.slower(found.share)} than the others since step {found.first_step:,}"
+    def _slow_text(self, slow_core: SlowCore, num_columns: int) -> str:
+        core = self.core_of(slow_core.column, num_columns)
+        return f"core {core} is {fmt.slower(slow_core.share)} than the others since step {slow_core.first_step:,}"
 
     def core_of(self, column: int, num_columns: int) -> int:
         """Global index of the core whose values are in a column."""
@@ -190,10 +190,10 @@ class StepValues(StateStruct, dict=True):
         """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""
         self._pending_rows = 0
         while self._pending:
-            event, known = self._pending.popleft()
+            event, decoded = self._pending.popleft()
             most, num_cores = rows_most(event.cores), event.cores
             try:
-                values = known if known is not None else float_blocks.unpack(event.block, event.n * num_cores)
+                values = decoded if decoded is not None else float_blocks.unpack(event.block, event.n * num_cores)
             except float_blocks.BlockError:
                 self.recent = []
                 continue
@@ -280,8 +280,8 @@ def is_exact(event: StepsRecorded) -> bool:
 def makes_sense(event: StepsRecorded | TopologyDeclared) -> bool:
     """Whether the counts of an event are consistent and within the limits."""
     if isinstance(event, TopologyDeclared):
-        known = all(0 <= core < CORES_MAX for core in event.cores) and len(set(event.cores)) == len(event.cores)
-        return 0 <= event.num_cores <= CORES_MAX and known
+        are_valid = all(0 <= core < CORES_MAX for core in event.cores) and len(set(event.cores)) == len(event.cores)
+        return 0 <= event.num_cores <= CORES_MAX and are_valid
     num_values = event.n * event.cores
     counts = event.n >= 1 and 1 <= event.cores <= CORES_MAX and num_values <= EVENT_VALUES_MAX
     counts = counts and event.first <= INT_MAX - event.n + 1

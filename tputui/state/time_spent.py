@@ -122,8 +122,8 @@ class TimeSpent(StateStruct):
             return
         # The process may have ended before it recorded its newest save; then the newest measurement before it counts.
         every: list[Measured | TimeOfSave] = [*self.newest, *self.saves.values()]
-        known = [each for each in every if each.step < first_step]
-        kept = max(known, key=lambda each: (each.step, each.t), default=None)
+        earlier = [spent for spent in every if spent.step < first_step]
+        kept = max(earlier, key=lambda spent: (spent.step, spent.t), default=None)
         self.closed_s = {k: s for k, s in kept.sections_s.items() if k != "stall"} if kept is not None else {}
         self._add_restart("stall", math.fsum(self.stalls_s.values()) + self.pending_stall_s)
         self.running_s, self.stalls_s, self.pending_stall_s, self.newest = {}, {}, 0.0, []
@@ -187,10 +187,10 @@ class TimeSpent(StateStruct):
             sections[name] = sections.get(name, 0.0) + seconds
         rest_s = until - self.began_t - math.fsum(sections.values())
         # The clocks of events and of sections differ a little.
-        rest = "other" if rest_s + sections.get("other", 0.0) >= 0 else max(sections, key=sections.__getitem__)
-        sections[rest] = sections.get(rest, 0.0) + rest_s
-        if sections[rest] < 0:  # the clock of the events was set back
-            sections = partition({**sections, rest: sections[rest] - rest_s}, until - self.began_t)
+        remainder = "other" if rest_s + sections.get("other", 0.0) >= 0 else max(sections, key=sections.__getitem__)
+        sections[remainder] = sections.get(remainder, 0.0) + rest_s
+        if sections[remainder] < 0:  # the clock of the events was set back
+            sections = partition({**sections, remainder: sections[remainder] - rest_s}, until - self.began_t)
         first, last = (self.newest[0], self.newest[-1]) if len(self.newest) > 1 else (None, None)
         return TimeView(
             began=self.began_t,
@@ -235,9 +235,9 @@ def _minus(later: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str
 
 def partition(parts: Mapping[KeyT, float], total_s: float) -> dict[KeyT, float]:
     """Parts of a time whose sum is `total_s`, in proportion; none is negative."""
-    known = {name: max(0.0, seconds) for name, seconds in parts.items()}
-    sum_s = math.fsum(known.values())
-    return {name: seconds * total_s / sum_s if sum_s > 0 else 0.0 for name, seconds in known.items()}
+    at_least_zero = {name: max(0.0, seconds) for name, seconds in parts.items()}
+    sum_s = math.fsum(at_least_zero.values())
+    return {name: seconds * total_s / sum_s if sum_s > 0 else 0.0 for name, seconds in at_least_zero.items()}
 
 
 def lasts_s(beat: ev.HeartbeatSent, until: float) -> float:

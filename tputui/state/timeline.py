@@ -54,16 +54,16 @@ def traces(state: RunState) -> list[ev.TraceWritten]:
 
 def epoch_starts(state: RunState) -> list[EpochStart]:
     """When the epochs began, each by the first host that reported it."""
-    found: dict[int, EpochStart] = {}
+    starts: dict[int, EpochStart] = {}
     for process in state.workers:
         for start in process.epoch_starts.items:
-            found.setdefault(start.epoch, start)
-    return downsample([found[epoch] for epoch in sorted(found)], first_of)
+            starts.setdefault(start.epoch, start)
+    return downsample([starts[epoch] for epoch in sorted(starts)], first_of)
 
 
 def _process_marks(state: RunState) -> tuple[list[Mark], list[Mark], int]:
     """The marks of all processes: those with a step, those without one, and the number of all marks."""
-    found: dict[tuple[str, str, int], tuple[str, list[Mark]]] = {}
+    by_mark: dict[tuple[str, str, int], tuple[str, list[Mark]]] = {}
     reported: set[MarkKind] = set()
     count = 0
     for process in [*state.workers, *state.ranks, *state.supervisors]:
@@ -73,21 +73,21 @@ def _process_marks(state: RunState) -> tuple[list[Mark], list[Mark], int]:
                 continue
             count += stored.count
             for mark in stored.items:
-                writer, same = found.setdefault((kind, mark.text, mark.step), (process.name, []))
+                writer, same = by_mark.setdefault((kind, mark.text, mark.step), (process.name, []))
                 if writer == process.name:
                     same.append(mark)
                 else:
                     count -= 1  # another host reported the same
         reported.update(kind for kind in of_kind if kind in ALIKE)
-    every = sorted((mark for _, same in found.values() for mark in same), key=lambda mark: mark.t)
+    every = sorted((mark for _, same in by_mark.values() for mark in same), key=lambda mark: mark.t)
     return [mark for mark in every if mark.step], [mark for mark in every if not mark.step], count
 
 
-def _placed(found: list[Mark], plan: PlanView | None, loss: Sequence[Segment]) -> list[Mark]:
+def _placed(marks: list[Mark], plan: PlanView | None, loss: Sequence[Segment]) -> list[Mark]:
     """Adds the newest step at that time to marks without a step."""
     before = plan.first_step - 1 if plan else 0
     placed: list[Mark] = []
-    for mark in found:
+    for mark in marks:
         index = bisect_right(loss, mark.t, key=lambda segment: segment.t)
         step = mark.step or (loss[index - 1].last_step if index and mark.kind != "resume" else before)
         placed.append(msgspec.structs.replace(mark, step=step))
@@ -96,22 +96,22 @@ def _placed(found: list[Mark], plan: PlanView | None, loss: Sequence[Segment]) -
 
 def _of_requests(state: RunState, requests: Iterable[RequestView]) -> list[Mark]:
     """Marks of requests, and of their answers."""
-    found: list[Mark] = []
+    marks: list[Mark] = []
     for view in list(requests)[-REQUESTS_MARKED:]:
-        what = f"request to {fmt.REQUESTS[view.kind]}"
+        request_text = f"request to {fmt.REQUESTS[view.kind]}"
         by = f", by {view.by}" if view.by else ""
-        found.append(Mark(t=view.t, step=0, kind="request", text=f"{what}{by}", core=None))
+        marks.append(Mark(t=view.t, step=0, kind="request", text=f"{request_text}{by}", core=None))
         answers = [process.receipts[view.id] for process in state.in_order if view.id in process.receipts]
         applied = min((answer.applied for answer in answers if answer.applied), key=lambda event: event.t, default=None)
         if applied is not None:
-            text = f"{what}: {fmt.applied(applied.step, applied.path, applied.lack)}"
-            found.append(Mark(t=applied.t, step=applied.step, kind="request", text=text, core=None))
+            text = f"{request_text}: {fmt.applied(applied.step, applied.path, applied.lack)}"
+            marks.append(Mark(t=applied.t, step=applied.step, kind="request", text=text, core=None))
             continue
         refused = next((answer.refused for answer in answers if answer.refused), None)
         if refused is not None:
-            text = f"{what}: refused: {refused.why}"
-            found.append(Mark(t=refused.t, step=0, kind="request", text=text, core=None))
-    return [mark for mark in found if math.isfinite(mark.t)]
+            text = f"{request_text}: refused: {refused.why}"
+            marks.append(Mark(t=refused.t, step=0, kind="request", text=text, core=None))
+    return [mark for mark in marks if math.isfinite(mark.t)]
 
 
 def _end(state: RunState, liveness: Liveness) -> list[Mark]:
@@ -133,13 +133,13 @@ SKIPPED_SHOWN = 100
 def checkpoints(state: RunState) -> list[ev.CheckpointSaved]:
     """The saved checkpoints that still exist, oldest first; a file reported by several hosts counts once."""
     removed = {path: event.t for process in state.in_order for path, event in process.dropped_checkpoints.items()}
-    found: dict[tuple[str, int], ev.CheckpointSaved] = {}
+    saved: dict[tuple[str, int], ev.CheckpointSaved] = {}
     for process in state.in_order:
         for event in process.checkpoints.values():
             if removed.get(event.path, -math.inf) > event.t:
                 continue
-            found.setdefault((event.path, event.step), event)
-    return sorted(found.values(), key=lambda event: (event.step, event.t, event.path))
+            saved.setdefault((event.path, event.step), event)
+    return sorted(saved.values(), key=lambda event: (event.step, event.t, event.path))
 
 
 def skipped(state: RunState) -> SkippedView:
@@ -172,13 +172,13 @@ def requests(state: RunState, submitted: Iterable[RequestView]) -> list[RequestV
 
 def _of_hosts(state: RunState, view: RequestView) -> RequestView:
     """A request with the answers of each host, and the hosts that train and have not answered."""
-    found: list[HostReceipt] = []
+    receipts: list[HostReceipt] = []
     silent: list[int] = []
     for host, own in sorted(state.by_host.items()):
         answers = [process.receipts[view.id] for process in own if view.id in process.receipts]
         events = [event for event in map(_newest_answer, answers) if event is not None]
         # The supervisor answers for a training process that has only seen the request.
-        event = min(events, key=lambda each: isinstance(each, RequestSeen), default=None)
+        event = min(events, key=lambda event_of_host: isinstance(event_of_host, RequestSeen), default=None)
         if event is not None:
             state_of: Literal["seen", "applied", "refused"] = "seen"
             if isinstance(event, RequestApplied):
@@ -186,10 +186,13 @@ def _of_hosts(state: RunState, view: RequestView) -> RequestView:
             elif isinstance(event, RequestRefused):
                 state_of = "refused"
             step = None if isinstance(event, RequestRefused) else event.step
-            found.append(HostReceipt(index=host, state=state_of, step=step, t=event.t))
-        elif any(each.role == "worker" and (not each.training_ended or each.training_ended.t > view.t) for each in own):
+            receipts.append(HostReceipt(index=host, state=state_of, step=step, t=event.t))
+        elif any(
+            trainer.role == "worker" and (not trainer.training_ended or trainer.training_ended.t > view.t)
+            for trainer in own
+        ):
             silent.append(host)
-    return msgspec.structs.replace(view, receipts=found, unanswered=silent)
+    return msgspec.structs.replace(view, receipts=receipts, unanswered=silent)
 
 
 def _newest_answer(answer: Receipts) -> RequestSeen | RequestApplied | RequestRefused | None:
@@ -200,7 +203,7 @@ def _with_receipts(request: str, submitted: RequestView | None, answers: list[Re
     seen = next((answer.seen for answer in answers if answer.seen), None)
     # Of several hosts, one writes the checkpoint.
     applied = min(
-        (answer.applied for answer in answers if answer.applied), key=lambda each: not each.path, default=None
+        (answer.applied for answer in answers if answer.applied), key=lambda receipt: not receipt.path, default=None
     )
     refused = next((answer.refused for answer in answers if answer.refused), None) if applied is None else None
     first = seen or applied or refused
@@ -221,13 +224,13 @@ def _with_receipts(request: str, submitted: RequestView | None, answers: list[Re
 
 def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
     """The first NaN and infinite values, by step and core, and the number of all."""
-    found = [
+    places = [
         NonFinite(core=_core(process, bad.column, bad.metric), step=bad.step, metric=bad.metric, value=bad.value)
         for process in state.in_order
         for bad in process.values.non_finite
     ]
-    found.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
-    return found[:NON_FINITE_MAX], sum(process.values.num_non_finite for process in state.processes.values())
+    places.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
+    return places[:NON_FINITE_MAX], sum(process.values.num_non_finite for process in state.processes.values())
 
 
 def _core(process: ProcessState, column: int, metric: str) -> int:

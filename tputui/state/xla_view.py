@@ -72,7 +72,9 @@ def is_used(counters: ev.XlaMetricsRead) -> bool:
 
 def newest_of(readings: Iterable[ev.XlaMetricsRead | None]) -> ev.XlaMetricsRead:
     """The newest reading of the counters of one process, from all of its journals. There must be one."""
-    return max((one for one in readings if one is not None), key=lambda one: (one.t, one.executes))
+    return max(
+        (reading for reading in readings if reading is not None), key=lambda reading: (reading.t, reading.executes)
+    )
 
 
 SIZES_MAX = 3
@@ -131,14 +133,14 @@ def _is_first(group: CompileGroup) -> bool:
 def _by_cause(groups: Iterable[CompileGroup]) -> list[list[CompileGroup]]:
     """The groups by cause. JAX compiles each operation outside of a compiled function by itself, such as `true_divide`,
     and does not compare its inputs: it shares the cause of what else compiles at its line."""
-    found: dict[object, list[CompileGroup]] = {}
-    for group in sorted(groups, key=lambda one: (_is_first(one), one.changes is None)):
+    by_place: dict[object, list[CompileGroup]] = {}
+    for group in sorted(groups, key=lambda group_of_line: (_is_first(group_of_line), group_of_line.changes is None)):
         is_shared = group.runtime == "jax" and _has_line(group)
         place = group.line if is_shared else group.key
-        if place in found and not (group.changes is None or _is_first(group)):
+        if place in by_place and not (group.changes is None or _is_first(group)):
             place = group.key
-        found.setdefault(place, []).append(group)
-    return list(found.values())
+        by_place.setdefault(place, []).append(group)
+    return list(by_place.values())
 
 
 def _attributed(groups: Sequence[CompileGroup]) -> list[CompileGroup]:
@@ -148,10 +150,14 @@ def _attributed(groups: Sequence[CompileGroup]) -> list[CompileGroup]:
     """
     made = list(groups)
     for explains, is_open in ((_has_line, _any), (_has_changes, _any), (_has_result, _has_sizes)):
-        for group in [one for one in made if not explains(one) and is_open(one)]:
-            found = [one for one in made if explains(one) and _may_explain(one, group)]
-            if len(found) == 1:
-                made = [group.join(one) if one is found[0] else one for one in made if one is not group]
+        for group in [candidate for candidate in made if not explains(candidate) and is_open(candidate)]:
+            causes = [candidate for candidate in made if explains(candidate) and _may_explain(candidate, group)]
+            if len(causes) == 1:
+                made = [
+                    group.join(candidate) if candidate is causes[0] else candidate
+                    for candidate in made
+                    if candidate is not group
+                ]
     return made
 
 
