@@ -85,14 +85,14 @@ class Session:
 
     def left(self) -> list[str]:
         """Processes and files that were left behind, in words; the processes are killed."""
-        found = [f"process {pid}: {words}" for pid, words in self._end_processes()]
+        remains = [f"process {pid}: {command}" for pid, command in self._end_processes()]
         # Files, since torch makes an empty directory as it is imported, and a killed process cannot remove that.
         files = [path for name in ("tmp", "home") for path in _files(self._folder / name)]
         # W&B logs to the cache of its user without a setting for it.
-        found += [f"file {path}" for path in files if ".cache/wandb/logs" not in str(path)]
+        remains += [f"file {path}" for path in files if ".cache/wandb/logs" not in str(path)]
         for folder, before in self._before.items():
-            found += [f"file {folder / name}" for name in sorted(_names(folder) - before)]
-        return found
+            remains += [f"file {folder / name}" for name in sorted(_names(folder) - before)]
+        return remains
 
     def close(self) -> None:
         """Removes the directories."""
@@ -110,14 +110,14 @@ class Session:
 
     def _processes(self) -> list[tuple[int, str]]:
         """Other processes with the temporary directory of this session in their environment."""
-        mark, found = os.fsencode(f"TMPDIR={self._folder / 'tmp'}"), []
+        mark, processes = os.fsencode(f"TMPDIR={self._folder / 'tmp'}"), []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 # A process that has ended and was not waited for has no environment.
                 if int(entry.name) != os.getpid() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-                    found.append((int(entry.name), words[:200]))
-        return found
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    processes.append((int(entry.name), command[:200]))
+        return processes
 
 
 def _files(folder: Path) -> list[Path]:

@@ -62,10 +62,10 @@ class LiveRun:
 
 def processes_of(run_dir: Path) -> list[int]:
     """Every process with the run's directory on its command line, except viewers."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if os.fsencode(run_dir) in words and b"tputui" not in words and is_running(int(entry.name)):
-                found.append(int(entry.name))
-    return found
+            argv = (entry / "cmdline").read_bytes().split(b"\0")
+            if os.fsencode(run_dir) in argv and b"tputui" not in argv and is_running(int(entry.name)):
+                pids.append(int(entry.name))
+    return pids

@@ -21,10 +21,10 @@ class CommandResult(NamedTuple):
     err: str
 
 
-def tputui(*words: str | Path, cwd: Path | None = None, **env: str) -> CommandResult:
+def tputui(*arguments: str | Path, cwd: Path | None = None, **env: str) -> CommandResult:
     """Runs `tputui WORDS` to its end, without a terminal."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tputui", *map(str, words)],
+        [sys.executable, "-P", "-m", "tputui", *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
@@ -44,22 +44,22 @@ def one_sentence(result: CommandResult) -> str:
     return lines[0]
 
 
-def run(folder: Path, *words: str, **env: str) -> CommandResult:
+def run(folder: Path, *arguments: str, **env: str) -> CommandResult:
     """Runs `tputui run WORDS` in a folder with a directory of runs of its own."""
-    return tputui("--runs-dir", folder / "runs", "run", *words, cwd=folder, **env)
+    return tputui("--runs-dir", folder / "runs", "run", *arguments, cwd=folder, **env)
 
 
 def only_run(folder: Path) -> Path:
     """The only run in the folder."""
-    (found,) = rundir.listing(folder / "runs")
-    return found
+    (run_dir,) = rundir.listing(folder / "runs")
+    return run_dir
 
 
 def shown(run_dir: Path) -> dict[str, Any]:
     """The object that `tputui show --json` prints."""
     result = tputui("show", run_dir, "--json")
-    found: dict[str, Any] = json.loads(result.out)
-    return found
+    shown_object: dict[str, Any] = json.loads(result.out)
+    return shown_object
 
 
 def script(folder: Path, text: str, name: str = "train.py") -> str:

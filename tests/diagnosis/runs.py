@@ -123,5 +123,5 @@ def verdicts(*events: ev.Event, device: str = "CPU", steps: int = STEPS, now: fl
     return diagnose(snapshot_of({"worker-0": [topology(device), *usual, *reports(steps), *events]}, now))
 
 
-def by_rule(found: Iterable[Verdict], rule: RuleName, status: str = "found") -> list[Verdict]:
-    return [one for one in found if one.rule == rule and one.status == status]
+def by_rule(verdicts: Iterable[Verdict], rule: RuleName, status: str = "found") -> list[Verdict]:
+    return [verdict for verdict in verdicts if verdict.rule == rule and verdict.status == status]

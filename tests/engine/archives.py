@@ -23,8 +23,8 @@ CONTENT = b"1\n2\n3\n"
 
 def prepare(sources: Mapping[str, Path], into: Path) -> list[str]:
     """Copies the unpacked files."""
-    found = [path for source in sources.values() for path in source.rglob("numbers.csv")]
-    (into / "numbers.csv").write_bytes(found[0].read_bytes())
+    tables = [path for source in sources.values() for path in source.rglob("numbers.csv")]
+    (into / "numbers.csv").write_bytes(tables[0].read_bytes())
     return ["numbers.csv: 3 rows"]
 
 

@@ -28,9 +28,9 @@ optim = { name = "sgd", lr = 0.01, lr_scaling = "none", momentum = 0.0 }
 """
 
 
-def off(found: torch.Tensor, expected: torch.Tensor) -> float:
+def off(computed: torch.Tensor, expected: torch.Tensor) -> float:
     """Largest difference relative to the largest expected value."""
-    return float((found - expected).abs().max() / expected.abs().max())
+    return float((computed - expected).abs().max() / expected.abs().max())
 
 
 def without_dropout(model: nn.Module) -> nn.Module:

@@ -32,7 +32,7 @@ def main() -> None:
     backend.sync()
     difference = (model.weight_hh_l0.grad.cpu() - plain.weight_hh_l0.grad).abs().max()
     grus = {"one": scanned(2, 3), "both": scanned(2, 3, bidirectional=True)}
-    sentences = {name: found for name, gru in grus.items() if (found := unrolled_modules(gru))}
+    sentences = {name: unrolled for name, gru in grus.items() if (unrolled := unrolled_modules(gru))}
     print(json.dumps({"sentences": sentences, "difference": float(difference)}))  # noqa: T201
 
 

@@ -94,7 +94,7 @@ def exchanged(group: Group, rank: int) -> dict[str, Any]:
         "broadcast": [
             group.broadcast(text.encode()).decode() for text in (f"from {rank}", "", "x" * 70_000 + f"{rank}")
         ],
-        "collected": [each.decode() for each in group.collect(b"h" * rank)],
+        "collected": [payload.decode() for payload in group.collect(b"h" * rank)],
     }
 
 
@@ -130,12 +130,12 @@ def relayed(place: HostPlace) -> Any:
         hosts.links.pass_on(Request(id="1", kind="stop_now", t=1.0, by="test"))
         hosts.close("stopped", "ended at once")
         return []
-    found: list[Request] = []
-    while not found:
-        found = hosts.links.passed()
+    requests: list[Request] = []
+    while not requests:
+        requests = hosts.links.passed()
     lost = hosts.links.lost()
     hosts.close("done", "")
-    return [[request.id for request in found], lost is None]
+    return [[request.id for request in requests], lost is None]
 
 
 def forgotten(place: HostPlace) -> Any:
@@ -155,7 +155,7 @@ def main() -> None:
             "exchanged": on_hosts(lambda place: ranks_of(place, exchanged)),
             "gone": on_hosts(gone),
             "relayed": on_hosts(relayed, 2),
-        } | {name: each.result() for name, each in waiting.items()}
+        } | {name: future.result() for name, future in waiting.items()}
     sys.stdout.write("\n" + json.dumps(results) + "\n")
     sys.stdout.flush()
 

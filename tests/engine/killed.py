@@ -103,9 +103,9 @@ def check(run_dir: Path, first: int, done: int) -> Path:
 
 def read(path: Path) -> tuple[int, float | None]:
     """Step and best value of a checkpoint, after a check of all its values."""
-    found = checkpoint_store.load(path, planned_for_ever())
-    assert bool((found.training_state["model"]["w"] == found.position.step).all())
-    return found.position.step, found.best
+    saved = checkpoint_store.load(path, planned_for_ever())
+    assert bool((saved.training_state["model"]["w"] == saved.position.step).all())
+    return saved.position.step, saved.best
 
 
 def main(folder: Path, kills: int) -> None:

@@ -36,10 +36,10 @@ def differences(options: dict[str, Any], cores: Spmd) -> dict[str, float]:
         given = put["sequence"], put["start"].transpose(0, 1)
     else:
         given = sequence.to(cores.device), start.to(cores.device)
-    found = _everything(scan.to(cores.device), *given)
+    scanned = _everything(scan.to(cores.device), *given)
     backend.sync()
     return {
-        name: float((found[name].cpu() - value).abs().max() / value.abs().max()) for name, value in expected.items()
+        name: float((scanned[name].cpu() - value).abs().max() / value.abs().max()) for name, value in expected.items()
     }
 
 
@@ -68,10 +68,10 @@ def program(steps: int, cores: Spmd) -> dict[str, float]:
 def main() -> None:
     """Compares every case, and compiles a short and a long loop."""
     cores = Spmd(CORES)
-    found: dict[str, Any] = {name: differences(options, cores) for name, options in CASES.items()}
-    found["programs"] = [program(steps, cores) for steps in (SHORT, LONG)]
-    found["fallbacks"] = XlaRuntime().fallbacks()
-    print(json.dumps(found))  # noqa: T201
+    by_case: dict[str, Any] = {name: differences(options, cores) for name, options in CASES.items()}
+    by_case["programs"] = [program(steps, cores) for steps in (SHORT, LONG)]
+    by_case["fallbacks"] = XlaRuntime().fallbacks()
+    print(json.dumps(by_case))  # noqa: T201
 
 
 if __name__ == "__main__":

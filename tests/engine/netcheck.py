@@ -116,13 +116,13 @@ def train(name: str, precision: str, cores: Spmd) -> dict[str, Any]:
         began = time.perf_counter()
         backend.seed(step, cores.device)
         with torch.autocast("xla", dtype=torch.bfloat16, enabled=precision == "bf16"):
-            each = net.loss(model(*(batch[key] for key in INPUTS if key in batch)), batch)
-        each.mean().backward()  # type: ignore[no-untyped-call]
+            losses = net.loss(model(*(batch[key] for key in INPUTS if key in batch)), batch)
+        losses.mean().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         backend.sync()
         backend.wait()
-        values.append(each.detach().mean())
+        values.append(losses.detach().mean())
         compiles.append({"begun": XlaRuntime().count(BEGUN), "done": XlaRuntime().compile_times().total})
         seconds.append(time.perf_counter() - began)
     return {
@@ -138,11 +138,11 @@ def train(name: str, precision: str, cores: Spmd) -> dict[str, Any]:
 def main() -> None:
     """Trains the networks that the arguments name."""
     cores = Spmd(CORES)
-    found = {}
+    by_name = {}
     for case in sys.argv[1:]:
         name, precision = case.split(":")
-        found[case] = train(name, precision, cores)
-    print(json.dumps(found))  # noqa: T201
+        by_name[case] = train(name, precision, cores)
+    print(json.dumps(by_name))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -86,5 +86,5 @@ class NonFiniteTask(CurveTask):
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
         """The outcomes of `CurveTask`, with the added values."""
-        found = super().outcomes(predictions, batch)
-        return {**found, "loss": found["loss"] + batch["apart"]}
+        outcomes = super().outcomes(predictions, batch)
+        return {**outcomes, "loss": outcomes["loss"] + batch["apart"]}

@@ -50,11 +50,11 @@ def main() -> None:
     from engine.loop import build
 
     strategy = build.strategy(run_plan.make(first, here, "test.toml"))
-    found = {}
+    by_name = {}
     for text, overrides in settings.items():
         planned = run_plan.make(config.parse(TEXT, "test.toml", overrides), here, "test.toml")
-        found[text] = measured(planned, strategy)
-    sys.stdout.write(json.dumps(found) + "\n")
+        by_name[text] = measured(planned, strategy)
+    sys.stdout.write(json.dumps(by_name) + "\n")
 
 
 def measured(planned: Any, strategy: Any) -> dict[str, Any]:

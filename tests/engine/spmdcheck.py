@@ -58,7 +58,7 @@ def trained(name: str, cores: Strategy, folder: Path) -> dict[str, Any]:
     built.train()
     reporter.close()
     epochs = run.all(ev.EpochEnded)
-    found = {
+    trained_values = {
         "losses": list(run.losses().items()),
         "scores": [epoch.scores for epoch in epochs],
         "valid": [epoch.valid["loss"].avg for epoch in epochs],
@@ -68,7 +68,7 @@ def trained(name: str, cores: Strategy, folder: Path) -> dict[str, Any]:
         "exchanges": getattr(cores, "exchanges", 0),
     }
     run.stop_if_alive()
-    return found
+    return trained_values
 
 
 def devices_of_a_second_host() -> list[int]:
@@ -86,12 +86,14 @@ def main() -> None:
     """Trains under both."""
     place = HostPlace(master_addr="127.0.0.1", master_port=reserved_port())
     with tempfile.TemporaryDirectory() as folder:
-        found: dict[str, Any] = {"spmd": trained("spmd", Spmd(NUM_CORES), Path(folder))}
+        by_strategy: dict[str, Any] = {"spmd": trained("spmd", Spmd(NUM_CORES), Path(folder))}
         hosts = HostGroup(place)
-        found["over_hosts"] = trained("hosts", Counted(RankSocket(0, 1, [], hosts=hosts), NUM_CORES), Path(folder))
+        by_strategy["over_hosts"] = trained(
+            "hosts", Counted(RankSocket(0, 1, [], hosts=hosts), NUM_CORES), Path(folder)
+        )
         hosts.close("done", "")
-    found["devices"] = devices_of_a_second_host()
-    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    by_strategy["devices"] = devices_of_a_second_host()
+    sys.stdout.write("\n" + json.dumps(by_strategy) + "\n")
     sys.stdout.flush()
 
 

@@ -14,8 +14,8 @@ class Median(CurveTask):
         """As the base class, and also reads a median that is not used."""
         import torch
 
-        found = super().outcomes(predictions, batch)
-        return {**found, "loss": found["loss"] + 0.0 * torch.median(predictions["y"].detach())}
+        outcomes = super().outcomes(predictions, batch)
+        return {**outcomes, "loss": outcomes["loss"] + 0.0 * torch.median(predictions["y"].detach())}
 
 
 class Reading(CurveTask):
@@ -23,10 +23,10 @@ class Reading(CurveTask):
 
     def outcomes(self, predictions: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
         """As before."""
-        found = super().outcomes(predictions, batch)
-        if found["loss"].device.type == "xla":
-            found["loss"].mean().item()
-        return found
+        outcomes = super().outcomes(predictions, batch)
+        if outcomes["loss"].device.type == "xla":
+            outcomes["loss"].mean().item()
+        return outcomes
 
 
 class Shifting(CurveTask):

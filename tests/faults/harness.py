@@ -58,11 +58,11 @@ class Run(LiveRun):
         overrides = [f"data.gate={self.gate.folder}", f"data.recurrent_steps={steps}"]
         overrides += [f"data.num_train={self.steps_per_epoch * BATCH}"]
         overrides += [f"data.at={moment}"] if moment in HELD else []
-        words = [word for override in overrides for word in ("--set", override)]
-        words += ["--resume", resume] if resume else []
+        arguments = [word for override in overrides for word in ("--set", override)]
+        arguments += ["--resume", resume] if resume else []
         called = name or moment
         viewer = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", called, *words],
+            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", called, *arguments],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": ""},
             stdin=subprocess.DEVNULL,

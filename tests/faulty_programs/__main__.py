@@ -17,7 +17,7 @@ from tputui.text import verdict_lines
 def _rows(result: suite.Result) -> Iterator[tuple[str, str]]:
     if result.exit_code:
         yield "FAILED", f"exit code {result.exit_code}"
-    for fault in sorted(result.faults, key=lambda one: one.line):
+    for fault in sorted(result.faults, key=lambda observed: observed.line):
         verdict = result.verdict_on(fault)
         yield "found" if verdict else "MISSED", f"{fault.rule} in line {fault.line}: {verdict.text if verdict else '-'}"
     for verdict in result.others:
@@ -36,8 +36,8 @@ def main() -> None:
         for state, text in list(_rows(result)) or [("ok", "no verdict")]:
             print(f"{name:42} {state:6} {text}")
             name = ""
-    faulty = [one for one in results if one.faults]
-    healthy = [one for one in results if not one.faults]
+    faulty = [of_program for of_program in results if of_program.faults]
+    healthy = [of_program for of_program in results if not of_program.faults]
     alarms = suite.alarms(results)
     share = f"recall {suite.recall(faulty):.3f}" if faulty else ""
     print(f"{len(faulty)} faulty programs: {share}; {len(healthy)} healthy ones: {len(alarms)} with an alarm")

@@ -53,14 +53,21 @@ class Result(NamedTuple):
     def others(self) -> tuple[Verdict, ...]:
         """Verdicts that were found on anything but the marked faults."""
         expected = [self.verdict_on(fault) for fault in self.faults]
-        return tuple(one for one in found(self.verdicts) if one not in expected)
+        return tuple(verdict for verdict in found(self.verdicts) if verdict not in expected)
 
     def verdict_on(self, fault: Fault) -> Verdict | None:
         """The verdict on a marked fault; None if there is none."""
         line = None if fault.rule in WITHOUT_LINE else fault.line
         file = None if fault.rule in WITHOUT_LINE else str(self.program)
         wanted = (fault.rule, file, line, fault.status)
-        return next((one for one in self.verdicts if (one.rule, one.file, one.line, one.status) == wanted), None)
+        return next(
+            (
+                verdict
+                for verdict in self.verdicts
+                if (verdict.rule, verdict.file, verdict.line, verdict.status) == wanted
+            ),
+            None,
+        )
 
 
 def run_directory(folder: Path, file: Path) -> Path:
@@ -70,8 +77,8 @@ def run_directory(folder: Path, file: Path) -> Path:
 
 def programs(names: Sequence[str] = ()) -> list[Path]:
     """All programs, or those with these names."""
-    found = [file for name in FRAMEWORKS for file in sorted((FOLDER / name).glob("*.py")) if file.name not in SHARED]
-    return [file for file in found if not names or file.stem in names or file.parent.name in names]
+    files = [file for name in FRAMEWORKS for file in sorted((FOLDER / name).glob("*.py")) if file.name not in SHARED]
+    return [file for file in files if not names or file.stem in names or file.parent.name in names]
 
 
 def faults_of(file: Path) -> frozenset[Fault]:
@@ -91,15 +98,19 @@ def run(files: Sequence[Path], folder: Path) -> Iterator[Result]:
     for file in files:
         run_dir = run_directory(folder, file)
         verdicts = diagnose(session.load(run_dir)) if list(run_dir.glob("*.jsonl")) else ()
-        answers = tuple(one for one in verdicts if one.status in ("found", "hint"))
+        answers = tuple(verdict for verdict in verdicts if verdict.status in ("found", "hint"))
         yield Result(file, int((run_dir / "exit.txt").read_text()), faults_of(file), answers)
 
 
 def recall(results: Sequence[Result]) -> float:
     """Share of the marked faults with a verdict at their line."""
-    return sum(len(one.found) for one in results) / sum(len(one.faults) for one in results)
+    return sum(len(result.found) for result in results) / sum(len(result.faults) for result in results)
 
 
 def alarms(results: Sequence[Result]) -> list[Result]:
     """Programs without a fault, with a verdict that was found."""
-    return [one for one in results if all(fault.status == "hint" for fault in one.faults) and found(one.verdicts)]
+    return [
+        result
+        for result in results
+        if all(fault.status == "hint" for fault in result.faults) and found(result.verdicts)
+    ]

@@ -45,8 +45,8 @@ class Host:
             streams = [out.fileno()] * 3
             self.process = forked.Process("engine.launch", argv, cwd=Path.cwd(), env=env, streams=streams)
         else:
-            words = [*prefix, sys.executable, "-P", "-m", "engine.launch", *argv]
-            self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            command = [*prefix, sys.executable, "-P", "-m", "engine.launch", *argv]
+            self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
     @property
     def messages(self) -> list[messages.Message]:
@@ -61,12 +61,12 @@ class Host:
 
     def events(self, kind: type[ev.Event]) -> list[Any]:
         """The events of a kind that the launcher had the supervisor record."""
-        found = [messages.event_of(each) for each in self.messages if isinstance(each, messages.EventEmitted)]
-        return [event for event in found if isinstance(event, kind)]
+        events = [messages.event_of(message) for message in self.messages if isinstance(message, messages.EventEmitted)]
+        return [event for event in events if isinstance(event, kind)]
 
     def of_kind(self, kind: type[Any]) -> list[Any]:
         """The messages of a kind."""
-        return [each for each in self.messages if isinstance(each, kind)]
+        return [message for message in self.messages if isinstance(message, kind)]
 
     def journal(self) -> list[ev.Event]:
         """The events of its training processes, of all generations."""
@@ -74,7 +74,7 @@ class Host:
         if not path.exists():
             return []
         with contextlib.closing(Tail(path)) as tail:
-            return [each.event for each in tail.read(1 << 24)]
+            return [numbered.event for numbered in tail.read(1 << 24)]
 
     def wait(self) -> int:
         """Waits for the end of the launcher; returns its exit code."""
@@ -157,8 +157,8 @@ def hosts(
 
 def reason_of(host: Host) -> str:
     """Why its launcher gave up."""
-    found: messages.LaunchFailed = host.of_kind(messages.LaunchFailed)[-1]
-    return found.reason
+    failed: messages.LaunchFailed = host.of_kind(messages.LaunchFailed)[-1]
+    return failed.reason
 
 
 def pids_alive(pids: list[int]) -> list[int]:

@@ -35,15 +35,15 @@ class Launched(NamedTuple):
         return {row["step"]: row["value"] for row in rows if row["metric"] == "loss"}
 
 
-def run(folder: Path, script: Path, *words: str) -> Launched:
+def run(folder: Path, script: Path, *arguments: str) -> Launched:
     """Runs a script in an empty directory."""
-    _tputui(folder, "run", "--no-ui", "--name", NAME, "--", sys.executable, str(script), *words)
+    _tputui(folder, "run", "--no-ui", "--name", NAME, "--", sys.executable, str(script), *arguments)
     return Launched(folder)
 
 
-def _tputui(folder: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+def _tputui(folder: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tputui", "--runs-dir", "runs", *words],
+        [sys.executable, "-P", "-m", "tputui", "--runs-dir", "runs", *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -51,7 +51,7 @@ def _tputui(folder: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
         timeout=DEADLINE_S,
         check=False,
     )
-    assert done.returncode in codes, f"{words}: {done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode in codes, f"{arguments}: {done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
 

@@ -47,9 +47,9 @@ def read() -> Any:
 
 def in_child() -> list[bool]:
     """Reads in a loop, forks in it; whether the child and this process are traced."""
-    ones = [jnp.ones(()) * one for one in range(20)]
-    for one in ones:
-        float(one)
+    ones = [jnp.ones(()) * value for value in range(20)]
+    for value in ones:
+        float(value)
         if sys.gettrace() is not None:
             break
     is_traced = sys.gettrace() is not None

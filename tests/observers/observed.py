@@ -52,19 +52,19 @@ def faults_of(file: Path) -> set[tuple[str, int]]:
     """The faults of a program by the comments in it: names of rules with lines."""
     lines = enumerate(file.read_text().splitlines(), start=1)
     return {
-        (found.group(1), number) for number, line in lines if (found := re.search(r"# (?:fault|hint): (\w+)", line))
+        (match.group(1), number) for number, line in lines if (match := re.search(r"# (?:fault|hint): (\w+)", line))
     }
 
 
 def findings_in(file: Path, events: list[ev.Event]) -> set[tuple[str, int]]:
     """What was observed in a program after warm-up: names of rules with lines."""
-    found: set[tuple[str, int]] = set()
+    findings: set[tuple[str, int]] = set()
     for event in events:
         rule = _rule_of(event)
         frame = getattr(event, "user_frame", None)
         if rule and frame is not None and frame.file == str(file):
-            found.add((rule, frame.line))
-    return found
+            findings.add((rule, frame.line))
+    return findings
 
 
 def _rule_of(event: ev.Event) -> str:

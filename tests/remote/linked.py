@@ -32,9 +32,9 @@ class Linked:
             messages = [*self._stream.answer(waiting), *self._stream.read()]
             self.read_bytes.append(
                 sum(
-                    len(one.data if isinstance(one, p.Data) else one.content)
-                    for one in messages
-                    if isinstance(one, p.Data | p.File)
+                    len(sent.data if isinstance(sent, p.Data) else sent.content)
+                    for sent in messages
+                    if isinstance(sent, p.Data | p.File)
                 )
             )
             waiting = []
@@ -57,11 +57,11 @@ class Linked:
 
 def equal_journals(left: Path, right: Path) -> bool:
     """Whether two run directories have the same bytes in the same journals."""
-    found = [
+    journals = [
         {path.name: path.read_bytes() for path in run_dir.iterdir() if ".jsonl" in path.name}
         for run_dir in (left, right)
     ]
-    return found[0] == found[1] != {}
+    return journals[0] == journals[1] != {}
 
 
 def copied(run_dir: Path, to: Path) -> Path:

@@ -65,9 +65,9 @@ class Sshd:
         if os.geteuid() == 0:
             # The service makes this empty directory when it starts, on a file system that a reboot clears.
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        words = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        command = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with (self.folder / "sshd.log").open("ab") as log:
-            self._server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + DEADLINE_S
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):

@@ -70,7 +70,7 @@ beat(1)
 """
 
 
-def wait_for(condition: Callable[[], _Value | None], what: str, deadline_s: float = DEADLINE_S) -> _Value:
+def wait_for(condition: Callable[[], _Value | None], event: str, deadline_s: float = DEADLINE_S) -> _Value:
     """Polls `condition` until it returns a true value, and returns that; fails after the deadline."""
     deadline = time.monotonic() + deadline_s
     pause = Event()
@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], _Value | None], what: str, deadline_s: floa
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"not within {deadline_s:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {deadline_s:g} s: {event}"
         pause.wait(0.02)
 
 
@@ -88,11 +88,11 @@ def events_in(run_dir: Path, writer: str, kind: type[_Event]) -> list[_Event]:
         tail = Tail(run_dir / f"{writer}.jsonl")
     except FileNotFoundError:
         return []
-    found: list[_Event] = []
+    events: list[_Event] = []
     while numbered_events := tail.read():
-        found += [numbered.event for numbered in numbered_events if isinstance(numbered.event, kind)]
+        events += [numbered.event for numbered in numbered_events if isinstance(numbered.event, kind)]
     tail.close()
-    return found
+    return events
 
 
 def text_of(path: Path) -> str:

@@ -70,8 +70,8 @@ def view_all(run_dir: Path) -> None:
             follow(source, io.StringIO(), as_json=False, writer=writer)
         finally:
             source.close()
-    for words in (["check", str(run_dir)], ["check", "--json", str(run_dir)], ["repair", str(run_dir)]):
-        _command(words)
+    for arguments in (["check", str(run_dir)], ["check", "--json", str(run_dir)], ["repair", str(run_dir)]):
+        _command(arguments)
     _command(["--runs-dir", str(run_dir.parent), "runs"])
     _command(["compare", str(run_dir), str(run_dir), "--once"])
     _command(["replay", str(run_dir), "--at", "end", "--once"])
@@ -95,14 +95,14 @@ def _check_the_copy(copy: Path) -> None:
         raise Finding(f"the repaired copy is damaged: {damaged[:3]}")
 
 
-def _command(words: list[str]) -> str:
+def _command(arguments: list[str]) -> str:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = command(words)
+        code = command(arguments)
     if code not in SOUND_CODES:
-        raise Finding(f"{words[0]} exits with {code}: {err.getvalue()}")
+        raise Finding(f"{arguments[0]} exits with {code}: {err.getvalue()}")
     if "\x1b" in out.getvalue() + err.getvalue():
-        raise Finding(f"{words[0]} prints an escape sequence")
+        raise Finding(f"{arguments[0]} prints an escape sequence")
     return out.getvalue()
 
 

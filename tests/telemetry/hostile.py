@@ -199,9 +199,9 @@ def sealed_forgery(chance: random.Random) -> bytes:
             # A frame whose header claims a terabyte: magic, single segment with an 8-byte size, one empty raw block.
             values = struct.pack("<IBQ", 0xFD2FB528, 0xE0, 1 << 40) + b"\x01\x00\x00"
         text = compress(lines)
-        rest = struct.pack("<III", len(values), len(text), chance.choice((lines.count(b"\n"), 1, 0, 4096, 2**32 - 1)))
-        crc = zlib.crc32(rest + values + text)
-        frames += struct.pack("<II4sI", 0x184D2A54, 20 + len(values), b"TPUS", crc) + rest + values + text
+        head = struct.pack("<III", len(values), len(text), chance.choice((lines.count(b"\n"), 1, 0, 4096, 2**32 - 1)))
+        crc = zlib.crc32(head + values + text)
+        frames += struct.pack("<II4sI", 0x184D2A54, 20 + len(values), b"TPUS", crc) + head + values + text
     return frames
 
 

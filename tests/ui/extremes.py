@@ -130,10 +130,10 @@ def changed(event: ev.Event, path: tuple[Any, ...], value: float) -> ev.Event:
 def absurd_runs() -> Iterator[tuple[str, Journals]]:
     """The run with one number replaced, in every event of its type, by each extreme one."""
     base = whole_run()
-    known: dict[tuple[type[ev.Event], tuple[Any, ...]], Any] = {}
+    absurd: dict[tuple[type[ev.Event], tuple[Any, ...]], Any] = {}
     for event in itertools.chain.from_iterable(base.values()):
-        known |= {(type(event), path): value for path, value in places(event)}
-    for (kind, path), before in known.items():
+        absurd |= {(type(event), path): value for path, value in places(event)}
+    for (kind, path), before in absurd.items():
         for value in FLOATS if isinstance(before, float) else INTS:
             yield (
                 f"{kind.__name__}.{'.'.join(map(str, path))} = {value!r}",

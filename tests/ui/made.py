@@ -56,11 +56,11 @@ def loss_at(step: int, core: int) -> float:
 
 def segments(steps: int = STEPS, num_cores: int = 8) -> list[Segment]:
     """A segment a step."""
-    found = []
+    made = []
     for step in range(1, steps + 1):
         values = [loss_at(step, core) for core in range(min(num_cores, 8))]
-        found.append(segment(step, values))
-    return found
+        made.append(segment(step, values))
+    return made
 
 
 def segment(step: int, values: list[float]) -> Segment:
@@ -85,8 +85,11 @@ def step_t(step: int) -> float:
 
 def core_columns(num_cores: int, steps: int = STEPS, columns: int = 165) -> list[CoreColumn]:
     """What each core's loss was, in columns of as many steps each."""
-    each = -(-steps // columns)
-    return [core_column(first, min(first + each - 1, steps), num_cores) for first in range(1, steps + 1, each)]
+    steps_per_column = -(-steps // columns)
+    return [
+        core_column(first, min(first + steps_per_column - 1, steps), num_cores)
+        for first in range(1, steps + 1, steps_per_column)
+    ]
 
 
 def core_column(first: int, last: int, num_cores: int, changed: dict[int, float] | None = None) -> CoreColumn:
@@ -512,28 +515,28 @@ def diverged() -> Snapshot:
 def outlying() -> Snapshot:
     """Core 5 learns nothing, core 6 hangs in data."""
     run = running()
-    found = [*run.cores]
-    found[5] = msgspec.structs.replace(found[5], loss=1.9)
-    found[6] = msgspec.structs.replace(found[6], condition="stalled", phase="data", phase_s=94.0)
+    cores = [*run.cores]
+    cores[5] = msgspec.structs.replace(cores[5], loss=1.9)
+    cores[6] = msgspec.structs.replace(cores[6], condition="stalled", phase="data", phase_s=94.0)
     columns = [
         core_column(c.first_step, c.last_step, 8, {5: 1.9} if c.first_step >= 120 else {}) for c in run.core_columns
     ]
     why = "core 6 is in data for 94 s"
     odd = OutlierView(core=5, by=1.812, first_step=121, last_step=STEPS)
     return changed(
-        run, cores=found, core_columns=columns, outlier=odd, condition="stalled", condition_reason=why, requests=[]
+        run, cores=cores, core_columns=columns, outlier=odd, condition="stalled", condition_reason=why, requests=[]
     )
 
 
 def with_slow_core(num_cores: int = 8) -> Snapshot:
     """Core 5 takes a third longer than the others."""
     run = running(num_cores)
-    found = [
+    cores = [
         msgspec.structs.replace(core, compute_s=0.0266 if core.core == 5 else 0.02 + core.core * 1e-6)
         for core in run.cores
     ]
     slow = SlowCoreView(core=5, share=0.33, first_step=121, num_steps=180)
-    return changed(run, cores=found, slow_core=slow)
+    return changed(run, cores=cores, slow_core=slow)
 
 
 def changed(base: Snapshot, **changes: Any) -> Snapshot:

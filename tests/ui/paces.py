@@ -138,13 +138,13 @@ def pair() -> list[Snapshot]:
 def eight() -> list[Snapshot]:
     """Eight runs, the maximum of a comparison, in every state."""
     names = ("base", "fast", "slow", "same", "one-core", "short", "alive", "broken")
-    found = [
+    views = [
         run(f"digits-{name}", seed=seed, step_s=0.0131 * pace, decay=30 + 12 * seed, floor=0.05 + 0.02 * seed,
             config={"optim": {"lr": 0.0005 * seed}, "model": {"dropout": 0.1 if seed < 4 else 0.2}})
         for seed, (name, pace) in enumerate(zip(names[:4], (1, 0.9, 1.2, 1.001), strict=True), start=1)
     ]  # fmt: skip
-    found.append(run("digits-one-core", cores=1, seed=5, step_s=0.0084, decay=120))
-    found.append(run("digits-short", seed=6, reports=12))
-    found.append(run("digits-alive", seed=7, done=False))
-    found.append(run("digits-broken", seed=8, condition="failed", condition_reason="ValueError at step 331"))
-    return found
+    views.append(run("digits-one-core", cores=1, seed=5, step_s=0.0084, decay=120))
+    views.append(run("digits-short", seed=6, reports=12))
+    views.append(run("digits-alive", seed=7, done=False))
+    views.append(run("digits-broken", seed=8, condition="failed", condition_reason="ValueError at step 331"))
+    return views

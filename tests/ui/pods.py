@@ -70,7 +70,7 @@ def pod(num_hosts: int, cores: int = CORES, **changes: Any) -> Snapshot:
 
 def core_of(core: int, cores: int = CORES, **changes: Any) -> CoreView:
     """A core that runs."""
-    found = CoreView(
+    view = CoreView(
         core=core,
         host=f"tpu-vm-{core // cores}",
         loss=made.loss_at(made.STEPS, core % 64),
@@ -79,7 +79,7 @@ def core_of(core: int, cores: int = CORES, **changes: Any) -> CoreView:
         phase="executing",
         phase_s=0.3,
     )
-    return msgspec.structs.replace(found, **changes)
+    return msgspec.structs.replace(view, **changes)
 
 
 def logs(num_hosts: int) -> list[LogLine]:
@@ -100,7 +100,8 @@ def logs(num_hosts: int) -> list[LogLine]:
 def with_hosts(snapshot: Snapshot, changed: dict[int, dict[str, Any]], **changes: Any) -> Snapshot:
     """The snapshot with some hosts changed."""
     hosts = [
-        msgspec.structs.replace(one, **changed[one.index]) if one.index in changed else one for one in snapshot.hosts
+        msgspec.structs.replace(host, **changed[host.index]) if host.index in changed else host
+        for host in snapshot.hosts
     ]
     return made.changed(snapshot, hosts=hosts, **changes)
 
