@@ -42,7 +42,7 @@ from tputui.state.xla_view import XlaView
 from tputui.telemetry import events as ev
 from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import EpochEnded, HbmReading, MeterReading, ProcessSample, StepPrograms, TopologyDeclared
-from tputui.ui.base.reader_thread import Player
+from tputui.ui.base.reader_thread import PlayerControls
 
 NOW = 1_760_000_100.0
 STEPS = 330

@@ -19,7 +19,7 @@ from tputui.exit_codes import ExitCode
 from tputui.remote import link
 from tputui.remote.mirror import Mirror, MirrorFull, MirrorLock, mirror_dir_of
 from tputui.remote.mirroring import Mirroring
-from tputui.remote.opening import Ready, Synced, Task
+from tputui.remote.opening import OpeningTask, Ready, Synced
 from tputui.remote.ssh_command import InvalidProgram, remote_command
 
 LOCK_POLL_S = 0.2
@@ -28,10 +28,10 @@ PROBLEMS_NAMED = 3
 
 def main(arguments: list[str]) -> ExitCode:
     """Mirrors one run."""
-    return asyncio.run(_mirror(msgspec.json.decode(arguments[-1], type=Task)))
+    return asyncio.run(_mirror(msgspec.json.decode(arguments[-1], type=OpeningTask)))
 
 
-async def _mirror(task: Task) -> ExitCode:
+async def _mirror(task: OpeningTask) -> ExitCode:
     left = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, lambda: None if os.read(0, 4_096) else left.set())
     work = asyncio.create_task(_work(task))
@@ -46,7 +46,7 @@ async def _mirror(task: Task) -> ExitCode:
         return ExitCode.DONE
 
 
-async def _work(task: Task) -> ExitCode:
+async def _work(task: OpeningTask) -> ExitCode:
     try:
         run_dir = mirror_dir_of(task.address, os.environ, summary=task.summary)
         remote_command(os.environ)

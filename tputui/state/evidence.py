@@ -285,8 +285,8 @@ class ProcessEvidence(StateStruct):
         if not _joined(groups, item):
             if len(groups) < GROUPS_MAX:
                 groups.append(item)
-            elif not _joined(groups, without_line := item.without_line()) and len(groups) < _STORED_MAX:
-                groups.append(without_line)
+            elif not _joined(groups, rest := item.without_line()) and len(groups) < _STORED_MAX:
+                groups.append(rest)
         return True
 
 
@@ -295,8 +295,8 @@ def of_process(journals: Sequence[ProcessEvidence]) -> ProcessEvidence:
     if len(journals) == 1:
         return journals[0]
     whole = ProcessEvidence()
-    for journal in journals:
-        for groups, further in zip(whole.groups, journal.groups, strict=True):
+    for one in journals:
+        for groups, further in zip(whole.groups, one.groups, strict=True):
             for group in further:
                 whole._add(groups, group)
         whole.programs.update(one.programs)
@@ -305,7 +305,7 @@ def of_process(journals: Sequence[ProcessEvidence]) -> ProcessEvidence:
         if one.num_beats and not whole.num_beats:
             whole.phases_s, whole.num_beats = one.phases_s, one.num_beats
     # The counters of each journal are those of the process since it started.
-    late = max(journals, key=lambda journal: (journal.late_compiles, journal.late_compile_s))
+    late = max(journals, key=lambda one: (one.late_compiles, one.late_compile_s))
     whole.late_compiles, whole.late_compile_s = late.late_compiles, late.late_compile_s
     return whole
 
@@ -319,14 +319,14 @@ def combined(processes: Iterable[ProcessEvidence]) -> EvidenceView:
     windows = _worst(found, lambda one: one.windows)
     programs = {name: program for one in reversed(found) for name, program in one.programs.items()}
     return EvidenceView(
-        compiles=_with_totals(_worst(evidence, lambda of_rank: of_rank.compiles), evidence),
-        syncs=_of_ranks(_observed(_worst(evidence, lambda of_rank: of_rank.syncs), windows)),
-        fallbacks=_of_ranks(_observed(_worst(evidence, lambda of_rank: of_rank.fallbacks), windows)),
-        breaks=_worst(evidence, lambda of_rank: of_rank.breaks),
+        compiles=_with_totals(_worst(found, lambda one: one.compiles), found),
+        syncs=_of_ranks(_observed(_worst(found, lambda one: one.syncs), windows)),
+        fallbacks=_of_ranks(_observed(_worst(found, lambda one: one.fallbacks), windows)),
+        breaks=_worst(found, lambda one: one.breaks),
         windows=_of_ranks(windows),
         unsupported=_without_repeats([item for one in found for item in one.unsupported]),
         programs=[programs[name] for name in sorted(programs)],
-        input=max(waiting, key=lambda waited: waited.waited_s, default=None),
+        input=max(waiting, key=lambda one: one.waited_s, default=None),
         phases_s={str(phase): seconds for phase, seconds in first.phases_s.items()},
         num_beats=first.num_beats,
         late_compiles=counters.late_compiles,
@@ -345,10 +345,10 @@ def _without_repeats(failed: Iterable[ev.ObservationFailed]) -> list[ev.Observat
 def _worst(found: list[ProcessEvidence], of: Callable[[ProcessEvidence], list[GroupT]]) -> list[GroupT]:
     """Every group, of the process with the greatest loss; the greatest first."""
     by_key: dict[object, GroupT] = {}
-    for process in processes:
-        for group in of(process):
-            before = by_key.get(group.key)
-            if before is None or group.weight > before.weight:
+    for one in found:
+        for group in of(one):
+            known = by_key.get(group.key)
+            if known is None or group.weight > known.weight:
                 by_key[group.key] = group
     return sorted(by_key.values(), key=lambda group: (*(-part for part in group.weight), repr(group.key)))
 
@@ -356,8 +356,8 @@ def _worst(found: list[ProcessEvidence], of: Callable[[ProcessEvidence], list[Gr
 def _observed(groups: list[SeenT], windows: list[Windows]) -> list[SeenT]:
     """The groups with the steps in which their rank was observed. Threads need not be in step."""
     steps: dict[tuple[str, int | None], int] = {}
-    steps |= {(window.runtime, window.rank): window.steps for window in windows if window.rank is not None}
-    return [replace(group, observed_steps=steps.get((group.runtime, group.rank), 0)) for group in groups]
+    steps |= {(one.runtime, one.rank): one.steps for one in windows if one.rank is not None}
+    return [replace(one, observed_steps=steps.get((one.runtime, one.rank), 0)) for one in groups]
 
 
 def _of_ranks(groups: list[RankedT]) -> list[RankedT]:
@@ -365,18 +365,18 @@ def _of_ranks(groups: list[RankedT]) -> list[RankedT]:
     by_line: dict[object, list[RankedT]] = {}
     for group in groups:
         by_line.setdefault(replace(group, rank=None).key, []).append(group)
-    groups_of_all: list[RankedT] = []
+    found: list[RankedT] = []
     for same in by_line.values():
-        ranks = sorted({of_group.rank for of_group in same if of_group.rank is not None})[:RANKS_MAX]
-        groups_of_all.append(replace(max(same, key=lambda of_rank: of_rank.of_one_rank), ranks=ranks))
-    return groups_of_all
+        ranks = sorted({one.rank for one in same if one.rank is not None})[:RANKS_MAX]
+        found.append(replace(max(same, key=lambda one: one.of_one_rank), ranks=ranks))
+    return found
 
 
-def _with_totals(groups: list[CompileGroup], processes: list[ProcessEvidence]) -> list[CompileGroup]:
+def _with_totals(groups: list[CompileGroup], found: list[ProcessEvidence]) -> list[CompileGroup]:
     """The groups, with the number of their compilations in all processes."""
     counts: Counter[object] = Counter()
-    for process in processes:
-        for group in process.compiles:
+    for one in found:
+        for group in one.compiles:
             counts[group.key] += group.count
     return [replace(group, total=min(counts[group.key], ev.INT_MAX)) for group in groups]
 
@@ -398,9 +398,7 @@ def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved
         ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX]) 
         for spec in event.inputs[:_SIZES_MAX]
     ]  # fmt: skip
-    matmuls = (
-        event.matmuls if event.matmuls is None else [_bounded_matmul(matmul) for matmul in event.matmuls[:_SIZES_MAX]]
-    )
+    matmuls = event.matmuls if event.matmuls is None else [_bounded_matmul(one) for one in event.matmuls[:_SIZES_MAX]]
     flops = event.flops if event.flops is not None and math.isfinite(event.flops) else None
     return replace(event, program=name, inputs=specs, matmuls=matmuls, flops=flops)
 

@@ -251,8 +251,8 @@ def _loss(state: RunState) -> list[Segment]:
 
     def combine() -> tuple[list[Segment], bool]:
         parts, most = [series for _, series in reporting], state.at_most(COMBINED_MAX, len(reporting))
-        segments = combined(parts, aligner=aligner, names=names, most=most)
-        return sorted(segments, key=attrgetter("first_step")), len(parts) > 1 and aligner.is_behind
+        found = combined(parts, aligner=aligner, names=names, most=most)
+        return sorted(found, key=attrgetter("first_step")), len(parts) > 1 and aligner.is_behind
 
     return state.memoized_in_parts("loss", key, combine)
 
@@ -320,11 +320,11 @@ def _meters_of(state: RunState, epochs: list[EpochEnded], split: Split) -> list[
 
 def epochs_of(state: RunState) -> list[EpochEnded]:
     """The completed epochs, in order, with the meters of all ranks of a script."""
-    by_number: dict[int, list[EpochEnded]] = {}
+    found: dict[int, list[EpochEnded]] = {}
     for worker in rank_meters.ranks(state):
         for number, event in worker.epochs.items():
-            by_number.setdefault(number, []).append(event)
-    events = [event for number in sorted(by_number) for event in by_number[number]]
+            found.setdefault(number, []).append(event)
+    events = [event for number in sorted(found) for event in found[number]]
     # The events are stored with their views, so that no other event gets their ids.
     made = state.memoized(
         "epochs",
@@ -339,31 +339,29 @@ def xla_of(state: RunState) -> XlaView | None:
 
     Other ranks report theirs only after a recompile. All of a run may recompile together, so the most of one counts.
     """
-    counters = [newest_of(reading.xla for reading in journals) for journals in history.xla_journals(state)]
+    counters = [newest_of(one.xla for one in journals) for journals in history.xla_journals(state)]
     if not counters:
         return None
     fallbacks: Counter[str] = Counter()
-    for reading in counters:
-        fallbacks.update(reading.fallbacks)
-    steps = [reading.steps for reading in counters if reading.steps is not None]
-    late = max(
-        sum(reading.recompiles for reading in counters), *(rank.xla.recompiles for rank in state.ranks if rank.xla), 0
-    )
+    for one in counters:
+        fallbacks.update(one.fallbacks)
+    steps = [one.steps for one in counters if one.steps is not None]
+    late = max(sum(one.recompiles for one in counters), *(rank.xla.recompiles for rank in state.ranks if rank.xla), 0)
     return XlaView(
         t=max(one.t for one in counters),
         compiles=sum(one.compiles for one in counters),
         compile_s=sum(one.compile_s for one in counters),
         recompiles=num_recompiles(late, evidence_of(state).compiles) if late else 0,
         late_compiles=late,
-        executes=sum(reading.executes for reading in counters),
-        execute_s=sum(reading.execute_s for reading in counters),
-        transfers_to_device=sum(reading.transfers_to_device for reading in counters),
-        transfers_from_device=sum(reading.transfers_from_device for reading in counters),
-        bytes_to_device=sum(reading.bytes_to_device for reading in counters),
-        bytes_from_device=sum(reading.bytes_from_device for reading in counters),
+        executes=sum(one.executes for one in counters),
+        execute_s=sum(one.execute_s for one in counters),
+        transfers_to_device=sum(one.transfers_to_device for one in counters),
+        transfers_from_device=sum(one.transfers_from_device for one in counters),
+        bytes_to_device=sum(one.bytes_to_device for one in counters),
+        bytes_from_device=sum(one.bytes_from_device for one in counters),
         fallbacks=dict(sorted(fallbacks.items())),
-        engine_reads=sum(reading.engine_reads for reading in counters),
-        scalar_reads=sum(reading.scalar_reads for reading in counters),
+        engine_reads=sum(one.engine_reads for one in counters),
+        scalar_reads=sum(one.scalar_reads for one in counters),
         steps=_steps(steps) if len(steps) == len(counters) else None,
     )
 
@@ -371,33 +369,31 @@ def xla_of(state: RunState) -> XlaView | None:
 def _steps(counters: list[StepPrograms]) -> StepPrograms:
     """The steps of all processes together."""
     return StepPrograms(
-        steps=sum(reading.steps for reading in counters),
-        executes=sum(reading.executes for reading in counters),
-        expected_executes=sum(reading.expected_executes for reading in counters),
-        scalar_reads=sum(reading.scalar_reads for reading in counters),
+        steps=sum(one.steps for one in counters),
+        executes=sum(one.executes for one in counters),
+        expected_executes=sum(one.expected_executes for one in counters),
+        scalar_reads=sum(one.scalar_reads for one in counters),
     )
 
 
 def evidence_of(state: RunState) -> evidence.EvidenceView:
     """The evidence of all training processes."""
     trainers = state.trainers
-    journals = [journal for process in trainers for journal in process]
+    journals = [one for process in trainers for one in process]
     # Of the heartbeats only those of the first process count.
-    beats = next((journal.evidence.num_beats for journal in journals if journal.evidence.num_beats), 0)
-    key = beats, state.num_groupings, [journal.evidence.revision for journal in journals]
+    beats = next((one.evidence.num_beats for one in journals if one.evidence.num_beats), 0)
+    key = beats, state.num_groupings, [one.evidence.revision for one in journals]
     return state.memoized(
         "evidence",
         key,
-        lambda: evidence.combined(
-            evidence.of_process([own_journal.evidence for own_journal in process]) for process in trainers
-        ),
+        lambda: evidence.combined(evidence.of_process([one.evidence for one in process]) for process in trainers),
     )
 
 
 def memory_of(state: RunState) -> MemoryView:
     """Device memory of every core that reports it; host memory summed over the hosts, CPU usage averaged over them."""
     reports = [w.memory for w in state.workers if w.memory]
-    readings: list[HbmReading] = [reading for report in reports for reading in report.hbm or ()]
+    readings: list[HbmReading] = [reading for one in reports for reading in one.hbm or ()]
     from_runtime, runtime_reason = device_views.hbm_of(state)
     reported = {reading.core for reading in readings}
     readings += [reading for reading in from_runtime if reading.core not in reported]
@@ -409,7 +405,7 @@ def memory_of(state: RunState) -> MemoryView:
             unread = "the logs of a command contain no device memory"
         else:
             unread = "device memory not reported yet"
-        reason = runtime_reason or next((report.hbm_reason for report in reports if report.hbm_reason), unread)
+        reason = runtime_reason or next((one.hbm_reason for one in reports if one.hbm_reason), unread)
     hosts = [w.host for w in state.in_order if w.host]
     return MemoryView(
         hbm=sorted(readings, key=attrgetter("core")) if readings else None,
