@@ -29,13 +29,19 @@ from engine.process.parent import die_with
 from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import RunConfig, from_builtins
-from tputui.exit_codes import ExitCode
-from tputui.reporting import stacks
-from tputui.reporting.failures import text_of
-from tputui.reporting.progress import Progress
-from tputui.telemetry import events as ev
-from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.rundir import CHECKPOINTS, Manifest, RunNotFound, clear_half_written, held, read_manifest
+from tputui.engine_api import ExitCode, clear_half_written
+from tputui.reporting import (
+    CHECKPOINTS,
+    Manifest,
+    Progress,
+    Reporter,
+    RunNotFound,
+    dump_stacks_on_signal,
+    held,
+    read_manifest,
+    text_of,
+)
+from tputui.reporting import events as ev
 
 if TYPE_CHECKING:
     from engine.parallel.host_group import HostGroup
@@ -336,7 +342,7 @@ def main(argv: list[str] | None = None) -> int:
     except (RunNotFound, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
-    stacks.dump_on_signal(run_dir, f"worker-{arguments.host}")
+    dump_stacks_on_signal(run_dir, f"worker-{arguments.host}")
     # Last, so that the user's modules never hide ours.
     sys.path.append(manifest.cwd)
     worker.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tputui.check_result import Problem
+from tputui.engine_api import Problem
 
 __all__ = [
     "PEER_LOST",

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tputui.telemetry import events as ev
+from tputui.reporting import events as ev
 
 MAX_NORMS = 8
 """Most steps whose gradient norm is reported, up to and including the bad one."""

@@ -28,12 +28,8 @@ from engine.process.parent import die_with
 from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
-from tputui.exit_codes import ExitCode
-from tputui.reporting import stacks
-from tputui.reporting.failures import text_of
-from tputui.reporting.progress import Progress
-from tputui.reporting.reported_process import ReportedProcess
-from tputui.telemetry.rundir import Manifest, held, read_manifest
+from tputui.engine_api import ExitCode
+from tputui.reporting import Manifest, Progress, ReportedProcess, dump_stacks_on_signal, held, read_manifest, text_of
 
 
 class Rank(ReportedProcess):
@@ -189,7 +185,7 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     run_dir = held(arguments.run_dir)
-    stacks.dump_on_signal(run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
+    dump_stacks_on_signal(run_dir, f"{ROLE}-{arguments.ranks.partition('-')[0]}")
     manifest = read_manifest(run_dir)
     # Last, so that the user's modules never hide ours.
     sys.path.append(manifest.cwd)

@@ -16,9 +16,8 @@ from engine.errors import BadSource, NotImported, Problem, Refused
 from engine.process import hardware as machines
 from engine.process.hardware import Machine
 from engine.task import Options, Plan, Sizes, Task
-from tputui.config import RunConfig, data_keys, unknown_key
-from tputui.config.tables import field_docs
-from tputui.reporting.failures import one_line
+from tputui.config import RunConfig, data_keys, field_docs, unknown_key
+from tputui.reporting import one_line
 
 KNOWN_TASKS = {
     "digits": "engine.tasks.digits:Digits",

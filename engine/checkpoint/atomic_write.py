@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tputui.telemetry.files import becoming, open_new
-from tputui.telemetry.files import write as write
+from tputui.reporting import becoming, open_new
 
 
 class Written(NamedTuple):

@@ -23,7 +23,7 @@ from engine.checkpoint import atomic_write, checksums, resume
 from engine.checkpoint.resume import Position
 from engine.errors import Problem, Refused
 from engine.task import Plan
-from tputui.telemetry.rundir import CHECKPOINTS
+from tputui.reporting import CHECKPOINTS
 
 FORMAT = 1
 LAST = "last.pt"

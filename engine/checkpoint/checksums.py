@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from engine.checkpoint import atomic_write
-from tputui.telemetry.files import read_small
+from tputui.reporting import read_small, write_file
 
 NAME = "SHA256SUMS"
 BYTES_MAX = 4 << 20
@@ -46,7 +45,7 @@ def read(folder: Path) -> set[FileDigest]:
 def write(folder: Path, sums: Iterable[FileDigest]) -> None:
     """Replaces the list of a folder. Raises `OSError`."""
     text = "".join(f"{digest}  {name}\n" for name, digest in sorted(set(sums)))
-    atomic_write.write(folder / NAME, lambda file: file.write(text.encode()))
+    write_file(folder / NAME, lambda file: file.write(text.encode()))
 
 
 def digest_of(path: Path) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore, SaveFailed
-from tputui.telemetry import events as ev
-from tputui.telemetry import rundir
-from tputui.telemetry.journal import LineSearch
-from tputui.telemetry.merge import head_of
+from tputui.engine_api import LineSearch, clear_half_written, head_of, is_alive, is_run, journal_paths, process_of
+from tputui.reporting import events as ev
 
 
 def adopt_best(store: CheckpointStore, resumed: Checkpoint, source: Path, warn: Callable[[str], None]) -> Checkpoint:
@@ -48,12 +46,12 @@ def remove_partial_writes(source: Path) -> None:
     """
     run_dir = source.resolve().parent.parent
     try:
-        writers = list(rundir.journal_paths(run_dir)) if rundir.is_run(run_dir) else []
+        writers = list(journal_paths(run_dir)) if is_run(run_dir) else []
     except OSError:
         # A checkpoint may be behind a link, in a folder that this user cannot list.
         return
     if writers and all(_has_exited(path) for _, path in writers):
-        rundir.clear_half_written(run_dir)
+        clear_half_written(run_dir)
 
 
 def _has_exited(journal: Path) -> bool:
@@ -62,4 +60,4 @@ def _has_exited(journal: Path) -> bool:
         head = head_of(journal)
     except OSError:
         return False
-    return head is not None and rundir.is_alive(rundir.process_of(head)) is False
+    return head is not None and is_alive(process_of(head)) is False

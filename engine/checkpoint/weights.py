@@ -22,8 +22,7 @@ from engine.checkpoint import checksums
 from engine.errors import Problem, Refused
 from engine.process import user_code
 from tputui.config import RunConfig, from_builtins
-from tputui.reporting.failures import text_of
-from tputui.telemetry.rundir import RunNotFound, read_manifest
+from tputui.reporting import RunNotFound, read_manifest, text_of
 
 BEST = "best.pt"
 SAFETENSORS = ".safetensors"

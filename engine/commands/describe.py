@@ -28,12 +28,10 @@ from engine import run_plan
 from engine.errors import Problem, Refused
 from engine.process import hardware, user_code
 from engine.task import Options, Plan
-from tputui.check_result import CheckResult, Option, TaskDescription
-from tputui.config import ConfigError, RunConfig, from_builtins, load
-from tputui.config.tables import class_doc, field_docs
-from tputui.exit_codes import ExitCode
-from tputui.reporting.failures import one_line
-from tputui.telemetry.events import MemoryForecast
+from tputui.config import ConfigError, RunConfig, class_doc, field_docs, from_builtins, load
+from tputui.engine_api import CheckResult, ExitCode, Option, TaskDescription
+from tputui.reporting import events as ev
+from tputui.reporting import one_line
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -103,15 +101,17 @@ def _layers(config: RunConfig, source: str) -> str:
     if (lacking := hardware.package_problem()) is not None:
         raise Refused([Problem("", lacking)])
     from engine.memory import estimate, layer_table
-    from tputui.telemetry.layer_table import text
+    from tputui.engine_api import layers_text
 
     try:
-        return text(layer_table.trace_layers(planned, planned.task.load(planned.data, planned.config.seed).train))
+        return layers_text(
+            layer_table.trace_layers(planned, planned.task.load(planned.data, planned.config.seed).train)
+        )
     except estimate.Unpredictable as error:
         raise Refused([Problem("task", str(error))]) from error
 
 
-def _memory(planned: Plan) -> tuple[MemoryForecast | None, str | None]:
+def _memory(planned: Plan) -> tuple[ev.MemoryForecast | None, str | None]:
     """The predicted memory of a step, or the reason why it is not available."""
     if planned.has_own_loop:
         return None, "only the task's own loop knows its network"

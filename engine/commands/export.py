@@ -21,8 +21,8 @@ from engine.checkpoint.weights import DESCRIPTION_FORMAT, SAFETENSORS, Descripti
 from engine.commands.protocol import ProgressWriter, run_command
 from engine.errors import Problem, Refused
 from tputui import config
-from tputui.telemetry import rundir
-from tputui.telemetry.files import becoming, open_new
+from tputui.engine_api import write_atomically
+from tputui.reporting import becoming, open_new
 
 
 def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
     try:
         size = _write(target, state)
         described = msgspec.json.format(msgspec.json.encode(_description(learned, origin, source)))
-        rundir.write_atomically(weights.description_of(target), described)
+        write_atomically(weights.description_of(target), described)
     except OSError as error:
         raise Refused([Problem("", f"{target}: cannot be written: {error.strerror}; choose another --to")]) from error
     return {

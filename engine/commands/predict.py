@@ -33,10 +33,9 @@ from engine.data.batch_reader import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
 from engine.run_plan import Workload
 from engine.task import Dataset, Identified, Options, Task
-from tputui import csv_cells
 from tputui.config import RunConfig
-from tputui.reporting.failures import one_line
-from tputui.telemetry.files import becoming, open_new
+from tputui.engine_api import csv_cells
+from tputui.reporting import becoming, one_line, open_new
 
 STDOUT = "-"
 WIDEST = 256
@@ -88,7 +87,7 @@ class CsvWriter(PredictionWriter):
 
     def _lines(self, rows: list[Any]) -> None:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(map(csv_cells.cells, rows))
+        csv.writer(text, lineterminator="\n").writerows(map(csv_cells, rows))
         # A file name may be bytes that are not text.
         self._file.write(text.getvalue().encode("utf-8", "surrogateescape"))
 

@@ -22,8 +22,8 @@ import msgspec
 
 from engine.errors import Refused
 from tputui.config import ConfigError
-from tputui.exit_codes import ExitCode
-from tputui.reporting.failures import text_of
+from tputui.engine_api import ExitCode
+from tputui.reporting import text_of
 
 PROGRESS_INTERVAL_S = 2.0
 

@@ -21,7 +21,7 @@ import torch
 from engine.data.sampler import BatchShare, Indices
 from engine.errors import BadExample, TooManyBad
 from engine.task import Dataset
-from tputui.telemetry.events import Split
+from tputui.reporting import events as ev
 
 READ, DECODE, COLLATE, COPY = "read", "decode", "collate", "copy"
 """Stages of our own datasets. A dataset of yours may use others, such as `augment`, in `with stage(NAME):`."""
@@ -225,7 +225,7 @@ def remedy(dataset: Dataset, workers: int) -> str:
     )
 
 
-OnBadExample = Callable[[Split, BadExample, int, int], None]
+OnBadExample = Callable[[ev.Split, BadExample, int, int], None]
 """Called for each example that is left out: split, error, examples left out so far, limit."""
 
 
@@ -237,7 +237,7 @@ class BadExampleBudget:
         self._on_bad_example = on_bad_example
         self._spent = 0
 
-    def spend(self, split: Split, bad: BadExample) -> None:
+    def spend(self, split: ev.Split, bad: BadExample) -> None:
         """Counts one example. Raises `TooManyBad` if the limit is exceeded."""
         if self._spent >= self._limit:
             allowed = f"{self._limit} may be left out (data.max_bad_rows)" if self._limit else "none may be left out"
@@ -249,10 +249,10 @@ class BadExampleBudget:
 class BadExamples:
     """The examples of one split that are left out. They are left out in every epoch."""
 
-    def __init__(self, split: Split, num_examples: int, budget: BadExampleBudget) -> None:
+    def __init__(self, split: ev.Split, num_examples: int, budget: BadExampleBudget) -> None:
         self.what = {"train": "training", "valid": "validation"}[split]
         """The split as a word for messages."""
-        self._split: Split = split
+        self._split: ev.Split = split
         self._num_examples = num_examples
         self._budget = budget
         self._bad: set[int] = set()

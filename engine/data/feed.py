@@ -30,7 +30,7 @@ from engine.data.batch_reader import (
 from engine.data.sampler import BatchShare, Indices, cut, train_shares, valid_shares
 from engine.errors import BadExample
 from engine.task import Dataset, Plan, Splits
-from tputui.reporting.failures import text_of
+from tputui.reporting import text_of
 
 PUT_INTERVAL_S = 0.1
 MASK = "_real"

@@ -19,8 +19,7 @@ import polars as pl
 
 from engine.data.options import ArrayData, SourceOptions
 from engine.data.rows import TEST, TRAIN, VALID, Names, Raw, refuse
-from tputui import user_cache
-from tputui.home_paths import expanded
+from tputui.engine_api import DATA_SET_SOURCE, data_folder, expanded
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
 FIRST_ROW = 2
@@ -165,11 +164,11 @@ def source_path(source: str) -> str:
         return source
     name, _, file = source.removeprefix(SCHEME).partition("/")
     try:
-        folder = user_cache.data_folder(os.environ) / name
+        folder = data_folder(os.environ) / name
     except OSError as error:
         refuse(f"data.source: {error.strerror}")
     try:
-        is_fetched = (folder / user_cache.SOURCE).read_text().startswith(f"set: {name},")
+        is_fetched = (folder / DATA_SET_SOURCE).read_text().startswith(f"set: {name},")
     except (OSError, UnicodeDecodeError):
         is_fetched = False
     if not is_fetched:

@@ -22,7 +22,7 @@ from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.rows import TEST, Ints, Raw, Rows, join_problems, refuse
 from engine.data.validate import checked_rows, images_folder
 from engine.task import Sizes
-from tputui.home_paths import expanded
+from tputui.engine_api import expanded
 
 if TYPE_CHECKING:
     pass

@@ -19,8 +19,8 @@ from engine.data.options import TextData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
 from engine.task import Splits
-from tputui.home_paths import expanded
-from tputui.telemetry import files
+from tputui.engine_api import expanded
+from tputui.reporting import write_file
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,7 @@ class Vocabulary:
     def save(self, path: Path) -> None:
         """Writes the words as a JSON list in the order of their numbers."""
         text = json.dumps({"first": FIRST_WORD, "words": self.words}, ensure_ascii=False)
-        files.write(path, lambda file: file.write(text.encode()), only_owner=False)
+        write_file(path, lambda file: file.write(text.encode()), only_owner=False)
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:

@@ -19,7 +19,7 @@ import polars as pl
 
 from engine.data.options import ImageData
 from engine.data.rows import Names, Raw, refuse
-from tputui.home_paths import expanded
+from tputui.engine_api import expanded
 
 SUFFIX = re.compile(r"\.(tfrec|tfrecords?)(-\d+-of-\d+)?$|tfrecord", re.IGNORECASE)
 HEAD_BYTES, FOOT_BYTES = 12, 4

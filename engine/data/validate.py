@@ -17,7 +17,7 @@ import polars as pl
 from engine.data.file_readers import column, filled, source_path, texts
 from engine.data.options import ArrayData, ImageData, SourceOptions, TextData
 from engine.data.rows import TEST, TRAIN, VALID, Ints, Raw, RowErrors, Rows, refuse
-from tputui.home_paths import expanded
+from tputui.engine_api import expanded
 
 
 class _Files(NamedTuple):

@@ -20,11 +20,9 @@ from engine.errors import Unable
 from engine.launch.plan import LaunchPlan, make_plan
 from engine.launch.supervisor import StoppedEarly, StopSignal, SupervisorPipe
 from engine.process.parent import die_with
-from tputui.exit_codes import ExitCode
-from tputui.telemetry import events as ev
-from tputui.telemetry import run_clock
-from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
-from tputui.telemetry.rundir import RunNotFound, held, read_manifest
+from tputui.engine_api import ExitCode, HostFailed, LaunchFailed, run_clock
+from tputui.reporting import RunNotFound, held, read_manifest
+from tputui.reporting import events as ev
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from engine.launch import stores
 from engine.launch.stores import Store
-from tputui.telemetry import run_clock
+from tputui.engine_api import run_clock
 
 ROUND_TRIPS = 8
 INTERVAL_S = 300.0

@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import PEER_LOST
-from tputui.exit_codes import ExitCode
-from tputui.telemetry import codec, run_clock
-from tputui.telemetry import events as ev
-from tputui.telemetry.journal import SUFFIX
-from tputui.telemetry.launch_messages import HostFailed
-from tputui.telemetry.process_end import FOLLOWING, kind_of_end, signal_name
+from tputui.engine_api import (
+    FOLLOWING,
+    JOURNAL_SUFFIX,
+    DamagedLine,
+    ExitCode,
+    HostFailed,
+    decode_line,
+    kind_of_end,
+    run_clock,
+    signal_name,
+)
+from tputui.reporting import events as ev
 
 TAIL_BYTES = 1 << 20
 HEAD_BYTES = 1 << 18
@@ -32,7 +38,7 @@ def failure_of(
     `returncode` is its exit code, or the negative number of a signal; `since` is when it was started, in unix time.
     """
     writer = f"worker-{host_index}"
-    events = _events(run_dir / f"{writer}{SUFFIX}")
+    events = _events(run_dir / f"{writer}{JOURNAL_SUFFIX}")
     raised = [event for event in events if isinstance(event, ev.FailureRaised) and event.t >= since]
     if returncode in (PEER_LOST, ExitCode.STOPPED) or (raised and raised[-1].error in FOLLOWING):
         return None
@@ -147,6 +153,6 @@ def _events(path: Path) -> list[ev.Event]:
     events: list[ev.Event] = []
     for line in lines:
         # Lines that the two reads cut, and one that the process did not finish.
-        with contextlib.suppress(codec.DamagedLine):
-            events.append(codec.decode(line).event)
+        with contextlib.suppress(DamagedLine):
+            events.append(decode_line(line).event)
     return events

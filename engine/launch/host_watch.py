@@ -22,10 +22,8 @@ from engine.launch import clock, exits, launcher_links, stores
 from engine.launch.joining import AWAITED_S, Joined
 from engine.launch.stores import Store
 from engine.launch.supervisor import SupervisorPipe
-from tputui.exit_codes import ExitCode
-from tputui.telemetry import events as ev
-from tputui.telemetry import run_clock
-from tputui.telemetry.launch_messages import HostFailed, LaunchFailed
+from tputui.engine_api import ExitCode, HostFailed, LaunchFailed, run_clock
+from tputui.reporting import events as ev
 
 POLL_S = 0.25
 BEAT_S = 1.0

@@ -20,10 +20,8 @@ from engine.launch import stores
 from engine.launch.plan import LaunchPlan
 from engine.launch.stores import Store
 from engine.launch.supervisor import StoppedEarly
-from tputui.exit_codes import ExitCode
-from tputui.telemetry import events as ev
-from tputui.telemetry import run_clock
-from tputui.telemetry.launch_messages import LaunchFailed
+from tputui.engine_api import ExitCode, LaunchFailed, run_clock
+from tputui.reporting import events as ev
 
 AWAITED_S = 60.0
 """Seconds after which missing hosts are reported, and between reports."""

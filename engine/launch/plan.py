@@ -9,11 +9,9 @@ from typing import Any
 import msgspec
 
 from engine.errors import Unable
-from tputui import __version__
-from tputui.config import LaunchConfig
-from tputui.config.checks import endpoint_of
-from tputui.config_diff import flatten
-from tputui.telemetry.rundir import Manifest
+from tputui.config import LaunchConfig, endpoint_of
+from tputui.engine_api import __version__, flatten
+from tputui.reporting import Manifest
 
 
 class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 
 from engine.errors import Unable
-from tputui.exit_codes import ExitCode
-from tputui.telemetry import launch_messages
-from tputui.telemetry.events import Event
+from tputui.engine_api import ExitCode, launch_messages
+from tputui.reporting import events as ev
 
 
 class SupervisorPipe:
@@ -23,7 +22,7 @@ class SupervisorPipe:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: ev.Event) -> None:
         """Has the supervisor record an event."""
         self.send(launch_messages.of_event(event))
 

@@ -21,10 +21,8 @@ from engine.launch.joining import Joined
 from engine.launch.plan import LaunchPlan
 from engine.launch.stores import Store
 from engine.launch.supervisor import StoppedEarly, StopSignal, SupervisorPipe
-from tputui.telemetry import events as ev
-from tputui.telemetry import run_clock
-from tputui.telemetry.launch_messages import LaunchFailed
-from tputui.telemetry.process_end import worker_exited
+from tputui.engine_api import LaunchFailed, run_clock, worker_exited
+from tputui.reporting import events as ev
 
 POLL_S = 0.1
 

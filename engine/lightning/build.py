@@ -47,9 +47,8 @@ from engine.process import hardware
 from engine.task import Plan
 from engine.xla import backend
 from tputui.config import RunConfig
-from tputui.reporting.section_timer import SectionTimer
-from tputui.telemetry.events import TrainingPlanned
-from tputui.telemetry.rundir import RUN_DIR_VARIABLE
+from tputui.reporting import RUN_DIR_VARIABLE, SectionTimer
+from tputui.reporting import events as ev
 
 __all__ = ["LightningRun", "strategy", "trainer"]
 
@@ -247,7 +246,7 @@ class LightningRun:
                 "padding, and one more program is compiled for its shape"
             )
         takes_lr = takes_argument(type(self._module), "lr")
-        self._callback.planned = TrainingPlanned(
+        self._callback.planned = ev.TrainingPlanned(
             t=time.time(),
             num_epochs=config.epochs,
             first_step=1,

@@ -32,8 +32,8 @@ from engine.parallel.coordinator import Coordinator
 from engine.process.requests import RequestQueue
 from engine.task import Plan
 from engine.xla import backend
-from tputui.telemetry import events as ev
-from tputui.telemetry.meters import logged_meters, newly_logged, without_split
+from tputui.reporting import events as ev
+from tputui.reporting import logged_meters, newly_logged, without_split
 
 REDUCED = "as Lightning reduced it: by default the mean over batches, weighted by their examples; one value for all"
 """How a logged value was computed, in words."""

@@ -17,7 +17,7 @@ from engine.errors import Problem, Refused
 from engine.lightning import fake_devices
 from engine.lightning.task import LightningData, LightningModel, make_modules
 from tputui.config import RunConfig
-from tputui.telemetry.meters import logged_meters
+from tputui.reporting import logged_meters
 
 STEPS = {"valid": "validation_step", "test": "test_step"}
 

@@ -18,7 +18,7 @@ import msgspec
 from engine.errors import NotImported, Problem, Refused
 from engine.task import Options, Sizes, Splits, Task
 from tputui.config import OptimConfig, RunConfig
-from tputui.reporting.failures import one_line
+from tputui.reporting import one_line
 
 if TYPE_CHECKING:
     import torch

@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.checkpoint import atomic_write
 from engine.data.batch_reader import check_batch
 from engine.errors import BadExample
 from engine.task import Dataset, Picture, Plan, Task
-from tputui.telemetry.events import PictureKept
-from tputui.telemetry.layer_table import FILE, LayerTable, encode
-from tputui.telemetry.redaction import masked_text
+from tputui.engine_api import LAYER_TABLE_FILE, LayerTable, encode_layers
+from tputui.reporting import events as ev
+from tputui.reporting import masked_text, write_file
 
 TRAIN_LOSSES = "trn_losses.npy"
 VALID_LOSSES = "val_losses.npy"
@@ -37,16 +36,16 @@ class RunArtifacts:
 
     def layers(self, table: LayerTable) -> None:
         """Writes the table of the network's layers as JSON."""
-        content = encode(table)
-        atomic_write.write(self._run_dir / FILE, lambda file: file.write(content))
+        content = encode_layers(table)
+        write_file(self._run_dir / LAYER_TABLE_FILE, lambda file: file.write(content))
 
     def losses(self, losses: list[tuple[float, float]]) -> None:
         """Writes the mean training and validation losses, given by epoch, as two float64 arrays [epochs]."""
         columns = np.array(losses, dtype=np.float64).reshape(-1, 2).T
         for name, column in zip((TRAIN_LOSSES, VALID_LOSSES), columns, strict=True):
-            atomic_write.write(self._run_dir / name, partial(np.save, arr=column, allow_pickle=False))
+            write_file(self._run_dir / name, partial(np.save, arr=column, allow_pickle=False))
 
-    def pictures(self, epoch: int, pictures: list[Picture]) -> list[PictureKept]:
+    def pictures(self, epoch: int, pictures: list[Picture]) -> list[ev.PictureKept]:
         """Writes the pictures of an epoch as PNG files and returns their paths."""
         if not pictures:
             return []
@@ -60,13 +59,15 @@ class RunArtifacts:
         numbers = {example: number for number, example in enumerate(dict.fromkeys(p.example for p in pictures))}
         return [self._write_picture(folder, numbers[picture.example], picture) for picture in pictures]
 
-    def _write_picture(self, folder: Path, number: int, picture: Picture) -> PictureKept:
+    def _write_picture(self, folder: Path, number: int, picture: Picture) -> ev.PictureKept:
         from PIL import Image
 
         path = folder / f"{number:02d}-{_safe(picture.example)}-{_safe(picture.name)}.png"
         image = Image.fromarray(np.ascontiguousarray(picture.pixels, dtype=np.uint8))
-        atomic_write.write(path, partial(image.save, format="PNG"))
-        return PictureKept(example=picture.example, name=picture.name, path=path.relative_to(self._run_dir).as_posix())
+        write_file(path, partial(image.save, format="PNG"))
+        return ev.PictureKept(
+            example=picture.example, name=picture.name, path=path.relative_to(self._run_dir).as_posix()
+        )
 
 
 class NoArtifacts(RunArtifacts):
@@ -78,7 +79,7 @@ class NoArtifacts(RunArtifacts):
     def losses(self, losses: list[tuple[float, float]]) -> None:
         """Does nothing."""
 
-    def pictures(self, epoch: int, pictures: list[Picture]) -> list[PictureKept]:
+    def pictures(self, epoch: int, pictures: list[Picture]) -> list[ev.PictureKept]:
         """Returns no paths."""
         return []
 

@@ -30,13 +30,9 @@ from engine.parallel.strategies import Replica, Single, Spmd, SpmdOverHosts
 from engine.process import hardware
 from engine.process.requests import RequestQueue
 from engine.task import Dataset, Plan
-from tputui import __version__
 from tputui.config import to_builtins
-from tputui.config_diff import flatten
-from tputui.reporting.failures import one_line
-from tputui.reporting.progress import Progress
-from tputui.reporting.request_server import RequestServer
-from tputui.telemetry.reporter import Reporter
+from tputui.engine_api import __version__, flatten
+from tputui.reporting import Progress, Reporter, RequestServer, one_line
 
 TILE_ROWS = 8
 """Rows of the tiles that a TPU core computes with."""

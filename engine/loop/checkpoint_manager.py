@@ -19,9 +19,7 @@ from engine.loop.events import EventEmitter
 from engine.parallel.base import Strategy
 from engine.task import Plan
 from tputui.config import RunConfig
-from tputui.reporting.best_epoch import BestEpoch
-from tputui.telemetry.requests import Request
-from tputui.telemetry.rundir import CHECKPOINTS
+from tputui.reporting import CHECKPOINTS, BestEpoch, Request
 
 
 class CheckpointManager:

@@ -23,7 +23,7 @@ from engine.parallel.base import Strategy
 from engine.parallel.coordinator import Coordinator
 from engine.task import Picture, Plan, Task
 from engine.xla import backend
-from tputui.telemetry import events as ev
+from tputui.reporting import events as ev
 
 Arrays = dict[str, npt.NDArray[Any]]
 """By name, [rows, ...] each."""

@@ -21,13 +21,8 @@ from engine.parallel.base import Strategy
 from engine.task import Plan
 from engine.xla import backend
 from engine.xla.runtime_counters import DeviceMemory, ProgramCounters
-from tputui.reporting.progress import Progress
-from tputui.reporting.request_server import RequestServer
-from tputui.reporting.section_timer import SectionTimer
-from tputui.reporting.step_trace import StepTracer
-from tputui.telemetry import events as ev
-from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.requests import Request
+from tputui.reporting import Progress, Reporter, Request, RequestServer, SectionTimer, StepTracer
+from tputui.reporting import events as ev
 
 _MIN_S = 1e-6
 """Compiler and loop have different clocks; no step takes less than this."""

@@ -20,7 +20,7 @@ from engine.memory import remat
 from engine.parallel.base import Strategy
 from engine.task import Dataset, Plan, Task
 from engine.xla import backend
-from tputui.reporting.failures import one_line
+from tputui.reporting import one_line
 
 MAX_TRIES = 16
 """How many examples are tried in search of one that can be read."""

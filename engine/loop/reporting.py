@@ -29,7 +29,7 @@ from engine.parallel.base import Strategy
 from engine.parallel.coordinator import Coordinator
 from engine.task import Plan
 from engine.xla import backend
-from tputui.telemetry.events import HostPaceMeasured
+from tputui.reporting import events as ev
 
 
 class StepReporter:
@@ -147,7 +147,7 @@ class StepReporter:
                 write()
 
     def _write_steps(
-        self, at: Position, lr: float, values: FetchedSteps, step_s: float, host_pace: HostPaceMeasured | None
+        self, at: Position, lr: float, values: FetchedSteps, step_s: float, host_pace: ev.HostPaceMeasured | None
     ) -> None:
         """Writes the values and the pace of the steps up to `at`, and what else is reported with them."""
         events, meters = self._events, self.buffer.meters
@@ -162,7 +162,7 @@ class StepReporter:
         events.report_meters(at, "train", meters.readings(), meters.reduced)
         events.report_runtime()
 
-    def _host_pace(self, at: Position, steps: int, step_s: float) -> HostPaceMeasured | None:
+    def _host_pace(self, at: Position, steps: int, step_s: float) -> ev.HostPaceMeasured | None:
         """The pace of this host since the last report; None if there is one host."""
         hosts = self._strategy.hosts
         if hosts is None:
@@ -174,7 +174,7 @@ class StepReporter:
         data_s, compute_s, wait_s = ((new - old) / steps for new, old in zip(now, before, strict=True))
         # Without an exchange on the host there is none that could be measured.
         is_measured = wait_s > 0 and self._times_compute
-        return HostPaceMeasured(
+        return ev.HostPaceMeasured(
             t=time.time(),
             step=at.step,
             steps=steps,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine.errors import Stopped
-from tputui.trial_protocol import CONNECTION_VARIABLE, MESSAGE_BYTES_MAX, BlockOrder, BlockResult
+from tputui.engine_api import CONNECTION_VARIABLE, MESSAGE_BYTES_MAX, BlockOrder, BlockResult
 
 BETWEEN_EPOCHS = ("evaluate", "save")
 """Sections that stop the clock until the next epoch begins."""

@@ -18,8 +18,8 @@ import torch
 from engine.data.feed import Batch
 from engine.parallel.base import Strategy
 from engine.task import MAX_REPORT_STEPS
-from tputui.telemetry.events import MeterReading
-from tputui.telemetry.meters import AverageMeter
+from tputui.reporting import AverageMeter
+from tputui.reporting import events as ev
 
 Float32s = npt.NDArray[np.float32]
 
@@ -69,7 +69,7 @@ class Meters:
             for meter, total in zip(self._meters.values(), row, strict=True):
                 meter.add(total, number)
 
-    def readings(self) -> dict[str, MeterReading]:
+    def readings(self) -> dict[str, ev.MeterReading]:
         """Readings of the meters that have seen an example."""
         return {name: meter.reading() for name, meter in self._meters.items() if meter.count}
 

@@ -18,7 +18,7 @@ from engine.loop.optimizer import learning_rate, optimizer, update
 from engine.parallel.base import Strategy
 from engine.task import Dataset, Plan
 from engine.xla import backend
-from tputui.reporting.section_timer import TRACE_PARTS, SectionTimer
+from tputui.reporting import TRACE_PARTS, SectionTimer
 
 Outcomes = dict[str, torch.Tensor]
 """Per-example values by name, [rows of the batch, ...] each."""

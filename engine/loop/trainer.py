@@ -29,8 +29,8 @@ from engine.memory.layer_table import Recorder
 from engine.parallel.coordinator import Coordinator, ReportSchedule
 from engine.process.requests import RequestQueue
 from engine.task import Plan
-from tputui.telemetry import events as ev
-from tputui.telemetry.requests import Request
+from tputui.reporting import Request
+from tputui.reporting import events as ev
 
 POLL_S = 0.2
 """Interval at which requests are polled while the loop waits for a batch."""

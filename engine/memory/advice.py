@@ -15,8 +15,8 @@ from engine.memory.estimate import MemoryEstimate, Settings, Shapes, Unpredictab
 from engine.process import hardware
 from engine.process.hardware import MemoryLimit
 from engine.task import Dataset, Plan
-from tputui.reporting.failures import text_of
-from tputui.telemetry import events as ev
+from tputui.reporting import events as ev
+from tputui.reporting import text_of
 
 HEADROOM = 0.9
 """A setting fits if it needs less than this share of the limit."""

@@ -21,7 +21,7 @@ from engine.data.batch_reader import WrongBatch, check_batch
 from engine.errors import BadExample, Problem, Refused
 from engine.memory import remat
 from engine.task import MAX_REPORT_STEPS, Dataset, Plan
-from tputui.reporting.failures import one_line
+from tputui.reporting import one_line
 
 BIGGEST = 3
 """Number of modules that are listed."""

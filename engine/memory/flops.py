@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.memory import estimate
 from engine.memory.estimate import Shapes, Unpredictable
 from engine.task import Plan
-from tputui.telemetry import events as ev
+from tputui.reporting import events as ev
 
 _MULTIPLYING = frozenset(
     {"rnn", "lstm", "gru", "attention", "conv", "conv1d", "conv2d", "conv3d", "convolution", "matmul", "linear", "mm"}

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine.memory import estimate
 from engine.task import Dataset, Plan
-from tputui.telemetry.layer_table import LAYERS_MAX, Layer, LayerTable
+from tputui.engine_api import LAYERS_MAX, Layer, LayerTable
 
 NAME_MAX = 160
 SHAPES_MAX = 4

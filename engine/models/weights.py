@@ -13,7 +13,7 @@ from torch import nn
 
 from engine import torch_file
 from engine.errors import Problem, Refused
-from tputui.home_paths import expanded
+from tputui.engine_api import expanded
 
 KEY = "model.weights"
 WRAPPINGS = ("model", "state_dict")

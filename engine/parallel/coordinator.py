@@ -17,8 +17,7 @@ import msgspec
 import torch
 
 from engine.parallel.base import Strategy
-from tputui.reporting.section_timer import SectionTimer
-from tputui.telemetry.requests import STRENGTH, Request
+from tputui.reporting import STRENGTH, Request, SectionTimer
 
 _REQUESTED, _REPORT_DUE = 1, 2
 """Bits of the exchanged byte. The others are the number of boundaries without an exchange that follow."""

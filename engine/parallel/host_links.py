@@ -22,8 +22,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from engine.errors import PeerLost
-from tputui.reporting.failures import printable
-from tputui.telemetry.requests import Request
+from tputui.reporting import Request, printable
 
 LINK_TIMEOUT_S = 10.0
 """A host that answers no probe for this long is lost."""

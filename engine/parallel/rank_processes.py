@@ -16,10 +16,8 @@ from typing import NamedTuple
 
 from engine.errors import PEER_LOST, RANK_FINISHED
 from engine.host_place import HostPlace
-from tputui.exit_codes import ExitCode
-from tputui.telemetry import events as ev
-from tputui.telemetry.journal import SUFFIX, Tail
-from tputui.telemetry.process_end import kind_of_end, signal_name
+from tputui.engine_api import JOURNAL_SUFFIX, ExitCode, Tail, kind_of_end, signal_name
+from tputui.reporting import events as ev
 
 ROLE = "rank"
 """Role of a rank's journal, `rank-3.jsonl`; the leading rank of a host writes to the journal of the worker."""
@@ -103,7 +101,7 @@ class RankProcess:
     def _failures(self) -> list[tuple[int, ev.FailureRaised]]:
         found: list[tuple[int, ev.FailureRaised]] = []
         for rank in self._ranks:
-            path = self._run_dir / f"{ROLE}-{rank}{SUFFIX}"
+            path = self._run_dir / f"{ROLE}-{rank}{JOURNAL_SUFFIX}"
             if not path.exists():
                 continue
             tail = Tail(path)

@@ -13,11 +13,9 @@ from msgspec.structs import replace
 
 from engine.errors import NotFinite, NotImported, OutOfMemory, PeerLost, Refused, TooManyBad, Unable
 from tputui.config import ConfigError
-from tputui.exit_codes import ExitCode
-from tputui.reporting.failures import failure_of, located
-from tputui.reporting.progress import Progress
-from tputui.telemetry import events as ev
-from tputui.telemetry.reporter import Reporter
+from tputui.engine_api import ExitCode
+from tputui.reporting import Progress, Reporter, failure_of, located
+from tputui.reporting import events as ev
 
 COMPLETE_MESSAGES = (Refused, ConfigError, Unable, TooManyBad, NotFinite, PeerLost)
 """Errors whose message is complete: a traceback would add nothing about the user's data or configuration."""

@@ -15,7 +15,7 @@ import psutil
 
 from engine.errors import Problem, Unable
 from tputui.config import RunConfig
-from tputui.environment import DEV, GOOGLE, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
+from tputui.engine_api import DEV, GOOGLE, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
 
 METRICS_SAMPLES = "8"
 """Samples that the runtime keeps per metric. Only totals are used, and every read copies the samples."""

@@ -17,15 +17,11 @@ from types import FrameType
 from typing import Literal, NoReturn, Protocol
 
 from engine.process.requests import RequestQueue
-from tputui.exit_codes import ExitCode
-from tputui.reporting.process_exit import close_journal
-from tputui.reporting.progress import Progress
-from tputui.reporting.reported_process import ReportedProcess
-from tputui.telemetry import requests as requests
-from tputui.telemetry.events import RequestKind
-from tputui.telemetry.reporter import Reporter
+from tputui.engine_api import ExitCode
+from tputui.reporting import Progress, ReportedProcess, Reporter, Request, close_journal, submit_request
+from tputui.reporting import events as ev
 
-AT_ONCE: frozenset[RequestKind] = frozenset({"stacks", "stop_now"})
+AT_ONCE: frozenset[ev.RequestKind] = frozenset({"stacks", "stop_now"})
 """Requests that this thread answers; the others are served by the loop, at the same step on all hosts."""
 POLL_INTERVAL_S = 0.2
 
@@ -33,11 +29,11 @@ POLL_INTERVAL_S = 0.2
 class Relay(Protocol):
     """The way to the other hosts."""
 
-    def pass_on(self, request: requests.Request) -> None:
+    def pass_on(self, request: Request) -> None:
         """Sends a request to all other hosts."""
         ...
 
-    def passed(self) -> list[requests.Request]:
+    def passed(self) -> list[Request]:
         """The requests that other hosts have sent since the last call."""
         ...
 
@@ -96,19 +92,19 @@ class WorkerMonitor(ReportedProcess):
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(signal.Signals(number).name)
 
-    def _signalled(self) -> list[requests.Request]:
+    def _signalled(self) -> list[Request]:
         """Turns signals into requests, with a file as for any other request unless the disk refuses it."""
-        arrived: list[requests.Request] = []
+        arrived: list[Request] = []
         while self._signals:
             name = self._signals.pop(0)
             try:
-                requests.submit(self._run_dir, "stop", by=name, now=time.time())
+                submit_request(self._run_dir, "stop", by=name, now=time.time())
             except OSError:
                 now = time.time()
-                arrived.append(requests.Request(id=f"{int(now * 1e6):016d}-{name}", kind="stop", t=now, by=name))
+                arrived.append(Request(id=f"{int(now * 1e6):016d}-{name}", kind="stop", t=now, by=name))
         return arrived
 
-    def _end_now(self, request: requests.Request) -> NoReturn:
+    def _end_now(self, request: Request) -> NoReturn:
         """Ends the process from this thread, even while the loop is inside the compiler."""
         step = self.progress.step
         self.server.applied(request, step)

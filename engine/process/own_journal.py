@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import msgspec
 
-from tputui.telemetry import events as ev
-from tputui.telemetry.reporter import Reporter
+from tputui.reporting import Reporter
+from tputui.reporting import events as ev
 
 
 class OwnReporter(Reporter):

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 
-from tputui.exit_codes import ExitCode
+from tputui.engine_api import ExitCode
 
 _SET_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG."""

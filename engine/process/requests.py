@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from tputui.telemetry.requests import STRENGTH, Request
+from tputui.reporting import STRENGTH, Request
 
 
 class RequestQueue:

@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from tputui.telemetry import rundir
+from tputui.reporting import MANIFEST, RunNotFound, read_manifest
 
 
 class ImportedUserCode(ImportError):
@@ -73,9 +73,9 @@ def _install(guard: ImportGuard) -> None:
 def _is_in_run(folder: str) -> bool:
     """Whether the folder is a run or inside one; an unrelated `run.json` does not make it one."""
     for place in (Path(folder), *Path(folder).parents):
-        if (place / rundir.MANIFEST).is_file():
-            with contextlib.suppress(rundir.RunNotFound):
-                rundir.read_manifest(place)
+        if (place / MANIFEST).is_file():
+            with contextlib.suppress(RunNotFound):
+                read_manifest(place)
                 return True
     return False
 

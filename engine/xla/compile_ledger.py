@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from tputui.observers.xla_observer import WARM_UP_RUNS
+from tputui.engine_api import WARM_UP_RUNS
 
 STEPS = ("step", "accumulate")
 """Programs that end a training step; every run has the first."""

@@ -22,11 +22,19 @@ from engine.xla.compile_ledger import (
     CompileLedger,
     TraceActivity,
 )
-from tputui.observers.sinks import ResettableTotal, Sink, is_disabled
-from tputui.observers.xla_observer import XlaObserver, follow_optimizers
-from tputui.observers.xla_runtime import BEGUN, SCALAR_READS, MetricTotals, XlaRuntime
-from tputui.reporting.section_timer import SectionTimer
-from tputui.telemetry.events import HbmReading, MemorySampled, StepPrograms, XlaMetricsRead
+from tputui.engine_api import (
+    BEGUN,
+    SCALAR_READS,
+    MetricTotals,
+    ResettableTotal,
+    Sink,
+    XlaObserver,
+    XlaRuntime,
+    follow_optimizers,
+    is_observing_disabled,
+)
+from tputui.reporting import SectionTimer
+from tputui.reporting import events as ev
 
 PARTS_OF_STEPS = frozenset({"gradients", "reset", "logged"})
 """Programs with which no step ends."""
@@ -68,7 +76,7 @@ class ProgramCounters:
         self._runs_in_step = self._executes_in_step = self._reads_in_step = 0
         self._task_reads = self._reads_since_run = 0
         self._fallbacks: dict[str, int] = {}
-        self._observer = _observer(sink) if sink is not None and not is_disabled() else None
+        self._observer = _observer(sink) if sink is not None and not is_observing_disabled() else None
         sections.compiled_s = self.seconds
 
     @property
@@ -142,10 +150,10 @@ class ProgramCounters:
             found = observer.lines_found if observer is not None else ""
             self._warn(f"{text}; {found}" if found else text)
 
-    def totals(self) -> XlaMetricsRead:
+    def totals(self) -> ev.XlaMetricsRead:
         """The event with the counters: totals since the start of the process, even if the runtime's own are reset."""
         self.seconds()
-        steps = StepPrograms(**self._ledger.steps._asdict())
+        steps = ev.StepPrograms(**self._ledger.steps._asdict())
         read = self._metrics.read(self._ledger.recompiles, steps)
         return replace(read, engine_reads=backend.reads().transfers, scalar_reads=self._task_reads)
 
@@ -199,7 +207,7 @@ class DeviceMemory:
         self._core_ids = core_ids
         self._device = device
 
-    def sample(self) -> MemorySampled:
+    def sample(self) -> ev.MemorySampled:
         """The newest reading; returns at once."""
         if backend.kind() == "CPU":
             return _unavailable(CPU_REASON)
@@ -210,14 +218,14 @@ class DeviceMemory:
         except RuntimeError as error:
             return _unavailable(f"not available from the runtime: {error}")
         (core,) = self._core_ids
-        reading = HbmReading(
+        reading = ev.HbmReading(
             core=core,
             used_bytes=info["bytes_used"],
             limit_bytes=info["bytes_limit"],
             peak_bytes=info.get("peak_bytes_used", 0),
         )
-        return MemorySampled(t=time.time(), hbm=[reading])
+        return ev.MemorySampled(t=time.time(), hbm=[reading])
 
 
-def _unavailable(reason: str) -> MemorySampled:
-    return MemorySampled(t=time.time(), hbm=None, hbm_reason=reason)
+def _unavailable(reason: str) -> ev.MemorySampled:
+    return ev.MemorySampled(t=time.time(), hbm=None, hbm_reason=reason)

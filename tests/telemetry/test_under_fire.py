@@ -389,11 +389,11 @@ def test_run_is_private_under_any_umask(tmp_path: Path) -> None:
 
 def test_checkpoint_too_big_for_disk_keeps_the_old_one(tmp_path: Path) -> None:
     program = (
-        "import resource, sys\nfrom pathlib import Path\nfrom engine.checkpoint import atomic_write\n"
+        "import resource, sys\nfrom pathlib import Path\nfrom tputui.reporting import write_file\n"
         "path = Path(sys.argv[1])\n"
-        "atomic_write.write(path, lambda file: file.write(b'old'))\n"
+        "write_file(path, lambda file: file.write(b'old'))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
-        "try: atomic_write.write(path, lambda file: [file.write(bytes(1_000)) for _ in range(10)])\n"
+        "try: write_file(path, lambda file: [file.write(bytes(1_000)) for _ in range(10)])\n"
         "except OSError as error: print(error.errno)\n"
     )
     path = tmp_path / "step-1.pt"

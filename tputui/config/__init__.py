@@ -6,7 +6,7 @@ task; the engine checks them (`python -m engine.commands.describe`).
 
 from __future__ import annotations
 
-from tputui.config.checks import EPOCHS_MAX, ConfigError
+from tputui.config.checks import EPOCHS_MAX, ConfigError, endpoint_of
 from tputui.config.parsing import (
     BATCH_RIVALS,
     from_builtins,
@@ -40,8 +40,10 @@ from tputui.config.tables import (
     OptimConfig,
     RunConfig,
     Table,
+    class_doc,
     data_keys,
     default_values,
+    field_docs,
     keys_by_name,
 )
 
@@ -63,8 +65,11 @@ __all__ = [
     "ScriptConfig",
     "ScriptRun",
     "Table",
+    "class_doc",
     "data_keys",
     "default_values",
+    "endpoint_of",
+    "field_docs",
     "from_builtins",
     "is_script",
     "keys_by_name",
