@@ -12,7 +12,7 @@ from tests.test_reporter_api import show, the_run
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "three-lines.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-EXPECTED = [(200, 1), (24, 1), (20, 4), (50, 1)]
+EXPECTED = [(200, 1), (24, 1), (20, 4), (50, 1), (50, 1)]
 """Steps and cores of each example."""
 
 
