@@ -63,9 +63,10 @@ def _worker_argv(arguments: argparse.Namespace, config: dict[str, object]) -> li
 def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
     """Joins the other hosts and trains. Raises `Unable`."""
     _import_torch()
-    from engine.launch import clock, stores, training
+    from engine.launch import clock, stores
     from engine.launch.host_watch import HostWatch
     from engine.launch.joining import Joining
+    from engine.launch.training import Training
 
     endpoint, timeout_s = plan.endpoint, plan.launch.lost_after_s
     _allow_connections()
@@ -85,29 +86,29 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
             address=here.address,
         )
     )
-    worker = training.HostWorker(plan, pipe)
+    training = Training(plan, pipe)
 
     def leave(failure: HostFailed) -> NoReturn:
-        worker.kill()
+        training.kill()
         os._exit(failure.code)
 
     connect = partial(stores.connect, endpoint, timeout_s)
-    watch = HostWatch(plan.index, joined, connect, pipe, timeout_s, worker.kill, leave)
+    watch = HostWatch(plan.index, joined, connect, pipe, timeout_s, training.kill, leave)
     watch.start()
     try:
         # A connection of its own: the operations of one connection wait for each other.
-        training.run(plan, joined, connect(), watch, worker, stop)
+        training.run(joined, connect(), watch, stop)
     except StoppedEarly as stopped:
         watch.stop(str(stopped))
         raise
     finally:
-        worker.kill()
+        training.kill()
         watch.finish()
         if clocks is not None:
             clocks.close()
-    if worker.returncode is None and watch.cause is not None:
+    if training.returncode is None and watch.cause is not None:
         return watch.cause.code
-    return _exit_code(worker.returncode)
+    return _exit_code(training.returncode)
 
 
 def _import_torch() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine.launch import clock, exits, launcher_links, stores
-from engine.launch.joining import AWAITED_S, Joined
+from engine.launch.joining import Joined
 from engine.launch.stores import Store
 from engine.launch.supervisor import SupervisorPipe
 from tputui.engine_api import ExitCode, HostFailed, LaunchFailed, run_clock
@@ -65,7 +65,7 @@ class HostWatch:
         self._lock = threading.Lock()
         self._generation = 0
         self._running = False
-        """Whether a training process of this host runs or is about to."""
+        """Whether a training process of this host runs, or waits for those of the others."""
         self._seen: dict[int, tuple[int, float]] = {}
         """The newest beat of each host, and when (monotonic) it was new."""
         self._heard = time.monotonic()
@@ -73,8 +73,6 @@ class HostWatch:
         self._newest: HostFailed | None = None
         """The failure of any host that was read last."""
         self._end_at: float | None = None
-        self._awaited: tuple[int, float] | None = None
-        self._next_awaited_s = AWAITED_S
         self._closing = threading.Event()
         self._is_stopped = False
         """Whether this host has ended all of them."""
@@ -95,19 +93,17 @@ class HostWatch:
         for target in (self._poll_until_closed, self._check_link, self._measure_clock):
             threading.Thread(target=target, name="tputui-hosts", daemon=True).start()
 
+    def wait(self) -> None:
+        """This host waits for the others before the next generation."""
+        with self._lock:
+            self._running = True
+
     def begin(self, generation: int) -> None:
         """The training process of a generation is about to start."""
         with self._lock:
-            self._generation, self._running, self._awaited = generation, True, None
+            self._generation = generation
             if self.cause is None or self.cause.generation < generation:
                 self.cause, self._end_at = None, None
-
-    def await_generation(self, generation: int) -> None:
-        """This host waits for the others before a generation; their training processes of the one before are killed."""
-        with self._lock:
-            self._awaited, self._next_awaited_s = (generation, time.monotonic()), AWAITED_S
-        with contextlib.suppress(RuntimeError):
-            stores.come(self._store, generation, self._index)
 
     def exited(self, failure: HostFailed | None, returncode: int) -> None:
         """The training process of this host has ended; `failure` is why, unless that is the fault of another host."""
@@ -181,7 +177,6 @@ class HostWatch:
                     self._beat()
                 self.take_cause()
                 self._follow()
-                self._report_awaited()
                 self._heard = time.monotonic()
             except RuntimeError as error:
                 _log.warning("the store of host 0: %s", error)
@@ -244,8 +239,10 @@ class HostWatch:
         cause = self.cause
         if cause is None:
             return
-        if self._running:
-            self._end_worker()
+        with self._lock:
+            # Not that of the next generation.
+            if self.cause is cause:
+                self._end_worker()
         if cause.code == ExitCode.STOPPED:
             # The others find out why from the store of host 0.
             self._await_ends()
@@ -257,26 +254,11 @@ class HostWatch:
         """Ends the training process of this host if another one waits for the next generation: there is nothing left to
         agree on or to save."""
         generation = self._generation
-        if not self._running or not int(self._store.add(stores.num_come(generation + 1), 0)):
+        if not int(self._store.add(stores.num_come(generation + 1), 0)):
             return
         with self._lock:
-            # Not that of the next generation.
-            if self._running and self._generation == generation:
+            if self._generation == generation:
                 self._end_worker()
-
-    def _report_awaited(self) -> None:
-        """Reports which hosts have not come back for the next generation."""
-        awaited = self._awaited
-        if awaited is None or time.monotonic() - awaited[1] < self._next_awaited_s:
-            return
-        generation, since = awaited
-        self._next_awaited_s += AWAITED_S
-        joined = [index for index in range(self._num_hosts) if stores.has_come(self._store, generation, index)]
-        missing = [index for index in range(self._num_hosts) if index not in joined]
-        waited_s, now = time.monotonic() - since, run_clock.now()
-        self._pipe.emit(
-            ev.HostsAwaited(t=now, num_hosts=self._num_hosts, joined=joined, missing=missing, waited_s=waited_s)
-        )
 
     def _check_link(self) -> None:
         """Ends this host when the store has not answered for too long, although no connection was reset."""
@@ -296,7 +278,7 @@ class HostWatch:
             self.cause = earlier or lost
         if earlier is None:
             self._pipe.send(lost)
-        if not self._running and earlier is None and self._awaited is None:
+        if not self._running and earlier is None:
             return
         self._end_worker()
         self._leave(earlier or lost)

@@ -71,14 +71,46 @@ class Joined(NamedTuple):
         return self.hosts[index].address
 
 
+class Patience:
+    """How long this host waits for the others: who is missing is reported every minute, until it gives up."""
+
+    def __init__(self, plan: LaunchPlan, emit: Callable[[ev.Event], None], joined: Callable[[], list[int]]) -> None:
+        """Begins to wait; `joined` returns the hosts that are there."""
+        self._plan = plan
+        self._emit = emit
+        self._joined = joined
+        self._began = time.monotonic()
+        self._next_report_s = AWAITED_S
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds so far."""
+        return time.monotonic() - self._began
+
+    def check(self, no_answer: str = "") -> None:
+        """Reports missing hosts when that is due; `no_answer` says why it is not known who is missing. Raises
+        `NotJoined` when the time is over."""
+        waited_s, limit_s = self.waited_s, self._plan.launch.join_timeout_s
+        if waited_s < min(self._next_report_s, limit_s):
+            return
+        num_hosts, joined = self._plan.num_hosts, self._joined()
+        sentence = no_answer or missing_hosts(num_hosts, joined)
+        if waited_s >= limit_s:
+            raise NotJoined(f"{sentence}; gave up after {limit_s:g} s (launch.join_timeout_s)")
+        self._next_report_s += AWAITED_S
+        missing = [0] if no_answer else [index for index in range(num_hosts) if index not in joined]
+        now = run_clock.now()
+        self._emit(ev.HostsAwaited(t=now, num_hosts=num_hosts, joined=joined, missing=missing, waited_s=waited_s))
+        if no_answer:
+            self._emit(ev.WarningRaised(t=now, text=f"{no_answer}; waiting for {waited_s:.0f} s"))
+
+
 class Joining:
     """One host that joins the others."""
 
     def __init__(self, plan: LaunchPlan, emit: Callable[[ev.Event], None]) -> None:
         self._plan = plan
-        self._emit = emit
-        self._began = time.monotonic()
-        self._next_report_s = AWAITED_S
+        self._patience = Patience(plan, emit, self._joined)
         self._store: Store | None = None
         self._no_answer = ""
         """Why host 0 cannot be reached."""
@@ -128,7 +160,7 @@ class Joining:
             time.sleep(POLL_S)
         self._check_abort(store)
         texts = stores.take_all(store, [f"host/{index}" for index in range(plan.num_hosts)])
-        return Joined([msgspec.json.decode(text, type=Registration) for text in texts], self._waited_s)
+        return Joined([msgspec.json.decode(text, type=Registration) for text in texts], self._patience.waited_s)
 
     def _check_abort(self, store: Store) -> None:
         if stores.has(store, ABORT):
@@ -181,34 +213,19 @@ class Joining:
             )
         store.add(JOINED, 1)
 
-    @property
-    def _waited_s(self) -> float:
-        return time.monotonic() - self._began
-
     def _check_time(self) -> None:
         """Reports missing hosts when that is due. Raises `NotJoined` when the time is over."""
-        waited_s, limit_s = self._waited_s, self._plan.launch.join_timeout_s
-        if waited_s < min(self._next_report_s, limit_s):
-            return
-        sentence, joined, missing = self._missing()
-        if waited_s >= limit_s:
-            raise NotJoined(f"{sentence}; gave up after {limit_s:g} s (launch.join_timeout_s)")
-        self._next_report_s += AWAITED_S
-        now, num_hosts = run_clock.now(), self._plan.num_hosts
-        self._emit(ev.HostsAwaited(t=now, num_hosts=num_hosts, joined=joined, missing=missing, waited_s=waited_s))
+        where, no_answer = f"{self._plan.endpoint[0]}:{self._plan.endpoint[1]}", ""
         if self._store is None:
-            self._emit(ev.WarningRaised(t=now, text=f"{sentence}; waiting for {waited_s:.0f} s"))
+            no_answer = f"host 0 does not answer at {where} ({self._no_answer})"
+        self._patience.check(no_answer)
 
-    def _missing(self) -> tuple[str, list[int], list[int]]:
-        """A sentence about the missing hosts, and the indices of those that joined and that are missing."""
-        plan = self._plan
+    def _joined(self) -> list[int]:
+        """The hosts that have registered."""
         if self._store is None:
             # Which other hosts wait too, only host 0 could know.
-            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
-            return f"host 0 does not answer at {where} ({self._no_answer})", [plan.index], [0]
-        joined = [index for index in range(plan.num_hosts) if stores.has(self._store, f"host/{index}")]
-        missing = [index for index in range(plan.num_hosts) if index not in joined]
-        return missing_hosts(plan.num_hosts, joined), joined, missing
+            return [self._plan.index]
+        return [index for index in range(self._plan.num_hosts) if stores.has(self._store, f"host/{index}")]
 
     def _connect_late(self, endpoint: tuple[str, int]) -> None:
         """Connects a host that was stopped before it reached host 0, if that answers now."""
@@ -226,13 +243,9 @@ class Joining:
             stores.put_first(store, ABORT, message)
             store.set(f"left/{plan.index}", "")
             until = time.monotonic() + (_GOODBYE_S if not plan.index else 0.0)
-            while time.monotonic() < until and not self._have_all_left(store):
+            # Until all hosts that have registered know that they do not train.
+            while time.monotonic() < until and not all(stores.has(store, f"left/{i}") for i in self._joined()):
                 time.sleep(POLL_S)
-
-    def _have_all_left(self, store: Store) -> bool:
-        """Whether all hosts that have registered know that they do not train."""
-        joined = [index for index in range(self._plan.num_hosts) if stores.has(store, f"host/{index}")]
-        return all(stores.has(store, f"left/{index}") for index in joined)
 
 
 def missing_hosts(num_hosts: int, joined: list[int]) -> str:

@@ -89,9 +89,9 @@ def come(store: Store, generation: int, index: int) -> None:
     store.add(num_come(generation), 1)
 
 
-def has_come(store: Store, generation: int, index: int) -> bool:
-    """Whether a host has come to a generation."""
-    return has(store, f"generation/{generation}/{index}")
+def have_come(store: Store, generation: int, num_hosts: int) -> list[int]:
+    """The hosts that have come to a generation."""
+    return [index for index in range(num_hosts) if has(store, f"generation/{generation}/{index}")]
 
 
 def has(store: Store, *keys: str) -> bool:

@@ -1,6 +1,6 @@
-"""The training process of this host, started in each generation once all hosts have come to it.
+"""`Training`: the training processes of this host, each started once all hosts have come to its generation.
 
-It has the environment that torchrun gives, but not its agent, which would name no host that is gone, gives the hosts
+They have the environment that torchrun gives, but not its agent, which would name no host that is gone, gives the hosts
 other ranks after a restart, and starts again what was refused: see "Several hosts" in docs/ARCHITECTURE.md.
 """
 
@@ -14,10 +14,9 @@ import subprocess
 import threading
 import time
 
-from engine.errors import Unable
 from engine.launch import exits, stores
-from engine.launch.host_watch import HostWatch
-from engine.launch.joining import Joined
+from engine.launch.host_watch import CAUSE_WAIT_S, HostWatch
+from engine.launch.joining import Joined, NotJoined, Patience
 from engine.launch.plan import LaunchPlan
 from engine.launch.stores import Store
 from engine.launch.supervisor import StoppedEarly, StopSignal, SupervisorPipe
@@ -27,8 +26,8 @@ from tputui.reporting import events as ev
 POLL_S = 0.1
 
 
-class HostWorker:
-    """The training process: reports its start and its end, and ends it."""
+class Training:
+    """Starts the training processes, reports their starts and ends, and ends them."""
 
     def __init__(self, plan: LaunchPlan, pipe: SupervisorPipe) -> None:
         self._plan = plan
@@ -41,16 +40,67 @@ class HostWorker:
         self.returncode: int | None = None
         """How the last one ended: its exit code, or the negative number of a signal; None before the first end."""
 
-    def start(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
-        """Starts it, as the leader of a process group. Raises `OSError`."""
-        argv = self._plan.worker_argv
+    def run(self, joined: Joined, store: Store, watch: HostWatch, stop: StopSignal) -> None:
+        """Runs the training processes to their end, over all generations. Raises `Unable` and `OSError`."""
+        address, generation, is_next = joined.address(0), 0, True
+        while is_next:
+            stop.arm()
+            with contextlib.ExitStack() as until_ended:
+                if not self._plan.index:
+                    store.set(_port_key(generation), _reserved_port(address, until_ended))
+                port = self._meet(store, watch, generation)
+                if port is None:
+                    return
+                watch.begin(generation)
+                stop.disarm()
+                process = self._start(_contract(self._plan, address, port, generation))
+                stop.pass_on(self._send_signal)
+                returncode = process.wait()
+            self._exited(returncode, generation, watch, stop.error() if stop.requested else None)
+            is_next = generation < self._plan.launch.max_restarts and self._may_restart(watch)
+            generation += 1
+
+    def kill(self) -> None:
+        """Kills the training process and all that it started, because of another host."""
+        with self._lock:
+            if self._pid is not None:
+                self._is_killed = True
+                _kill_group(self._pid)
+
+    def _meet(self, store: Store, watch: HostWatch, generation: int) -> str | None:
+        """Waits until all hosts have come to a generation; returns the port of host 0 for it, or None if one of them
+        has ended instead. Raises `NotJoined`."""
+        plan = self._plan
+        patience = Patience(plan, self._pipe.emit, lambda: stores.have_come(store, generation, plan.num_hosts))
+        watch.wait()
+        try:
+            stores.come(store, generation, plan.index)
+            while True:
+                # Asked first: a host that has come may have ended by the second answer.
+                is_over = stores.has(store, stores.OVER)
+                if int(store.add(stores.num_come(generation), 0)) >= plan.num_hosts:
+                    return stores.take(store, _port_key(generation))
+                if is_over:
+                    # For a reason that it has published.
+                    watch.take_cause()
+                    return None
+                patience.check()
+                time.sleep(POLL_S)
+        except RuntimeError:
+            # By then `watch` has found out the same, named host 0, and ended this process.
+            time.sleep(CAUSE_WAIT_S)
+            raise NotJoined("the connection to host 0 broke off") from None
+
+    def _start(self, contract: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Starts a training process, as the leader of a process group. Raises `OSError`."""
+        argv, environ = self._plan.worker_argv, {**os.environ, **contract}
         with self._lock:
             process = subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
             self._pid, self._began, self._is_killed = process.pid, run_clock.now(), False
         self._pipe.emit(ev.WorkerStarted(t=self._began, pid=process.pid, argv=argv))
         return process
 
-    def exited(self, returncode: int, generation: int, watch: HostWatch, stopped: StoppedEarly | None = None) -> None:
+    def _exited(self, returncode: int, generation: int, watch: HostWatch, stopped: StoppedEarly | None) -> None:
         """The training process was reaped. Finds out and publishes why it failed, if it did.
 
         `stopped`: the launcher has passed a request to stop on to it.
@@ -77,70 +127,16 @@ class HostWorker:
             self._pipe.send(failure)
         watch.exited(failure, returncode)
 
-    def kill(self) -> None:
-        """Kills the training process and all that it started, because of another host."""
-        with self._lock:
-            if self._pid is not None:
-                self._is_killed = True
-                _kill_group(self._pid)
+    def _may_restart(self, watch: HostWatch) -> bool:
+        """Whether a further attempt is wanted, and would not end in the same way."""
+        is_final = watch.cause is not None and watch.cause.is_final
+        return self.returncode != 0 and self.returncode not in exits.FINAL_CODES and not is_final
 
-    def send_signal(self, number: int) -> None:
-        """Sends a signal to the training process."""
+    def _send_signal(self, number: int) -> None:
         pid = self._pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-
-
-def run(plan: LaunchPlan, joined: Joined, store: Store, watch: HostWatch, worker: HostWorker, stop: StopSignal) -> None:
-    """Runs the training processes of this host to their end, over all generations.
-
-    Raises `StoppedEarly`, `Unable` and `OSError`.
-    """
-    generation, is_next = 0, True
-    while is_next:
-        stop.arm()
-        with contextlib.ExitStack() as until_ended:
-            if not plan.index:
-                store.set(_port_key(generation), _reserved_port(joined.address(0), until_ended))
-            port = _meet(plan, store, watch, generation)
-            if port is None:
-                return
-            watch.begin(generation)
-            stop.disarm()
-            process = worker.start({**os.environ, **_contract(plan, joined.address(0), port, generation)})
-            stop.pass_on(worker.send_signal)
-            returncode = process.wait()
-        worker.exited(returncode, generation, watch, stop.error() if stop.requested else None)
-        is_next = generation < plan.launch.max_restarts and _may_restart(worker, watch)
-        generation += 1
-
-
-def _meet(plan: LaunchPlan, store: Store, watch: HostWatch, generation: int) -> str | None:
-    """Waits until all hosts have come to a generation; returns the port of host 0 for it, or None if one of them has
-    ended instead. Raises `Unable`."""
-    watch.await_generation(generation)
-    until = time.monotonic() + plan.launch.join_timeout_s
-    while time.monotonic() < until:
-        # If the store cannot be reached, `watch` ends this host.
-        with contextlib.suppress(RuntimeError):
-            # Asked first: a host that has come may have ended by the second answer.
-            is_over = stores.has(store, stores.OVER)
-            if int(store.add(stores.num_come(generation), 0)) >= plan.num_hosts:
-                return stores.take(store, _port_key(generation))
-            if is_over:
-                # For a reason that it has published.
-                watch.take_cause()
-                return None
-        time.sleep(POLL_S)
-    problem = f"not all hosts came back within {plan.launch.join_timeout_s:g} s (launch.join_timeout_s)"
-    raise Unable(f"after a failure, {problem}")
-
-
-def _may_restart(worker: HostWorker, watch: HostWatch) -> bool:
-    """Whether a further attempt is wanted, and would not end in the same way."""
-    is_final = watch.cause is not None and watch.cause.is_final
-    return worker.returncode != 0 and worker.returncode not in exits.FINAL_CODES and not is_final
 
 
 def _contract(plan: LaunchPlan, address: str, port: str, generation: int) -> dict[str, str]:
