@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tputui.supervise.failure_found import PrintedFailure
 from tputui.telemetry import stack_frames
 from tputui.telemetry.events import CodeFrame
 
@@ -65,20 +66,6 @@ _OF_TEXT = re.compile(r"^\s+@ +0x|^\*\*\* Check failure|^\s+what\(\)|^\s+/")
 _OF_STACK = re.compile(r"\s|Current thread|Thread 0x|Python runtime state|Extension modules|<")
 
 
-class NativeAbort(NamedTuple):
-    """A line about the end of a process in native code."""
-
-    error: str
-    """The signal, or the type of a C++ exception."""
-    message: str
-    frames: list[CodeFrame]
-    """The Python calls that `faulthandler` printed of the thread, newest first."""
-    text: str
-    """The line and what belongs to it."""
-    line: int
-    """Index of the line in the output."""
-
-
 class InterpreterStack(NamedTuple):
     """What `faulthandler` printed when native code ended a process."""
 
@@ -88,7 +75,7 @@ class InterpreterStack(NamedTuple):
     """Without the prefix of a launcher."""
 
 
-def first_abort(lines: Sequence[str]) -> NativeAbort | None:
+def first_abort(lines: Sequence[str]) -> PrintedFailure | None:
     """The first line by which native code ended a process. What a shell says of an end by a signal counts only if
     there is no other line."""
     places = [place for place, line in enumerate(lines) if _HINT.search(line)][:_PLACES_MAX]
@@ -123,7 +110,7 @@ def _frames(stack: InterpreterStack) -> list[CodeFrame]:
     return threads[0].frames if threads else []
 
 
-def _abort(lines: Sequence[str], place: int) -> NativeAbort | None:
+def _abort(lines: Sequence[str], place: int) -> PrintedFailure | None:
     line = lines[place][:_CHARS_MAX]
     if (terminate := _TERMINATE.search(line)) is not None:
         what = _what(lines, place, line[: terminate.start()])
@@ -145,21 +132,21 @@ def _abort(lines: Sequence[str], place: int) -> NativeAbort | None:
     return _made("SIGABRT", match.group(), lines, place, match.start()) if match is not None else None
 
 
-def _of_shell(lines: Sequence[str], place: int) -> NativeAbort | None:
+def _of_shell(lines: Sequence[str], place: int) -> PrintedFailure | None:
     match = _SHELL.search(lines[place][:_CHARS_MAX])
     if match is None:
         return None
     return _made(_SIGNALS[match.group(1) or match.group(2)], lines[place].strip(), lines, place, 0)
 
 
-def _made(error: str, message: str, lines: Sequence[str], place: int, start: int) -> NativeAbort:
+def _made(error: str, message: str, lines: Sequence[str], place: int, start: int) -> PrintedFailure:
     prefix = lines[place][:start]
     text = [lines[place]]
     for line in lines[place + 1 : place + _TEXT_LINES_MAX]:
         if not _OF_TEXT.match(line.removeprefix(prefix)):
             break
         text.append(line)
-    return NativeAbort(error, message, [], "\n".join(text), place)
+    return PrintedFailure(error, message, "killed" if error == "SIGKILL" else "aborted", [], "\n".join(text), place)
 
 
 def _what(lines: Sequence[str], place: int, prefix: str) -> str:

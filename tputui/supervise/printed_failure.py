@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from tputui.supervise.native_aborts import NativeAbort, first_abort
+from tputui.supervise.failure_found import PrintedFailure
+from tputui.supervise.native_aborts import first_abort
 from tputui.supervise.tracebacks import LINES_MAX, Traceback, tracebacks
-from tputui.supervise.usage_errors import UsageError, last_usage_error
-from tputui.telemetry.events import CodeFrame, FailureKind
+from tputui.supervise.usage_errors import last_usage_error
+from tputui.telemetry.events import FailureKind
 from tputui.telemetry.process_end import is_lost_peer
 from tputui.telemetry.stack_frames import FRAMES_MAX
 
@@ -39,26 +39,6 @@ _AT_CHILD_EXIT_LINES = 5
 """Lines that a program prints between its traceback and that of the process which started it, at most."""
 
 
-class PrintedFailure(NamedTuple):
-    """A failure that a command printed."""
-
-    error: str
-    """Type of the exception, or what else names the error."""
-    message: str
-    """First line of its message."""
-    kind: FailureKind
-    frames: list[CodeFrame]
-    """Its calls, newest first."""
-    text: str
-    """What was printed of it; empty for one line."""
-    first_line: int
-    """Index of its first line in the output."""
-    is_following: bool
-    """Whether it says that another rank of the program is gone."""
-    is_of_launcher: bool
-    """Whether a launcher reports it of a process that it started."""
-
-
 def cause_in(lines: Sequence[str], returncode: int = 1) -> PrintedFailure | None:
     """The failure that ended a command, in the lines that it printed; None if there is none. `returncode` is its exit
     code, or the negative number of the signal that ended it.
@@ -80,8 +60,8 @@ def cause_in(lines: Sequence[str], returncode: int = 1) -> PrintedFailure | None
     cause = _of_child(_first_of_ranks(of_ranks), fatal)
     if abort is not None and _is_first(abort, cause):
         return _of_abort(abort, cause or next(iter(candidates), None))
-    if usage is not None and (cause is None or cause.first_line < usage.line):
-        return _of_usage(usage)
+    if usage is not None and (cause is None or cause.first_line < usage.first_line):
+        return usage
     cause = cause or next(iter(candidates), None)
     return _of_traceback(cause) if cause is not None else None
 
@@ -116,12 +96,12 @@ def _last_line(traceback: Traceback) -> int:
     return traceback.first_line + len(traceback.text.splitlines())
 
 
-def _is_first(abort: NativeAbort, cause: Traceback | None) -> bool:
+def _is_first(abort: PrintedFailure, cause: Traceback | None) -> bool:
     """Whether an abort in native code came before the exception that ended the command."""
     if cause is None:
         return True
-    if cause.first_line < abort.line:
-        return _is_long_after(abort.line, cause)
+    if cause.first_line < abort.first_line:
+        return _is_long_after(abort.first_line, cause)
     if is_lost_peer(abort.message):
         return False
     return is_lost_peer(cause.message) or _LOST_PROCESS.search(f"{cause.error}: {cause.message}") is not None
@@ -142,8 +122,7 @@ def _of_traceback(traceback: Traceback) -> PrintedFailure:
         traceback.frames,
         _shortened(traceback.text),
         traceback.first_line,
-        is_following=is_lost_peer(traceback.message),
-        is_of_launcher=_is_of_launcher(traceback),
+        _is_of_launcher(traceback),
     )
 
 
@@ -157,26 +136,11 @@ def _shortened(text: str) -> str:
     return "\n".join([*lines[:half], f"  ... {num_left_out} lines left out ...", *lines[-half:]])
 
 
-def _of_abort(abort: NativeAbort, later: Traceback | None) -> PrintedFailure:
+def _of_abort(abort: PrintedFailure, later: Traceback | None) -> PrintedFailure:
     """`later` is the exception of a process that lost the one which was aborted."""
-    calls = later.frames if later is not None and later.first_line > abort.line else []
+    calls = later.frames if later is not None and later.first_line > abort.first_line else []
     text = [abort.text, *([later.text] if later is not None and any(call.owner == "user" for call in calls) else [])]
-    return PrintedFailure(
-        abort.error,
-        abort.message,
-        "killed" if abort.error == "SIGKILL" else "aborted",
-        [*abort.frames, *calls][:FRAMES_MAX],
-        "\n".join(text),
-        abort.line,
-        is_following=is_lost_peer(abort.message),
-        is_of_launcher=False,
-    )
-
-
-def _of_usage(usage: UsageError) -> PrintedFailure:
-    return PrintedFailure(
-        usage.error, usage.message, "refused", [], "", usage.line, is_following=False, is_of_launcher=False
-    )
+    return abort._replace(frames=[*abort.frames, *calls][:FRAMES_MAX], text="\n".join(text))
 
 
 def _kind_of(traceback: Traceback) -> FailureKind:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+
+from tputui.supervise.failure_found import PrintedFailure
 
 USAGE_LINES_MAX = 300
 """Lines of a usage message, after which the error may come."""
@@ -36,49 +37,39 @@ _PYTHON = re.compile(
 )
 
 
-class UsageError(NamedTuple):
-    """The error of a command line."""
-
-    error: str
-    """What stands before it: `error`, `Error`, `python3`, or the title of its box."""
-    message: str
-    line: int
-    """Index of its first line in the output."""
-
-
-def last_usage_error(lines: Sequence[str]) -> UsageError | None:
+def last_usage_error(lines: Sequence[str]) -> PrintedFailure | None:
     """The last error of a command line in an output."""
     places = [place for place, line in enumerate(lines) if _HINT.search(line)]
     errors = (error for place in places[-PLACES_MAX:] for error in _usage_errors(lines, place, lines[place]))
-    return max(errors, key=lambda error: error.line, default=None)
+    return max(errors, key=lambda error: error.first_line, default=None)
 
 
-def _usage_errors(lines: Sequence[str], place: int, line: str) -> Iterator[UsageError]:
+def _usage_errors(lines: Sequence[str], place: int, line: str) -> Iterator[PrintedFailure]:
     if (usage := _USAGE.search(line)) is not None:
         yield from _beside_usage(lines, place, line[: usage.start()])
     elif (at := line.find(_CORNER)) >= 0:
         yield from _in_box(lines, place, at)
     elif (flags := _ABSL.search(line)) is not None:
         message = flags.group(2) or "".join(lines[place + 1 : place + 2])[flags.start() :].strip()
-        yield UsageError(flags.group(1), message, place)
+        yield _made(flags.group(1), message, place)
     elif (hydra := _HYDRA.search(line)) is not None:
         yield from _of_hydra(lines, place, line[: hydra.start()])
     elif (python := _PYTHON.search(line)) is not None:
-        yield UsageError(python.group(1), python.group(2), place)
+        yield _made(python.group(1), python.group(2), place)
 
 
-def _beside_usage(lines: Sequence[str], place: int, prefix: str) -> Iterator[UsageError]:
+def _beside_usage(lines: Sequence[str], place: int, prefix: str) -> Iterator[PrintedFailure]:
     """The error before or after the usage message at `place`; `prefix` is what a launcher puts before each line."""
     for index in range(max(0, place - 2), min(len(lines), place + USAGE_LINES_MAX)):
         pattern = _BEFORE_USAGE if index < place else _AFTER_USAGE
         line = lines[index]
         match = pattern.match(line[len(prefix) :]) if line.startswith(prefix) else None
         if match is not None:
-            yield UsageError(match.group(1), match.group(2), index)
+            yield _made(match.group(1), match.group(2), index)
             return
 
 
-def _of_hydra(lines: Sequence[str], place: int, prefix: str) -> Iterator[UsageError]:
+def _of_hydra(lines: Sequence[str], place: int, prefix: str) -> Iterator[PrintedFailure]:
     """The error above the hint at `place`."""
     places = reversed(range(max(0, place - _HYDRA_LINES_MAX), place))
     above = [(at, lines[at].removeprefix(prefix).strip()) for at in places]
@@ -87,10 +78,10 @@ def _of_hydra(lines: Sequence[str], place: int, prefix: str) -> Iterator[UsageEr
     first = next((numbered_line for numbered_line in above if _HYDRA_FIRST.match(numbered_line[1])), None)
     first = first or next((numbered_line for numbered_line in above if numbered_line[1]), None)
     if first is not None:
-        yield UsageError("hydra", first[1], first[0])
+        yield _made("hydra", first[1], first[0])
 
 
-def _in_box(lines: Sequence[str], place: int, start: int) -> Iterator[UsageError]:
+def _in_box(lines: Sequence[str], place: int, start: int) -> Iterator[PrintedFailure]:
     title = _BOX.match(lines[place][start:])
     if title is None or not _BOX_TITLE.search(title.group(1)):
         return
@@ -101,4 +92,9 @@ def _in_box(lines: Sequence[str], place: int, start: int) -> Iterator[UsageError
             break
         message_lines.append(inner.group(1).strip())
     if message_lines:
-        yield UsageError(title.group(1), " ".join(message_lines), place)
+        yield _made(title.group(1), " ".join(message_lines), place)
+
+
+def _made(error: str, message: str, place: int) -> PrintedFailure:
+    """`error` stands before the message: `error`, `Error`, `python3`, or the title of its box."""
+    return PrintedFailure(error, message, "refused", [], "", place)
