@@ -16,7 +16,7 @@ from tests.recorded import T0, manifest, opened, write_journal
 from tputui.diagnosis.goodput import PARTS, TimeOfRun, goodput
 from tputui.session import session
 from tputui.session.family import family_goodput
-from tputui.state.time_spent import TimeOfSave, TimeView
+from tputui.state.time_spent import Measured, TimeView
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.text import verdict_lines
@@ -174,7 +174,7 @@ def _trained(name: str, began: float, ended: bool, condition: str, resumed: str 
     time = TimeView(
         began=began, first_step=1, until=began + 100, sections_s={"execute": 100.0}, newest_s={}, newest_wall_s=0.0,
         newest_steps=0, newest_execute_s=None,
-        saves={"last.pt": TimeOfSave(t=began + 100, step=10, sections_s={"execute": 100.0})},
+        saves={"last.pt": Measured(t=began + 100, step=10, sections_s={"execute": 100.0})},
     )  # fmt: skip
     on_purpose = condition in ("done", "stopped")
     return TimeOfRun(

@@ -16,7 +16,7 @@ import msgspec
 
 from tputui.diagnosis.diagnosed_run import DiagnosedRun, is_trained_by_engine
 from tputui.state.snapshot import ENDED, Snapshot
-from tputui.state.time_spent import TimeOfSave, TimeView, partition
+from tputui.state.time_spent import Measured, TimeView, partition
 
 Part = Literal[
     "steps", "evaluation", "init", "compile", "data", "checkpoint", "lost", "stall", "downtime", "other"
@@ -183,7 +183,7 @@ def goodput(runs: Sequence[TimeOfRun]) -> Goodput:
     )
 
 
-def _parts(run: TimeOfRun, end: float, kept: TimeOfSave | None) -> dict[Part, float]:
+def _parts(run: TimeOfRun, end: float, kept: Measured | None) -> dict[Part, float]:
     """Seconds of one run by part, from its first event to `end`."""
     time = run.time
     if time is None:
@@ -204,15 +204,15 @@ def _parts(run: TimeOfRun, end: float, kept: TimeOfSave | None) -> dict[Part, fl
     return parts
 
 
-_NOTHING = TimeOfSave(t=0.0, step=0, sections_s={})
+_NOTHING = Measured(t=0.0, step=0, sections_s={})
 
 
-def _kept_of(runs: Sequence[TimeOfRun]) -> dict[str, TimeOfSave | None]:
+def _kept_of(runs: Sequence[TimeOfRun]) -> dict[str, Measured | None]:
     """By run, the checkpoint up to which its work was kept; None if all of it was.
 
     Nothing is kept of a run that the last one does not continue, such as one that was killed before it had saved.
     """
-    by_name, kept = {run.run: run for run in runs}, dict[str, TimeOfSave | None]()
+    by_name, kept = {run.run: run for run in runs}, dict[str, Measured | None]()
     run = runs[-1]
     kept[run.run] = _newest_save(run) if run.is_over and not run.kept_whole else None
     while run.resumed_from is not None:
@@ -224,7 +224,7 @@ def _kept_of(runs: Sequence[TimeOfRun]) -> dict[str, TimeOfSave | None]:
     return {run.run: kept.get(run.run, _NOTHING) for run in runs}
 
 
-def _newest_save(run: TimeOfRun, child: TimeOfRun | None = None) -> TimeOfSave:
+def _newest_save(run: TimeOfRun, child: TimeOfRun | None = None) -> Measured:
     """The newest checkpoint of a run, or the one from which another run continues it."""
     saves = list(run.time.saves.values()) if run.time is not None else []
     if child is not None:

@@ -35,25 +35,17 @@ SECTION_OF: Mapping[ev.Phase, str] = {
 """Section of the time since the newest measurement, by phase."""
 
 
-class TimeOfSave(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint, and the time that was spent on what it contains."""
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """The time that was spent up to a report, or on what a checkpoint contains."""
 
     t: float
-    """Unix time at which it was complete."""
-    step: int
-    sections_s: dict[str, float]
-    """Seconds by section since training began."""
-
-
-class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """Sections at one report."""
-
-    t: float
+    """Unix time of the report, or at which the checkpoint was complete."""
     step: int
     sections_s: Seconds
     """Seconds by section since training began."""
-    execute_s: float | None
-    """Seconds that the runtime attributes to executions since the process started."""
+    execute_s: float | None = None
+    """Seconds that the runtime attributes to executions since the process started; None for a checkpoint, and if not
+    known."""
 
 
 class TimeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +67,7 @@ class TimeView(msgspec.Struct, frozen=True, kw_only=True):
     """Steps in these reports."""
     newest_execute_s: float | None
     """Seconds of these reports that the runtime attributes to executions; None if not known."""
-    saves: dict[str, TimeOfSave]
+    saves: dict[str, Measured]
     """By path of the checkpoint."""
 
 
@@ -93,7 +85,7 @@ class TimeSpent(StateStruct):
     """Time without progress, by the section that contains it."""
     pending_stall_s: float = 0.0
     """Stalled time that the next measurement contains."""
-    saves: Annotated[dict[str, TimeOfSave], msgspec.Meta(max_length=SAVES_MAX)] = msgspec.field(default_factory=dict)
+    saves: Annotated[dict[str, Measured], msgspec.Meta(max_length=SAVES_MAX)] = msgspec.field(default_factory=dict)
     died_t: float | None = None
     """Unix time at which the process ended that the present one replaces; None if that is accounted for."""
     restarts_s: Seconds = msgspec.field(default_factory=dict)
@@ -121,7 +113,7 @@ class TimeSpent(StateStruct):
         if self.began_t is None or self.died_t is None:
             return
         # The process may have ended before it recorded its newest save; then the newest measurement before it counts.
-        every: list[Measured | TimeOfSave] = [*self.newest, *self.saves.values()]
+        every: list[Measured] = [*self.newest, *self.saves.values()]
         earlier = [spent for spent in every if spent.step < first_step]
         kept = max(earlier, key=lambda spent: (spent.step, spent.t), default=None)
         self.closed_s = {k: s for k, s in kept.sections_s.items() if k != "stall"} if kept is not None else {}
@@ -141,13 +133,14 @@ class TimeSpent(StateStruct):
             sections = self._totals()
             if stall_s := math.fsum(self.stalls_s.values()):
                 sections["stall"] = stall_s
-            self.newest = [*self.newest, Measured(event.t, event.step, sections, execute_s)][-WINDOW:]
+            measured = Measured(t=event.t, step=event.step, sections_s=sections, execute_s=execute_s)
+            self.newest = [*self.newest, measured][-WINDOW:]
 
     def saved(self, event: ev.CheckpointSaved) -> None:
         """A checkpoint is complete."""
         if self._measure(event.t, event.sections_s):
             self.saves.pop(event.path, None)
-            self.saves[event.path] = TimeOfSave(t=event.t, step=event.step, sections_s=self._totals())
+            self.saves[event.path] = Measured(t=event.t, step=event.step, sections_s=self._totals())
             if len(self.saves) > SAVES_MAX:
                 del self.saves[next(iter(self.saves))]
 
