@@ -11,9 +11,9 @@ from textual.message import Message
 
 from tputui import config
 from tputui import formatting as fmt
+from tputui.check_result import CheckResult
 from tputui.config import RunConfig, ScriptConfig
 from tputui.config.tables import field_docs
-from tputui.telemetry.events import MemoryForecast
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.launch.field_values import Field, describe_type, format_value
 from tputui.ui.launch.form import Form, FormReadiness, PickedConfig, State
@@ -109,10 +109,7 @@ class SummaryPart(NamedTuple):
 
     config: RunConfig | None
     """None while the form is invalid."""
-    facts: Mapping[str, Any]
-    """`CheckResult.facts`."""
-    memory: MemoryForecast | None
-    memory_why: str | None
+    checked: CheckResult
     is_checking: bool
     is_estimating: bool
     """Whether the memory estimate is still to come."""
@@ -144,7 +141,7 @@ def _summary(part: SummaryPart, width: int) -> list[Line]:
         return _script(part.script, width)
     if part.config is None:
         return _wrapped("Fix the errors to see the summary.", width, "dim")
-    config, facts = part.config, part.facts
+    config, facts = part.config, part.checked.facts
     waiting = "\u2026" if part.is_checking else fmt.UNKNOWN
     rows = _cores(config, facts, waiting, width)
     epoch = facts.get("steps_per_epoch")
@@ -191,9 +188,9 @@ def _cores(config: RunConfig, facts: Mapping[str, Any], waiting: str, width: int
 
 
 def _memory(part: SummaryPart, width: int) -> list[Line]:
-    core = part.memory
+    core = part.checked.memory
     if core is None:
-        reason = "Estimating memory \u2026" if part.is_estimating else part.memory_why or fmt.UNKNOWN
+        reason = "Estimating memory \u2026" if part.is_estimating else part.checked.memory_why or fmt.UNKNOWN
         return _fact("memory", reason, width, "dim")
     rows = _fact("memory", f"about {fmt.size(core.total_bytes)} per core", width)
     if core.limit_bytes is None:

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui import formatting as fmt
+from tputui.check_result import CheckResult
 from tputui.telemetry import files
 from tputui.ui.base import keymap
 from tputui.ui.help import HelpScreen
@@ -147,13 +148,10 @@ class LauncherScreen(Screen[Path | None]):
         self.query_one(FieldsPanel).show(FieldsPart(form, shown, by_key, self._num_shown))
         self._show_search_note(len(shown), len(form.fields))
         self._show_field(by_key)
-        result = state.result
         self.query_one(SummaryPanel).show(
             SummaryPart(
                 config=state.config(),
-                facts=result.facts if result is not None else {},
-                memory=result.memory if result is not None else None,
-                memory_why=result.memory_why if result is not None else None,
+                checked=state.result or CheckResult([], {}),
                 is_checking=state.is_checking,
                 is_estimating=state.is_estimating,
                 command=state.command(),
