@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tputui.supervise.log_tail import last_raw_lines
 from tputui.supervise.failure_found import PrintedFailure
+from tputui.supervise.log_tail import last_raw_lines
 from tputui.supervise.printed_failure import cause_in
 
 # As Python 3.13 prints it.

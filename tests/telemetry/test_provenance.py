@@ -18,8 +18,8 @@ from tputui import __version__
 from tputui.reporting.process import create_run
 from tputui.session import session
 from tputui.telemetry import provenance, rundir
+from tputui.telemetry.origin import GitState
 from tputui.telemetry.provenance import git_state
-from tputui.telemetry.rundir import GitState
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -17,13 +17,14 @@ from tests.ui.test_pictures import DRAWN_BY, Compare
 from tputui import config_diff
 from tputui.cli.main import main
 from tputui.session.session import Session
-from tputui.state.snapshot import GitView, RunDetails, Snapshot
+from tputui.state.snapshot import RunDetails, Snapshot
+from tputui.telemetry.origin import GitState
 from tputui.ui.app import ScreenApp
 from tputui.ui.monitor.details import DetailsPanel, DetailsScreen
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.runs.screen import RunsScreen
 
-GIT = GitView(commit="4c3c74c8b2b1a5b85e0c9df28bbe475a1875466f", branch="main", dirty=True, why=None)
+GIT = GitState(commit="4c3c74c8b2b1a5b85e0c9df28bbe475a1875466f", branch="main", dirty=True, why=None)
 DETAILS = RunDetails(
     argv=["tputui", "run", "digits.toml", "--set", "model.name=a b"],
     cwd="/home/user/project",
@@ -111,7 +112,7 @@ def test_csv_has_every_value(tmp_path: Path) -> None:
 
 def test_control_characters_in_details_are_removed() -> None:
     hostile = RunDetails(
-        argv=["a\x1b[2Jb"], cwd="c\x07", git=GitView(commit="0" * 40, branch="d\x1b[31m", dirty=None, why="e\x9b")
+        argv=["a\x1b[2Jb"], cwd="c\x07", git=GitState(commit="0" * 40, branch="d\x1b[31m", dirty=None, why="e\x9b")
     )
 
     async def script(pilot: AppPilot) -> None:

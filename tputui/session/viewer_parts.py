@@ -9,7 +9,7 @@ import msgspec
 from tputui import formatting as fmt
 from tputui.remote.link import LinkReader, Links
 from tputui.state.liveness import Liveness
-from tputui.state.snapshot import ENDED, GitView, RequestView, RunDetails, Snapshot
+from tputui.state.snapshot import ENDED, RequestView, RunDetails, Snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.files import FULL_BYTES, free_bytes
 
@@ -19,14 +19,13 @@ FULL_DISK_S = 600.0
 
 def details(manifest: rundir.Manifest) -> RunDetails:
     """Where a run comes from, by its manifest."""
-    git = manifest.git
     return RunDetails(
         argv=manifest.argv,
         cwd=manifest.cwd or None,
         config_path=manifest.config_path or None,
         host=manifest.host,
         versions=manifest.versions or {"tputui": manifest.version},
-        git=GitView(commit=git.commit, branch=git.branch, dirty=git.dirty, why=git.why) if git else None,
+        git=manifest.git,
         resumed_from=manifest.resume_from,
     )
 

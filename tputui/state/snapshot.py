@@ -33,6 +33,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import Phase, ProcessSample
+from tputui.telemetry.origin import Provenance
 
 HostCondition = Literal["starting", "running", "stalled", "ended", "lost", "missing"]
 """`lost`: its processes are gone, or were silent for long, without an end event. `missing`: it has written nothing."""
@@ -160,19 +161,8 @@ class StacksView(msgspec.Struct, frozen=True, kw_only=True):
     """Time of a newer request that has no answer yet."""
 
 
-class GitView(msgspec.Struct, frozen=True, kw_only=True):
-    """The git commit that was checked out in the working directory."""
-
-    commit: str | None
-    branch: str | None
-    dirty: bool | None
-    """Whether tracked files differed from the commit."""
-    why: str | None
-    """Why something is unknown."""
-
-
-class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run comes from. None if the run did not record it."""
+class RunDetails(Provenance, frozen=True, kw_only=True):
+    """Where a run comes from, and its command. None if the run did not record it."""
 
     argv: list[str] | None = None
     """The command line of the user."""
@@ -180,10 +170,6 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Working directory of the command."""
     config_path: str | None = None
     """Configuration file, as given on the command line."""
-    host: str | None = None
-    versions: dict[str, str | None] | None = None
-    """By name: `python`, `tputui`, `torch`, `torch_xla`; the value is None if it was not installed."""
-    git: GitView | None = None
     resumed_from: str | None = None
     """Checkpoint from which the run was resumed; also None if it was not."""
 

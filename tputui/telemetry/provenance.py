@@ -17,7 +17,7 @@ from pathlib import Path
 from tputui import __version__
 from tputui.environment import installed
 from tputui.telemetry import redaction
-from tputui.telemetry.rundir import GitState, Provenance
+from tputui.telemetry.origin import GitState, Provenance
 
 GIT_TIMEOUT_S = 2.0
 """Seconds that all git commands together may take."""

@@ -34,6 +34,7 @@ from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.files import read_small
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.masking import CommandLine, Exact, FieldMasker, Text, Values
+from tputui.telemetry.origin import Provenance
 
 MANIFEST = "run.json"
 REQUESTS = "requests"
@@ -59,30 +60,7 @@ class RunNotFound(Exception):
     """There is no such run; the message contains the searched directory and what to do."""
 
 
-class GitState(msgspec.Struct, frozen=True, kw_only=True):
-    """The git commit that was checked out in a directory."""
-
-    commit: Exact | None = None
-    """Full commit id; None if unknown."""
-    branch: Text | None = None
-    """Name of the branch; None if no branch was checked out, or unknown."""
-    dirty: bool | None = None
-    """Whether tracked files differed from the commit; None if unknown. Untracked files do not count."""
-    why: Text | None = None
-    """Why something is unknown; None if nothing is."""
-
-
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run comes from."""
-
-    host: str
-    """Host name."""
-    versions: dict[str, str | None]
-    """Versions of Python, tputui, torch and torch_xla; None if not installed."""
-    git: GitState
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(Provenance, frozen=True, kw_only=True):
     """The configuration and command of a run, written once before any process starts."""
 
     run: Exact
@@ -101,16 +79,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Working directory of the command; the user's modules are imported from there."""
     resume_from: Exact | None = None
     """Checkpoint file to resume from."""
-    host: Exact | None = None
-    """Host on which the run was started; None in runs of older versions, as in the fields below."""
-    versions: dict[Exact, Exact | None] | None = None
-    """Versions of Python, tputui, torch and torch_xla by name; None if not installed."""
-    git: GitState | None = None
-    """The git commit checked out in `cwd`."""
 
     def with_provenance(self, provenance: Provenance) -> Manifest:
         """A copy that records where the run comes from."""
-        return msgspec.structs.replace(self, host=provenance.host, versions=provenance.versions, git=provenance.git)
+        return msgspec.structs.replace(self, **msgspec.structs.asdict(provenance))
 
     @property
     def resume_path(self) -> Path | None:

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import FlopsView, GitView, RunDetails, Snapshot
+from tputui.state.snapshot import FlopsView, RunDetails, Snapshot
 from tputui.state.xla_view import XlaView
 from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import CoreSample
+from tputui.telemetry.origin import GitState
 
 SCALAR_READS = ".item(), float(), if tensor"
 """Ways in which the code of a task reads a scalar from the device."""
@@ -139,15 +140,15 @@ _VERSIONED = ("python", "tputui", "torch", "torch_xla")
 """Named first, even if a run of an older version did not record them."""
 
 
-def git(view: GitView | None) -> str:
+def git(state: GitState | None) -> str:
     """`4c3c74c8b2b1 on main, uncommitted changes`; else why the commit is unknown."""
-    if view is None:
+    if state is None:
         return NOT_RECORDED
-    if not view.commit:
-        return view.why or NOT_RECORDED
-    place = f"on {view.branch}" if view.branch else "no branch"
-    changes = {True: "uncommitted changes", False: "no uncommitted changes", None: view.why or "changes unknown"}
-    return f"{view.commit[:_COMMIT_CHARS]} {place}, {changes[view.dirty]}"
+    if not state.commit:
+        return state.why or NOT_RECORDED
+    place = f"on {state.branch}" if state.branch else "no branch"
+    changes = {True: "uncommitted changes", False: "no uncommitted changes", None: state.why or "changes unknown"}
+    return f"{state.commit[:_COMMIT_CHARS]} {place}, {changes[state.dirty]}"
 
 
 def flops(view: FlopsView) -> tuple[str, str]:
