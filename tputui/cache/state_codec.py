@@ -86,14 +86,16 @@ def check(state: ProcessState) -> None:
     _check_pace(state.pace)
     lists: list[Downsampled[Any]] = [
         state.epoch_starts,
-        state.usage.samples,
+        state.usage,
+        state.xla_history,
+        state.pace.history,
         state.devices.points,
         *state.meter_history.values(),
     ]
     for points in lists:
         _check_downsampled(points, POINTS_MAX)
     _need(_finite(start.t for start in state.epoch_starts.items), "an epoch has no start time")
-    _need(_finite(sample.t for sample in state.usage.samples.items), "a memory sample has no time")
+    _need(_finite(sample.t for sample in state.usage.items), "a memory sample has no time")
     _need(_finite(point.t for point in state.devices.points.items), "a sample of the devices has no time")
     _check_log(state.log)
     _check_keys(state)
@@ -163,9 +165,10 @@ def _check_logged(logged: LoggedMetrics) -> None:
     for of_splits in logged.series.values():
         _need(bool(of_splits), "a metric has no series")
         for series in of_splits.values():
-            _need(bool(series.pieces) and series.count > 0, "a series has no value")
-            _need(series.in_last > 0, "the last piece of a series has no value")
-            for piece in series.pieces:
+            points = series.points
+            _need(points.most == POINTS_MAX and bool(points.items), "a series has no value")
+            _need(points.in_last > 0, "the last piece of a series has no value")
+            for piece in points.items:
                 _need(piece.first <= piece.last, "a piece of a series ends before it begins")
                 _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
 
@@ -173,12 +176,10 @@ def _check_logged(logged: LoggedMetrics) -> None:
 def _check_pace(pace: PaceHistory) -> None:
     _need(pace.steps.keys() == pace.seconds.keys(), "step times lack steps, or seconds")
     _need(bool(pace.steps) == bool(pace.num_reports), "step times have no report")
-    seconds = [*pace.seconds.values(), *(reports.total_s for reports in pace.history)]
+    seconds = [*pace.seconds.values(), *(reports.total_s for reports in pace.history.items)]
     _need(all(0 < value < math.inf for value in seconds), "steps took no time")
-    _need(all(reports.num_steps > 0 for reports in pace.history), "a report has no step")
+    _need(all(reports.num_steps > 0 for reports in pace.history.items), "a report has no step")
     _need(all(reports.num_steps > 0 and 0 < reports.total_s < math.inf for reports in pace.recent), "a report is empty")
-    _need(pace.in_open < pace.stride, "more reports are open than are joined")
-    _need(not pace.in_open or (pace.open_steps > 0 and 0 < pace.open_s < math.inf), "open reports took no time")
 
 
 def _check_downsampled(points: Downsampled[Any], most: int) -> None:

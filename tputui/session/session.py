@@ -405,7 +405,7 @@ def manifest_damage(run_dir: Path, state: RunState, manifest: rundir.Manifest | 
     lost: int | None = 0
     try:
         asked = manifest or rundir.read_manifest(run_dir)
-        key = [id(process.run_started) for process in state.supervisors]
+        key = [process.run_started for process in state.supervisors]
         why = state.memoized("manifest", key, lambda: truncation.contradicted(state, asked.config))
     except rundir.RunNotFound as error:
         why, lost = str(error).partition(": ")[2], None

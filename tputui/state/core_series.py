@@ -29,7 +29,16 @@ from msgspec.structs import replace
 
 from tputui.state.aligned import AheadAligner, Aligner, Found
 from tputui.state.chart_data import CoreColumn, CoreExtreme
-from tputui.state.state_struct import AtLeastOne, Count, CountArray, FloatArray, JoinedAhead, Record, StateStruct
+from tputui.state.state_struct import (
+    AtLeastOne,
+    Converted,
+    Count,
+    CountArray,
+    FloatArray,
+    JoinedAhead,
+    Record,
+    StateStruct,
+)
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import Int, StepsRecorded
 
@@ -202,8 +211,8 @@ class AllCoreSeries(StateStruct, dict=True):
     most: Annotated[int, msgspec.Meta(ge=COLUMNS_LEAST, le=COLUMNS_MAX, multiple_of=2)] = COLUMNS_MAX
     """Columns that may be stored."""
     columns: Annotated[list[CoreSeries], msgspec.Meta(max_length=COLUMNS_MAX)] = msgspec.field(default_factory=list)
-    count: Count = 0
-    """Events added."""
+    version: Count = 0
+    """Grows with every change: the key of results that depend on the columns."""
     stride: AtLeastOne = 1
     """Steps that a column may span."""
     last: Int = 0
@@ -218,7 +227,7 @@ class AllCoreSeries(StateStruct, dict=True):
     """Values decoded for the columns alone: of ordinary reports, and of reports with NaN or infinite values."""
 
     def __post_init__(self) -> None:
-        self._views: list[tuple[CoreSeries, CoreColumn]] = []
+        self._views: Converted[CoreSeries, CoreColumn] = Converted(_view)
         self._highest = _NO_HIGHEST
         """The highest value that events of the newest column stated since it was last sealed."""
         self._lowest = _NO_LOWEST
@@ -234,15 +243,8 @@ class AllCoreSeries(StateStruct, dict=True):
 
     @property
     def views(self) -> list[CoreColumn]:
-        """The columns as part of a snapshot. Unchanged columns give the same objects every time, so that ten snapshots
-        a second cost only what changed."""
-        views, shown = self._views, self.shown
-        # Only the newest column is ever replaced, or all of them at once.
-        same = min(len(views), len(shown))
-        while same and views[same - 1][0] is not shown[same - 1]:
-            same -= 1
-        views[same:] = [(column, _view(column)) for column in shown[same:]]
-        return [column for _, column in views]
+        """The columns as part of a snapshot."""
+        return self._views.of(self.shown)
 
     @property
     def shown(self) -> list[CoreSeries]:
@@ -265,7 +267,7 @@ class AllCoreSeries(StateStruct, dict=True):
     ) -> None:
         """Adds an event. `values`: [n * cores], if they were decoded anyway; otherwise `decode` is called when they are
         needed, and returns None if they cannot be decoded."""
-        self.count += 1
+        self.version += 1
         size = event.n * event.cores
         self.seen += size
         last = event.first + event.n - 1
@@ -294,7 +296,7 @@ class AllCoreSeries(StateStruct, dict=True):
         self.columns = [_before(column, first_step) for column in self.columns if column.middle < first_step]
         self.ahead.restart()
         self.last = min(self.last, max(first_step - 1, 0))
-        self.count += 1
+        self.version += 1
 
     def locate_extremes(self) -> None:
         """Finds the step and the core of every extreme."""

@@ -130,7 +130,7 @@ def _core_condition(worker: ProcessState, liveness: Liveness, *, stepped: bool) 
 def core_columns(state: RunState, cores: Sequence[CoreView]) -> list[CoreColumn]:
     """The loss of each core, in order of steps."""
     writers = [(w, w.values.columns.width) for w in state.workers if w.values.columns.width]
-    key = tuple((w.name, w.values.columns.count) for w, _ in writers)
+    key = tuple((w.name, w.values.columns.version) for w, _ in writers)
     combined = _combined_columns(state)
     names = tuple((w.name, w.topology) for w, _ in writers)
 
@@ -148,7 +148,7 @@ def outlier(state: RunState, core_columns: Sequence[CoreColumn]) -> OutlierView 
     caches = state.memoized(
         "outlier rows", None, lambda: (CombinedRows(), outliers.OutlierCache(), outliers.OutlierCache())
     )
-    key = tuple((w.name, w.values.columns.count) for w in writers)
+    key = tuple((w.name, w.values.columns.version) for w in writers)
 
     def find() -> tuple[OutlierView | None, bool]:
         ahead = _combined_columns(state).ahead[-_COLUMNS_JUDGED:]

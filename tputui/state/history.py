@@ -8,9 +8,11 @@ from typing import NamedTuple
 from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
 from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
+from tputui.state.process_history import ReportPace
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import PlanView
+from tputui.state.state_struct import Converted
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.state.xla_view import is_used
 from tputui.telemetry.events import EpochEnded, ProgressReported, Split
@@ -24,12 +26,12 @@ def throughput(
     if first is None or first.progress is None:
         return None
     pace = first.pace
-    p50, p95 = state.memoized("pace", (first.name, pace.num_reports), lambda: (pace.quantile(0.5), pace.quantile(0.95)))
-    # Until reports are joined, which changes the stride, points are only added.
-    closed = state.memoized("closed points", (first.name, pace.stride, pace.num_cuts), list[ThroughputPoint])
-    closed += pace.closed_points(len(closed))
-    history = [*closed, *pace.newest_points()]
-    steady = state.memoized("steady pace", (first.name, pace.num_reports, pace.num_cuts), lambda: _steady(history))
+    key = first.name, pace.history.version
+    p50, p95 = state.memoized("pace", key, lambda: (pace.quantile(0.5), pace.quantile(0.95)))
+    history = state.memoized("throughput points", first.name, lambda: Converted(ReportPace.to_point)).of(
+        pace.history.items
+    )
+    steady = state.memoized("steady pace", key, lambda: _steady(history))
     return ThroughputView(
         examples_per_s=_speed_now(first, first.progress).examples_per_s,
         steady_step_s=steady.step_s if steady is not None else p50,
@@ -103,20 +105,20 @@ def newest_progress(state: RunState) -> ProgressReported | None:
 
 def memory(state: RunState) -> list[MemoryPoint]:
     """Memory of all hosts over time."""
-    processes = [process for process in state.in_order if process.usage.count]
-    key = tuple((process.name, process.usage.count) for process in processes)
-    combined = state.memoized("combined memory", [host_process.name for host_process in processes], combined_memory)
-    return state.memoized("memory", key, lambda: combined.of([process.usage.samples for process in processes]))
+    processes = [process for process in state.in_order if process.usage.items]
+    key = tuple((process.name, process.usage.version) for process in processes)
+    combined = state.memoized("combined memory", [process.name for process in processes], combined_memory)
+    return state.memoized("memory", key, lambda: combined.of([process.usage for process in processes]))
 
 
 def xla(state: RunState) -> list[XlaPoint]:
     """Counters of the XLA runtime of all processes over time."""
     journals = [(owner, journal) for owner, of_owner in enumerate(xla_journals(state)) for journal in of_owner]
-    key = tuple((owner, journal.name, journal.xla_history.count) for owner, journal in journals)
+    key = tuple((owner, journal.name, journal.xla_history.version) for owner, journal in journals)
     owners = [owner for owner, _ in journals]
     names = [(owner, journal.name) for owner, journal in journals]
     combined = state.memoized("combined xla", names, lambda: combined_xla(owners))
-    return state.memoized("xla", key, lambda: combined.of([journal.xla_history.readings for _, journal in journals]))
+    return state.memoized("xla", key, lambda: combined.of([journal.xla_history for _, journal in journals]))
 
 
 def xla_journals(state: RunState) -> list[list[ProcessState]]:
@@ -141,9 +143,7 @@ def _anchored(state: RunState, plan: PlanView | None, epochs: list[EpochEnded]) 
     first = next((w for w in state.workers if w.pace.num_reports > 1), None)
     if plan is None or progress is None or first is None:
         return None
-    pace = state.memoized(
-        "lasting pace", (first.name, first.pace.num_reports, first.pace.num_cuts), first.pace.lasting_s
-    )
+    pace = state.memoized("lasting pace", (first.name, first.pace.history.version), first.pace.lasting_s)
     ends = [w.epochs[view.epoch].t for view in epochs[-1:] for w in state.workers if view.epoch in w.epochs]
     return pace, max([progress.t, *ends])
 
@@ -166,7 +166,7 @@ def _end_s(epochs: list[EpochEnded]) -> float:
 
 def logged(state: RunState) -> list[LoggedView]:
     """The metrics that the script logged itself; of a metric that several processes log, the mean."""
-    key = tuple((worker.name, worker.logged.count) for worker in state.workers)
+    key = tuple((worker.name, worker.logged.version) for worker in state.workers)
     return state.memoized("logged", key, lambda: _logged(state))
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from tputui.state.chart_data import LoggedView, Segment
 from tputui.state.series import Piece, combined_pieces, reduced
-from tputui.state.state_struct import POINTS_MAX, AtLeastOne, Count, Metric, StateStruct, join_pairs
+from tputui.state.state_struct import POINTS_MAX, Count, Downsampled, Metric, StateStruct
 from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.events import Int, Split, ValuesLogged
 from tputui.telemetry.float_blocks import BlockError
@@ -35,14 +35,8 @@ class LoggedSeries(StateStruct, dict=True):
 
     tag: Metric = ""
     source: Metric = ""
-    pieces: Annotated[list[Piece], msgspec.Meta(max_length=POINTS_MAX)] = msgspec.field(default_factory=list)
-    """In the order of the log; each has the newest time of its values, 0 if unknown."""
-    stride: AtLeastOne = 1
-    """Values per piece."""
-    in_last: Count = 0
-    """Values in the last piece."""
-    count: Count = 0
-    """Events added."""
+    points: Downsampled[Piece] = msgspec.field(default_factory=Downsampled)
+    """In the order of the log, by number of values; each has the newest time of its values, 0 if unknown."""
     decoded: Count = 0
     """Values decoded for this series."""
     value: float = math.nan
@@ -59,26 +53,26 @@ class LoggedSeries(StateStruct, dict=True):
 
         Raises `BlockError` if the values cannot be decoded; the event is then added by its summary.
         """
-        self.count += 1
         self.tag, self.source = event.tag[:TEXT_CHARS_MAX], event.source[:TEXT_CHARS_MAX]
         # Values that were damaged in their log arrive late.
         if not event.value_t < self.t:
             self.value, self.step, self.t, self.epoch = event.value, event.step, event.value_t, event.epoch
-        if event.n < 2 * self.stride or self.decoded + event.n > DECODED_VALUES_MAX:
-            self._push(_summary(event), event.n)
+        if event.n < 2 * self.points.stride or self.decoded + event.n > DECODED_VALUES_MAX:
+            self.points.add(_summary(event), Piece.join, event.n)
             return
         try:
             columns = logged_values.unpack(event)
         except BlockError:
-            self._push(_summary(event), event.n)
+            self.points.add(_summary(event), Piece.join, event.n)
             raise
         self.decoded += event.n
-        for piece, num_values in _pieces(columns, self.stride):
-            self._push(piece, num_values)
+        for piece, num_values in _pieces(columns, self.points.stride):
+            self.points.add(piece, Piece.join, num_values)
 
     def view(self, name: str, split: Split) -> LoggedView:
         """The series as part of a snapshot."""
-        finite = [piece for piece in self.pieces if piece.num_values]
+        pieces = self.points.items
+        finite = [piece for piece in pieces if piece.num_values]
         return LoggedView(
             name=name,
             split=split,
@@ -88,8 +82,8 @@ class LoggedSeries(StateStruct, dict=True):
             step=self.step,
             t=self.t if math.isfinite(self.t) else None,
             epoch=self.epoch if math.isfinite(self.epoch) else None,
-            num_values=sum(piece.num_values for piece in self.pieces),
-            num_bad=sum(piece.num_bad for piece in self.pieces),
+            num_values=sum(piece.num_values for piece in pieces),
+            num_bad=sum(piece.num_bad for piece in pieces),
             min=min((piece.least for piece in finite), default=math.nan),
             max=max((piece.greatest for piece in finite), default=math.nan),
             points=self._points(),
@@ -97,22 +91,11 @@ class LoggedSeries(StateStruct, dict=True):
 
     def _points(self) -> list[Segment]:
         """The pieces by step. Computed again only after an event, as snapshots are built ten times a second."""
-        if self._shown is None or self._shown[0] != self.count:
-            ordered = sorted(self.pieces, key=lambda piece: (piece.last, piece.first))
-            self._shown = (self.count, [piece.to_segment() for piece in ordered])
+        version = self.points.version
+        if self._shown is None or self._shown[0] != version:
+            ordered = sorted(self.points.items, key=lambda piece: (piece.last, piece.first))
+            self._shown = (version, [piece.to_segment() for piece in ordered])
         return self._shown[1]
-
-    def _push(self, piece: Piece, num_values: int) -> None:
-        if self.pieces and self.in_last + num_values <= self.stride:
-            self.pieces[-1] = self.pieces[-1].join(piece)
-            self.in_last += num_values
-            return
-        self.pieces.append(piece)
-        self.in_last = num_values
-        if len(self.pieces) > POINTS_MAX:
-            # One piece more than an even number, so the last one stays alone.
-            self.pieces = join_pairs(self.pieces, Piece.join)
-            self.stride *= 2
 
 
 class LoggedMetrics(StateStruct):
@@ -144,9 +127,9 @@ class LoggedMetrics(StateStruct):
                     yield name, split, of_splits[split]
 
     @property
-    def count(self) -> int:
-        """Events added."""
-        return sum(series.count for of_splits in self.series.values() for series in of_splits.values())
+    def version(self) -> int:
+        """Grows with every change."""
+        return sum(series.points.version for of_splits in self.series.values() for series in of_splits.values())
 
 
 def combined_view(name: str, split: Split, parts: Sequence[LoggedSeries]) -> LoggedView:
@@ -165,7 +148,7 @@ def combined_view(name: str, split: Split, parts: Sequence[LoggedSeries]) -> Log
         num_bad=sum(view.num_bad for view in views),
         min=min((view.min for view in views if not math.isnan(view.min)), default=math.nan),
         max=max((view.max for view in views if not math.isnan(view.max)), default=math.nan),
-        points=combined_pieces([part.pieces for part in parts], POINTS_MAX),
+        points=combined_pieces([part.points.items for part in parts], POINTS_MAX),
     )
 
 

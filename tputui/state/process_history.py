@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import replace
 
 from tputui.state.chart_data import DevicePoint, ThroughputPoint
 from tputui.state.state_struct import (
-    POINTS_MAX,
     AtLeastOne,
     Count,
     Downsampled,
     Record,
     StateStruct,
-    join_pairs,
-    last_of,
 )
 from tputui.telemetry.events import (
     CoreStatesRead,
@@ -43,7 +40,7 @@ _LEAST_S, _MOST_S = 1e-9, 1e9
 """Step times outside this range are ignored."""
 
 
-class ReportPace(NamedTuple):
+class ReportPace(Record, frozen=True):
     """Neighbouring reports, joined."""
 
     t: float
@@ -84,19 +81,8 @@ class PaceHistory(StateStruct):
     """Steps reported, by the bin of their step time."""
     seconds: dict[int, float] = msgspec.field(default_factory=dict)
     """Seconds that the steps in a bin took."""
-    history: Annotated[list[ReportPace], msgspec.Meta(max_length=POINTS_MAX - 1)] = msgspec.field(default_factory=list)
-    """Each item is `stride` reports together."""
-    stride: AtLeastOne = 1
+    history: Downsampled[ReportPace] = msgspec.field(default_factory=Downsampled)
     newest_step: Count = 0
-    num_cuts: Count = 0
-    """How often reports were removed."""
-    # Reports since the newest item of the history, summed: reading a long run adds ten thousand of them.
-    in_open: Count = 0
-    open_t: float = 0.0
-    open_steps: Count = 0
-    open_s: float = 0.0
-    open_examples: float = 0.0
-    open_lr: float = math.nan
     recent: Annotated[list[ReportPace], msgspec.Meta(max_length=_NOW_REPORTS_MAX)] = msgspec.field(default_factory=list)
     """The reports of the last seconds, one by one."""
 
@@ -112,24 +98,24 @@ class PaceHistory(StateStruct):
         self.steps[bin_index] = self.steps.get(bin_index, 0) + num_steps
         total_s = num_steps * step_s
         self.seconds[bin_index] = self.seconds.get(bin_index, 0.0) + total_s
-        self.in_open += 1
-        self.open_t = event.t
-        self.open_steps += num_steps
-        self.open_s += total_s
-        self.open_examples += event.examples_per_s * total_s
-        self.open_lr = event.lr
-        self._add_recent(ReportPace(event.t, step, num_steps, total_s, event.examples_per_s * total_s, event.lr))
-        if self.in_open == self.stride:
-            self._close()
+        report = ReportPace(event.t, step, num_steps, total_s, event.examples_per_s * total_s, event.lr)
+        self.history.add(report, ReportPace.join)
+        recent = self.recent
+        # The first report contains one-time work, which is not the speed now as soon as there is another one.
+        if recent and (self.num_reports == 2 or len(recent) == _NOW_REPORTS_MAX):
+            del recent[0]
+        while recent and recent[0].t <= event.t - _NOW_S:
+            del recent[0]
+        recent.append(report)
 
     def cut(self, first_step: int) -> None:
         """Removes the reports of `first_step` and later ones; the step times stay in the statistics."""
-        if self.in_open:
-            self._close()
-        self.history = [reports for reports in self.history if reports.step < first_step]
+        history = self.history
+        history.keep(lambda reports: reports.step < first_step)
+        # Later reports are not joined with the last one of before.
+        history.in_last = history.stride if history.items else 0
         self.recent.clear()
         self.newest_step = max(first_step - 1, 0)
-        self.num_cuts += 1
 
     def now(self) -> ReportPace | None:
         """The reports of the last 10 s together; None before the first one."""
@@ -151,9 +137,7 @@ class PaceHistory(StateStruct):
         The slowest and the fastest tenth are left out, so that a hiccup does not change it, and so is the first report,
         which contains one-time work.
         """
-        reports = [*self.history, self._open()] if self.in_open else self.history
-        if self.stride == 1:
-            reports = reports[1:]
+        reports = self.history.items[1:] if self.history.stride == 1 else self.history.items
         newer: list[ReportPace] = []
         left = sum(report.num_steps for report in reports) / 2
         for report in reversed(reports):
@@ -163,30 +147,6 @@ class PaceHistory(StateStruct):
             left -= report.num_steps
         # After a restart none may be left.
         return _trimmed_step_s(newer) if newer else self.quantile(0.5)
-
-    def closed_points(self, first: int) -> list[ThroughputPoint]:
-        """The reports in order from number `first` on, bounded in number, without those of `newest_points`."""
-        return [reports.to_point() for reports in self.history[first:]]
-
-    def newest_points(self) -> list[ThroughputPoint]:
-        """A point of the reports to which others may be added; empty if there are none."""
-        return [self._open().to_point()] if self.in_open else []
-
-    def _open(self) -> ReportPace:
-        return ReportPace(self.open_t, self.newest_step, self.open_steps, self.open_s, self.open_examples, self.open_lr)
-
-    def _add_recent(self, report: ReportPace) -> None:
-        # The first report contains one-time work, which is not the speed now as soon as there is another one.
-        past = [] if self.num_reports == 2 else self.recent[1 - _NOW_REPORTS_MAX :]
-        self.recent = [*(one for one in past if one.t > report.t - _NOW_S), report]
-
-    def _close(self) -> None:
-        self.history.append(self._open())
-        self.in_open = self.open_steps = 0
-        self.open_s = self.open_examples = 0.0
-        if len(self.history) == POINTS_MAX:
-            self.history = join_pairs(self.history, ReportPace.join)
-            self.stride *= 2
 
 
 def _trimmed_step_s(reports: list[ReportPace]) -> float:
@@ -212,20 +172,11 @@ class XlaCounters(Record, frozen=True):
     execute_s: float
 
 
-class XlaHistory(StateStruct):
-    """The counters that one process reported."""
-
-    count: Count = 0
-    """Reports added."""
-    readings: Downsampled[XlaCounters] = msgspec.field(default_factory=Downsampled)
-
-    def add(self, event: XlaMetricsRead, step: int) -> None:
-        """Adds a report, unless its times are not finite. `step` is the newest step done."""
-        if math.isfinite(event.t + event.compile_s + event.execute_s):
-            self.count += 1
-            self.readings.add(
-                XlaCounters(event.t, step, event.compiles, event.compile_s, event.executes, event.execute_s), last_of
-            )
+def xla_counters(event: XlaMetricsRead, step: int) -> XlaCounters | None:
+    """The counters of a report; None if its times are not finite. `step` is the newest step done."""
+    if not math.isfinite(event.t + event.compile_s + event.execute_s):
+        return None
+    return XlaCounters(event.t, step, event.compiles, event.compile_s, event.executes, event.execute_s)
 
 
 class MemorySample(Record, frozen=True):
@@ -245,27 +196,18 @@ class MemorySample(Record, frozen=True):
         )
 
 
-class MemoryHistory(StateStruct):
-    """The memory that one process sampled: a worker that of its devices, a supervisor that of its host."""
+def device_memory(event: MemorySampled) -> MemorySample | None:
+    """The memory of the fullest device; None if no device reported any."""
+    if not event.hbm or not math.isfinite(event.t):
+        return None
+    return MemorySample(event.t, max(reading.used_bytes for reading in event.hbm), None, None)
 
-    count: Count = 0
-    """Samples added."""
-    samples: Downsampled[MemorySample] = msgspec.field(default_factory=Downsampled)
 
-    def add_device(self, event: MemorySampled) -> None:
-        """Adds device memory; ignored if no device reported any."""
-        if event.hbm and math.isfinite(event.t):
-            self.count += 1
-            self.samples.add(
-                MemorySample(event.t, max(reading.used_bytes for reading in event.hbm), None, None), MemorySample.join
-            )
-
-    def add_host(self, event: HostSampled) -> None:
-        """Adds host memory."""
-        if math.isfinite(event.t):
-            self.count += 1
-            rss_bytes = sum(process.rss_bytes for process in event.processes)
-            self.samples.add(MemorySample(event.t, None, event.memory_used_bytes, rss_bytes), MemorySample.join)
+def host_memory(event: HostSampled) -> MemorySample | None:
+    """The memory of the host and of the processes on it; None if the sample has no time."""
+    if not math.isfinite(event.t):
+        return None
+    return MemorySample(event.t, None, event.memory_used_bytes, sum(process.rss_bytes for process in event.processes))
 
 
 def has_worker(processes: list[ProcessSample]) -> bool:
@@ -284,8 +226,6 @@ CORES_MAX = 4_096
 class DeviceHistory(StateStruct):
     """The devices of one host."""
 
-    count: Count = 0
-    """Samples added."""
     newest: DeviceSampled | None = None
     points: Downsampled[DevicePoint] = msgspec.field(default_factory=Downsampled)
     core_states: CoreStatesRead | None = None
@@ -294,7 +234,6 @@ class DeviceHistory(StateStruct):
     def add(self, event: DeviceSampled) -> None:
         """Adds a sample."""
         self.newest = replace(event, cores=event.cores[:CORES_MAX]) if event.cores else event
-        self.count += 1
         cores = self.newest.cores or []
         duty = [core.duty_cycle_percent for core in cores if core.duty_cycle_percent is not None]
         if duty and math.isfinite(event.t) and all(map(math.isfinite, duty)):

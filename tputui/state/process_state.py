@@ -20,7 +20,16 @@ from tputui.state.chart_data import EpochStart, MeterPoint
 from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
 from tputui.state.host_reports import HOST_REPORTS, REASON_CHARS_MAX, HostReports, ReportedFailure, Restart
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
-from tputui.state.process_history import DeviceHistory, MemoryHistory, PaceHistory, XlaHistory, has_worker
+from tputui.state.process_history import (
+    DeviceHistory,
+    MemorySample,
+    PaceHistory,
+    XlaCounters,
+    device_memory,
+    has_worker,
+    host_memory,
+    xla_counters,
+)
 from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
 from tputui.state.step_values import StepValues, makes_sense
@@ -98,11 +107,11 @@ class ProcessState(StateStruct):
     logged: LoggedMetrics = msgspec.field(default_factory=LoggedMetrics)
     epoch_starts: Downsampled[EpochStart] = msgspec.field(default_factory=Downsampled)
     pace: PaceHistory = msgspec.field(default_factory=PaceHistory)
-    usage: MemoryHistory = msgspec.field(default_factory=MemoryHistory)
+    usage: Downsampled[MemorySample] = msgspec.field(default_factory=Downsampled)
+    """The memory that it sampled: a worker that of its devices, a supervisor that of its host."""
     meter_history: dict[ev.Split, Downsampled[MeterPoint]] = msgspec.field(default_factory=dict)
-    num_meter_reports: Count = 0
     xla: ev.XlaMetricsRead | None = None
-    xla_history: XlaHistory = msgspec.field(default_factory=XlaHistory)
+    xla_history: Downsampled[XlaCounters] = msgspec.field(default_factory=Downsampled)
     memory: ev.MemorySampled | None = None
     devices: DeviceHistory = msgspec.field(default_factory=DeviceHistory)
     predicted: ev.MemoryPredicted | None = None
@@ -356,7 +365,6 @@ class ProcessState(StateStruct):
         avg = {name: reading.avg for name, reading in event.meters.items()}
         point = MeterPoint(epoch=event.epoch, split=event.split, step=event.step, avg=avg)
         self.meter_history.setdefault(event.split, Downsampled()).add(point, last_of)
-        self.num_meter_reports += 1
 
     def _epoch_ended(self, event: ev.EpochEnded) -> None:
         self.epochs[event.epoch] = event
@@ -372,7 +380,8 @@ class ProcessState(StateStruct):
         self.log.marks.add_compiles(self.xla, event, self.steps_done)
         self.evidence.add_counters(self.xla, event)
         self.xla = event
-        self.xla_history.add(event, self.steps_done)
+        if (counters := xla_counters(event, self.steps_done)) is not None:
+            self.xla_history.add(counters, last_of)
 
     def _observed(self, event: Observed) -> None:
         epoch = self.epoch_started.epoch if self.epoch_started is not None else 0
@@ -380,11 +389,13 @@ class ProcessState(StateStruct):
 
     def _memory_sampled(self, event: ev.MemorySampled) -> None:
         self.memory = event
-        self.usage.add_device(event)
+        if (sample := device_memory(event)) is not None:
+            self.usage.add(sample, MemorySample.join)
 
     def _host_sampled(self, event: ev.HostSampled) -> None:
         self.host = event
-        self.usage.add_host(event)
+        if (sample := host_memory(event)) is not None:
+            self.usage.add(sample, MemorySample.join)
         if has_worker(event.processes) or not has_worker(self.processes):
             self.processes = event.processes
 
@@ -448,7 +459,8 @@ def restart(state: ProcessState, event: JournalOpened) -> None:
     if state.index == 0 and event.role == "worker":
         state.log.add_line(event.t, text, "warning")
     state.beat = state.progress = state.moved_t = state.failure = state.xla = None
-    state.rank_exits, state.xla_history = [], XlaHistory()
+    state.rank_exits = []
+    state.xla_history.clear()
 
 
 def cut(state: ProcessState, first_step: int) -> None:
@@ -462,7 +474,6 @@ def cut(state: ProcessState, first_step: int) -> None:
     state.epoch_starts.keep(lambda start: start.first_step < first_step)
     for points in state.meter_history.values():
         points.keep(lambda point: point.step < first_step)
-    state.num_meter_reports += 1
     state.meters = {split: event for split, event in state.meters.items() if event.step < first_step}
     state.epochs = {number: event for number, event in state.epochs.items() if event.step < first_step}
     state.epoch_started, state.steps_done = None, max(first_step - 1, 0)

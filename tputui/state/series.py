@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tputui.state.aligned import AheadAligner, Aligner, Found
 from tputui.state.chart_data import Segment
-from tputui.state.state_struct import AtLeastOne, Count, JoinedAhead, Record, StateStruct, join_pairs
+from tputui.state.state_struct import AtLeastOne, Converted, Count, JoinedAhead, Record, StateStruct, join_pairs
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
@@ -86,15 +86,15 @@ class Series(StateStruct, dict=True):
 
     pieces_max: Annotated[int, msgspec.Meta(ge=PIECES_LEAST, le=PIECES_MAX)] = PIECES_MAX
     pieces: Annotated[list[Piece], msgspec.Meta(max_length=PIECES_MAX)] = msgspec.field(default_factory=list)
-    count: Count = 0
-    """Events added."""
+    version: Count = 0
+    """Grows with every change: the key of results that depend on the pieces."""
     stride: AtLeastOne = 1
     """Steps that a piece may span."""
     decoded: Count = 0
     """Values decoded for this series."""
 
     def __post_init__(self) -> None:
-        self._segments: list[tuple[Piece, Segment]] = []
+        self._segments: Converted[Piece, Segment] = Converted(Piece.to_segment)
         self.ahead: JoinedAhead[Piece] = JoinedAhead()
         """The pieces with twice the stride."""
 
@@ -104,7 +104,7 @@ class Series(StateStruct, dict=True):
 
     def add(self, event: StepsRecorded, values: Sequence[float] | None) -> None:
         """Adds an event: by its values, [n * cores], if given, else by its summary."""
-        self.count += 1
+        self.version += 1
         if values is None or event.n < 2 * self.stride:
             self._push(_summary(event))
         else:
@@ -128,7 +128,7 @@ class Series(StateStruct, dict=True):
         removed = sum(piece.num_bad for piece in self.pieces) - sum(piece.num_bad for piece in kept)
         self.pieces = [piece if piece.last < first_step else replace(piece, last=first_step - 1) for piece in kept]
         self.ahead.restart()
-        self.count += 1
+        self.version += 1
         return removed
 
     def time_of(self, step: int) -> float | None:
@@ -142,15 +142,8 @@ class Series(StateStruct, dict=True):
 
     @property
     def segments(self) -> list[Segment]:
-        """The pieces as part of a snapshot. Unchanged pieces give the same objects every time, so that ten snapshots a
-        second cost only what changed."""
-        made, pieces = self._segments, self.pieces
-        # Only the newest piece is ever replaced, or all of them at once.
-        same = min(len(made), len(pieces))
-        while same and made[same - 1][0] is not pieces[same - 1]:
-            same -= 1
-        made[same:] = [(piece, piece.to_segment()) for piece in pieces[same:]]
-        return [segment for _, segment in made]
+        """The pieces as part of a snapshot."""
+        return self._segments.of(self.pieces)
 
     def _push(self, piece: Piece) -> None:
         if self.pieces:

@@ -244,7 +244,7 @@ def _details(state: RunState, recorded: RunDetails) -> RunDetails:
 
 def _loss(state: RunState) -> list[Segment]:
     reporting = [(worker, worker.values.series["loss"]) for worker in state.workers if "loss" in worker.values.series]
-    key = tuple((worker.name, series.count) for worker, series in reporting)
+    key = tuple((worker.name, series.version) for worker, series in reporting)
     # Charts go through the steps in order; an untrusted run may have them in any order.
     aligner = state.memoized("loss aligner", None, piece_aligner)
     names = tuple(worker.name for worker, _ in reporting)
@@ -325,13 +325,7 @@ def epochs_of(state: RunState) -> list[EpochEnded]:
         for number, event in worker.epochs.items():
             found.setdefault(number, []).append(event)
     events = [event for number in sorted(found) for event in found[number]]
-    # The events are stored with their views, so that no other event gets their ids.
-    made = state.memoized(
-        "epochs",
-        tuple(map(id, events)),
-        lambda: (events, [rank_meters.epoch_of(found[number]) for number in sorted(found)]),
-    )
-    return made[1]
+    return state.memoized("epochs", events, lambda: [rank_meters.epoch_of(found[number]) for number in sorted(found)])
 
 
 def xla_of(state: RunState) -> XlaView | None:

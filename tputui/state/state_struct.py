@@ -27,6 +27,7 @@ else:
     FloatArray = CountArray = array
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 METRICS_MAX = 16
 """Metrics per process whose values are stored."""
@@ -88,25 +89,53 @@ class Downsampled(StateStruct, Generic[T]):
     """Added items per item."""
     in_last: Count = 0
     """Added items in the last item."""
+    version: Count = 0
+    """Grows with every change: the key of results that depend on the items."""
 
-    def add(self, item: T, join: Callable[[T, T], T]) -> None:
-        """Adds an item. `join` makes one item of two neighbours, the earlier one first."""
-        if self.items and self.in_last < self.stride:
+    def add(self, item: T, join: Callable[[T, T], T], weight: int = 1) -> None:
+        """Adds an item that counts as `weight` ones. `join` makes one item of two neighbours, the earlier one first."""
+        self.version += 1
+        if self.items and self.in_last + weight <= self.stride:
             self.items[-1] = join(self.items[-1], item)
-            self.in_last += 1
+            self.in_last += weight
             return
         self.items.append(item)
-        self.in_last = 1
+        self.in_last = weight
         if len(self.items) > self.most:
             # One item more than an even number, so the last one stays alone.
             self.items = join_pairs(self.items, join)
             self.stride *= 2
 
+    def clear(self) -> None:
+        """Removes all items."""
+        self.version += 1
+        self.items, self.stride, self.in_last = [], 1, 0
+
     def keep(self, wanted: Callable[[T], bool]) -> None:
         """Removes items that are not wanted."""
+        self.version += 1
         kept = [item for item in self.items if wanted(item)]
         if len(kept) < len(self.items):
             self.items, self.in_last = kept, self.stride if kept else 0
+
+
+class Converted(Generic[T, V]):
+    """The items of a growing list as parts of a snapshot. An unchanged item gives the same object every time, so that
+    ten snapshots a second cost only what changed."""
+
+    def __init__(self, convert: Callable[[T], V]) -> None:
+        self._convert = convert
+        self._made: list[tuple[T, V]] = []
+
+    def of(self, items: Sequence[T]) -> list[V]:
+        """The items converted."""
+        made = self._made
+        # Only the newest item is ever replaced, or all of them at once.
+        same = min(len(made), len(items))
+        while same and made[same - 1][0] is not items[same - 1]:
+            same -= 1
+        made[same:] = [(item, self._convert(item)) for item in items[same:]]
+        return [value for _, value in made]
 
 
 class Recent(StateStruct, Generic[T]):
