@@ -296,6 +296,10 @@ def test_metric_charts_cut_outliers_too() -> None:
     assert robust_scale_of([*noisy(500), 1e6, 1.0]) == robust_scale_of([*noisy(500), 50.0, 1.0])
 
 
+def test_a_newest_value_that_is_nan_does_not_count_among_outliers() -> None:
+    assert robust_scale_of([1e6, *noisy(500), math.nan]) == robust_scale_of([1e6, *noisy(500)])
+
+
 def test_a_value_of_any_size_is_cut() -> None:
     chart = drawn(segments_of([*noisy(200), 1e307, *noisy(200)]))
     assert max(chart.axes.y.high if chart.axes.y else 0.0, 0.0) < 10

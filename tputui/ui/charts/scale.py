@@ -420,8 +420,8 @@ def _trimmed(ends: tuple[float, float], inner: tuple[float, float], always: Iter
     if not 0.0 < slack < math.inf:
         return scale_for(ends)
     inside = list(filter(math.isfinite, always))
-    low = ends[0] if inner[0] - ends[0] <= slack else min(inner[0], *inside)
-    high = ends[1] if ends[1] - inner[1] <= slack else max(inner[1], *inside)
+    low = ends[0] if inner[0] - ends[0] <= slack else min([inner[0], *inside])
+    high = ends[1] if ends[1] - inner[1] <= slack else max([inner[1], *inside])
     return scale_for((low, high))
 
 
