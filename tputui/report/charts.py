@@ -20,15 +20,14 @@ from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.scale import (
     LEAST_RANGE,
     Scale,
-    joined_scale,
+    YRange,
     label,
-    outside_note,
-    robust_scale_of,
     scale_for,
     step_ticks,
     suggests_log,
     ticks,
 )
+from tputui.ui.charts.several import note_of, outside_of, scale_of_all
 
 COLUMNS_MAX = 360
 """Points of a curve."""
@@ -138,10 +137,9 @@ def _finite(segments: Sequence[Segment]) -> list[float]:
 def _scale(train: Sequence[Segment], valid: Sequence[Segment]) -> Scale | None:
     """The range without outliers; logarithmic if a linear axis would hide the newest values."""
     of_train, of_valid = _finite(train), _finite(valid)
-    scale = joined_scale(robust_scale_of(of_train), robust_scale_of(of_valid))
     if all(value > 0 for value in (*of_train, *of_valid)) and suggests_log(of_train, scale_for(of_train)):
         return scale_for([*of_train, *of_valid], log=True)
-    return scale
+    return scale_of_all((of_train, of_valid), YRange())
 
 
 def _caption(series: MetricSeries, scale: Scale | None, train: Sequence[Segment], valid: Sequence[Segment]) -> str:
@@ -158,9 +156,8 @@ def _caption(series: MetricSeries, scale: Scale | None, train: Sequence[Segment]
         notes.append(f"best epoch {best.epoch}: {fmt.number(best.value)}")
     if scale is not None:
         notes += ["log axis"] if scale.log else []
-        values = [*_finite(train), *_finite(valid)]
-        above, below = sum(number > scale.high for number in values), sum(number < scale.low for number in values)
-        notes.append(outside_note(above, below, scale))
+        points = ((segment.first_step, segment.mean) for segment in (*train, *valid) if segment.num_values)
+        notes.append(note_of(outside_of(points, scale), scale))
     if num_bad := sum(segment.num_bad for segment in (*train, *valid)):
         notes.append(f"{fmt.counted(num_bad, 'value')} NaN or infinite")
     if series.source:

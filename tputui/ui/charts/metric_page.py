@@ -26,21 +26,13 @@ from tputui.ui.charts import axis, validation
 from tputui.ui.charts.axis import Axes
 from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, with_arrows, x_axis_of
 from tputui.ui.charts.columns import smoothed
-from tputui.ui.charts.curves import dot_of, trace
-from tputui.ui.charts.scale import (
-    Scale,
-    end_labels,
-    fitted,
-    joined_scale,
-    manual_scale,
-    robust_scale_of,
-    scale_for,
-    y_labels,
-)
+from tputui.ui.charts.curves import dot_of
+from tputui.ui.charts.scale import Scale, end_labels, y_labels
 from tputui.ui.charts.series_chart import as_segments
+from tputui.ui.charts.several import Point, empty_body, line_of, outside_of, scale_of_all
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
-from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of
+from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
 TRAIN_SIGN = "\u2500"
 """Sign of training values: a line, as in the chart."""
@@ -305,29 +297,13 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chose
 
 
 def _scale(name: str, curve: tuple[list[MetricPoint], list[MetricPoint]], data: VisibleData, rows: int) -> Scale | None:
-    """The y axis of a chart: without outliers, unless the user chose another range for the metric."""
-    train, valid = ([point.value for point in points] for points in curve)
-    y, log = data.view.y_of(name), data.view.log
-    if y.kind == "robust" and not log:
-        scale = joined_scale(robust_scale_of(train), robust_scale_of(valid))
-    else:
-        scale = scale_for([*train, *valid], log)
-    if y.kind == "manual" and scale is not None:
-        return manual_scale(y, scale)
-    return fitted(scale, rows) if scale is not None and rows >= _TICKS_FROM else scale
+    """The y axis of a chart; labels that are its ends need no round ones."""
+    series = [[point.value for point in points] for points in curve]
+    return scale_of_all(series, data.view.y_of(name), rows if rows >= _TICKS_FROM else 0, log=data.view.log)
 
 
-def _cut(curve: tuple[list[MetricPoint], list[MetricPoint]], scale: Scale | None) -> list[MetricPoint]:
-    """The points outside the y axis, without those that a logarithmic axis can never show."""
-    if scale is None:
-        return []
-    low, high, least = scale.low, scale.high, 0.0 if scale.log else -math.inf
-    return [
-        point
-        for points in curve
-        for point in points
-        if not low <= point.value <= high and least < point.value < math.inf
-    ]
+def _cut(curve: tuple[list[MetricPoint], list[MetricPoint]], scale: Scale | None) -> list[Point]:
+    return outside_of(((point.step, point.value) for points in curve for point in points), scale)
 
 
 def _padded(line: Line, width: int) -> Line:
@@ -346,23 +322,16 @@ def _between(points: list[MetricPoint], first: int, last: int) -> list[MetricPoi
     return points[start : bisect.bisect_right(points, last, key=lambda point: point.step)]
 
 
-def _body(series: MetricSeries, data: VisibleData, axes: Axes, cut: Sequence[MetricPoint]) -> list[Line]:
+def _body(series: MetricSeries, data: VisibleData, axes: Axes, cut: Sequence[Point]) -> list[Line]:
     """The curves, arrows for the points that the y axis cuts, and the x axis."""
     cursor = cursor_cell(data, axes)
     bad = validation.dots_of([point for point in (*series.train, *series.valid) if point.is_bad], axes.x)
     ruler = axis.ruler_lines(axes, axis.bad_signs(bad), cursor)
     if axes.y is None:
-        text = "no value yet"
-        if series.train or series.valid:
-            finite = any(math.isfinite(point.value) for point in (*series.train, *series.valid))
-            text = "all values are 0 or less" if finite else "all values are NaN or infinite"
-        blank = paragraph(text, axes.across, axes.rows, "label")
-        return [*axis.sided([*blank, *([] for _ in range(axes.rows - len(blank)))], axes), *ruler]
+        return [*axis.sided(empty_body([point.value for point in (*series.train, *series.valid)], axes), axes), *ruler]
     layers = [validation.layer(series.valid, axes), *_train_layers(series, data, axes)]
     body = braille.compose(layers, guide=cursor)
-    body = with_arrows(
-        body, [(axes.x.dot(axes.x.at(hidden.step)), hidden.value, hidden.value) for hidden in cut], axes.y
-    )
+    body = with_arrows(body, [(axes.x.dot(axes.x.at(int(step))), value, value) for step, value in cut], axes.y)
     if series.basis != "report":
         of = series.valid or series.train
         body = validation.marked(body, of, series.best_epoch, axes, circles=bool(series.valid))
@@ -374,17 +343,10 @@ def _train_layers(series: MetricSeries, data: VisibleData, axes: Axes) -> list[D
     assert axes.y is not None
     row = dot_of(axes.y, axes.rows * DOTS_Y)
     raw, smooth = _train_dots(series, data, axes)
-    line, behind = DotLayer(axes.canvas(), "accent"), DotLayer(axes.canvas(), "label")
     if axes.y.log:
         raw, smooth = _positive(raw), _positive(smooth)
-    trace(line.canvas, smooth or raw, row)
-    if len(smooth or raw) == 1:
-        # A single dot is easily overlooked.
-        x, value = (smooth or raw)[0]
-        trace(line.canvas, [(x - 1, value), (x, value), (x + 1, value)], row)
-    if smooth:
-        trace(behind.canvas, raw, row)
-    return [behind, line] if smooth else [line]
+    line = line_of(smooth or raw, row, axes, "accent")
+    return [line_of(raw, row, axes, "label", is_behind=True), line] if smooth else [line]
 
 
 def _positive(points: Points) -> Points:

@@ -26,18 +26,9 @@ from tputui.ui.charts import axis
 from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis, XKind, axis_info_of, clock, compact
 from tputui.ui.charts.chart_view import Chart, with_arrows
 from tputui.ui.charts.columns import smoothed
-from tputui.ui.charts.curves import dot_of, trace
-from tputui.ui.charts.scale import (
-    Scale,
-    YRange,
-    fitted,
-    joined_scale,
-    manual_scale,
-    outside_note,
-    robust_scale_of,
-    scale_for,
-    y_labels,
-)
+from tputui.ui.charts.curves import dot_of
+from tputui.ui.charts.scale import YRange, y_labels
+from tputui.ui.charts.several import empty_body, line_of, note_of, outside_of, scale_of_all
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView, MeterKey
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
@@ -106,48 +97,18 @@ def draw_chart(
     if width < _MIN_WIDTH or height < _MIN_HEIGHT or not any(curve.xs for curve in curves):
         return None
     rows = height - 2
-    scale = _scale(curves, y, rows, log=log)
+    series = [values for curve in curves for values in (curve.values, curve.raw, curve.train)]
+    scale = scale_of_all(series, y, rows, log=log)
     labels = y_labels(scale, rows)
     left = axis.left_of(labels)
     axes = Axes(_x_axis(curves, kind, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
     at = axes.x.dot(cursor) // DOTS_X if cursor is not None else None
-    cut = _cut(curves, scale)
-    body = with_arrows(_body(curves, axes, chosen, at), [(axes.x.dot(x), hidden, hidden) for x, hidden in cut], scale)
-    num_above = sum(value > scale.high for _, value in cut) if scale is not None else 0
-    outside = outside_note(num_above, len(cut) - num_above, scale)
+    cut = outside_of((point for curve in curves for point in zip(curve.xs, curve.values, strict=True)), scale)
+    body = with_arrows(_body(curves, axes, chosen, at), [(axes.x.dot(x), y, y) for x, y in cut], scale)
+    outside = note_of(cut, scale)
     bad = axis.bad_signs([axes.x.dot(x) for curve in curves for x in curve.bad])
     lines = [*axis.sided(body, axes), *axis.ruler_lines(axes, bad, at)]
     return Chart(lines, axes, hidden=sum(_below(curve) for curve in curves) if log else 0, outside=outside)
-
-
-def _scale(curves: Sequence[RunCurve], y: YRange, rows: int, *, log: bool) -> Scale | None:
-    """The y axis: of the chosen range, by default without outliers. A logarithmic axis has room for all values."""
-    scale: Scale | None = None
-    if y.kind == "robust" and not log:
-        for curve in curves:
-            for values in (curve.values, curve.raw, curve.train):
-                scale = joined_scale(scale, robust_scale_of(values))
-    else:
-        scale = scale_for([value for curve in curves for value in _bounds(curve, log)], log)
-    if scale is None or y.kind == "manual":
-        return manual_scale(y, scale) if scale is not None else None
-    return fitted(scale, rows)
-
-
-def _cut(curves: Sequence[RunCurve], scale: Scale | None) -> list[tuple[float, float]]:
-    """Position and value of the points outside the y axis, without those that a logarithmic axis can never show."""
-    if scale is None:
-        return []
-    low, high, least = scale.low, scale.high, 0.0 if scale.log else -math.inf
-    points = itertools.chain.from_iterable(zip(curve.xs, curve.values, strict=True) for curve in curves)
-    return [(x, value) for x, value in points if not low <= value <= high and least < value < math.inf]
-
-
-def _bounds(curve: RunCurve, log: bool) -> tuple[float, ...]:
-    finite = [
-        value for value in (*curve.values, *curve.raw, *curve.train) if math.isfinite(value) and (value > 0 or not log)
-    ]
-    return (min(finite), max(finite)) if finite else ()
 
 
 def _below(curve: RunCurve) -> int:
@@ -166,19 +127,16 @@ def _body(curves: Sequence[RunCurve], axes: Axes, chosen: int, cursor: int | Non
     scale = axes.y
     ordered = sorted(curves, key=lambda curve: curve.run == chosen)
     if scale is None:
-        is_empty = not any(math.isfinite(value) for curve in curves for value in curve.values)
-        text = "all values are NaN or infinite" if is_empty else "all values are 0 or less"
-        lines = paragraph(text, axes.across, axes.rows, "bad" if is_empty else "label")
-        return [*lines, *([] for _ in range(axes.rows - len(lines)))]
+        return empty_body([value for curve in curves for value in curve.values], axes)
     row = dot_of(scale, axes.rows * DOTS_Y)
     drawn: list[DotLayer] = []
     letters: dict[tuple[int, int], Span] = {}
     for curve in ordered:
         behind = curve.raw or curve.train
         if behind and curve.run == chosen:
-            drawn.append(_layer(_points(curve.xs, behind, axes.x, scale.log), row, axes, "dim"))
+            drawn.append(line_of(_points(curve.xs, behind, axes.x, scale.log), row, axes, "dim", is_behind=True))
         points = _points(curve.xs, curve.values, axes.x, scale.log)
-        drawn.append(_layer(points, row, axes, curve.tone, single=len(points) == 1))
+        drawn.append(line_of(points, row, axes, curve.tone))
         letters |= _letters(curve, points, row, len(curves))
     lines = braille.compose(drawn, guide=cursor)
     return [_lettered(line, letters, number) for number, line in enumerate(lines)]
@@ -201,15 +159,6 @@ def _points(xs: Sequence[float], values: Sequence[float], x_axis: XAxis, log: bo
             total += value
             count += 1
     return [*points, (dot, total / count if count else math.nan)] if dot >= 0 else points
-
-
-def _layer(points: Sequence[tuple[int, float]], row: Row, axes: Axes, tone: Tone, *, single: bool = False) -> DotLayer:
-    canvas = axes.canvas()
-    trace(canvas, points, row)
-    if single and points and math.isfinite(points[0][1]):
-        x = points[0][0]
-        trace(canvas, [(x - 1, points[0][1]), (x + 1, points[0][1])], row)
-    return DotLayer(canvas, tone)
 
 
 def _letters(
