@@ -62,7 +62,7 @@ ELSEWHERE = [
     ("kill -9 during a save; full file systems and exceeded quotas", _ENGINE.format("checkpoint_faults")),
     (
         "journals that are truncated, corrupted, duplicated, mixed up, of a newer version, or hostile",
-        f"{_JOURNALS.format('under_fire')}, {_JOURNALS.format('fuzz')}",
+        f"{_JOURNALS.format('damaged_journals')}, {_JOURNALS.format('fuzz')}",
     ),
     (
         "a clock that jumps back, a device in use, a request to a run that has ended",

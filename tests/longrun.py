@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tests import recorded
-from tests.state.test_reducer import spelt
+from tests.state.test_reducer import snapshot_text
 from tputui.cache import cache_file
 from tputui.cache.cache_file import Head
 from tputui.cache.cache_writer import CacheWriter
@@ -54,7 +54,7 @@ def write_cache(run_dir: Path, spacing_bytes: int = SPACING_BYTES) -> list[Path]
 def rendered(run_dir: Path) -> str:
     """The snapshot of a run as text, and what `show` and `show --json` print."""
     snapshot = session.load(run_dir, clock=lambda: recorded.T0 + 10_000)
-    return spelt(snapshot) + show_text(snapshot) + msgspec.json.encode(to_show(snapshot, whole=True)).decode()
+    return snapshot_text(snapshot) + show_text(snapshot) + msgspec.json.encode(to_show(snapshot, whole=True)).decode()
 
 
 def num_read(run_dir: Path) -> int:

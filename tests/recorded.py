@@ -294,7 +294,7 @@ def write_run(parent: Path, *, run: str = "digits-1", ended: bool = True) -> Pat
     return run_dir
 
 
-class Hands:
+class ManualClock:
     """A clock that is moved by hand."""
 
     def __init__(self, now: float = 0.0) -> None:
@@ -309,7 +309,7 @@ class Growing:
 
     def __init__(self, parent: Path) -> None:
         self.run_dir = write_run(parent)
-        self.clock = Hands(T0)
+        self.clock = ManualClock(T0)
         self._waiting = {"worker-0": worker_events(), "supervisor-0": supervisor_events(T0 + 11)}
         self._writers: dict[str, JournalWriter] = {}
         for name in self._waiting:
@@ -325,7 +325,7 @@ class Growing:
             self._waiting[name] = [event for event in events if event.t > self.clock.now]
 
     @property
-    def told_until(self) -> float:
+    def known_until(self) -> float:
         """Until when every process is known to have lived."""
         return min(span.end for span in spans(self.run_dir))
 

@@ -226,7 +226,7 @@ def trained(folder: Path, text: str, *words: str, code: int = 0, **env: str) -> 
     return shown(only_run(folder))
 
 
-def came_live(folder: Path) -> bool:
+def was_shown_live(folder: Path) -> bool:
     """Whether values were in the journal before the script wrote its last one."""
     written: list[float] = []
     recorded: list[float] = []
@@ -247,7 +247,7 @@ def test_summary_writer_of_torch(tmp_path: Path) -> None:
     assert page["cores"][0]["loss"] == pytest.approx(1 / 60)
     assert {view["source"] for view in page["logged"]} == {"logs/first"}
     assert found["Accuracy", "valid"]["num_values"] == 3
-    assert came_live(tmp_path)
+    assert was_shown_live(tmp_path)
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ def test_trainer_of_hugging_face_is_one_curve_over_all_checkpoints(tmp_path: Pat
     assert (page["state"], page["steps"], page["epoch"]) == ("done", 60, 3)
     assert (found["loss", "train"]["num_values"], found["loss", "valid"]["num_values"]) == (12, 3)
     assert not [name for name, _ in found if "checkpoint" in name]
-    assert came_live(tmp_path)
+    assert was_shown_live(tmp_path)
 
 
 @pytest.mark.slow

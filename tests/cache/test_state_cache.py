@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests import longrun, recorded
-from tests.state.test_reducer import spelt
+from tests.state.test_reducer import snapshot_text
 from tests.supervise.harness import wait_for
 from tests.telemetry.hostile import BYTES, hostile_run
 from tputui.cache import cache_file, state_codec
@@ -134,9 +134,9 @@ def test_compressed_run_opens_from_cached_states(run_dir: Path, capsys: pytest.C
 def test_every_moment_is_equal_with_and_without_cache(run_dir: Path, is_sealed: bool) -> None:
     reach = session.extent(run_dir)
     moments = [reach.start + share / 23 * (reach.end - reach.start) for share in range(24)]
-    before = [spelt(session.load_at(run_dir, t)) for t in moments]
+    before = [snapshot_text(session.load_at(run_dir, t)) for t in moments]
     assert seal_with_cache(run_dir) if is_sealed else longrun.write_cache(run_dir)
-    assert [spelt(session.load_at(run_dir, t)) for t in moments] == before
+    assert [snapshot_text(session.load_at(run_dir, t)) for t in moments] == before
 
 
 def test_playing_and_seeking_skip_cached_events(run_dir: Path) -> None:
@@ -295,11 +295,11 @@ def test_false_state_is_rejected_and_reported(
     run_dir: Path, capsys: pytest.CaptureFixture[str], corrupt: Callable[[Path, Path], None]
 ) -> None:
     expected, half_way = longrun.rendered(run_dir), recorded.T0 + 300
-    then = spelt(session.load_at(run_dir, half_way))
+    then = snapshot_text(session.load_at(run_dir, half_way))
     newest = longrun.write_cache(run_dir)[-1]
     corrupt(run_dir, newest)
     assert longrun.rendered(run_dir) == expected
-    assert spelt(session.load_at(run_dir, half_way)) == then
+    assert snapshot_text(session.load_at(run_dir, half_way)) == then
     code, out = check(run_dir, capsys)
     assert (code, "places/" in out) == ((0, False) if corrupt in NOT_REPORTED else (1, True))
 

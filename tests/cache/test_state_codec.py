@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recorded import T0, opened, steps_recorded
-from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Entry, interleavings, spelt
+from tests.state.test_reducer import AROUND, EXPECTED, IN_TURN, Entry, interleavings, snapshot_text
 from tests.telemetry.hostile import hostile_run
 from tputui.cache.state_codec import NotCacheable, decode, encode
 from tputui.state import core_series as cols
@@ -43,10 +43,10 @@ def test_decoded_state_continues_to_the_same_snapshot(entries: list[Entry], cut:
     for entry in entries[:cut]:
         state.apply(*entry)
     back = through_bytes(state)
-    assert spelt(build_snapshot(back, AROUND)) == spelt(build_snapshot(state, AROUND))
+    assert snapshot_text(build_snapshot(back, AROUND)) == snapshot_text(build_snapshot(state, AROUND))
     for entry in entries[cut:]:
         back.apply(*entry)
-    assert spelt(build_snapshot(back, AROUND)) == EXPECTED
+    assert snapshot_text(build_snapshot(back, AROUND)) == EXPECTED
 
 
 @given(interleavings(), st.integers(0, 400))
@@ -130,7 +130,7 @@ def test_hostile_run_round_trips_or_is_not_written(tmp_path: Path, seed: int) ->
         stopped.apply(*entry)
         if number == cut:
             stopped.processes = {name: _kept_if_it_can_be(name, writer) for name, writer in stopped.processes.items()}
-    assert spelt(build_snapshot(stopped, AROUND)) == spelt(build_snapshot(straight, AROUND))
+    assert snapshot_text(build_snapshot(stopped, AROUND)) == snapshot_text(build_snapshot(straight, AROUND))
 
 
 def _kept_if_it_can_be(name: str, writer: ProcessState) -> ProcessState:

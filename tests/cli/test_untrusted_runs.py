@@ -38,14 +38,14 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;aGk=\x07\x9b31m\x90q\x9c\u202egpj\r\b\x
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def with_evil_words(event: ev.Event) -> ev.Event:
+def with_hostile_texts(event: ev.Event) -> ev.Event:
     """The event with every text in it, at any depth, replaced, as far as its type allows any text there."""
     fields = msgspec.to_builtins(event)
 
-    def spoil(inside: dict[Any, Any] | list[Any]) -> None:
+    def replace_texts(inside: dict[Any, Any] | list[Any]) -> None:
         for key, value in list(inside.items() if isinstance(inside, dict) else enumerate(inside)):
             if isinstance(value, dict | list):
-                spoil(value)
+                replace_texts(value)
             elif isinstance(value, str) and key not in ("k", "block", "role"):
                 inside[key] = f"{value}{EVIL}"
                 try:
@@ -53,11 +53,11 @@ def with_evil_words(event: ev.Event) -> ev.Event:
                 except msgspec.ValidationError:
                     inside[key] = value
 
-    spoil(fields)
+    replace_texts(fields)
     return msgspec.convert(fields, type(event))
 
 
-def evil_run(parent: Path) -> Path:
+def run_with_hostile_texts(parent: Path) -> Path:
     """A run with hostile text in every name and message."""
     config = {**recorded.CONFIG, f"key{EVIL}": f"value{EVIL}", "task": f"task{EVIL}"}
     manifest = msgspec.structs.replace(
@@ -69,7 +69,7 @@ def evil_run(parent: Path) -> Path:
     events = [numbered.event for numbered in map(decode, path.read_bytes().splitlines())]
     t = recorded.T0 + 6
     reading = recorded.reading([0.5])
-    events = [with_evil_words(event) for event in events]
+    events = [with_hostile_texts(event) for event in events]
     events[-1:-1] = [
         ev.LogWritten(t=t, line=EVIL),
         ev.WarningRaised(t=t, text=EVIL),
@@ -88,7 +88,7 @@ def evil_run(parent: Path) -> Path:
     path.unlink()
     recorded.write_journal(path, events)
     supervisor = run_dir / "supervisor-0.jsonl"
-    printed = [with_evil_words(numbered.event) for numbered in map(decode, supervisor.read_bytes().splitlines())]
+    printed = [with_hostile_texts(numbered.event) for numbered in map(decode, supervisor.read_bytes().splitlines())]
     supervisor.unlink()
     printed[-1:-1] = [
         ev.MemorySampled(t=t, hbm=None, hbm_reason=EVIL),
@@ -133,7 +133,7 @@ def evil_run(parent: Path) -> Path:
 def test_control_characters_of_a_run_are_escaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    run_dir = evil_run(tmp_path)
+    run_dir = run_with_hostile_texts(tmp_path)
     places = {"RUN": run_dir, "COPY": shutil.copytree(run_dir, tmp_path / "copy") if "COPY" in words else None}
     main(["--runs-dir", str(tmp_path), *(str(places.get(word, word)) for word in words)])
     result = capsys.readouterr()
@@ -151,7 +151,7 @@ def test_screens_escape_control_characters_of_a_run() -> None:
 
 def test_live_screen_escapes_control_characters(tmp_path: Path) -> None:
     """The real screen in a real terminal: no escape sequence of the run is in its input."""
-    run_dir = evil_run(tmp_path)
+    run_dir = run_with_hostile_texts(tmp_path)
     pid, fd = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS="160", LINES="45", XDG_STATE_HOME=str(tmp_path / "state"))
@@ -170,7 +170,7 @@ def test_live_screen_escapes_control_characters(tmp_path: Path) -> None:
 
 def test_drawn_screens_have_no_control_characters(tmp_path: Path) -> None:
     """The screen of a run, the list of runs and the comparison, with every text of the run hostile."""
-    run_dir = evil_run(tmp_path)
+    run_dir = run_with_hostile_texts(tmp_path)
     copy = shutil.copytree(run_dir, tmp_path / "copy")
     snapshots = [session.load(path) for path in (run_dir, copy)]
     seen: list[str] = []

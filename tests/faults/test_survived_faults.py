@@ -76,7 +76,7 @@ def at(*moments: Moment, fault: str, sees: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("run", moments, indirect=True, scope="module")
 
 
-def lives_on(run: Run) -> None:
+def assert_training_continues(run: Run) -> None:
     """Training is at the same step, or has continued."""
     assert is_running(run.worker_pid)
     assert "running" in run.show() or "starting" in run.show() or "stalled" in run.show()
@@ -114,7 +114,7 @@ def test_hanging_user_code_is_located_without_false_alarms(run: Run) -> None:
 def test_closed_terminal_ends_only_its_viewer(run: Run) -> None:
     os.killpg(run.viewer.pid, signal.SIGHUP)
     run.viewer.wait(DEADLINE_S)
-    lives_on(run)
+    assert_training_continues(run)
 
 
 @at("data", "train", fault="kill -9 of a viewer", sees="nothing")
@@ -122,14 +122,14 @@ def test_killed_viewer_changes_nothing(run: Run) -> None:
     viewer = attach(run)
     viewer.kill()
     viewer.communicate()
-    lives_on(run)
+    assert_training_continues(run)
 
 
 @at("data", "train", fault="a viewer that stops reading, its pipe full", sees="nothing")
 def test_stopped_viewer_does_not_block_training(run: Run) -> None:
     viewer = attach(run)
     viewer.send_signal(signal.SIGSTOP)
-    lives_on(run)
+    assert_training_continues(run)
     viewer.kill()
     viewer.communicate()
 
@@ -141,7 +141,7 @@ def test_second_supervisor_is_rejected(run: Run) -> None:
     )
     assert second.returncode == ExitCode.USAGE
     assert "another supervisor has started it" in second.stderr
-    lives_on(run)
+    assert_training_continues(run)
 
 
 @at(*BORNE, fault="`tputui stacks`", sees="where every thread is, without stopping it")
@@ -149,7 +149,7 @@ def test_stacks_are_reported_at_once(run: Run) -> None:
     done = tputui("stacks", run.dir, "--wait", "120")
     assert done.code == ExitCode.DONE, done.err
     assert ("Gate.__call__" in done.out) == (run.moment in HELD)
-    lives_on(run)
+    assert_training_continues(run)
 
 
 @at(
@@ -163,7 +163,7 @@ def test_stopped_process_is_stalled_then_running_again(run: Run) -> None:
         os.kill(run.worker_pid, signal.SIGCONT)
     before = len(events_in(run.dir, "worker-0", ev.HeartbeatSent))
     wait_for(lambda: len(events_in(run.dir, "worker-0", ev.HeartbeatSent)) > before, "a heartbeat")
-    lives_on(run)
+    assert_training_continues(run)
 
 
 # At the other moments, no request is served before the user's code returns.
@@ -185,7 +185,7 @@ def test_full_disk_rejects_request_old_checkpoint_survives(run: Run) -> None:
     assert kept is not None
     assert before is not None
     assert kept >= before
-    lives_on(run)
+    assert_training_continues(run)
 
 
 @at(
@@ -199,7 +199,7 @@ def test_renamed_run_is_served_at_its_new_path(run: Run) -> None:
         assert last_checkpoint_step(elsewhere) is not None
     finally:
         elsewhere.rename(run.dir)
-    lives_on(run)
+    assert_training_continues(run)
 
 
 @at(*BORNE, fault="two requests at once", sees="both are seen at once, and applied at the next boundary")

@@ -18,7 +18,7 @@ from tests.recorded import (
     CONFIG,
     T0,
     Growing,
-    Hands,
+    ManualClock,
     opened,
     steps_recorded,
     supervisor_events,
@@ -262,7 +262,7 @@ def test_missing_directory_is_reported(tmp_path: Path) -> None:
 
 def straight(run_dir: Path, t: float) -> Snapshot:
     """A replay that starts at `t`."""
-    session = Session.replay(run_dir, clock=Hands())
+    session = Session.replay(run_dir, clock=ManualClock())
     assert session.player is not None
     session.player.pause()
     session.player.seek(t)
@@ -280,7 +280,7 @@ def played_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.lists(st.tuples(st.sampled_from(["seek", "wait", "pause", "play", "speed"]), st.floats(0, 12)), max_size=12))
 @settings(max_examples=60)
 def test_snapshot_of_a_moment_does_not_depend_on_the_path(played_run: Path, moves: list[tuple[str, float]]) -> None:
-    clock = Hands()
+    clock = ManualClock()
     session = Session.replay(played_run, clock=clock)
     player = session.player
     assert player is not None
@@ -314,7 +314,7 @@ def test_replay_moment_reduces_events_up_to_it(played_run: Path, seconds: float)
 
 
 def test_a_player_plays_pauses_seeks_and_changes_speed(recorded_run: Path) -> None:
-    clock = Hands(100.0)
+    clock = ManualClock(100.0)
     session = Session.replay(recorded_run, speed=2.0, clock=clock)
     player = session.player
     assert player is not None
@@ -346,7 +346,7 @@ def test_replayed_killed_run_is_lost_only_at_its_end(played_run: Path) -> None:
 
 
 def test_replay_is_settled_only_at_its_end(played_run: Path) -> None:
-    clock = Hands()
+    clock = ManualClock()
     session = Session.replay(played_run, clock=clock)
     read_all(session)
     assert not session.settled
@@ -487,7 +487,7 @@ def test_looking_back_shows_the_earlier_snapshot(
         assert snapshot.now == (growing.clock.now if player.live else position)
         assert (snapshot.newest_fact or 0.0) <= snapshot.now
         then = straight(growing.run_dir, snapshot.now)
-        if snapshot.now < growing.told_until:
+        if snapshot.now < growing.known_until:
             assert snapshot == then
         else:
             assert as_then(snapshot) == as_then(msgspec.structs.replace(then, now=snapshot.now))

@@ -115,12 +115,12 @@ def _worker_killed_and_supervisor_after_it(run_dir: Path) -> None:
     rewritten(run_dir, "supervisor-0", [*supervisor_events(None), KILLED])
 
 
-def _worker_broke_before_it_spoke(run_dir: Path) -> None:
+def _worker_failed_before_its_first_event(run_dir: Path) -> None:
     (run_dir / "worker-0.jsonl").unlink()
     rewritten(run_dir, "supervisor-0", ended("failed", heard=False, exited=EXITED))
 
 
-def _worker_broke_before_it_spoke_in_an_older_run(run_dir: Path) -> None:
+def _worker_failed_before_its_first_event_in_an_older_run(run_dir: Path) -> None:
     (run_dir / "worker-0.jsonl").unlink()
     rewritten(run_dir, "supervisor-0", ended("failed", heard=None, exited=EXITED))
 
@@ -137,8 +137,8 @@ def _supervisor_killed_before_it_started_the_worker(run_dir: Path) -> None:
         _supervisor_killed,
         _worker_killed,
         _worker_killed_and_supervisor_after_it,
-        _worker_broke_before_it_spoke,
-        _worker_broke_before_it_spoke_in_an_older_run,
+        _worker_failed_before_its_first_event,
+        _worker_failed_before_its_first_event_in_an_older_run,
         _supervisor_killed_before_it_started_the_worker,
     ],
 )

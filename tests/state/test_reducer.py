@@ -54,13 +54,13 @@ def in_turn() -> list[Entry]:
     return [(name, seq, event) for name, events in journals().items() for seq, event in enumerate(events)]
 
 
-def spelt(snapshot: Snapshot) -> str:
+def snapshot_text(snapshot: Snapshot) -> str:
     """A snapshot as text, so that NaN is equal to NaN."""
     return repr(snapshot)
 
 
 IN_TURN = in_turn()
-EXPECTED = spelt(reduced(IN_TURN))
+EXPECTED = snapshot_text(reduced(IN_TURN))
 
 
 @st.composite
@@ -82,7 +82,7 @@ def interleavings(draw: st.DrawFn) -> list[Entry]:
 @given(interleavings())
 @settings(max_examples=50)
 def test_interleaving_and_duplicates_change_nothing(entries: list[Entry]) -> None:
-    assert spelt(reduced(entries)) == EXPECTED
+    assert snapshot_text(reduced(entries)) == EXPECTED
 
 
 def test_recorded_run_has_every_event_type() -> None:
@@ -104,8 +104,8 @@ def test_fork_is_independent_of_the_original(entries: list[Entry], cut: int) -> 
     fork.processes = {name: writer.fork() for name, writer in first.processes.items()}
     for entry in entries[cut:]:
         fork.apply(*entry)
-    assert spelt(build_snapshot(fork, AROUND)) == EXPECTED
-    assert spelt(build_snapshot(first, AROUND)) == spelt(build_snapshot(straight, AROUND))
+    assert snapshot_text(build_snapshot(fork, AROUND)) == EXPECTED
+    assert snapshot_text(build_snapshot(first, AROUND)) == snapshot_text(build_snapshot(straight, AROUND))
 
 
 @given(st.lists(st.integers(1, 30_000), min_size=1, max_size=8))
@@ -131,7 +131,7 @@ def test_how_the_bytes_are_cut_changes_nothing(sizes: list[int]) -> None:
                 for numbered in rest:
                     state.apply(name, numbered.seq, numbered.event)
             tail.close()
-    assert spelt(build_snapshot(state, AROUND)) == EXPECTED
+    assert snapshot_text(build_snapshot(state, AROUND)) == EXPECTED
 
 
 def test_every_prefix_of_a_run_can_be_shown() -> None:
@@ -156,7 +156,7 @@ def test_a_snapshot_after_others_equals_one_built_at_once() -> None:
         state.apply(*entry)
         snapshot = build_snapshot(state, AROUND)
         if number % 5 == 0 or number >= len(IN_TURN):
-            assert spelt(snapshot) == spelt(reduced(entries[: number + 1]))
+            assert snapshot_text(snapshot) == snapshot_text(reduced(entries[: number + 1]))
 
 
 def said_by_a_worker(*events: ev.Event) -> Snapshot:

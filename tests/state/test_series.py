@@ -44,7 +44,7 @@ def series_of(blocks: list[Rows], pieces_max: int) -> Series:
     return series
 
 
-def assert_tells(segment: Segment, raw: list[float]) -> None:
+def assert_summarises(segment: Segment, raw: list[float]) -> None:
     finite = [value for value in raw if math.isfinite(value)]
     assert (segment.num_values, segment.num_bad) == (len(finite), len(raw) - len(finite))
     if finite:
@@ -64,7 +64,7 @@ def test_segments_match_the_raw_values_of_their_steps(blocks: list[Rows], pieces
     assert [segment.first_step for segment in segments] == [1, *(s.last_step + 1 for s in segments[:-1])]
     assert segments[-1].last_step == len(rows)
     for segment in segments:
-        assert_tells(segment, [v for row in rows[segment.first_step - 1 : segment.last_step] for v in row])
+        assert_summarises(segment, [v for row in rows[segment.first_step - 1 : segment.last_step] for v in row])
 
 
 @given(runs_of_records(), runs_of_records(), st.integers(2, 40))

@@ -85,7 +85,7 @@ def test_few_hosts_need_no_majority(num_hosts: int) -> None:
         assert {view.index for view in found if view is not None} == {1}
 
 
-def test_view_tells_the_part_the_amount_and_who_waits() -> None:
+def test_view_names_the_part_the_amount_and_who_waits() -> None:
     view = named(paces(8, 1, slower={3: 0.2}, scatter=0.01))[-1]
     assert view is not None
     assert (view.index, view.name, view.part, view.waiting) == (3, "vm-3", "compute", 7)

@@ -28,10 +28,10 @@ FEW = st.sampled_from([0.0, -0.0, 1.0, 1.0000001192092896, 2.0, 256.0])
 
 @given(st.lists(FINITE, min_size=1, max_size=300) | st.lists(FEW, min_size=1, max_size=300), st.data())
 def test_find_returns_the_first_occurrence(values: list[float], data: st.DataObject) -> None:
-    spelt = [struct.pack("<f", value) for value in values]
+    packed = [struct.pack("<f", value) for value in values]
     wanted = data.draw(st.sampled_from(values) | FINITE | FEW)
-    expected = spelt.index(struct.pack("<f", wanted)) if struct.pack("<f", wanted) in spelt else None
-    for block in (float_blocks.pack(b"".join(spelt)), float_blocks.pack_plain(b"".join(spelt))):
+    expected = packed.index(struct.pack("<f", wanted)) if struct.pack("<f", wanted) in packed else None
+    for block in (float_blocks.pack(b"".join(packed)), float_blocks.pack_plain(b"".join(packed))):
         found = float_blocks.find(block, len(values), wanted)
         assert found == expected or (found is not None and values[found] == wanted == 0.0)
     assert float_blocks.find(block, len(values), 1e300) is None

@@ -215,7 +215,7 @@ def test_screen_without_pictures_states_reason() -> None:
     drive(monitor(made.running()), script, size=(80, 24))
 
 
-def bad_ones(run_dir: Path) -> Snapshot:
+def with_bad_pictures(run_dir: Path) -> Snapshot:
     """Truncated, missing, invalid, outside and too large pictures among valid ones."""
     base = view(run_dir, examples=2)
     (run_dir / base.pictures[1].path).write_bytes((run_dir / base.pictures[1].path).read_bytes()[:99])
@@ -237,7 +237,7 @@ def test_unreadable_picture_is_reported_in_place(tmp_path: Path) -> None:
             assert part in shown
         assert "\x1b" not in shown
 
-    drive(monitor(bad_ones(tmp_path), run_dir=tmp_path), script, size=(200, 50))
+    drive(monitor(with_bad_pictures(tmp_path), run_dir=tmp_path), script, size=(200, 50))
 
 
 def test_pictures_survive_every_size(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_pictures_survive_every_size(tmp_path: Path) -> None:
             await pilot.pause()
         assert "example 0" in text(pilot.app.screen)
 
-    drive(monitor(bad_ones(tmp_path), run_dir=tmp_path), script)
+    drive(monitor(with_bad_pictures(tmp_path), run_dir=tmp_path), script)
 
 
 def gallery(examples: int, tiles: int, width: int, height: int, side: int = 8) -> list[str]:
@@ -423,7 +423,7 @@ def test_pictures_screen(snap_compare: Compare, tmp_path: Path, size: tuple[int,
 
 @same_textual
 def test_damaged(snap_compare: Compare, tmp_path: Path) -> None:
-    app = monitor(bad_ones(tmp_path), run_dir=tmp_path)
+    app = monitor(with_bad_pictures(tmp_path), run_dir=tmp_path)
     assert snap_compare(app, terminal_size=(120, 36), run_before=opened)
 
 

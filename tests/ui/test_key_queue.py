@@ -19,7 +19,7 @@ from tputui.ui.runs.screen import RunsScreen
 NAMES = {"/": "slash", "?": "question_mark", "\r": "enter", "\x1b": "escape", "\v": "down", "\f": "up"}
 
 
-def mash(pilot: AppPilot, keys: str) -> None:
+def press_without_waiting(pilot: AppPilot, keys: str) -> None:
     """Presses keys without waiting for anything in between."""
     for key in keys:
         pilot.app.post_message(events.Key(NAMES.get(key, key), key if key.isprintable() else None))
@@ -36,7 +36,7 @@ def test_a_field_is_found_changed_and_left_in_one_go(place: Path) -> None:
         await edit(pilot)
         screen = pilot.app.screen
         assert isinstance(screen, LauncherScreen)
-        mash(pilot, "/epochs\r\v\r9\r\f\r7\r\x1b\v")
+        press_without_waiting(pilot, "/epochs\r\v\r9\r\f\r7\r\x1b\v")
         await until(pilot, lambda: "1279" not in text(screen) and "127" in text(screen) and "seed" in text(screen))
         assert "2 changed" in text(screen)
 
@@ -45,9 +45,9 @@ def test_a_field_is_found_changed_and_left_in_one_go(place: Path) -> None:
 
 def test_opening_screen_receives_keys_typed_ahead(place: Path) -> None:
     async def script(pilot: AppPilot) -> None:
-        mash(pilot, "?/filter\r")
+        press_without_waiting(pilot, "?/filter\r")
         await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen) and "filter [1/" in text(pilot.app.screen))
-        mash(pilot, "\x1b\x1b/nothing")
+        press_without_waiting(pilot, "\x1b\x1b/nothing")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and "/ nothing" in text(pilot.app.screen))
 
     drive(home(place), script, size=(120, 36))
@@ -55,10 +55,10 @@ def test_opening_screen_receives_keys_typed_ahead(place: Path) -> None:
 
 def test_a_panel_is_selected_and_searched_in_one_go() -> None:
     async def script(pilot: AppPilot) -> None:
-        mash(pilot, "7/host\rz")
+        press_without_waiting(pilot, "7/host\rz")
         log = pilot.app.screen.query_one(LogPanel)
         await until(pilot, lambda: "/host/" in text(pilot.app.screen) and log.has_focus)
-        mash(pilot, "\x1b\x1bs\x1b2")
+        press_without_waiting(pilot, "\x1b\x1bs\x1b2")
         await until(pilot, lambda: isinstance(pilot.app.screen, MonitorScreen) and not log.has_focus)
 
     drive(monitor(made.running()), script, size=(160, 45))

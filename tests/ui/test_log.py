@@ -337,13 +337,13 @@ def test_a_selected_line_stays_while_others_come() -> None:
 def test_selection_has_a_time_and_a_time_can_be_selected() -> None:
     heard: dict[float, None] = {}
 
-    def hear(message: object) -> None:
+    def note_message(message: object) -> None:
         if isinstance(message, LogPanel.LineSelected):
             heard[message.t] = None
 
     async def run() -> None:
         app = monitor(a_run(many(200)))
-        async with app.run_test(size=(120, 36), message_hook=hear) as pilot:
+        async with app.run_test(size=(120, 36), message_hook=note_message) as pilot:
             await until(pilot, lambda: "line 199 of" in text(pilot.app.screen))
             await pilot.press("7", "7", "up", "up")
             assert list(heard) == [T + 19.9, T + 19.8]
