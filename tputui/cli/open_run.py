@@ -169,7 +169,7 @@ def wait_for_end(run_dir: Path) -> Snapshot:
 
 
 def exit_code_of(snapshot: Snapshot) -> ExitCode:
-    """The exit code of `run` and `attach`: that of the run, or `DONE` if the viewer left a running run."""
+    """The exit code of `run` and `attach`: that of the run, or `DONE` if the user left the screen of a running run."""
     if snapshot.condition not in ENDED:
         return ExitCode.DONE
     try:

@@ -15,7 +15,9 @@ from tputui.exit_codes import ExitCode
 DESCRIPTION = """Sends a run of this machine to `tputui attach ssh://...` on another one, and takes its requests. ssh
 starts it: it reads from stdin which run is wanted, and prints the run's journals in compressed frames as they grow.
 Needs neither torch nor a terminal."""
-EXIT_CODES = exit_codes(DONE="the viewer left", USAGE="the viewer sent something invalid, or is no viewer")
+EXIT_CODES = exit_codes(
+    DONE="the viewer closed the connection", USAGE="the viewer sent something invalid, or is not a viewer"
+)
 
 
 def add_arguments(parser: Parser) -> None:

@@ -166,7 +166,7 @@ def pace_verdict(run: VerdictSide, base: VerdictSide) -> PaceVerdict:
     """Compares the speed of a run with the base. Swapping them gives the opposite verdict."""
     if run.pace is None or base.pace is None:
         without = next(side for side in (run, base) if side.pace is None)
-        yet = "no pace" if without.condition in ENDED else "no pace yet"
+        yet = "speed unknown" if without.condition in ENDED else "speed not known yet"
         return _refused(run, base, f"speed of {without.label} unknown: {without.no_pace}", yet)
     if None not in (run.task, base.task) and run.task != base.task:
         sentence = f"speed of {run.label} not compared: its task is {run.task}, that of {base.label} {base.task}"

@@ -59,7 +59,7 @@ RECENT_S = 2.0
 """Younger requests count as not sent when a process takes the place of another one; hosts write each one once."""
 DIRECTORY_CHARS_MAX = 4_096
 REQUEST_AGE_MAX_S = 600.0
-"""A request that could not be sent for so long is not sent any more: the user would not expect it."""
+"""A request that could not be sent within this time is dropped: the user would not expect it any more."""
 
 
 class _HostRun:

@@ -154,7 +154,7 @@ class TimeSpent(StateStruct):
             self.running_s = {}
 
     def stalled(self, seconds: float) -> None:
-        """The process made no progress for so long."""
+        """The process made no progress for `seconds`."""
         if self.began_t is not None and seconds > 0:
             self.pending_stall_s += seconds
 

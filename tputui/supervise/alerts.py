@@ -327,7 +327,7 @@ def _notify(address: str, message: AlertMessage) -> None:
 CHECK_S = 1.0
 """Seconds between two evaluations."""
 REARM_S = 60.0
-"""A condition that has raised an alert may raise another one after it has not held for so long."""
+"""Seconds for which a condition must be false before it may raise another alert."""
 STALL_MIN_S = 3.0
 """A shorter stall raises no alert: the clock of the host may have jumped."""
 END_S = 10.0
