@@ -263,6 +263,26 @@ def test_keras_bars_count_their_steps_over_epochs() -> None:
     ]  # fmt: skip
 
 
+def test_a_state_of_a_keras_bar_that_threads_print_late_begins_no_epoch() -> None:
+    text = (
+        "Epoch 1/2\n"
+        + keras_bar(8, "loss: 1.7460")
+        + keras_bar(1, "loss: 1.8474" + "\b" * 67)
+        + keras_bar(8, "loss: 1.7460 - val_loss: 1.5979\n")
+        + "Epoch 2/2\n"
+        + keras_bar(1, "loss: 2.6942")
+        + keras_bar(8, "loss: 1.7000\n")
+        # `evaluate` after the training begins again from the first step.
+        + keras_bar(1, "loss: 0.5000")
+        + keras_bar(8, "loss: 0.6000\n")
+    )
+    assert parsed(text) == [
+        ("loss", 8, 1.746, 1.0), ("val_loss", 8, 1.5979, 1.0),
+        ("loss", 9, 2.6942, 2.0), ("loss", 16, 1.7, 2.0),
+        ("loss", 17, 0.5, 2.0), ("loss", 24, 0.6, 2.0),
+    ]  # fmt: skip
+
+
 def test_one_line_per_epoch_of_keras_is_read() -> None:
     text = "Epoch 1/2\n8/8 - 0s - 10ms/step - loss: 1.35\nEpoch 2/2\n8/8 - 0s - 13ms/step - loss: 1.21"
     assert parsed(text) == [("loss", 8, 1.35, 1.0), ("loss", 16, 1.21, 2.0)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -287,6 +288,8 @@ _PROSE_LETTERS_WITH_STEP_MAX = 100
 _HEADER_LETTERS_MAX = 16
 """The same on a line that has a step or an epoch and nothing else, such as `Epoch 3/10`."""
 _COUNTERS_MAX = 256
+_LATE_STATES_MAX = 64
+"""A state of a bar that is further behind belongs to a bar that begins again."""
 _RANKS_MAX = 4_096
 """Ranks with a stream of their own; the lines of further ones count as one stream."""
 
@@ -334,6 +337,27 @@ class _EpochCounter(NamedTuple):
     before: int
     """Steps before the newest restart."""
     epoch: float | None
+
+
+class _ShownStates:
+    """States of Keras' bar in one epoch. With JAX several threads draw it, so one may be printed after a later one."""
+
+    def __init__(self, epoch: float | None) -> None:
+        self.epoch = epoch
+        self._lowest = self._highest = 0
+        self._newest: deque[int] = deque(maxlen=_LATE_STATES_MAX)
+
+    def add(self, position: int) -> bool:
+        """Adds a state; returns whether it is a late one, which is left out. A bar that begins again is not late."""
+        is_first = self._lowest <= position and self._highest - position >= _LATE_STATES_MAX
+        if position < self._highest and position not in self._newest and not is_first:
+            return True
+        if position < self._highest:
+            self._newest.clear()
+        self._lowest = position if not self._newest else min(self._lowest, position)
+        self._highest = position
+        self._newest.append(position)
+        return False
 
 
 class ConsoleParser:
@@ -421,6 +445,7 @@ class _RankParser:
         """By kind of line."""
         self._bar_values: dict[str, tuple[int | None, float]] = {}
         """Newest step and value by tag of progress bars, which repeat their values."""
+        self._keras = _ShownStates(None)
         self._main_bar: int | None = None
         """Total of the bar of Hugging Face's `Trainer`, which counts its steps."""
         self._waiting: list[LoggedValue] = []
@@ -534,8 +559,12 @@ class _RankParser:
         pairs = [(name, value) for name, value in pairs if name != "ETA"]
         if not pairs:
             return []
-        total = int(match.group(2)) if match.group(2).isdigit() else None
-        step = self._counted("keras", int(match.group(1)), total)
+        position, total = int(match.group(1)), int(match.group(2)) if match.group(2).isdigit() else None
+        if self._keras.epoch != self._epoch:
+            self._keras = _ShownStates(self._epoch)
+        if self._keras.add(position):
+            return []
+        step = self._counted("keras", position, total)
         self._step = step
         return [
             LoggedValue(name + suffix, step, t, value, self._epoch)
