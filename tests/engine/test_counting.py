@@ -138,7 +138,7 @@ def test_diagnosis_names_the_lines_of_the_task(median: Run, reading: Run) -> Non
     assert late[0].line_reason is not None
     read = reading.one(ev.SyncObserved)
     assert read.user_frame is not None
-    assert (read.operation, read.user_frame.line) == (".item()", numbers['found["loss"].mean().item()'])
+    assert (read.operation, read.user_frame.line) == (".item()", numbers['outcomes["loss"].mean().item()'])
     assert (read.count, read.steps) == (5, 5)
     assert [event for event in reading.all(ev.CompileObserved) if not event.warm_up] == []
 
