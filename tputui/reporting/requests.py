@@ -239,11 +239,11 @@ class RunRequests:
 
     def _due(self, step: int) -> list[_Open]:
         with self._lock:
-            waiting = list(self._open)
-        for request in waiting:
-            if request.due_step is None and isinstance(agreed := self._looked_up(request.request), int):
-                request.due_step = agreed
-        return [request for request in waiting if request.due_step is not None and step >= request.due_step]
+            opened = list(self._open)
+        for waiting in opened:
+            if waiting.due_step is None and isinstance(agreed := self._looked_up(waiting.request), int):
+                waiting.due_step = agreed
+        return [waiting for waiting in opened if waiting.due_step is not None and step >= waiting.due_step]
 
     def _close(self, waiting: _Open) -> None:
         with self._lock, contextlib.suppress(ValueError):
