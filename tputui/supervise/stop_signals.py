@@ -38,11 +38,6 @@ class StopSignals:
         self._due = 0.0
         self._passes_sigterm = False
 
-    @property
-    def is_sent(self) -> bool:
-        """Whether the signal was sent."""
-        return self._at_signal is not None
-
     def send(self, *, by_sigterm: bool) -> None:
         """Sends the signal, unless it was sent: a second one would interrupt the save that the first one began.
 
