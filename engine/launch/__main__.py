@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from engine.errors import Unable
+from engine.errors import PEER_LOST, Unable
 from engine.launch.plan import LaunchPlan, make_plan
 from engine.launch.supervisor import StoppedEarly, StopSignal, SupervisorPipe
 from engine.process.parent import die_with
@@ -106,7 +106,8 @@ def _launch(plan: LaunchPlan, pipe: SupervisorPipe, stop: StopSignal) -> int:
         watch.finish()
         if clocks is not None:
             clocks.close()
-    if training.returncode is None and watch.cause is not None:
+    if training.returncode in (None, PEER_LOST) and watch.cause is not None:
+        # That of another host, also if its failure and the loss of a host were read at once.
         return watch.cause.code
     return _exit_code(training.returncode)
 

@@ -38,7 +38,8 @@ class Training:
         self._is_killed = False
         """Whether the launcher killed it because of another host."""
         self.returncode: int | None = None
-        """How the last one ended: its exit code, or the negative number of a signal; None before the first end."""
+        """How the last one ended: its exit code, or the negative number of a signal; None before the first end, and
+        after `kill`."""
 
     def run(self, joined: Joined, store: Store, watch: HostWatch, stop: StopSignal) -> None:
         """Runs the training processes to their end, over all generations. Raises `Unable` and `OSError`."""
@@ -109,7 +110,7 @@ class Training:
             pid, self._pid = self._pid, None
         if pid is None:
             return
-        self.returncode = returncode
+        self.returncode = None if self._is_killed else returncode
         # Processes that it started and left behind.
         _kill_group(pid)
         self._pipe.emit(worker_exited(run_clock.now(), pid, returncode))
