@@ -5,6 +5,7 @@ Real processes: `tputui run` without a screen, its supervisor, and the engine on
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -151,7 +152,9 @@ def test_fatal_fault_is_reported_and_checkpoint_survives(name: str, run: Run) ->
     page = run.show()
     assert result.code == fault.exit_code, (result, page)
     assert fault.says in page
-    assert tputui("check", run.dir).code == ExitCode.DONE
+    reasons = [region["reason"] for region in json.loads(tputui("check", run.dir, "--json").out)["regions"]]
+    # The kernel may end a killed process between two pages of the line that it writes.
+    assert reasons in ([], ["the last line is truncated"] if "kill -9" in name else [])
     assert not processes_of(run.dir)
     assert accounted(run.dir) >= max(
         (event.step for event in events_in(run.dir, "worker-0", ev.TrainingEnded)), default=0
