@@ -18,7 +18,7 @@ from tests.engine.test_failures import Watched
 from tests.engine.workers import LINE, make
 from tests.supervise.harness import events_in, is_running, wait_for
 from tputui import environment
-from tputui.cli import doctor
+from tputui.cli import orphans
 from tputui.cli.main import main
 from tputui.supervise import spawn
 from tputui.telemetry import events as ev
@@ -164,21 +164,21 @@ def sleeper(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_process_is_ours_if_its_journal_names_it(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
-    assert doctor.find_training_process(sleeper.pid) is None
+    assert orphans.find_training_process(sleeper.pid) is None
     claim(run_dir, sleeper.pid, started=1)
-    assert doctor.find_training_process(sleeper.pid) is None, "a number that was another's before"
+    assert orphans.find_training_process(sleeper.pid) is None, "a number that was another's before"
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
-    found = doctor.find_training_process(sleeper.pid)
+    found = orphans.find_training_process(sleeper.pid)
     assert found is not None
     assert not found.supervised
     claim(run_dir, os.getpid(), rundir.start_ticks(os.getpid()))
-    assert doctor.find_training_process(os.getpid()) is None, "no training process by its command line"
+    assert orphans.find_training_process(os.getpid()) is None, "no training process by its command line"
 
 
 def test_same_pid_on_another_host_hides_no_orphan(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
     claim(run_dir, sleeper.pid, started=1, host_id="elsewhere")
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid), writer="worker-1")
-    assert doctor.find_training_process(sleeper.pid) is not None
+    assert orphans.find_training_process(sleeper.pid) is not None
 
 
 def test_unknown_supervisor_means_no_orphan(sleeper: subprocess.Popen[bytes], run_dir: Path) -> None:
@@ -188,7 +188,7 @@ def test_unknown_supervisor_means_no_orphan(sleeper: subprocess.Popen[bytes], ru
     content[20] ^= 0x01
     journal.write_bytes(content)
     for what in ("its head is damaged", "it is not there"):
-        found = doctor.find_training_process(sleeper.pid)
+        found = orphans.find_training_process(sleeper.pid)
         assert found is not None, what
         assert found.supervised, what
         journal.unlink(missing_ok=True)
@@ -198,7 +198,7 @@ def test_unknown_supervisor_means_no_orphan(sleeper: subprocess.Popen[bytes], ru
 def test_process_of_another_user_is_never_ours(run_dir: Path) -> None:
     with pretend(run_dir, user=65534) as process:
         claim(run_dir, process.pid, rundir.start_ticks(process.pid))
-        assert doctor.find_training_process(process.pid) is None
+        assert orphans.find_training_process(process.pid) is None
         process.kill()
 
 
@@ -209,8 +209,8 @@ def test_unresponsive_orphan_is_killed_and_reported(
     # Before that a later signal might reach it first.
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
     claim(run_dir, sleeper.pid, rundir.start_ticks(sleeper.pid))
-    found = doctor.find_training_process(sleeper.pid)
+    found = orphans.find_training_process(sleeper.pid)
     assert found is not None
-    monkeypatch.setattr(doctor, "ORPHAN_GRACE_S", 0.2)
-    assert doctor.end_orphan(found) == "killed: it did not save and stop within 0.2 s"
+    monkeypatch.setattr(orphans, "ORPHAN_GRACE_S", 0.2)
+    assert orphans.end_orphan(found) == "killed: it did not save and stop within 0.2 s"
     assert sleeper.wait(120) == -signal.SIGKILL

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.helpers import one_sentence, only_run, run, script, shown, tputui
 from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, text_of, wait_for
-from tputui.cli import doctor
+from tputui.cli import orphans
 from tputui.cli.main import main
 from tputui.supervise.script import QuietCheck
 from tputui.telemetry import events as ev
@@ -305,17 +305,17 @@ def test_a_command_that_lost_its_supervisor_is_found_as_an_orphan(tmp_path: Path
     (started,) = wait_for(lambda: events_in(run_dir, "supervisor-0", ev.WorkerStarted), "the start of the command")
     command = started.pid
     supervisor = events_in(run_dir, "supervisor-0", ev.JournalOpened)[0]
-    found = doctor.find_training_process(child)
+    found = orphans.find_training_process(child)
     assert found is not None
     assert found.supervised
 
     os.kill(supervisor.pid, signal.SIGKILL)
     wait_for(lambda: not is_running(supervisor.pid), "the end of the supervisor")
     assert "its supervisor" in shown(run_dir)["state_reason"]
-    found = doctor.find_training_process(child)
+    found = orphans.find_training_process(child)
     assert found is not None
     assert (found.run_dir, found.process.pid, found.worker.pid, found.supervised) == (run_dir, child, command, False)
-    assert "ended after a request" in doctor.end_orphan(found)
+    assert "ended after a request" in orphans.end_orphan(found)
     wait_for(lambda: not is_running(child) and not is_running(command), "the end of the command")
 
 

@@ -29,7 +29,7 @@ from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 from tputui.text import show_page
 from tputui.text.show_page import to_show
-from tputui.ui.base import status_text
+from tputui.ui.base.alarms import alarms_of
 
 PROGRAMS = Path(__file__).with_name("programs.py")
 LAUNCHED = Path(__file__).with_name("launched.py")
@@ -319,9 +319,7 @@ def test_counters_are_those_of_torch_xla_in_every_view(counted_runs: Path, progr
     assert f"{counted['compiles']} compiles in" in line
     assert f"{counted['executes']} executions" in line
     assert f"recompiles {recompiles} after warm-up" in line
-    assert [alarm.key for alarm in status_text.alarms(snapshot) if "recompile" in alarm.key] == [
-        f"recompiles {recompiles}"
-    ]
+    assert [alarm.key for alarm in alarms_of(snapshot) if "recompile" in alarm.key] == [f"recompiles {recompiles}"]
     again = [int(found[1]) for one in verdicts if (found := re.search(r"compiles again (\d+) times", one.text))]
     assert sum(again) == recompiles
 

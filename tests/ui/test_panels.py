@@ -25,6 +25,7 @@ from tputui.telemetry.events import CoreSample, ProgressReported, RequestKind, S
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
+from tputui.ui.base.alarms import alarms_of
 from tputui.ui.charts.chart_view import ChartView, Window
 from tputui.ui.monitor.arrangement import DIAGNOSIS, HOSTS, PANELS, arrange
 from tputui.ui.monitor.body import PANEL_TYPES
@@ -306,7 +307,7 @@ def test_slow_core_is_named_in_every_form_of_the_panel() -> None:
 
 
 def test_alarm_names_the_slow_core() -> None:
-    alarms = status_text.alarms(made.with_slow_core())
+    alarms = alarms_of(made.with_slow_core())
     assert [alarm.text for alarm in alarms if "slower" in alarm.text] == ["core 5: 33 % slower since step 121"]
 
 

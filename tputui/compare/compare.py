@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tputui.compare.direction import less_is_better
 from tputui.compare.verdict import (
     METHOD,
     PaceVerdict,
@@ -31,9 +32,6 @@ from tputui.text import phrases
 RUNS_MIN, RUNS_MAX = 2, 8
 LABELS = "ABCDEFGH"
 """Labels of the runs, in their order."""
-
-_FALLING = frozenset({"loss", "error", "err", "mae", "mse", "rmse", "nll", "perplexity"})
-"""Words in the names of meters whose lower values are better."""
 
 
 class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,14 +172,6 @@ def meter_points(snapshot: Snapshot) -> dict[tuple[Split, str], list[tuple[int, 
         for key, value in _figures_of(view):
             points.setdefault(key, []).append((view.epoch, value))
     return points
-
-
-def less_is_better(name: str, snapshot: Snapshot) -> bool:
-    """Whether lower values are better: by the configuration for the monitored meter, else by its name."""
-    checkpoint = snapshot.config.get("checkpoint")
-    if isinstance(checkpoint, dict) and checkpoint.get("monitor") == name and checkpoint.get("mode") in ("min", "max"):
-        return bool(checkpoint["mode"] == "min")
-    return bool(_FALLING & set(name.lower().replace("-", "_").replace(" ", "_").split("_")))
 
 
 def _figures_of(view: EpochEnded) -> Iterable[tuple[tuple[Split, str], float]]:

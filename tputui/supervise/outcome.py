@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.state import root_cause
-from tputui.supervise.host_metrics import OutOfMemoryWatch
 from tputui.supervise.log_tail import read_last
+from tputui.supervise.out_of_memory import OutOfMemoryWatch
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import process_end

@@ -11,7 +11,7 @@ from tputui.state import facts
 from tputui.state.snapshot import ENDED, PlanView, RequestState, RunCondition, Snapshot, monitored
 from tputui.telemetry.events import TopologyDeclared
 from tputui.ui.base import host_text, status_text
-from tputui.ui.base.status_text import Alarm
+from tputui.ui.base.alarms import SLOW, Alarm, alarms_of
 from tputui.ui.render.lines import Line, Span, Tone, bar, clean, crop, spread, width_of, wrap
 from tputui.ui.widgets.line_widget import Drawn
 
@@ -103,7 +103,7 @@ class Header(Drawn):
         return Span("replay " if self._replaying else "read-only " if self._read_only else "", "info")
 
     def _unhidden(self, snapshot: Snapshot) -> list[Alarm]:
-        return [alarm for alarm in status_text.alarms(snapshot, self._verdicts) if alarm.key not in self._acknowledged]
+        return [alarm for alarm in alarms_of(snapshot, self._verdicts) if alarm.key not in self._acknowledged]
 
     def _last_line(self, snapshot: Snapshot, width: int) -> Line:
         """A notice, or which moment is shown; the alarms stay beside it, in short if there is no room."""
@@ -128,7 +128,7 @@ def _progress_and_message(
     message = _message_line(snapshot, acknowledged, listed, width)
     if snapshot.condition in ENDED and width_of(message) > width:
         # The diagnosis panel has what slowed the run down; the pace has no other place.
-        listed = [alarm for alarm in listed if not alarm.key.startswith(status_text.SLOW)]
+        listed = [alarm for alarm in listed if not alarm.key.startswith(SLOW)]
         message = _message_line(snapshot, acknowledged, listed, width)
     if snapshot.condition not in ENDED or (snapshot.plan is not None and width_of(message) <= width):
         return [progress, pace, message]
@@ -346,7 +346,7 @@ def _counted(texts: Sequence[str], width: int) -> tuple[int, Line]:
 
 def _alarms_of(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> list[Alarm]:
     """All messages that can be hidden: alarms, the newest warning, the receipt of a completed request."""
-    listed = status_text.alarms(snapshot, verdicts)
+    listed = alarms_of(snapshot, verdicts)
     if snapshot.warnings:
         listed.append(_newest_warning(snapshot))
     listed += [Alarm(f"request {r.id}", "") for r in snapshot.requests[-1:] if r.state in ("applied", "refused")]

@@ -19,7 +19,7 @@ from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, mon
 from tputui.telemetry import run_labels
 from tputui.telemetry.events import EpochEnded, Phase
 from tputui.telemetry.run_labels import NO_LABELS, RunLabels
-from tputui.ui.base import status_text
+from tputui.ui.base.alarms import alarms_of
 from tputui.ui.charts.columns import ChartColumn, columns
 
 
@@ -236,7 +236,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         eta_s=snapshot.eta_s,
         num_checkpoints=len(snapshot.checkpoints),
         curve=curve_of(snapshot.loss),
-        alarms=tuple(alarm.text for alarm in status_text.alarms(snapshot)),
+        alarms=tuple(alarm.text for alarm in alarms_of(snapshot)),
         metrics=logged_metrics(snapshot.logged) | metrics_of(snapshot.epochs),
     )
 
