@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
@@ -77,26 +76,21 @@ class CheckpointManager:
         weights are NaN or infinite, so that the run is not taken for one with a result."""
         trained += self.best.suffix
         if self._unfit:
-            raise NotFinite(f"the final weights are NaN or infinite ({self._unfit}): {trained}; {self._good()}")
+            raise NotFinite(f"the final weights are NaN or infinite ({self._unfit}): {trained}; {self.good()}")
         return trained
 
-    def enforce_finite(self, not_finite: str | None, at: Position, report: Callable[[Position], None]) -> None:
-        """Ends training if a value is NaN or infinite and `non_finite.policy` says so, after `report` has reported
-        every step up to `at`. `not_finite` names the value. Raises `NotFinite`."""
-        if not_finite is not None and self._config.non_finite.policy != "continue":
-            report(at)
-            self._end_training(not_finite, at)
+    def good(self) -> str:
+        """Which finite weights can be resumed from."""
+        if self._good_step is None:
+            return "this run has no checkpoint to resume from"
+        return f"{CHECKPOINTS}/{LAST} contains step {self._good_step}"
 
-    def _end_training(self, not_finite: str, at: Position) -> NoReturn:
-        policy = self._config.non_finite.policy
-        ended = f"{not_finite}; training ended after step {at.step} (non_finite.policy = {policy})"
-        if policy != "save-stop":
-            raise NotFinite(f"{ended} without a save; {self._good()}")
-        try:
-            saved = self._save("non-finite", best=False)
-        except SaveFailed as error:
-            raise NotFinite(f"{ended}; {error}; {self._good()}") from error
-        raise NotFinite(f"{ended}; saved as {saved.path}{self._unfit_suffix}")
+    def save_not_finite(self) -> str:
+        """Saves before training ends because a value is NaN or infinite; returns where, as the end of a sentence.
+
+        Raises `SaveFailed`.
+        """
+        return f"saved as {self._save('non-finite', best=False).path}{self._unfit_suffix}"
 
     def _save_epoch(self, requests: list[Request], *, best: bool, required: bool) -> SavedCheckpoint | None:
         try:
@@ -141,15 +135,9 @@ class CheckpointManager:
             return
         is_new = not self._unfit_suffix
         problem = f"contains NaN/inf weights ({saved.unfit}); saved separately for inspection"
-        self._unfit_suffix = f"; it {problem}; {self._good()}"
+        self._unfit_suffix = f"; it {problem}; {self.good()}"
         if is_new:
-            self._events.warn(f"the checkpoint of step {at.step}, {saved.path}, {problem}; {self._good()}")
-
-    def _good(self) -> str:
-        """Which finite weights can be resumed from."""
-        if self._good_step is None:
-            return "this run has no checkpoint to resume from"
-        return f"{CHECKPOINTS}/{LAST} contains step {self._good_step}"
+            self._events.warn(f"the checkpoint of step {at.step}, {saved.path}, {problem}; {self.good()}")
 
     def _refuse(self, requests: list[Request], error: SaveFailed) -> None:
         for request in requests:
