@@ -1,42 +1,49 @@
-"""Writes the map of docs/ARCHITECTURE.md from the docstrings of the modules, so that page and code cannot differ."""
+"""Writes the maps of the code from the docstrings of the modules, so that page and code cannot differ: of folders in
+docs/ARCHITECTURE.md, of files in docs/files.md."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = Path(__file__).with_name("ARCHITECTURE.md")
+ARCHITECTURE = Path(__file__).with_name("ARCHITECTURE.md")
+FILES = Path(__file__).with_name("files.md")
 PACKAGES = ("tputui", "engine")
-NAMES_ONLY = ("tputui/cli", "tputui/ui")
-"""Folders whose modules are listed by name alone: a command, a panel or a screen each."""
-BLOCK = re.compile(r"(?<=## The map\n\n```\n).*?(?=```\n)", re.S)
+BLOCK = re.compile(r"(?<=\n\n```\n).*?(?=```\n)", re.S)
 TEXT_AT = 26
-WIDTH = 120
 
 
-def page() -> str:
-    """The page with the map as the modules are now."""
-    lines = [line for package in PACKAGES for line in _folder(ROOT / package, 0)]
-    return BLOCK.sub(lambda _: "".join(f"{line}\n" for line in lines), PAGE.read_text())
+def architecture() -> str:
+    """The page with the folders as they are now."""
+    head, title, rest = ARCHITECTURE.read_text().partition("## The map\n")
+    lines = [line for package in PACKAGES for line in _folder(ROOT / package, 0, files=False)]
+    return head + title + BLOCK.sub(lambda _: _text(lines), rest, count=1)
 
 
-def _folder(folder: Path, depth: int) -> Iterator[str]:
+def files() -> str:
+    """The page with the modules as they are now."""
+    lines = [line for package in PACKAGES for line in _folder(ROOT / package, 0, files=True)]
+    return BLOCK.sub(lambda _: _text(lines), FILES.read_text(), count=1)
+
+
+def _folder(folder: Path, depth: int, *, files: bool) -> Iterator[str]:
     indent = "  " * depth
     yield _line(f"{indent}{folder.name}/", _summary(folder / "__init__.py"))
-    modules = sorted(path for path in folder.glob("*.py") if not path.stem.startswith("__"))
-    if folder.relative_to(ROOT).as_posix().startswith(NAMES_ONLY):
-        names = ", ".join(path.stem for path in modules)
-        yield from textwrap.wrap(names, WIDTH, initial_indent=f"{indent}    ", subsequent_indent=f"{indent}    ")
-    else:
-        yield from (_line(f"{indent}  {path.name}", _summary(path)) for path in modules)
+    if files:
+        for path in sorted(folder.glob("*.py")):
+            if not path.stem.startswith("__"):
+                yield _line(f"{indent}  {path.name}", _summary(path))
     for path in sorted(folder.iterdir()):
         if path.is_dir() and (path / "__init__.py").exists():
-            yield from _folder(path, depth + 1)
+            yield from _folder(path, depth + 1, files=files)
+
+
+def _text(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _line(name: str, summary: str) -> str:
@@ -50,5 +57,6 @@ def _summary(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
-    sys.stdout.write(f"wrote {PAGE}\n")
+    for page, text in ((ARCHITECTURE, architecture()), (FILES, files())):
+        page.write_text(text)
+        sys.stdout.write(f"wrote {page}\n")
