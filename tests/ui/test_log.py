@@ -22,20 +22,8 @@ from tputui.telemetry import rundir
 from tputui.ui.app import ScreenApp
 from tputui.ui.base.preferences import Views
 from tputui.ui.monitor.log import LogPanel
-from tputui.ui.monitor.log_lines import (
-    LINES_MAX,
-    TOO_SLOW,
-    FilteredLog,
-    LogFilter,
-    LogRows,
-    LogStore,
-    compile_search,
-    filtered,
-    folded,
-    lanes_of,
-    older_lines,
-    split_core,
-)
+from tputui.ui.monitor.log_lines import LINES_MAX, LogRows, LogStore, folded, lanes_of, older_lines, split_core
+from tputui.ui.monitor.log_search import TOO_SLOW, FilteredLog, LogFilter, compile_search, filtered
 from tputui.ui.monitor.screen import MonitorScreen
 
 T = made.NOW - 100

@@ -27,7 +27,7 @@ from tputui.supervise.alerts import (
     InvalidTarget,
     parse,
 )
-from tputui.ui.terminal.notification import notification
+from tputui.ui.terminal.bell import notification
 
 
 def add_alert_options(parser: Parser) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import math
 import os
-import re
 import signal
 import statistics
 import sys
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         message = "run names may contain letters, digits, . - _ (at most 120 characters here)"
         raise CommandError(ExitCode.USAGE, f"--name {args.name!r}: {message}")
     num_folds, task = _checked(args)
-    base = args.name or time.strftime("%Y%m%d-%H%M%S-") + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
+    base = args.name or rundir.default_name(task, time.time())
     folds: list[Fold] = []
     code = ExitCode.DONE
     signals = FoldStopSignals()

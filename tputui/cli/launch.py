@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -177,7 +176,7 @@ def create_directory(
     """
     now = time.time()
     manifest = rundir.Manifest(
-        run=name or _default_name(program, now),
+        run=name or rundir.default_name(program, now),
         created=now,
         version=__version__,
         config_path=config_path,
@@ -187,7 +186,7 @@ def create_directory(
         resume_from=str(resume) if resume is not None else None,
     ).with_provenance(provenance.collect(Path(command.cwd) if command else Path.cwd()))
     try:
-        run_dir = rundir.create(parent, manifest) if name else _create_numbered(parent, manifest)
+        run_dir = rundir.create(parent, manifest) if name else rundir.create_numbered(parent, manifest)
     except FileExistsError:
         if host_index is not None:
             return hosts.join_directory(parent / manifest.run, manifest, host_index)
@@ -293,18 +292,3 @@ def _log_end(run_dir: Path, host_index: int) -> str:
     except OSError as error:
         return str(error)
     return inert(" | ".join(text.strip().splitlines()[-_LOG_LINES:])) or "no output"
-
-
-def _default_name(task: str, now: float) -> str:
-    return time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + re.sub(r"[^A-Za-z0-9._-]+", "-", task)[:64]
-
-
-def _create_numbered(parent: Path, manifest: rundir.Manifest) -> Path:
-    """Creates a run; if its name is taken, with the next free number appended."""
-    base, number = manifest.run, 1
-    while True:
-        try:
-            return rundir.create(parent, manifest)
-        except FileExistsError:
-            number += 1
-            manifest = msgspec.structs.replace(manifest, run=f"{base}-{number}")

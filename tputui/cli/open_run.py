@@ -29,7 +29,7 @@ from tputui.session.run_directory import RunDirectory
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import AlertRaised, RequestKind
-from tputui.ui.terminal.notification import is_fresh, notification
+from tputui.ui.terminal.bell import is_fresh, notification
 from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import sys
 import threading
 import time
@@ -35,7 +34,6 @@ ROLE = "worker"
 REPORT_INTERVAL_S = 1.0
 LEAVE_S = 5.0
 _MIN_S = 1e-6
-_NAME_CHARS_MAX = 64
 _UNKNOWN_DEVICE = "the script uses no framework that names its devices"
 _log = logging.getLogger("tputui")
 
@@ -288,24 +286,17 @@ class RunProcess(ReportedProcess):
 
 def create_run(program: str, parent: Path, config: Mapping[str, Any]) -> Path:
     """Creates the directory of a run named after the time and `program`. Raises `OSError`."""
-    now, number = time.time(), 1
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", program)[:_NAME_CHARS_MAX] or "run"
-    base = time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + name
-    origin = provenance.collect(Path.cwd())
-    while True:
-        manifest = rundir.Manifest(
-            run=base if number == 1 else f"{base}-{number}",
-            created=now,
-            version=__version__,
-            config_path=escape_surrogates(sys.argv[0]) if sys.argv else "",
-            config=escape_surrogates(plain_config(config)),
-            argv=escape_surrogates(list(sys.argv)),
-            cwd=escape_surrogates(os.getcwd()),
-        ).with_provenance(origin)
-        try:
-            return rundir.create(parent, manifest)
-        except FileExistsError:
-            number += 1
+    now = time.time()
+    manifest = rundir.Manifest(
+        run=rundir.default_name(program, now),
+        created=now,
+        version=__version__,
+        config_path=escape_surrogates(sys.argv[0]) if sys.argv else "",
+        config=escape_surrogates(plain_config(config)),
+        argv=escape_surrogates(list(sys.argv)),
+        cwd=escape_surrogates(os.getcwd()),
+    )
+    return rundir.create_numbered(parent, manifest.with_provenance(provenance.collect(Path.cwd())))
 
 
 def _generation(journal: Path) -> int:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.supervise.child_ends import daemons_text
+from tputui.supervise.clock_watch import ClockWatch
 from tputui.supervise.command import RunCommand
-from tputui.supervise.disk_watch import ClockWatch, DiskWatch
+from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.record import RunRecord
 from tputui.telemetry import run_clock

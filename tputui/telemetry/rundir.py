@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 import socket
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -54,6 +55,8 @@ _CHECKED_END = re.compile(rb',\n  "checksum": "([0-9a-f]{8})"\n}\s*\Z')
 _JOURNAL = re.compile(r"(?:supervisor|worker|rank|logs|observer)-\d+\.jsonl(?:\.zst)?")
 """Names of journals; folders with other JSON lines are logs of other programs."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PROGRAM_CHARS_MAX = 64
+"""Part of a program's name that is in the name of a run."""
 
 
 class RunNotFound(Exception):
@@ -133,6 +136,23 @@ def create(parent: Path, manifest: Manifest) -> Path:
             raise FileExistsError(run_dir) from None
         raise
     return run_dir
+
+
+def default_name(program: str, created: float) -> str:
+    """The name of a run of a task or program that was not given one: `20261127-091500-digits`."""
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", program)[:_PROGRAM_CHARS_MAX] or "run"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(created))}-{cleaned}"
+
+
+def create_numbered(parent: Path, manifest: Manifest) -> Path:
+    """Creates a run; if its name is taken, with the next free number appended."""
+    base, number = manifest.run, 1
+    while True:
+        try:
+            return create(parent, manifest)
+        except FileExistsError:
+            number += 1
+            manifest = msgspec.structs.replace(manifest, run=f"{base}-{number}")
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -16,7 +16,8 @@ from tputui.state.snapshot import LogLine, Snapshot
 from tputui.ui.base import host_text, keymap, status_text
 from tputui.ui.base.export import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
-from tputui.ui.monitor.log_lines import LINES_MAX, Entry, FilteredLog, LogQuery, LogRows, LogStore, OlderLines, lanes_of
+from tputui.ui.monitor.log_lines import LINES_MAX, Entry, LogRows, LogStore, OlderLines, lanes_of
+from tputui.ui.monitor.log_search import FilteredLog, LogQuery
 from tputui.ui.render.lines import Line, Span, clean, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 

@@ -30,7 +30,7 @@ from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_lines import OlderLines, host_lane, older_lines
 from tputui.ui.monitor.loss import LossPanel
 from tputui.ui.render.lines import clean
-from tputui.ui.terminal.notification import is_fresh
+from tputui.ui.terminal.bell import is_fresh
 from tputui.ui.widgets import player_bar
 from tputui.ui.widgets.dialogs import REQUEST_ACTIONS, Notices, RequestSender
 from tputui.ui.widgets.panel import RunOverlay

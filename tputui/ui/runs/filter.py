@@ -1,4 +1,4 @@
-"""The filter and the sort order of the run list.
+"""The filter of the run list.
 
 A filter consists of words and comparisons, all of which a run must match:
 
@@ -13,16 +13,11 @@ tag:paper note:seed  the run has the tag, or its note contains the word; also `t
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from tputui import formatting as fmt
-from tputui.ui.base.keymap import Key
-from tputui.ui.render.lines import Line, Span, clean, fit, width_of, wrap
-from tputui.ui.runs.rows import Listing, RunRow, value_at
+from tputui.ui.runs.rows import RunRow
 
 _TERM = re.compile(r"([A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)(.*)|(tags?|note)(:)(.*)", re.IGNORECASE)
 
@@ -147,173 +142,3 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
-
-
-SortKey = Literal["start", "run", "state", "step", "loss", "best", "age", "took", "cores", "task"]
-SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
-
-_STATES = ("running", "starting", "stalled", "reading", "failed", "lost", "stopped", "done", "log", "unreadable")
-"""States that need attention come first."""
-
-_DESCENDING_FIRST: frozenset[SortKey | str] = frozenset({"start", "step", "cores", "took"})
-"""Columns whose largest values are shown first unless reversed."""
-
-_LABELS: dict[SortKey | str, tuple[str, str]] = {
-    "start": ("oldest first", "newest first"),
-    "run": ("by name", "by name, reversed"),
-    "state": ("by state, active first", "by state, active last"),
-    "step": ("by step, lowest first", "by step, highest first"),
-    "loss": ("by loss, lowest first", "by loss, highest first"),
-    "best": ("by best, lowest first", "by best, highest first"),
-    "age": ("by age, newest first", "by age, oldest first"),
-    "took": ("by duration, shortest first", "by duration, longest first"),
-    "cores": ("by cores, fewest first", "by cores, most first"),
-    "task": ("by task", "by task, reversed"),
-}
-
-
-class SortOrder(NamedTuple):
-    """The sort column and direction."""
-
-    key: SortKey | str = "start"
-    """A standard column, or the key of a chosen one."""
-    descending: bool = True
-
-    def next(self, chosen: Sequence[str] = ()) -> SortOrder:
-        """The next column in its usual direction; the `chosen` columns follow the standard ones."""
-        keys = list(dict.fromkeys((*SORT_KEYS, *chosen)))
-        key = keys[(keys.index(self.key) + 1) % len(keys)] if self.key in keys else keys[0]
-        return SortOrder(key, key in _DESCENDING_FIRST)
-
-    def reversed(self) -> SortOrder:
-        """The same column in the other direction."""
-        return SortOrder(self.key, not self.descending)
-
-    @property
-    def label(self) -> str:
-        """The order in words, such as `by loss, lowest first`."""
-        labels = _LABELS.get(self.key) or (f"by {self.key}, lowest first", f"by {self.key}, highest first")
-        return labels[self.descending]
-
-    @property
-    def text(self) -> str:
-        """The order as it is stored in the preferences, such as `-loss`."""
-        return "-" * self.descending + self.key
-
-
-def parse_sort_order(text: str, chosen: Sequence[str] = ()) -> SortOrder:
-    """The order of a stored text; the default if the text is invalid. `chosen` are the keys of the chosen columns."""
-    key = text.removeprefix("-")
-    return SortOrder(key, text != key) if key in (*SORT_KEYS, *chosen) else SortOrder()
-
-
-def sort_rows(rows: Iterable[RunRow], order: SortOrder, now: float) -> list[RunRow]:
-    """Sorts the rows: pinned ones first, rows without a value last, equal ones newest first."""
-    newest_first = sorted(rows, key=lambda row: row.name, reverse=True)
-    value_of = _SORT_VALUES.get(order.key) or (lambda row, _: _comparable(value_at(row, order.key)))
-    pairs = [(value_of(row, now), row) for row in newest_first]
-    with_value = [pair for pair in pairs if pair[0] is not None]
-    with_value.sort(key=lambda pair: pair[0], reverse=order.descending)
-    ordered = [*(row for _, row in with_value), *(row for value, row in pairs if value is None)]
-    return sorted(ordered, key=lambda row: not row.labels.pinned)
-
-
-def _comparable(value: Any) -> Any:
-    """A value that can be compared with those of other runs: numbers first, then texts."""
-    if value is None:
-        return None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return (False, float(value), "") if math.isfinite(value) else None
-    return True, 0.0, str(value).lower()
-
-
-_SORT_VALUES: dict[SortKey | str, Callable[[RunRow, float], Any]] = {
-    "start": lambda row, now: row.created,
-    "run": lambda row, now: row.name.lower(),
-    "state": lambda row, now: _STATES.index(row.state),
-    "step": lambda row, now: row.steps,
-    "loss": lambda row, now: _finite(row.loss),
-    "best": lambda row, now: _finite(row.best),
-    "age": lambda row, now: row.age_s(now),
-    "took": lambda row, now: row.duration_s(now),
-    "cores": lambda row, now: row.num_cores,
-    "task": lambda row, now: row.task.lower() or None,
-    "tags": lambda row, now: " ".join(row.labels.tags).lower() or None,
-}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-_CARD_WIDTH = 64
-_CARD_MIN_WIDTH = 40
-_CARD_LINES = 5
-"""Lines of a card besides its text: two of the frame, two of padding, one between sentence and keys."""
-
-
-class Empty(NamedTuple):
-    """Why there are no rows."""
-
-    sentences: tuple[str, ...]
-    keys: tuple[tuple[str, str], ...] = ()
-    """Keys that lead on, with what they do. With them the text is a card in the middle."""
-
-    def draw(self, width: int, height: int) -> list[Line]:
-        """The sentences, or the card if there is room."""
-        if self.keys and width >= _CARD_MIN_WIDTH:
-            inner = min(_CARD_WIDTH, width - 4) - 4
-            sentences = [piece for text in self.sentences for piece in wrap(text, inner)]
-            if len(sentences) + len(self.keys) + _CARD_LINES <= height:
-                return _card(sentences, self.keys, inner, width, height)
-        hints = [f"{key}  {action}" for key, action in self.keys]
-        return [[], *([Span(f"  {piece}")] for text in (*self.sentences, *hints) for piece in wrap(text, width - 4))]
-
-
-def _card(sentences: Sequence[str], keys: Sequence[tuple[str, str]], inner: int, width: int, height: int) -> list[Line]:
-    names = max(len(key) for key, _ in keys)
-    body: list[Line] = [[], *([Span(sentence, "strong")] for sentence in sentences), []]
-    body += [[Span(f"{key:>{names}}", "accent"), Span(f"  {action}")] for key, action in keys]
-    body.append([])
-    rule = "\u2500" * (inner + 2)
-    left = " " * ((width - inner - 4) // 2)
-    frame: list[Line] = [[Span(f"{left}\u256d{rule}\u256e", "dim")]]
-    for line in body:
-        fitted = fit(line, inner)
-        gap = " " * (inner - width_of(fitted))
-        frame.append([Span(f"{left}\u2502 ", "dim"), *fitted, Span(f"{gap} \u2502", "dim")])
-    frame.append([Span(f"{left}\u2570{rule}\u256f", "dim")])
-    return [*([[]] * ((height - len(frame)) // 2)), *frame]
-
-
-def empty_keys(keys: Sequence[Key], *, may_start: bool) -> list[Key]:
-    """The footer keys that act if there are no runs; enter opens the demo."""
-    demo = [key._replace(footer="digits demo") for key in keys if key.action == "open" and may_start]
-    return [*(key for key in keys if key.action in ("leave", "new")), *demo, *(k for k in keys if k.action == "help")]
-
-
-def empty_text(
-    runs_dir: Path, listing: Listing | None, run_filter: RunFilter, *, may_start: bool, num_hidden: int = 0
-) -> Empty:
-    """Why the table is empty, and what to do next."""
-    directory = clean(str(runs_dir))
-    if listing is None:
-        return Empty((f"Looking for runs in {directory} ...",))
-    if listing.error is not None:
-        return Empty((clean(listing.error), "Choose another directory with tputui --runs-dir DIR or $TPUTUI_RUNS."))
-    listed = list(listing.rows.values())
-    if listed:
-        if num_hidden == len(listed):
-            return Empty((f"{fmt.counted(num_hidden, 'run')}, all archived. Press a to show them.",))
-        unknown = unknown_keys(run_filter, listed)
-        reason = f"No run has a key called {', '.join(unknown)}." if unknown else "No run matches the filter."
-        return Empty((f"{reason} Press esc to show all {len(listed) - num_hidden} runs.",))
-    none = f"No runs in {directory} yet."
-    if not may_start:
-        return Empty((none, "Start one with `tputui run CONFIG`."))
-    keys = (
-        ("n", "new run: choose a configuration and start it"),
-        ("enter", "digits demo: set up a small network"),
-        ("?", "help"),
-    )
-    return Empty((none,), keys)

@@ -21,8 +21,9 @@ from tputui.ui.base.export import Figure, Figures
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import sparkline
 from tputui.ui.render.lines import Line, Sign, Span, Tone, cells_of, clean, crop, fit, spread, width_of
-from tputui.ui.runs.filter import Empty, SortOrder
+from tputui.ui.runs.empty_list import Empty
 from tputui.ui.runs.rows import NUM_COLUMNS, Listing, RowState, RunRow, value_at
+from tputui.ui.runs.sort_order import SortOrder
 from tputui.ui.widgets.line_widget import Drawn, EditedText, LineInput
 
 
