@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,9 +23,6 @@ from engine.data.rows import TEST, Ints, Raw, Rows, join_problems, refuse
 from engine.data.validate import checked_rows, images_folder
 from engine.task import Sizes
 from tputui.engine_api import expanded
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN_IN_NOTE = 3
 

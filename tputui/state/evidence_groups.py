@@ -266,8 +266,6 @@ class Windows(WindowGroup, frozen=True, kw_only=True):
 
     steady_step_s: Seconds | None
     """Wall time of a step without the hooks, by the newest window that has it."""
-    why: str
-    """What the counters showed before the newest window."""
     device: str = ""
     """Type of the devices in the newest window; empty if it is not known."""
 
