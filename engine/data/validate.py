@@ -7,6 +7,7 @@ on the host, because a device silently clamps a class that is out of range.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,25 +83,19 @@ def take(rows: Rows, which: Ints) -> Rows:
     def texts_of(values: list[str] | None) -> list[str] | None:
         return None if values is None else [values[row] for row in which]
 
-    return Rows(
+    return replace(
+        rows,
         names=rows.names.take(which),
         count=len(which),
-        folder=rows.folder,
         files={name: [paths[row] for row in which] for name, paths in rows.files.items()},
-        columns=rows.columns,
         spans=part(rows.spans),
         texts=texts_of(rows.texts),
         features=part(rows.features),
-        feature_names=rows.feature_names,
         labels=part(rows.labels),
-        label_names=rows.label_names,
         ids=texts_of(rows.ids),
         groups=part(rows.groups),
-        group_names=rows.group_names,
         folds=part(rows.folds),
         split=part(rows.split),
-        dropped=rows.dropped,
-        notes=rows.notes,
     )
 
 
