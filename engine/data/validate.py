@@ -66,7 +66,7 @@ def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> 
         folds=folds,
         split=None if split is None else split == 1,
         dropped=dropped,
-        notes=_notes(labels),
+        notes=() if labels is None else labels.notes,
     )
     rows = whole if keep.all() else take(whole, np.flatnonzero(keep))
     if not len(rows):
@@ -97,10 +97,6 @@ def take(rows: Rows, which: Ints) -> Rows:
         folds=part(rows.folds),
         split=part(rows.split),
     )
-
-
-def _notes(labels: LabelColumns | None) -> tuple[str, ...]:
-    return () if labels is None else labels.notes
 
 
 def _files(raw: Raw, options: SourceOptions, errors: RowErrors, labelled: bool) -> _Files:
