@@ -162,10 +162,10 @@ def _table(kind: type[msgspec.Struct]) -> str:
     droppable = isinstance(kind, type) and issubclass(kind, events.Event) and kind.droppable
     if droppable:
         lines[2] += " May be dropped (and counted) when the disk cannot keep up."
+    types = {name: hint for base in reversed(kind.__mro__) for name, hint in inspect.get_annotations(base).items()}
     for field in msgspec.structs.fields(kind):
         if field.name != "t":
-            kind_name = inspect.get_annotations(kind, eval_str=False).get(field.name, "")
-            shown = _plain_type(str(kind_name)).replace("|", "\\|")
+            shown = _plain_type(str(types[field.name])).replace("|", "\\|")
             lines.append(f"| `{field.name}` | {shown} | {docs[field.name]} |")
     return "\n".join(lines) + "\n"
 

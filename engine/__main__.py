@@ -17,6 +17,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from engine import rank as ranks
 from engine import run_plan
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Stopped, Unable
@@ -264,19 +266,13 @@ class Worker:
             return
         if not self._requests.claim_end():
             return
+        doing = self._progress.doing
+        failure = lost.failure or ev.FailureRaised(
+            t=0.0, error="RankLost", message="", traceback="", phase=doing.phase, step=self._progress.step
+        )
+        message = f"{lost.who}: {failure.message}" if lost.failure else lost.sentence
         self._reporter.emit(
-            ev.FailureRaised(
-                t=time.time(),
-                error=lost.failure.error if lost.failure else "RankLost",
-                message=f"{lost.who}: {lost.failure.message}" if lost.failure else lost.sentence,
-                traceback=lost.failure.traceback if lost.failure else "",
-                phase=lost.failure.phase if lost.failure else self._progress.doing.phase,
-                step=lost.failure.step if lost.failure else self._progress.step,
-                kind=lost.kind,
-                frames=lost.failure.frames if lost.failure else [],
-                process=lost.process,
-                pid=lost.pid,
-            )
+            replace(failure, t=time.time(), message=message, kind=lost.kind, process=lost.process, pid=lost.pid)
         )
         self._ending = Ending("failed", lost.code, lost.sentence)
         self._ended.set()

@@ -8,14 +8,14 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from engine.errors import BadSource, NotImported, Problem, Refused
 from engine.process import hardware as machines
 from engine.process.hardware import Machine
-from engine.task import Options, Plan, Sizes, Task
+from engine.task import Options, Plan, Sizes, Task, Workload
 from tputui.config import RunConfig, data_keys, field_docs, unknown_key
 from tputui.reporting import one_line
 
@@ -29,15 +29,6 @@ KNOWN_TASKS = {
 }
 """Tasks that ship with tputui."""
 A_KEY = re.compile(r"data\.\w+")
-
-
-class Workload(NamedTuple):
-    """A configuration with its task and the checked options of it."""
-
-    config: RunConfig
-    task: Task
-    data: Options
-    model: Options
 
 
 def make(config: RunConfig, machine: Machine, source: str, num_hosts: int = 1) -> Plan:
@@ -54,7 +45,8 @@ def make(config: RunConfig, machine: Machine, source: str, num_hosts: int = 1) -
         raise Refused([*problems, Problem("data.global_batch", why)])
     try:
         work = configured(find_task(config.task), config, source)
-        plan = Plan(*work, machine, _sizes(work.task, work.data, config.seed), num_hosts)
+        sizes = _sizes(work.task, work.data, config.seed)
+        plan = Plan(**vars(work), machine=machine, sizes=sizes, num_hosts=num_hosts)
     except Refused as refused:
         raise Refused(problems + refused.problems) from refused
     problems += _problems(plan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -197,16 +198,22 @@ class Task(ABC):
         return predictions
 
 
-class Plan(NamedTuple):
-    """A checked configuration, ready to be trained."""
+@dataclass(frozen=True)
+class Workload:
+    """A configuration with its task and the checked options of it."""
 
     config: RunConfig
-    """With `device.cores` replaced by the number of cores of all hosts."""
     task: Task
     data: Options
     """The task's options in `[data]`."""
     model: Options
     """The task's options in `[model]`."""
+
+
+@dataclass(frozen=True)
+class Plan(Workload):
+    """A checked configuration, ready to be trained: its `device.cores` is the number of cores of all hosts."""
+
     machine: hardware.Machine
     sizes: Sizes
     num_hosts: int = 1

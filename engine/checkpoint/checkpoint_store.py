@@ -20,7 +20,7 @@ import torch
 
 from engine import non_finite, torch_file
 from engine.checkpoint import atomic_write, checksums, resume
-from engine.checkpoint.resume import Position
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.errors import Problem, Refused
 from engine.task import Plan
 from tputui.reporting import CHECKPOINTS
@@ -34,36 +34,6 @@ NON_FINITE = "non-finite.pt"
 
 class SaveFailed(Exception):
     """The checkpoint was not written, and the older ones are unchanged; the text says why."""
-
-
-class Checkpoint(NamedTuple):
-    """The state that a run resumes from."""
-
-    position: Position
-    training_state: dict[str, Any]
-    """State of network, optimizer, scheduler and the host's random number generators."""
-    meters: dict[str, list[float]]
-    """Training meters of the running epoch."""
-    best: float | None
-    """Best monitored value so far."""
-    best_epoch: int = 0
-    """Epoch of the best value; 0 if there is none."""
-    losses: tuple[tuple[float, float], ...] = ()
-    """Mean training and validation loss of each finished epoch."""
-    buffers: frozenset[str] = frozenset()
-    """Names of the weights that are not parameters; not in the file."""
-    identity: Mapping[str, str] = MappingProxyType({})
-    """`Splits.identity` of the training data."""
-    new_settings: bool = False
-    """Whether the optimizer settings come from the configuration instead of the state; not in the file."""
-    notes: tuple[str, ...] = ()
-    """How the run differs from the one that it continues, one sentence each; not in the file."""
-
-    @property
-    def ends_best_epoch(self) -> bool:
-        """Whether it was saved at the end of the best epoch so far."""
-        at = self.position
-        return self.best_epoch > 0 and (at.epoch, at.batch) == (self.best_epoch + 1, 0)
 
 
 class SavedCheckpoint(NamedTuple):
@@ -227,25 +197,21 @@ def load(path: Path, plan: Plan) -> Checkpoint:
 
 def _checkpoint(content: Mapping[str, Any], plan: Plan, path: Path) -> Checkpoint:
     """The checkpoint with this content. Raises `Refused`, and any error if the content has another form."""
-    position = Position(**content["position"])
     data = content.get("data")
-    going = resume.resumption(content["fingerprint"], data, position, plan, path)
-    losses = tuple((train, valid) for train, valid in content.get("losses", ()))
-    best, best_epoch, notes = content["best"], content.get("best_epoch", 0), list(going.notes)
-    if best is not None and content.get("monitor") != _monitor(plan):
-        notes.append(_new_criterion(content.get("monitor"), plan))
-        best, best_epoch = None, 0
-    return Checkpoint(
-        going.position,
+    saved = Checkpoint(
+        Position(**content["position"]),
         content["learner"],
         content["meters"],
-        best,
-        best_epoch,
-        losses,
+        content["best"],
+        content.get("best_epoch", 0),
+        tuple((train, valid) for train, valid in content.get("losses", ())),
         identity=data["identity"] if data is not None else {},
-        new_settings=going.new_settings,
-        notes=tuple(notes),
     )
+    checkpoint = resume.resumed(saved, content["fingerprint"], data, plan, path)
+    if checkpoint.best is None or content.get("monitor") == _monitor(plan):
+        return checkpoint
+    note = _new_criterion(content.get("monitor"), plan)
+    return checkpoint._replace(best=None, best_epoch=0, notes=(*checkpoint.notes, note))
 
 
 def load_best(path: Path) -> float | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore, SaveFailed
+from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
+from engine.checkpoint.resume import Checkpoint
 from tputui.engine_api import LineSearch, clear_half_written, head_of, is_alive, is_run, journal_paths, process_of
 from tputui.reporting import events as ev
 

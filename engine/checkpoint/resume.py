@@ -1,13 +1,14 @@
 """Rules for resuming a run: which settings may change, and where training continues.
 
 The weights and the optimizer state always continue. Cores, batch, `[optim]`, and data with the same number of examples
-may change; the position is then converted by examples, and `Resumption.notes` says that the run is not an exact
+may change; the position is then converted by examples, and `Checkpoint.notes` says that the run is not an exact
 continuation. Reads no file and does not import torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,7 +19,6 @@ from tputui.config import OPTIMIZER_KEYS, SCHEDULE_KEYS, OptimConfig
 if TYPE_CHECKING:
     from pathlib import Path
 
-    pass
     from engine.task import Plan
 
 
@@ -35,6 +35,37 @@ class Position(NamedTuple):
     """Whether the epoch's training is done and its evaluation is not."""
 
 
+class Checkpoint(NamedTuple):
+    """The state that a run resumes from."""
+
+    position: Position
+    training_state: dict[str, Any]
+    """State of network, optimizer, scheduler and the host's random number generators."""
+    meters: dict[str, list[float]]
+    """Training meters of the running epoch."""
+    best: float | None
+    """Best monitored value so far."""
+    best_epoch: int = 0
+    """Epoch of the best value; 0 if there is none."""
+    losses: tuple[tuple[float, float], ...] = ()
+    """Mean training and validation loss of each finished epoch."""
+    buffers: frozenset[str] = frozenset()
+    """Names of the weights that are not parameters; not in the file."""
+    identity: Mapping[str, str] = MappingProxyType({})
+    """`Splits.identity` of the training data."""
+    new_settings: bool = False
+    """Whether optimizer settings such as the learning rate come from the configuration instead of the state; not in the
+    file."""
+    notes: tuple[str, ...] = ()
+    """Differences to the original run, one sentence each; empty if the run continues exactly; not in the file."""
+
+    @property
+    def ends_best_epoch(self) -> bool:
+        """Whether it was saved at the end of the best epoch so far."""
+        at = self.position
+        return self.best_epoch > 0 and (at.epoch, at.batch) == (self.best_epoch + 1, 0)
+
+
 FREE = frozenset({"data.max_bad_rows", "data.workers", "data.cache_mb"})
 """Keys that may differ, because they do not affect training: how examples are read and how many may fail."""
 BATCH = frozenset({"data.batch_per_core", "data.batches_per_epoch", "device.cores"})
@@ -44,17 +75,6 @@ STATE_KEYS = ("optim.name", "optim.centered")
 _SOME_HAVE = frozenset(f"optim.{key}" for keys in (*OPTIMIZER_KEYS.values(), *SCHEDULE_KEYS.values()) for key in keys)
 """Keys that only some optimizers or schedules have; if one side lacks the key, the optimizer or schedule differs."""
 _ABSENT = object()
-
-
-class Resumption(NamedTuple):
-    """How a run continues."""
-
-    position: Position
-    """In steps of the resumed run."""
-    new_settings: bool
-    """Whether optimizer settings such as the learning rate come from the configuration, not from the checkpoint."""
-    notes: tuple[str, ...]
-    """Differences to the original run, one sentence each; empty if the run continues exactly."""
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:
@@ -95,14 +115,15 @@ def data_of(plan: Plan, identity: Mapping[str, str]) -> dict[str, Any]:
     return {"sizes": None if plan.has_own_loop else list(plan.sizes), "identity": dict(identity)}
 
 
-def resumption(
-    saved: Mapping[str, Any], data: Mapping[str, Any] | None, position: Position, plan: Plan, path: Path
-) -> Resumption:
-    """How a checkpoint with the fingerprint `saved`, the `data` description and the `position` continues under the
-    plan.
+def resumed(
+    checkpoint: Checkpoint, saved: Mapping[str, Any], data: Mapping[str, Any] | None, plan: Plan, path: Path
+) -> Checkpoint:
+    """A checkpoint with the fingerprint `saved` and the description `data`, as it continues under the plan: with its
+    position in steps of the resumed run.
 
     Raises `Refused` with every key that must not change.
     """
+    position = checkpoint.position
     # A checkpoint from before a key existed had the key's default.
     saved = {"data.batches_per_epoch": None, **_defaults(plan), **_with_optim_defaults(saved)}
     wanted = fingerprint(plan)
@@ -134,7 +155,7 @@ def resumption(
     if moved != position:
         notes.append(_move(position, moved, plan))
     new_settings = any(key.startswith("optim.") or key == "device.cores" for key in changed)
-    return Resumption(moved, new_settings, tuple(notes))
+    return checkpoint._replace(position=moved, new_settings=new_settings, notes=tuple(notes))
 
 
 def data_note(saved: Mapping[str, str], current: Mapping[str, str]) -> str | None:

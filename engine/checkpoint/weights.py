@@ -21,6 +21,7 @@ from engine import run_plan, torch_file
 from engine.checkpoint import checksums
 from engine.errors import Problem, Refused
 from engine.process import user_code
+from engine.task import Workload
 from tputui.config import RunConfig, from_builtins
 from tputui.reporting import RunNotFound, read_manifest, text_of
 
@@ -148,7 +149,7 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
     return Origin(config.on_cores(cores if isinstance(cores, int) and cores > 0 else 1), source, cwd, run_dir)
 
 
-def workload(weights_origin: Origin, code: Path | None) -> run_plan.Workload:
+def workload(weights_origin: Origin, code: Path | None) -> Workload:
     """The task with its options.
 
     Changes to the directory that the run was started in, if it still exists, so that relative paths of the
@@ -200,7 +201,7 @@ def _allow_code(targets: list[str], weights_origin: Origin, code: Path | None) -
             continue  # As above.
 
 
-def network(work: run_plan.Workload, weights: Weights) -> torch.nn.Module:
+def network(work: Workload, weights: Weights) -> torch.nn.Module:
     """The network with the weights, for evaluation. Raises `NetworkNotCreated`, and `Refused` if they do not fit."""
     torch.manual_seed(work.config.seed)
     options = work.model

@@ -31,8 +31,7 @@ from engine.checkpoint.weights import Origin, Weights
 from engine.commands.protocol import ProgressWriter, run_command
 from engine.data.batch_reader import Reader, WrongBatch
 from engine.errors import BadExample, Problem, Refused
-from engine.run_plan import Workload
-from engine.task import Dataset, Identified, Options, Task
+from engine.task import Dataset, Identified, Options, Task, Workload
 from tputui.config import RunConfig
 from tputui.engine_api import csv_cells
 from tputui.reporting import becoming, one_line, open_new

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import file_readers, sources
+from engine.data import file_readers
 from engine.data.options import ArrayData
 from engine.data.rows import Ints, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
@@ -37,9 +38,7 @@ def load(options: ArrayData, seed: int) -> Splits:
     """The training and validation splits. Raises as `engine.data.sources.open_rows` does."""
     parts = split_rows(options, seed)
     features = _features(options.source, parts.rows)
-    halves = [Arrays(options.source, features, parts.rows, rows) for rows in (parts.train, parts.valid)]
-    of = sources.digests(parts, features=features)
-    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
+    return parts.splits(partial(Arrays, options.source, features, parts.rows), features=features)
 
 
 def inputs(options: ArrayData, source: Path, classes: Sequence[str] | None = None) -> Arrays:

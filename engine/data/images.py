@@ -16,6 +16,7 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import interpolate
 
-from engine.data import sources
 from engine.data.batch_reader import DECODE, READ, stage
 from engine.data.options import ImageData
 from engine.data.rows import Ints, Rows
@@ -404,9 +404,7 @@ def load(options: ImageData, seed: int) -> Splits:
     """The training and validation splits; no image is decoded yet. Raises `ValueError` or `OSError` with a message for
     the user."""
     parts = split_rows(options, seed)
-    store = ImageCache(parts.rows, options)
-    of = sources.digests(parts)
-    return Splits(Images(store, parts.train), Images(store, parts.valid), parts.rows.dropped, parts.notes, of)
+    return parts.splits(partial(Images, ImageCache(parts.rows, options)))
 
 
 def inputs(options: ImageData, source: Path, classes: Sequence[str] | None = None) -> Images:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,11 +21,8 @@ from engine.data.folds import folds_of, held_out, leaks, rare
 from engine.data.options import ArrayData, ImageData, SourceOptions
 from engine.data.rows import TEST, Ints, Raw, Rows, join_problems, refuse
 from engine.data.validate import checked_rows, images_folder
-from engine.task import Sizes
+from engine.task import Dataset, Sizes, Splits
 from tputui.engine_api import expanded
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN_IN_NOTE = 3
 
@@ -40,6 +37,10 @@ class SplitRows(NamedTuple):
     """[n] rows that validate, in the order of the source."""
     notes: tuple[str, ...]
     """Notes for the user before the start."""
+
+    def splits(self, dataset: Callable[[Ints], Dataset], **more: Any) -> Splits:
+        """The data of a task: the `dataset` of the rows of each split. `more` is digested too, see `digests`."""
+        return Splits(dataset(self.train), dataset(self.valid), self.rows.dropped, self.notes, digests(self, **more))
 
 
 def open_rows(options: SourceOptions) -> Rows:

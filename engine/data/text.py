@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data import sources
 from engine.data.file_readers import source_path
 from engine.data.options import TextData
 from engine.data.rows import Ints, Rows
@@ -158,9 +157,7 @@ def load(options: TextData, seed: int) -> Splits:
     """The training and validation splits, encoded with the options' vocabulary. Raises `ValueError` or `OSError`."""
     parts = split_rows(options, seed)
     vocabulary = _vocabulary(options, parts.rows, parts.train)
-    halves = [_texts(options, parts.rows, which, vocabulary) for which in (parts.train, parts.valid)]
-    of = sources.digests(parts, vocabulary=vocabulary.words)
-    return Splits(halves[0], halves[1], parts.rows.dropped, parts.notes, of)
+    return parts.splits(lambda which: _texts(options, parts.rows, which, vocabulary), vocabulary=vocabulary.words)
 
 
 def inputs(options: TextData, source: Path, vocabulary: Vocabulary, classes: Sequence[str] | None = None) -> Texts:

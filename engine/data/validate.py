@@ -7,6 +7,7 @@ on the host, because a device silently clamps a class that is out of range.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> 
         folds=folds,
         split=None if split is None else split == 1,
         dropped=dropped,
-        notes=_notes(labels),
+        notes=() if labels is None else labels.notes,
     )
     rows = whole if keep.all() else take(whole, np.flatnonzero(keep))
     if not len(rows):
@@ -82,30 +83,20 @@ def take(rows: Rows, which: Ints) -> Rows:
     def texts_of(values: list[str] | None) -> list[str] | None:
         return None if values is None else [values[row] for row in which]
 
-    return Rows(
+    return replace(
+        rows,
         names=rows.names.take(which),
         count=len(which),
-        folder=rows.folder,
         files={name: [paths[row] for row in which] for name, paths in rows.files.items()},
-        columns=rows.columns,
         spans=part(rows.spans),
         texts=texts_of(rows.texts),
         features=part(rows.features),
-        feature_names=rows.feature_names,
         labels=part(rows.labels),
-        label_names=rows.label_names,
         ids=texts_of(rows.ids),
         groups=part(rows.groups),
-        group_names=rows.group_names,
         folds=part(rows.folds),
         split=part(rows.split),
-        dropped=rows.dropped,
-        notes=rows.notes,
     )
-
-
-def _notes(labels: LabelColumns | None) -> tuple[str, ...]:
-    return () if labels is None else labels.notes
 
 
 def _files(raw: Raw, options: SourceOptions, errors: RowErrors, labelled: bool) -> _Files:

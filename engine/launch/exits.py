@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import asdict
+
 from engine.errors import PEER_LOST
 from tputui.engine_api import (
     FOLLOWING,
@@ -51,20 +53,14 @@ def failure_of(
     place = _place(declared[-1]) if declared else ""
     if raised:
         event = raised[-1]
+        known = asdict(event) | {"process": event.process or writer, "pid": event.pid or pid}
         refused = returncode in REFUSED_CODES
         return HostFailed(
-            t=event.t,
+            **{**known, "traceback": "", "frames": []},
             host_index=host_index,
             host=socket.gethostname(),
             generation=generation,
             place=place if event.process in (None, writer) else "",
-            process=event.process or writer,
-            pid=event.pid or pid,
-            kind=event.kind,
-            error=event.error,
-            message=event.message,
-            phase=event.phase,
-            step=event.step,
             code=returncode if refused else ExitCode.FAILED,
             is_final=refused,
         )

@@ -27,9 +27,9 @@ from lightning.pytorch.strategies.single_xla import SingleDeviceXLAStrategy
 from torch.utils import _pytree as pytree
 
 from engine.checkpoint import checkpoint_store
-from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
+from engine.checkpoint.checkpoint_store import CheckpointStore
 from engine.checkpoint.continued import adopt_best, retain_earlier
-from engine.checkpoint.resume import Position
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.errors import Problem, Refused
 from engine.lightning import fake_devices
 from engine.lightning.callback import WARM_UP_RUNS, LoopCallback

@@ -16,8 +16,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from msgspec.structs import replace
 
-from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
-from engine.checkpoint.resume import Position
+from engine.checkpoint.checkpoint_store import CheckpointStore
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.data.batch_reader import DataWait
 from engine.data.feed import Batch
 from engine.errors import Stopped

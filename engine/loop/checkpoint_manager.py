@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.checkpoint.checkpoint_store import LAST, Checkpoint, CheckpointStore, SavedCheckpoint, SaveFailed
-from engine.checkpoint.resume import Position
+from engine.checkpoint.checkpoint_store import LAST, CheckpointStore, SavedCheckpoint, SaveFailed
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.errors import NotFinite, Stopped
 from engine.loop.events import EventEmitter
 from engine.parallel.base import Strategy

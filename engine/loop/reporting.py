@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -64,7 +63,8 @@ class StepReporter:
         """Otherwise the device still computes earlier batches of the update when a step begins."""
         self._is_traced = False
         """Whether a step was traced and has not run."""
-        self._host_totals = _HostTotals(0.0, 0.0, 0.0)
+        self._host_totals_s = (0.0, 0.0, 0.0)
+        """What the host waited for batches, computed, and waited for other hosts, when it was measured last."""
 
     @property
     def not_finite(self) -> str | None:
@@ -168,10 +168,10 @@ class StepReporter:
         if hosts is None:
             return None
         times = self._events.stage_times
-        before = self._host_totals
-        now = _HostTotals(times.waited_s if times else 0.0, self._coordinator.host_compute_s, hosts.waited_s)
-        self._host_totals = now
-        data_s, compute_s, wait_s = ((new - old) / steps for new, old in zip(now, before, strict=True))
+        before_s = self._host_totals_s
+        now_s = (times.waited_s if times else 0.0, self._coordinator.host_compute_s, hosts.waited_s)
+        self._host_totals_s = now_s
+        data_s, compute_s, wait_s = ((new - old) / steps for new, old in zip(now_s, before_s, strict=True))
         # Without an exchange on the host there is none that could be measured.
         is_measured = wait_s > 0 and self._times_compute
         return ev.HostPaceMeasured(
@@ -183,14 +183,6 @@ class StepReporter:
             compute_s=compute_s if is_measured else None,
             wait_s=wait_s if is_measured else None,
         )
-
-
-class _HostTotals(NamedTuple):
-    """Seconds of a host since training began."""
-
-    data_s: float
-    compute_s: float
-    wait_s: float
 
 
 def make_buffer(plan: Plan, strategy: Strategy, meters: tuple[str, ...], *, with_norm: bool = False) -> StepBuffer:

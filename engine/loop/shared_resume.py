@@ -10,8 +10,7 @@ import msgspec
 import torch
 
 from engine.checkpoint import checkpoint_store
-from engine.checkpoint.checkpoint_store import Checkpoint
-from engine.checkpoint.resume import Position
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.errors import Problem, Refused
 from engine.parallel.base import Strategy
 from engine.task import Plan

@@ -13,8 +13,8 @@ from functools import partial
 
 from torch import nn
 
-from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
-from engine.checkpoint.resume import Position
+from engine.checkpoint.checkpoint_store import CheckpointStore
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.data.batch_reader import DataWait
 from engine.data.feed import BatchFeeds, Feed
 from engine.errors import OutOfMemory, Stopped

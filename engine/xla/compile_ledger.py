@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tputui.engine_api import WARM_UP_RUNS
+from tputui.reporting import events as ev
 
 STEPS = ("step", "accumulate")
 """Programs that end a training step; every run has the first."""
@@ -28,6 +29,7 @@ EXCESS_STEPS = 5
 EXCESS = 0.5
 """Executions above the expected number, or scalar reads, per step that cause a warning."""
 READS_HOW = ".item(), float(), if tensor"
+NO_STEPS = ev.StepPrograms(steps=0, executes=0, expected_executes=0, scalar_reads=0)
 
 
 class TraceActivity(NamedTuple):
@@ -41,28 +43,6 @@ class TraceActivity(NamedTuple):
         reads = f"{self.scalar_reads} scalar read{'s' if self.scalar_reads != 1 else ''} ({READS_HOW})"
         seen = [f"{name} on the host CPU" for name in sorted(self.fallbacks)] + [reads] * (self.scalar_reads > 0)
         return f"; seen in that trace: {', '.join(seen)}" if seen else ""
-
-
-class Steps(NamedTuple):
-    """Counts of the training steps after warm-up."""
-
-    steps: int = 0
-    executes: int = 0
-    expected_executes: int = 0
-    scalar_reads: int = 0
-
-    def plus(self, executes: int, expected_executes: int, scalar_reads: int) -> Steps:
-        """With one more step."""
-        return Steps(
-            self.steps + 1,
-            self.executes + executes,
-            self.expected_executes + expected_executes,
-            self.scalar_reads + scalar_reads,
-        )
-
-    def since(self, earlier: Steps) -> Steps:
-        """Without the counts of `earlier`."""
-        return Steps(*(now - before for now, before in zip(self, earlier, strict=True)))
 
 
 class _Compiled:
@@ -80,13 +60,14 @@ class CompileLedger:
         """`warm_up` maps programs to the number of runs in which they may compile, if that is not `WARM_UP_RUNS`."""
         self.recompiles = 0
         """Programs compiled after warm-up."""
-        self.steps = Steps()
+        self.steps = NO_STEPS
+        """The training steps after warm-up."""
         self._warm_up = warm_up
         self._runs: Counter[str] = Counter()
         self._fresh: dict[str, tuple[int, float]] = {}
         """By place: programs compiled since the last run, and their seconds."""
         self._kinds: dict[tuple[str, str], _Compiled] = {}
-        self._judged = Steps()
+        self._judged = NO_STEPS
         self._warned = False
 
     def is_warm(self, name: str) -> bool:
@@ -120,7 +101,11 @@ class CompileLedger:
     def stepped(self, name: str, executes: int, expected_executes: int, scalar_reads: int) -> None:
         """Records the counts of a training step that ended with a program; steps of its warm-up are ignored."""
         if self.is_warm(name):
-            self.steps = self.steps.plus(executes, expected_executes, scalar_reads)
+            self.steps = self.steps.plus(
+                ev.StepPrograms(
+                    steps=1, executes=executes, expected_executes=expected_executes, scalar_reads=scalar_reads
+                )
+            )
 
     def excess(self, fallbacks: Collection[str], waited_s: float) -> str | None:
         """A warning, once, if the steps execute too many programs or read single values.
@@ -128,11 +113,14 @@ class CompileLedger:
         `fallbacks` are the operations that ran on the host CPU, `waited_s` the seconds that the host has waited for the
         task's reads so far.
         """
-        newest = self.steps.since(self._judged)
-        if self._warned or newest.steps < EXCESS_STEPS:
+        before, now = self._judged, self.steps
+        num_steps = now.steps - before.steps
+        if self._warned or num_steps < EXCESS_STEPS:
             return None
-        self._judged = self.steps
-        executes, expected, reads = (count / newest.steps for count in newest[1:])
+        self._judged = now
+        executes = (now.executes - before.executes) / num_steps
+        expected = (now.expected_executes - before.expected_executes) / num_steps
+        reads = (now.scalar_reads - before.scalar_reads) / num_steps
         if executes - expected < EXCESS and reads < EXCESS:
             return None
         self._warned = True

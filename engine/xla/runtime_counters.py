@@ -153,8 +153,7 @@ class ProgramCounters:
     def totals(self) -> ev.XlaMetricsRead:
         """The event with the counters: totals since the start of the process, even if the runtime's own are reset."""
         self.seconds()
-        steps = ev.StepPrograms(**self._ledger.steps._asdict())
-        read = self._metrics.read(self._ledger.recompiles, steps)
+        read = self._metrics.read(self._ledger.recompiles, self._ledger.steps)
         return replace(read, engine_reads=backend.reads().transfers, scalar_reads=self._task_reads)
 
     def _take_compiles(self) -> None:

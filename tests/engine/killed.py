@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from engine.checkpoint import checkpoint_store, continued
-from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore
-from engine.checkpoint.resume import Position
+from engine.checkpoint.checkpoint_store import CheckpointStore
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.task import Plan
 from tests import recorded
 from tests.engine.test_checkpoint import planned

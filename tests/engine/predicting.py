@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.resume import Position
+from engine.checkpoint.resume import Checkpoint, Position
 from tests.engine.workers import make
 from tputui.config import from_builtins
 from tputui.telemetry.rundir import read_manifest
@@ -33,7 +33,7 @@ def saved(tmp_path: Path, *overrides: str, text: str | None = None, name: str = 
     training_state = {"model": planned.task.model(planned.model, planned.data).state_dict()}
     at = Position(epoch=2, batch=0, step=9, evaluating=False)
     checkpoint_store.CheckpointStore(run.dir, planned).save(
-        checkpoint_store.Checkpoint(at, training_state, {}, 1.5), periodic=True, best=True
+        Checkpoint(at, training_state, {}, 1.5), periodic=True, best=True
     )
     return run.dir
 

@@ -16,9 +16,9 @@ import torch
 
 from engine import run_plan
 from engine.checkpoint import atomic_write, checkpoint_store, checksums, resume
-from engine.checkpoint.checkpoint_store import Checkpoint, CheckpointStore, SaveFailed
+from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from engine.checkpoint.continued import retain_earlier
-from engine.checkpoint.resume import Position
+from engine.checkpoint.resume import Checkpoint, Position
 from engine.errors import Refused
 from engine.process import hardware
 from engine.task import Plan
@@ -446,7 +446,7 @@ def test_old_checkpoint_takes_default_of_new_key(tmp_path: Path, changes: list[s
     new = resume.fingerprint(planned())
     old = {key: value for key, value in new.items() if not key.startswith("optim.")}
     old |= {f"optim.{key}": value for key, value in {**OLD_OPTIM, "step_size": 5, "gamma": 0.5}.items()}
-    going = resume.resumption(old, None, at_step(25).position, planned(*changes), tmp_path)
+    going = resume.resumed(at_step(25), old, None, planned(*changes), tmp_path)
     assert (going.position, going.new_settings) == (at_step(25).position, bool(notes))
     assert notes in "".join(going.notes)
     assert bool(going.notes) == bool(notes)
@@ -454,5 +454,5 @@ def test_old_checkpoint_takes_default_of_new_key(tmp_path: Path, changes: list[s
 
 def test_an_accumulating_run_continues_after_a_whole_update(tmp_path: Path) -> None:
     saved = resume.fingerprint(planned())
-    going = resume.resumption(saved, None, at_step(25).position, planned("optim.accumulate=2"), tmp_path)
+    going = resume.resumed(at_step(25), saved, None, planned("optim.accumulate=2"), tmp_path)
     assert (going.position.batch, going.position.step) == (2, 24)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import resource
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -134,7 +135,7 @@ def test_large_network_is_estimated_without_using_memory() -> None:
             model.register_forward_pre_hook(count)
             return model
 
-    plan = planned()._replace(task=Large())
+    plan = replace(planned(), task=Large())
     shapes = {
         "pixels": estimate.TensorShape((3, 600, 600), torch.float32),
         "labels": estimate.TensorShape((), torch.float32),
@@ -161,7 +162,7 @@ def test_failed_estimate_states_reason_and_does_not_block() -> None:
             return {}
 
     emitted: list[ev.Event] = []
-    plan = planned()._replace(task=Peeking())
+    plan = replace(planned(), task=Peeking())
     assert forecast.emit_prediction(plan, plan.task.load(plan.data, 0).train, emitted.append) is None
     (warning,) = emitted
     assert isinstance(warning, ev.WarningRaised)
@@ -225,7 +226,7 @@ def test_out_of_memory_report_suggests_fitting_settings() -> None:
     from engine.memory import advice as forecasts
     from engine.process.hardware import Machine
 
-    plan = planned("data.batch_per_core=64", "device.cores=1")._replace(machine=Machine("TPU", 2, 1, None))
+    plan = replace(planned("data.batch_per_core=64", "device.cores=1"), machine=Machine("TPU", 2, 1, None))
     made = forecast(plan, None)
     need = made.predicted.total
     page = forecasts.out_of_memory_page(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes"), made)

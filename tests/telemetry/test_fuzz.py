@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 import re
 import signal
@@ -107,7 +108,7 @@ def test_every_integer_of_an_event_is_bounded() -> None:
     nested = (ev.MeterReading, ev.ProcessSample, ev.HbmReading, ev.MemoryForecast, ev.ModuleMemory)
     kinds: list[type] = [*ev.EVENT_TYPES, *nested]
     for kind in kinds:
-        for name, hint in kind.__annotations__.items():
+        for name, hint in (item for base in kind.__mro__ for item in inspect.get_annotations(base).items()):
             assert re.search(r"\bint\b", str(hint)) is None, f"{kind.__name__}.{name} is an int and should be an Int"
 
 

@@ -44,12 +44,13 @@ class Operation(NamedTuple):
     """Its operands by type, and its attributes; of a constant its value."""
     origin: str
     """The operation of torch that it comes from, as `aten::roll`; empty if not recorded."""
-    frame: CodeFrame | None
-    """The line that created it; None if not recorded."""
-    function: str = ""
-    """The function of torch that the user called, as `layer_norm`; empty if not recorded."""
-    is_direct: bool = True
-    """Whether `frame` calls torch itself, not by a library."""
+    call: Call | None = None
+    """The call of torch that created it; None if not recorded."""
+
+    @property
+    def user_frame(self) -> CodeFrame | None:
+        """The line of the user that created it; None if not recorded."""
+        return self.call.frame if self.call is not None and self.call.frame.owner == "user" else None
 
 
 class Graph(NamedTuple):
@@ -95,7 +96,7 @@ def _operations(text: str, call_of: Callable[[str], Call | None]) -> list[Operat
             rest = value.group(1) if value else rest
             constants.append(name)
         rest = _LAYOUT.sub("", _NAME.sub("%", rest)) if opcode not in ("dot", "constant") else rest
-        operations[name] = _with_origin(Operation(opcode, _LAYOUT.sub("", spec), rest, "", None), metadata, call_of)
+        operations[name] = _with_origin(Operation(opcode, _LAYOUT.sub("", spec), rest, ""), metadata, call_of)
     for name in constants:
         operations[name] = operations[name]._replace(origin=_origin_of(name, operations, users))
     return list(operations.values())
@@ -104,16 +105,16 @@ def _operations(text: str, call_of: Callable[[str], Call | None]) -> list[Operat
 def _with_origin(operation: Operation, metadata: str, call_of: Callable[[str], Call | None]) -> Operation:
     """An operation with what its metadata say about where it comes from."""
     origin, scopes, source = _ORIGIN.search(metadata), _SCOPES.search(metadata), _SOURCE.search(metadata)
-    operation = operation._replace(
-        origin=origin.group(1).replace("__", "::", 1) if origin else "",
-        frame=_frame(source.group(1), int(source.group(2)[:9])) if source else None,
-    )
+    name = origin.group(1).replace("__", "::", 1) if origin else ""
+    frame = _frame(source.group(1), int(source.group(2)[:9])) if source else None
     call = call_of(scopes.group(1)) if scopes else None
-    if call is None:
-        return operation
-    # Within the call, the innermost code is that of a library, or of the hook if the call has no Python code.
-    is_direct = call.is_direct and operation.frame is not None and operation.frame.owner == "tputui"
-    return operation._replace(frame=call.frame, function=call.function, is_direct=is_direct)
+    if call is not None:
+        # Within the call, the innermost code is that of a library, or of the hook if the call has no Python code.
+        is_direct = call.is_direct and frame is not None and frame.owner == "tputui"
+        call = call._replace(is_direct=is_direct)
+    elif frame is not None:
+        call = Call("", frame, is_direct=True)
+    return operation._replace(origin=name, call=call)
 
 
 def _origin_of(constant: str, operations: Mapping[str, Operation], users: Mapping[str, str]) -> str:
@@ -170,12 +171,12 @@ def _of_operations(before: Graph, now: Graph) -> Difference:
     old, new = before.operations[max(0, place)], now.operations[max(0, place)]
     count = ChangedInput(name="operations", before=str(len(before.operations)), now=str(len(now.operations)))
     # An operation more may follow from anything before it, so the line of a library's caller says nothing.
-    return Difference([count], _line_of([operation for operation in (new, old) if operation.is_direct]))
+    return Difference([count], _line_of([one for one in (new, old) if one.call is not None and one.call.is_direct]))
 
 
 def _changed(old: Operation, new: Operation) -> ChangedInput:
     if new.opcode == "constant":
-        origin = new.function or new.origin
+        origin = (new.call.function if new.call else "") or new.origin
         name = f"constant of {origin}" if origin else "a constant"
         return ChangedInput(name=name, before=old.rest[:80], now=new.rest[:80])
     name = new.origin or new.opcode
@@ -190,14 +191,7 @@ def _attributes(operation: Operation) -> str:
 
 
 def _line_of(operations: Iterable[Operation]) -> CodeFrame | None:
-    return next(
-        (
-            operation.frame
-            for operation in operations
-            if operation.frame is not None and operation.frame.owner == "user"
-        ),
-        None,
-    )
+    return next((frame for operation in operations if (frame := operation.user_frame) is not None), None)
 
 
 def inputs(graph: Graph, weights: set[str]) -> list[TensorSpec]:
@@ -214,8 +208,8 @@ def matmuls(graph: Graph) -> list[MatmulObserved]:
     for operation in graph.operations:
         if operation.opcode == "dot" and (shape := _matmul(operation)) is not None:
             counts[shape] += 1
-            if operation.frame is not None and operation.frame.owner == "user":
-                frames.setdefault(shape, operation.frame)
+            if operation.user_frame is not None:
+                frames.setdefault(shape, operation.user_frame)
     observed = [
         MatmulObserved(
             dtype=dtype, batch=batch, m=m, k=k, n=n, count=count, user_frame=frames.get((dtype, batch, m, k, n))

@@ -243,7 +243,7 @@ class Call(NamedTuple):
     """A call of torch."""
 
     function: str
-    """The function of torch, as `layer_norm`."""
+    """The function of torch, as `layer_norm`; empty if not recorded."""
     frame: CodeFrame
     """The innermost line of the user that led to it."""
     is_direct: bool

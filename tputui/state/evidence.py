@@ -223,7 +223,6 @@ class ProcessEvidence(StateStruct):
             steps=event.steps,
             window_s=event.window_s,
             steady_step_s=event.steady_step_s,
-            why=short(event.why),
             device=short(event.device),
             rank=event.rank,
         )

@@ -122,102 +122,108 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, program="", cause="unknown", line=no_line(TOO_MANY))
 
 
-class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads of values from the device at one line, in the windows of observed steps."""
+class WindowGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen in windows of observed steps, of one rank or of all."""
 
     runtime: ev.Runtime
-    operation: str
-    line: Line
     count: Count
+    steps: Count
+    """Steps in the windows."""
+    window_s: Seconds
+    rank: int | None = None
+    """Rank of the core at which it was seen; null if the program has one core, or no ranks are known."""
+    ranks: list[int] = []
+    """All ranks at which it was seen; the numbers are those of the rank with most per observed step."""
+
+    def join(self, later: Self) -> Self:
+        """Both together."""
+        return replace(
+            later,
+            count=add(self.count, later.count),
+            steps=add(self.steps, later.steps),
+            window_s=total(self.window_s, later.window_s),
+        )
+
+
+class CallGroup(WindowGroup, frozen=True, kw_only=True):
+    """Calls at one line for which the host waited, in the windows in which they were seen."""
+
+    line: Line
+    observed_steps: Count = 0
+    """Steps in all windows of that rank; 0 without ranks."""
+
+    @property
+    def host_s(self) -> float:
+        """Time inside the calls, as far as it is known."""
+        raise NotImplementedError
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        return self.host_s, self.count
+
+    @property
+    def of_one_rank(self) -> tuple[float, float]:
+        """The greatest is that of the rank which stands for all."""
+        return self.count / max(1, self.observed_steps, self.steps), self.host_s
+
+
+class SyncGroup(CallGroup, frozen=True, kw_only=True):
+    """Reads of values from the device at one line."""
+
+    operation: str
     waited_s: Seconds
     each_s: Seconds
     """Time of a read in the window in which they were fastest: others may contain compilations."""
     compiled: Count
     """Reads that made the runtime compile or run a part of the step by itself."""
-    steps: Count
-    """Steps in the windows in which the line was seen."""
-    window_s: Seconds
-    rank: int | None = None
-    """Rank of the core at which they were seen; null if the program has one core, or no ranks are known."""
-    ranks: list[int] = []
-    """All ranks at which they were seen; the numbers are those of the rank with most per observed step."""
-    observed_steps: Count = 0
-    """Steps in all windows of that rank; 0 without ranks."""
 
     @property
     def key(self) -> object:
         return self.runtime, self.operation, self.line, self.rank
 
     @property
-    def weight(self) -> tuple[float, int]:
-        return self.waited_s, self.count
+    def host_s(self) -> float:
+        return self.waited_s
 
     def join(self, later: Self) -> Self:
         return replace(
-            later,
-            count=add(self.count, later.count),
+            super().join(later),
             waited_s=total(self.waited_s, later.waited_s),
             each_s=min(self.each_s, later.each_s),
             compiled=add(self.compiled, later.compiled),
-            steps=add(self.steps, later.steps),
-            window_s=total(self.window_s, later.window_s),
         )
-
-    @property
-    def of_one_rank(self) -> tuple[float, float]:
-        """The greatest is that of the rank which stands for all."""
-        return self.count / max(1, self.observed_steps, self.steps), self.waited_s
 
     def without_line(self) -> Self:
         return replace(self, operation="", line=no_line(TOO_MANY))
 
 
-class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations that ran on the host CPU at one line, in the windows of observed steps."""
+class FallbackGroup(CallGroup, frozen=True, kw_only=True):
+    """Operations that ran on the host CPU at one line."""
 
-    runtime: ev.Runtime
     operator: str
-    line: Line
-    count: Count
     transfers: Count | None
     seconds: Seconds | None
     each_s: Seconds | None
     """Time of one in the window in which they were fastest: others may contain compilations."""
-    steps: Count
-    window_s: Seconds
-    rank: int | None = None
-    """Rank of the core at which they were seen; null if the program has one core, or no ranks are known."""
-    ranks: list[int] = []
-    """All ranks at which they were seen; the numbers are those of the rank with most per observed step."""
-    observed_steps: Count = 0
-    """Steps in all windows of that rank; 0 without ranks."""
 
     @property
     def key(self) -> object:
         return self.runtime, self.operator, self.line, self.rank
 
     @property
-    def weight(self) -> tuple[float, int]:
-        return self.seconds or 0.0, self.count
+    def host_s(self) -> float:
+        return self.seconds or 0.0
 
     def join(self, later: Self) -> Self:
         """Both together; transfers and seconds are known only if they are in both."""
         are_known = self.transfers is not None and later.transfers is not None
         timed = self.seconds is not None and later.seconds is not None
         return replace(
-            later,
-            count=add(self.count, later.count),
+            super().join(later),
             transfers=add(self.transfers or 0, later.transfers or 0) if are_known else None,
-            seconds=total(self.seconds or 0.0, later.seconds or 0.0) if timed else None,
+            seconds=total(self.host_s, later.host_s) if timed else None,
             each_s=min(self.each_s or 0.0, later.each_s or 0.0) if timed else None,
-            steps=add(self.steps, later.steps),
-            window_s=total(self.window_s, later.window_s),
         )
-
-    @property
-    def of_one_rank(self) -> tuple[float, float]:
-        """The greatest is that of the rank which stands for all."""
-        return self.count / max(1, self.observed_steps, self.steps), self.seconds or 0.0
 
     def without_line(self) -> Self:
         return replace(self, operator="", line=no_line(TOO_MANY))
@@ -255,23 +261,13 @@ class BreakGroup(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, program="", reason=TOO_MANY if self.reason else "", line=no_line(TOO_MANY))
 
 
-class Windows(msgspec.Struct, frozen=True, kw_only=True):
-    """The windows in which the hooks of a runtime were armed."""
+class Windows(WindowGroup, frozen=True, kw_only=True):
+    """The windows in which the hooks of a runtime were armed; of all ranks, those of the rank with most steps."""
 
-    runtime: ev.Runtime
-    count: Count
-    steps: Count
-    window_s: Seconds
     steady_step_s: Seconds | None
     """Wall time of a step without the hooks, by the newest window that has it."""
-    why: str
-    """What the counters showed before the newest window."""
     device: str = ""
     """Type of the devices in the newest window; empty if it is not known."""
-    rank: int | None = None
-    """Rank of the core whose thread was observed."""
-    ranks: list[int] = []
-    """All ranks that were observed; the numbers are those of the rank with most steps."""
 
     @property
     def key(self) -> object:
@@ -282,13 +278,8 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
         return self.window_s, self.steps
 
     def join(self, later: Self) -> Self:
-        return replace(
-            later,
-            count=add(self.count, later.count),
-            steps=add(self.steps, later.steps),
-            window_s=total(self.window_s, later.window_s),
-            steady_step_s=self.steady_step_s if later.steady_step_s is None else later.steady_step_s,
-        )
+        joined = super().join(later)
+        return joined if later.steady_step_s is not None else replace(joined, steady_step_s=self.steady_step_s)
 
     @property
     def of_one_rank(self) -> tuple[float, float]:

@@ -51,13 +51,13 @@ class Receipts(StateStruct):
     applied: ev.RequestApplied | None = None
     refused: ev.RequestRefused | None = None
 
-    def add(self, event: ev.RequestSeen | ev.RequestApplied | ev.RequestRefused) -> None:
+    def add(self, event: ev.RequestReceipt) -> None:
         """Adds an answer; a later one of the same kind replaces it."""
         if isinstance(event, ev.RequestSeen):
             self.seen = event
         elif isinstance(event, ev.RequestApplied):
             self.applied = event
-        else:
+        elif isinstance(event, ev.RequestRefused):
             self.refused = event
 
 
@@ -413,7 +413,7 @@ class ProcessState(StateStruct):
         self.checkpoints.pop(event.path, None)
         self.dropped_checkpoints[event.path] = event
 
-    def _answered(self, event: ev.RequestSeen | ev.RequestApplied | ev.RequestRefused) -> None:
+    def _answered(self, event: ev.RequestReceipt) -> None:
         self.receipts.setdefault(event.request, Receipts()).add(event)
 
     def _failure_raised(self, event: ev.FailureRaised) -> None:

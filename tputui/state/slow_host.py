@@ -64,21 +64,13 @@ class _Times(NamedTuple):
         return own_s - median_of_sorted([*self.in_order[:place], *self.in_order[place + 1 :]])
 
 
-class _HostTimes(NamedTuple):
-    """Seconds per step of a host in a row."""
-
-    own_s: float
-    step_s: float
-    data_s: float | None
-    compute_s: float | None
-
-
 class _Row(NamedTuple):
     """The hosts in the same few steps."""
 
     first: int
     last: int
-    of_host: Mapping[int, _HostTimes]
+    whole_s: Mapping[int, float]
+    """Seconds of a step by host."""
     own: _Times
     """What every host takes itself: computing, and waiting for batches."""
     data: _Times
@@ -157,10 +149,10 @@ class SlowHosts:
         for key, behind in behind_of.items():
             cached = before.get(key)
             if cached is None:
-                cached = (behind, _row(key, paces, {}))
+                cached = (behind, _row(key, paces, None))
             elif cached[0] != behind and key not in late:
                 changed = {host: paces[host] for _, host in (*cached[0], *behind)}
-                cached = (behind, _row(key, changed, cached[1].of_host))
+                cached = (behind, _row(key, changed, cached[1]))
             self._rows[key] = cached
         return [row for _, row in self._rows.values() if len(row.own.of_host) >= max(2, _KNOWN * len(paces))]
 
@@ -204,28 +196,30 @@ def _is_cut(reports: Sequence[HostPace], newest: HostPace) -> bool:
     return reports[0].first <= newest.last if index < 0 else reports[index] is not newest
 
 
-def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPace]], before: Mapping[int, _HostTimes]) -> _Row:
+def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPace]], before: _Row | None) -> _Row:
     """The row of the first to the last of `steps`: of some hosts by their reports, of others as it was `before`."""
-    first, last = steps
-    of_host = {host: times for host, times in before.items() if host not in paces}
+    known = (before.whole_s, before.own.of_host, before.data.of_host, before.compute.of_host) if before else ({},) * 4
+    whole, own, data, compute = ({host: s for host, s in times.items() if host not in paces} for times in known)
     for host, reports in paces.items():
-        times = _times(reports, first, last)
-        if times is not None:
-            of_host[host] = times
-    own = {host: times.own_s for host, times in of_host.items()}
-    data = {host: times.data_s for host, times in of_host.items() if times.data_s is not None}
-    compute = {host: times.compute_s for host, times in of_host.items() if times.compute_s is not None}
+        means = _means(reports, *steps)
+        if means is not None:
+            whole[host], own[host], data_s, compute_s = means
+            if data_s is not None:
+                data[host] = data_s
+            if compute_s is not None:
+                compute[host] = compute_s
     in_order = _Times.of(own)
     basis_s = 0.0
     if own:
-        is_partial = len(compute) < len(own)
-        whole = sorted(times.step_s for times in of_host.values()) if is_partial else in_order.in_order
-        basis_s = median_of_sorted(whole)
-    return _Row(first, last, of_host, in_order, _Times.of(data), _Times.of(compute), basis_s)
+        basis_s = median_of_sorted(sorted(whole.values()) if len(compute) < len(own) else in_order.in_order)
+    return _Row(*steps, whole, in_order, _Times.of(data), _Times.of(compute), basis_s)
 
 
-def _times(reports: Sequence[HostPace], first: int, last: int) -> _HostTimes | None:
-    """The means over the steps from `first` to `last` of a host; None if it has reported none of them."""
+def _means(
+    reports: Sequence[HostPace], first: int, last: int
+) -> tuple[float, float, float | None, float | None] | None:
+    """Means over the steps from `first` to `last` of a host: of whole steps, of what it takes itself, and, if they are
+    known, of waiting for batches and of computing. None if it has reported none of the steps."""
     own_s = step_s = data_s = compute_s = 0.0
     steps = data_steps = compute_steps = 0
     for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
@@ -243,9 +237,9 @@ def _times(reports: Sequence[HostPace], first: int, last: int) -> _HostTimes | N
             compute_s, compute_steps = compute_s + shared * compute_each, compute_steps + shared
     if not steps:
         return None
-    return _HostTimes(
-        own_s / steps,
+    return (
         step_s / steps,
+        own_s / steps,
         data_s / data_steps if data_steps else None,
         compute_s / steps if compute_steps == steps else None,
     )

@@ -268,17 +268,12 @@ class FlopsView(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no `mfu`."""
 
 
-class DevicesView(msgspec.Struct, frozen=True, kw_only=True):
-    """The cores as the TPU runtime reports them, read from outside the training processes. Memory is in `memory`."""
+class DevicesView(ev.DeviceSampled, frozen=True, kw_only=True, tag=False):
+    """The cores as the TPU runtime reports them, read from outside the training processes, by the newest samples of all
+    hosts. Memory is in `memory`."""
 
-    t: float
-    """Unix time of the newest sample."""
     cores: list[ev.CoreSample]
     """In order; empty if nothing was read."""
-    reason: str | None
-    """Why nothing was read, or what was not; None if all ports answered."""
-    absent: list[str]
-    """Names of the values that the runtime does not offer."""
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):

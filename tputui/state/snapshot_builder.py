@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import reduce
 from operator import attrgetter
 from typing import Any
 
@@ -356,17 +357,7 @@ def xla_of(state: RunState) -> XlaView | None:
         fallbacks=dict(sorted(fallbacks.items())),
         engine_reads=sum(one.engine_reads for one in counters),
         scalar_reads=sum(one.scalar_reads for one in counters),
-        steps=_steps(steps) if len(steps) == len(counters) else None,
-    )
-
-
-def _steps(counters: list[StepPrograms]) -> StepPrograms:
-    """The steps of all processes together."""
-    return StepPrograms(
-        steps=sum(one.steps for one in counters),
-        executes=sum(one.executes for one in counters),
-        expected_executes=sum(one.expected_executes for one in counters),
-        scalar_reads=sum(one.scalar_reads for one in counters),
+        steps=reduce(StepPrograms.plus, steps) if len(steps) == len(counters) else None,
     )
 
 

@@ -184,23 +184,8 @@ class FailureReport:
         """Reports the failure of another host that ends training on this one."""
         if self._reported is not None:
             return
-        self._publish(
-            ev.FailureReported(
-                t=time.time(),
-                process=failed.process,
-                pid=failed.pid,
-                kind=failed.kind,
-                error=failed.error,
-                message=failed.message,
-                phase=failed.phase,
-                step=failed.step,
-                log=[],
-                stack="",
-                silent=False,
-                path=self._path,
-                other_host=failed.who,
-            )
-        )
+        report = _report_of(failed, failed.process)
+        self._publish(replace(report, path=self._path, other_host=failed.who))
 
     def worker_ended(self, end: WorkerEnd, exited: ev.WorkerExited) -> None:
         """Reports an end of the worker that the worker did not record itself, then writes what followed to the file."""
@@ -226,20 +211,7 @@ class FailureReport:
 
     def _from_recorded(self, death: root_cause.Death) -> ev.FailureReported:
         """The report of a failure that a process recorded, about itself or about another rank."""
-        event = death.event
-        report = ev.FailureReported(
-            t=time.time(),
-            process=death.process,
-            pid=event.pid,
-            kind=event.kind,
-            error=event.error,
-            message=event.message,
-            phase=event.phase,
-            step=event.step,
-            log=[],
-            stack="",
-            silent=False,
-        )
+        event, report = death.event, _report_of(death.event, death.process)
         exits = (e for w in self._worker_state.state.in_order for e in w.rank_exits if e.process == death.process)
         # A rank without a journal has no event about its exit; its failure is named after the signal.
         by_signal = next((exited.signal for exited in exits), event.error if event.kind == "killed" else None)
@@ -294,3 +266,20 @@ class FailureReport:
         except OSError:
             return False
         return True
+
+
+def _report_of(failure: ev.FailureRaised, process: str) -> ev.FailureReported:
+    """The report of a failure that a process recorded, without what only the supervisor knows."""
+    return ev.FailureReported(
+        t=time.time(),
+        process=process,
+        pid=failure.pid,
+        kind=failure.kind,
+        error=failure.error,
+        message=failure.message,
+        phase=failure.phase,
+        step=failure.step,
+        log=[],
+        stack="",
+        silent=False,
+    )

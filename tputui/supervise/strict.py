@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import Strict, Verdict, found
@@ -16,15 +16,6 @@ from tputui.telemetry.rundir import Manifest
 TABLE = "diagnosis"
 
 
-class StrictResult(NamedTuple):
-    """The answer of the strict rules."""
-
-    violation: str | None
-    """Why the run fails; None if it does not."""
-    unanswered: list[str]
-    """Rules that could not be checked, each with the reason."""
-
-
 def strict_rules(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The rules in a recorded configuration."""
     table = config.get(TABLE)
@@ -32,16 +23,17 @@ def strict_rules(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in get_args(Strict) if isinstance(given, list | tuple) and name in given)
 
 
-def check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> StrictResult:
-    """Evaluates the strict rules on a run that is about to end. Never raises: that would lose the end of the run."""
+def check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> tuple[str | None, list[str]]:
+    """Evaluates the strict rules on a run that is about to end. Returns why the run fails, None if it does not, and a
+    sentence on each rule that could not be checked. Never raises: that would lose the end of the run."""
     try:
         return _check(state, manifest, run_dir, now)
     except Exception as error:
         text = f"strict rules were not checked, because of a bug in tputui: {type(error).__name__}: {error}"
-        return StrictResult(None, [text])
+        return None, [text]
 
 
-def _check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> StrictResult:
+def _check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> tuple[str | None, list[str]]:
     rules = strict_rules(manifest.config)
     context = ViewerContext(
         now=now,
@@ -53,7 +45,7 @@ def _check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> Str
     )
     liveness = assess(state, dict.fromkeys(state.processes, True), now)
     verdicts = diagnose(build_snapshot(state, context, liveness))
-    return StrictResult(_violation(verdicts, rules), _unanswered(verdicts, rules))
+    return _violation(verdicts, rules), _unanswered(verdicts, rules)
 
 
 def _violation(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> str | None:

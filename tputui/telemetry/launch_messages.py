@@ -10,7 +10,7 @@ from typing import Union
 import msgspec
 
 from tputui.telemetry import codec
-from tputui.telemetry.events import Event, FailureKind, Int, Phase
+from tputui.telemetry.events import Event, FailureRaised, Int
 
 
 class EventEmitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -20,11 +20,9 @@ class EventEmitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The event as a line of a journal."""
 
 
-class HostFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class HostFailed(FailureRaised, frozen=True, kw_only=True, tag_field="type", tag=True):
     """The first failure among all hosts in a generation; the other hosts end because of it."""
 
-    t: float
-    """Unix time of the failure, by the clock of its host."""
     host_index: Int
     """Index of the host that failed."""
     host: str
@@ -32,21 +30,12 @@ class HostFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     generation: Int
     """Generation of the training processes that it ended."""
     process: str
-    """Writer name of the process that failed, such as `worker-1` or `rank-3`."""
-    pid: Int | None
-    """Its process id; None for a host that no longer answers."""
+    """Writer name of the process that failed, such as `worker-1` or `rank-3`; without a `pid` if the host no longer
+    answers."""
     place: str
     """Rank and cores of the process, such as `rank 2 (core 2)`; empty if unknown."""
-    kind: FailureKind
-    """How it failed."""
-    error: str
-    """Type of the exception, or the name of the signal."""
-    message: str
-    """What happened."""
-    phase: Phase
-    """What the process was doing."""
-    step: Int
-    """Newest step dispatched."""
+    traceback: str = ""
+    """Not sent: it is in the journal of the process."""
     code: Int
     """Exit code of the run."""
     is_final: bool

@@ -70,11 +70,16 @@ class MatmulObserved(msgspec.Struct, frozen=True, kw_only=True):
     """The user's call that created the first of them; null if not recorded."""
 
 
-class ProgramObserved(Event, frozen=True, kw_only=True, tag=True):
-    """A compiled program was inspected: once per program, in warm-up."""
+class RuntimeEvent(Event, frozen=True, kw_only=True):
+    """What an observer of a runtime saw, or why it sees nothing."""
 
     runtime: Runtime
     """The runtime."""
+
+
+class ProgramObserved(RuntimeEvent, frozen=True, kw_only=True, tag=True):
+    """A compiled program was inspected: once per program, in warm-up."""
+
     program: Name
     """Its name, or the name of the function."""
     inputs: list[TensorSpec] | None
@@ -87,11 +92,9 @@ class ProgramObserved(Event, frozen=True, kw_only=True, tag=True):
     """Floating-point operations of one execution on one core, as the compiler's cost analysis states."""
 
 
-class CompileObserved(Event, frozen=True, kw_only=True, tag=True):
+class CompileObserved(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """The runtime compiled a program."""
 
-    runtime: Runtime
-    """The runtime."""
     program: Name
     """Its name, or the name of the function; empty if unknown."""
     cause: CompileCause
@@ -114,12 +117,10 @@ class CompileObserved(Event, frozen=True, kw_only=True, tag=True):
     """Whether the program came from a persistent cache."""
 
 
-class GraphBroken(Event, frozen=True, kw_only=True, tag=True):
+class GraphBroken(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """The compiler could not capture a function as one graph: the parts before and after a line are programs of their
     own, and the line runs as Python in every call."""
 
-    runtime: Runtime
-    """The runtime."""
     program: Name
     """Name of the function; empty if unknown."""
     reason: Text
@@ -134,11 +135,9 @@ class GraphBroken(Event, frozen=True, kw_only=True, tag=True):
     """Whether the graph breaks in code of a library that the line calls, which the library may intend."""
 
 
-class CompileLimitReached(Event, frozen=True, kw_only=True, tag=True):
+class CompileLimitReached(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """A function was compiled so often that the runtime gave up: calls that need another program run as Python."""
 
-    runtime: Runtime
-    """The runtime."""
     program: Name
     """Name of the function; empty if unknown."""
     limit: Int | None
@@ -151,12 +150,10 @@ class CompileLimitReached(Event, frozen=True, kw_only=True, tag=True):
     """Inputs that differ from the most similar program; null if they were not compared."""
 
 
-class SyncObserved(Event, frozen=True, kw_only=True, tag=True):
+class SyncObserved(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """Lines of the user's code read values from the device, so that the host waited for it. One event per line and
     window of observed steps."""
 
-    runtime: Runtime
-    """The runtime."""
     operation: Text
     """How the value was read, as it is written in code: `.item()`, `float()`, `if tensor`, `print()`, `.cpu()`, ..."""
     user_frame: CodeFrame | None
@@ -178,12 +175,10 @@ class SyncObserved(Event, frozen=True, kw_only=True, tag=True):
     ranks are known."""
 
 
-class FallbackObserved(Event, frozen=True, kw_only=True, tag=True):
+class FallbackObserved(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """An operation ran on the host CPU, since the device has no implementation of it. One event per operator, line and
     window of observed steps."""
 
-    runtime: Runtime
-    """The runtime."""
     operator: Name
     """Name of the operation, such as `aten::nonzero`."""
     user_frame: CodeFrame | None
@@ -205,11 +200,9 @@ class FallbackObserved(Event, frozen=True, kw_only=True, tag=True):
     ranks are known."""
 
 
-class ObservationEnded(Event, frozen=True, kw_only=True, tag=True):
+class ObservationEnded(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """Hooks that find lines of code were armed for some steps, and are disarmed again."""
 
-    runtime: Runtime
-    """The runtime."""
     why: Text
     """What the counters showed, in one sentence."""
     steps: Int
@@ -225,12 +218,10 @@ class ObservationEnded(Event, frozen=True, kw_only=True, tag=True):
     ranks are known."""
 
 
-class ObservationFailed(Event, frozen=True, kw_only=True, tag=True):
+class ObservationFailed(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """The observer of a runtime could not attach to it, as with a version that it does not know: the absence of what it
     would have recorded means nothing."""
 
-    runtime: Runtime
-    """The runtime."""
     package: Exact
     """The package that it belongs to: `torch`, `torch_xla`, `jax`."""
     version: Exact

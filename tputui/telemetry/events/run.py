@@ -194,26 +194,27 @@ class RequestHandlingDeclared(Event, frozen=True, kw_only=True, tag=True):
     """Kinds of requests."""
 
 
-class RequestSeen(Event, frozen=True, kw_only=True, tag=True):
-    """A process of the run has read a request."""
+class RequestReceipt(Event, frozen=True, kw_only=True):
+    """What a process of the run did with a request: it has seen it, then applied or refused it."""
 
     request: Exact
     """Id of the request."""
     kind: RequestKind
     """The requested action."""
+
+
+class RequestSeen(RequestReceipt, frozen=True, kw_only=True, tag=True):
+    """A process of the run has read a request."""
+
     phase: Phase
     """Phase of the process at that time."""
     step: Int
     """Newest step dispatched at that time."""
 
 
-class RequestApplied(Event, frozen=True, kw_only=True, tag=True):
+class RequestApplied(RequestReceipt, frozen=True, kw_only=True, tag=True):
     """A request was carried out."""
 
-    request: Exact
-    """Id of the request."""
-    kind: RequestKind
-    """The requested action."""
     step: Int
     """Step after which it was carried out."""
     path: Exact | None = None
@@ -226,13 +227,9 @@ class RequestApplied(Event, frozen=True, kw_only=True, tag=True):
     """What may be missing although it was carried out, in one sentence; None if nothing is."""
 
 
-class RequestRefused(Event, frozen=True, kw_only=True, tag=True):
+class RequestRefused(RequestReceipt, frozen=True, kw_only=True, tag=True):
     """A request was refused."""
 
-    request: Exact
-    """Id of the request."""
-    kind: RequestKind
-    """The requested action."""
     why: Text
     """One sentence."""
 

@@ -122,6 +122,15 @@ class StepPrograms(msgspec.Struct, frozen=True, kw_only=True):
     scalar_reads: Int
     """Scalars read from the device by the task's code in these steps (`.item()`, `float()`, `if tensor`)."""
 
+    def plus(self, other: StepPrograms) -> StepPrograms:
+        """The steps of both."""
+        return StepPrograms(
+            steps=self.steps + other.steps,
+            executes=self.executes + other.executes,
+            expected_executes=self.expected_executes + other.expected_executes,
+            scalar_reads=self.scalar_reads + other.scalar_reads,
+        )
+
 
 class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that one module of the network saves for the backward pass."""
