@@ -122,27 +122,82 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, program="", cause="unknown", line=no_line(TOO_MANY))
 
 
-class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads of values from the device at one line, in the windows of observed steps."""
+class _OfRank(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hooks of a runtime found in windows of observed steps, at one rank or at all."""
 
     runtime: ev.Runtime
-    operation: str
-    line: Line
     count: Count
+    steps: Count
+    """Steps in the windows."""
+    window_s: Seconds
+    rank: int | None = None
+    """Rank of the core whose thread was observed; null if the program has one core, or no ranks are known."""
+    ranks: list[int] = []
+    """All ranks that were observed; the numbers are those of the rank with most, per observed step if it is a line."""
+
+    def _with(self, later: Self, **joined: object) -> Self:
+        """The later one with what both have `joined`: the counts, and fields of the subclass."""
+        count, steps = add(self.count, later.count), add(self.steps, later.steps)
+        return replace(later, count=count, steps=steps, window_s=total(self.window_s, later.window_s), **joined)
+
+
+class Windows(_OfRank, frozen=True, kw_only=True):
+    """The windows in which the hooks of a runtime were armed."""
+
+    steady_step_s: Seconds | None
+    """Wall time of a step without the hooks, by the newest window that has it."""
+    why: str
+    """What the counters showed before the newest window."""
+    device: str = ""
+    """Type of the devices in the newest window; empty if it is not known."""
+
+    @property
+    def key(self) -> object:
+        return self.runtime, self.rank
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        return self.window_s, self.steps
+
+    def join(self, later: Self) -> Self:
+        steady_step_s = self.steady_step_s if later.steady_step_s is None else later.steady_step_s
+        return self._with(later, steady_step_s=steady_step_s)
+
+    @property
+    def of_one_rank(self) -> tuple[float, float]:
+        """The greatest is that of the rank which stands for all."""
+        return self.steps, self.window_s
+
+    def without_line(self) -> Self:
+        return self
+
+
+class _AtLine(_OfRank, frozen=True, kw_only=True):
+    """What was seen at one line, in the windows that contain it."""
+
+    line: Line
+    observed_steps: Count = 0
+    """Steps in all windows of that rank; 0 without ranks."""
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        raise NotImplementedError
+
+    @property
+    def of_one_rank(self) -> tuple[float, float]:
+        """The greatest is that of the rank which stands for all."""
+        return self.count / max(1, self.observed_steps, self.steps), self.weight[0]
+
+
+class SyncGroup(_AtLine, frozen=True, kw_only=True):
+    """Reads of values from the device at one line."""
+
+    operation: str
     waited_s: Seconds
     each_s: Seconds
     """Time of a read in the window in which they were fastest: others may contain compilations."""
     compiled: Count
     """Reads that made the runtime compile or run a part of the step by itself."""
-    steps: Count
-    """Steps in the windows in which the line was seen."""
-    window_s: Seconds
-    rank: int | None = None
-    """Rank of the core at which they were seen; null if the program has one core, or no ranks are known."""
-    ranks: list[int] = []
-    """All ranks at which they were seen; the numbers are those of the rank with most per observed step."""
-    observed_steps: Count = 0
-    """Steps in all windows of that rank; 0 without ranks."""
 
     @property
     def key(self) -> object:
@@ -153,44 +208,25 @@ class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
         return self.waited_s, self.count
 
     def join(self, later: Self) -> Self:
-        return replace(
+        return self._with(
             later,
-            count=add(self.count, later.count),
             waited_s=total(self.waited_s, later.waited_s),
             each_s=min(self.each_s, later.each_s),
             compiled=add(self.compiled, later.compiled),
-            steps=add(self.steps, later.steps),
-            window_s=total(self.window_s, later.window_s),
         )
-
-    @property
-    def of_one_rank(self) -> tuple[float, float]:
-        """The greatest is that of the rank which stands for all."""
-        return self.count / max(1, self.observed_steps, self.steps), self.waited_s
 
     def without_line(self) -> Self:
         return replace(self, operation="", line=no_line(TOO_MANY))
 
 
-class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations that ran on the host CPU at one line, in the windows of observed steps."""
+class FallbackGroup(_AtLine, frozen=True, kw_only=True):
+    """Operations that ran on the host CPU at one line."""
 
-    runtime: ev.Runtime
     operator: str
-    line: Line
-    count: Count
     transfers: Count | None
     seconds: Seconds | None
     each_s: Seconds | None
     """Time of one in the window in which they were fastest: others may contain compilations."""
-    steps: Count
-    window_s: Seconds
-    rank: int | None = None
-    """Rank of the core at which they were seen; null if the program has one core, or no ranks are known."""
-    ranks: list[int] = []
-    """All ranks at which they were seen; the numbers are those of the rank with most per observed step."""
-    observed_steps: Count = 0
-    """Steps in all windows of that rank; 0 without ranks."""
 
     @property
     def key(self) -> object:
@@ -204,20 +240,12 @@ class FallbackGroup(msgspec.Struct, frozen=True, kw_only=True):
         """Both together; transfers and seconds are known only if they are in both."""
         are_known = self.transfers is not None and later.transfers is not None
         timed = self.seconds is not None and later.seconds is not None
-        return replace(
+        return self._with(
             later,
-            count=add(self.count, later.count),
             transfers=add(self.transfers or 0, later.transfers or 0) if are_known else None,
             seconds=total(self.seconds or 0.0, later.seconds or 0.0) if timed else None,
             each_s=min(self.each_s or 0.0, later.each_s or 0.0) if timed else None,
-            steps=add(self.steps, later.steps),
-            window_s=total(self.window_s, later.window_s),
         )
-
-    @property
-    def of_one_rank(self) -> tuple[float, float]:
-        """The greatest is that of the rank which stands for all."""
-        return self.count / max(1, self.observed_steps, self.steps), self.seconds or 0.0
 
     def without_line(self) -> Self:
         return replace(self, operator="", line=no_line(TOO_MANY))
@@ -253,50 +281,6 @@ class BreakGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_line(self) -> Self:
         return replace(self, program="", reason=TOO_MANY if self.reason else "", line=no_line(TOO_MANY))
-
-
-class Windows(msgspec.Struct, frozen=True, kw_only=True):
-    """The windows in which the hooks of a runtime were armed."""
-
-    runtime: ev.Runtime
-    count: Count
-    steps: Count
-    window_s: Seconds
-    steady_step_s: Seconds | None
-    """Wall time of a step without the hooks, by the newest window that has it."""
-    why: str
-    """What the counters showed before the newest window."""
-    device: str = ""
-    """Type of the devices in the newest window; empty if it is not known."""
-    rank: int | None = None
-    """Rank of the core whose thread was observed."""
-    ranks: list[int] = []
-    """All ranks that were observed; the numbers are those of the rank with most steps."""
-
-    @property
-    def key(self) -> object:
-        return self.runtime, self.rank
-
-    @property
-    def weight(self) -> tuple[float, int]:
-        return self.window_s, self.steps
-
-    def join(self, later: Self) -> Self:
-        return replace(
-            later,
-            count=add(self.count, later.count),
-            steps=add(self.steps, later.steps),
-            window_s=total(self.window_s, later.window_s),
-            steady_step_s=self.steady_step_s if later.steady_step_s is None else later.steady_step_s,
-        )
-
-    @property
-    def of_one_rank(self) -> tuple[float, float]:
-        """The greatest is that of the rank which stands for all."""
-        return self.steps, self.window_s
-
-    def without_line(self) -> Self:
-        return self
 
 
 def state_of(changes: Sequence[ev.ChangedInput] | None) -> str:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tputui import formatting as fmt
 from tputui.state import meter_limits
 from tputui.state.chart_data import EpochStart, MeterPoint
-from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
+from tputui.state.evidence import OBSERVED, Evidence, Observed
 from tputui.state.host_reports import HOST_REPORTS, REASON_CHARS_MAX, HostReports, ReportedFailure, Restart
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
 from tputui.state.process_history import (
@@ -147,7 +147,7 @@ class ProcessState(StateStruct):
     training_ended: ev.TrainingEnded | None = None
     run_ended: ev.RunEnded | None = None
     reports: HostReports = msgspec.field(default_factory=HostReports)
-    evidence: ProcessEvidence = msgspec.field(default_factory=ProcessEvidence)
+    evidence: Evidence = msgspec.field(default_factory=Evidence)
     time: TimeSpent = msgspec.field(default_factory=TimeSpent)
     unknown: Annotated[dict[str, Count], msgspec.Meta(max_length=UNKNOWN_KINDS_MAX)] = msgspec.field(
         default_factory=dict

@@ -26,7 +26,7 @@ from tputui.state.chart_data import (
     ThroughputView,
     XlaPoint,
 )
-from tputui.state.evidence import EvidenceView
+from tputui.state.evidence import Evidence
 from tputui.state.time_spent import TimeView
 from tputui.state.xla_view import XlaView
 from tputui.telemetry import events as ev
@@ -459,7 +459,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The newest profiles of steps, oldest first."""
     time_spent: TimeView | None = None
     """Where the wall time of training went; None if it is not measured."""
-    evidence: EvidenceView = EvidenceView()
+    evidence: Evidence = msgspec.field(default_factory=Evidence)
     """What was observed of compilations, reads, fallbacks and input; `tputui.diagnosis` derives verdicts from it."""
     hosts: list[HostView] = []
     """In order; one entry for a run on one host."""

@@ -370,7 +370,7 @@ def _steps(counters: list[StepPrograms]) -> StepPrograms:
     )
 
 
-def evidence_of(state: RunState) -> evidence.EvidenceView:
+def evidence_of(state: RunState) -> evidence.Evidence:
     """The evidence of all training processes."""
     trainers = state.trainers
     journals = [one for process in trainers for one in process]
