@@ -17,9 +17,9 @@ from tests.ui import made
 from tests.ui.fake_launch_service import MEMORY
 from tputui import formatting as fmt
 from tputui.compare.compare import compare
-from tputui.state.chart_data import EpochStart, OutlierView
+from tputui.state.chart_data import EpochStart, NonFinite, OutlierView
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import DevicesView, NonFinite, RequestView, Snapshot
+from tputui.state.snapshot import DevicesView, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry.events import CoreSample, ProgressReported, RequestKind, StepPrograms
 from tputui.text.lines import LineWriter

@@ -124,14 +124,14 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
     )
     _need(all(row.values and row.values.typecode == "f" for row in values.recent), "a recent step has no values")
     _check_times_of_cores(values.slow)
+    for bad in values.non_finite:
+        record = values.newest.get(bad.metric)
+        _need(record is not None and bad.core in values.cores_of(record.cores), "a value has no core")
     for series in values.series.values():
         _need(len(series.pieces) <= series.pieces_max, "a series is longer than it may be")
         for piece in series.pieces:
             _need(piece.first <= piece.last, "a piece of a series ends before it begins")
             _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
-    for bad in values.non_finite:
-        record = values.newest.get(bad.metric)
-        _need(record is not None and bad.column < record.cores, "a value has no core")
 
 
 def _check_times_of_cores(slow: SlowCores) -> None:
@@ -143,7 +143,7 @@ def _check_times_of_cores(slow: SlowCores) -> None:
     _need(width <= CORES_TIMED_MAX, "there are more compute times than allowed")
     _need(not slow.search.below, "a core is faster than the others")
     scores = slow.search.above
-    _need(all(core == score.core < width for core, score in scores.items()), "a slow core has no compute time")
+    _need(all(core == score.view.core < width for core, score in scores.items()), "a slow core has no compute time")
     _need(slow.named is None or slow.named in scores, "the slow core is not one of those found")
 
 

@@ -189,16 +189,7 @@ def _outlier_of(
 
 def slow_core(state: RunState) -> SlowCoreView | None:
     """The core that computes slower than the others now; of several processes the first one that has it."""
-    for worker in state.workers:
-        slow = worker.values.slow
-        if (slow_one := slow.slow_core) is not None:
-            return SlowCoreView(
-                core=worker.values.core_of(slow_one.column, len(slow.rows[-1].seconds)),
-                share=slow_one.share,
-                first_step=slow_one.first_step,
-                num_steps=slow_one.num_steps,
-            )
-    return None
+    return next((found for worker in state.workers if (found := worker.values.slow_core) is not None), None)
 
 
 def compute_reason(state: RunState, config: Mapping[str, Any]) -> str | None:

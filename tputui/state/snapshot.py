@@ -20,6 +20,7 @@ from tputui.state.chart_data import (
     Mark,
     MemoryPoint,
     MeterPoint,
+    NonFinite,
     OutlierView,
     Segment,
     SlowCoreView,
@@ -300,15 +301,6 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of each host, by index, if the run has several hosts."""
     unanswered: list[int] = []
     """Indices of the hosts that have not answered, if the run has several."""
-
-
-class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
-    """A NaN or infinite value of a core."""
-
-    core: int
-    step: int
-    metric: str
-    value: float
 
 
 class Failure(ev.FailureRaised, frozen=True, kw_only=True, tag=False):
