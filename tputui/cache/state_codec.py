@@ -136,10 +136,10 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
 
 def _check_times_of_cores(slow: SlowCores) -> None:
     rows = slow.rows
-    _need(all(row.seconds and row.seconds.typecode == "f" for row in rows), "a step has no compute times")
-    _need(len({len(row.seconds) for row in rows}) <= 1, "steps differ in their number of compute times")
-    _need(all(0.0 < value < math.inf for row in rows for value in row.seconds), "a compute time is not positive")
-    width = len(rows[-1].seconds) if rows else 0
+    _need(all(row.values and row.values.typecode == "f" for row in rows), "a step has no compute times")
+    _need(len({len(row.values) for row in rows}) <= 1, "steps differ in their number of compute times")
+    _need(all(0.0 < value < math.inf for row in rows for value in row.values), "a compute time is not positive")
+    width = len(rows[-1].values) if rows else 0
     _need(width <= CORES_TIMED_MAX, "there are more compute times than allowed")
     _need(not slow.search.below, "a core is faster than the others")
     scores = slow.search.above

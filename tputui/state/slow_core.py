@@ -41,28 +41,28 @@ ROWS_MAX = 64
 """Newest steps that are stored."""
 
 
-class TimeRow(NamedTuple):
-    """The compute time of every core in one step; seconds: [cores], by column of the event."""
+class CoreRow(NamedTuple):
+    """The loss or the compute time of every core in one step; values: [cores], by column of the event."""
 
     step: Int
-    seconds: FloatArray
+    values: FloatArray
 
 
 class SlowCores(StateStruct):
     """The compute times of the newest steps of one process, and the core that is slower than the others, by column."""
 
-    rows: Annotated[list[TimeRow], msgspec.Meta(max_length=ROWS_MAX)] = msgspec.field(default_factory=list)
+    rows: Annotated[list[CoreRow], msgspec.Meta(max_length=ROWS_MAX)] = msgspec.field(default_factory=list)
     search: OutlierSearch = msgspec.field(default_factory=lambda: OutlierSearch(lead=_LEAD))
     named: Core | None = None
     """Column of the core."""
 
     def add(self, step: int, seconds: FloatArray) -> SlowCoreView | None:
         """Adds the next step, [cores]. Returns the core if this step is the first in which it is named."""
-        if self.rows and (step <= self.rows[-1].step or len(seconds) != len(self.rows[-1].seconds)):
+        if self.rows and (step <= self.rows[-1].step or len(seconds) != len(self.rows[-1].values)):
             self.rows, self.search, self.named = [], OutlierSearch(lead=_LEAD), None
         if not seconds or not all(0.0 < duration < math.inf for duration in seconds):
             return None
-        self.rows = [*self.rows[-ROWS_MAX + 1 :], TimeRow(step, seconds)]
+        self.rows = [*self.rows[-ROWS_MAX + 1 :], CoreRow(step, seconds)]
         if len(self.rows) < _SMOOTHED:
             return None
         first_step = self.rows[-_LEAD - 1].step
@@ -95,14 +95,14 @@ class SlowCores(StateStruct):
         """Median over the newest steps of how much longer a core took than the median of the others."""
         shares: list[float] = []
         for row in self.rows[-NAMED:]:
-            others = sorted([*row.seconds[:column], *row.seconds[column + 1 :]])
-            shares.append(row.seconds[column] / median_of_sorted(others) - 1.0)
+            others = sorted([*row.values[:column], *row.values[column + 1 :]])
+            shares.append(row.values[column] / median_of_sorted(others) - 1.0)
         return median_of_sorted(sorted(shares))
 
 
-def _medians(rows: Sequence[TimeRow]) -> list[float]:
+def _medians(rows: Sequence[CoreRow]) -> list[float]:
     """Median of each core over steps, [cores]."""
-    return [median_of_sorted(sorted(column)) for column in zip(*(row.seconds for row in rows), strict=True)]
+    return [median_of_sorted(sorted(column)) for column in zip(*(row.values for row in rows), strict=True)]
 
 
 def slow_cores(first_step: int, last_step: int, seconds: Sequence[float]) -> OutlierRow:

@@ -289,11 +289,11 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     kind: ev.RequestKind
     state: RequestState
     t: float
-    by: str | None
-    seen_phase: ev.Phase | None
-    applied_step: int | None
-    path: str | None
-    why: str | None
+    by: str | None = None
+    seen_phase: ev.Phase | None = None
+    applied_step: int | None = None
+    path: str | None = None
+    why: str | None = None
     """Why it was refused, or what may be missing although it was applied."""
     answered_t: float | None = None
     """Unix time of the answer by the clock of the run; None before. `t` is by the clock of the viewer that asked."""

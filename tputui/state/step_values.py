@@ -11,7 +11,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Self
 
 import msgspec
 
@@ -20,10 +20,10 @@ from tputui.state.chart_data import NonFinite, SlowCoreView
 from tputui.state.core_series import AllCoreSeries, columns_max
 from tputui.state.process_log import ProcessLog, Text
 from tputui.state.series import Series, pieces_max
-from tputui.state.slow_core import CORES_TIMED_MAX, ROWS_MAX, SlowCores
+from tputui.state.slow_core import CORES_TIMED_MAX, ROWS_MAX, CoreRow, SlowCores
 from tputui.state.state_struct import CORES_MAX, METRICS_MAX, Count, FloatArray, Metric, StateStruct, little_endian
 from tputui.telemetry import float_blocks
-from tputui.telemetry.events import COMPUTE_METRIC, INT_MAX, Int, StepsRecorded, TopologyDeclared
+from tputui.telemetry.events import COMPUTE_METRIC, INT_MAX, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
 EVENT_VALUES_MAX = 1 << 24
@@ -34,13 +34,6 @@ RECENT_ROWS_MAX = 64
 RECENT_ROWS_LEAST = 24
 """... but at least this many."""
 RECENT_VALUES_MAX = 1 << 15
-
-
-class Row(NamedTuple):
-    """The loss of every core in one step; values: [cores], by column of the event."""
-
-    step: Int
-    values: FloatArray
 
 
 class StepValues(StateStruct, dict=True):
@@ -61,7 +54,7 @@ class StepValues(StateStruct, dict=True):
         default_factory=dict
     )
     """Why an event cannot be decoded, by its sequence number."""
-    recent: Annotated[list[Row], msgspec.Meta(max_length=RECENT_ROWS_MAX)] = msgspec.field(default_factory=list)
+    recent: Annotated[list[CoreRow], msgspec.Meta(max_length=RECENT_ROWS_MAX)] = msgspec.field(default_factory=list)
     """The newest steps of the loss that were decoded; `recent_rows` adds those still pending."""
     slow: SlowCores = msgspec.field(default_factory=SlowCores)
     """The compute times of the cores."""
@@ -152,7 +145,7 @@ class StepValues(StateStruct, dict=True):
         found = self.slow.slow_core
         if found is None:
             return None
-        return msgspec.structs.replace(found, core=self.core_of(found.core, len(self.slow.rows[-1].seconds)))
+        return msgspec.structs.replace(found, core=self.core_of(found.core, len(self.slow.rows[-1].values)))
 
     def core_of(self, column: int, num_columns: int) -> int:
         """Global index of the core whose values are in a column."""
@@ -186,7 +179,7 @@ class StepValues(StateStruct, dict=True):
         except float_blocks.BlockError:
             return None
 
-    def recent_rows(self) -> list[Row]:
+    def recent_rows(self) -> list[CoreRow]:
         """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""
         self._pending_rows = 0
         while self._pending:
@@ -200,7 +193,7 @@ class StepValues(StateStruct, dict=True):
             if self.recent and len(self.recent[-1].values) != num_cores:
                 self.recent = []
             for row in range(max(event.n - most, 0), event.n):
-                self.recent.append(Row(event.first + row, values[row * num_cores : (row + 1) * num_cores]))
+                self.recent.append(CoreRow(event.first + row, values[row * num_cores : (row + 1) * num_cores]))
             del self.recent[:-most]
         return self.recent
 
