@@ -58,21 +58,18 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Unix time at which its last step was reported; 0 if unknown."""
 
 
-class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
-    """A NaN or infinite value of a core."""
+class CoreValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The value of a core in a step."""
 
     core: Core
     step: Int
+    value: float
+
+
+class NonFinite(CoreValue, frozen=True, kw_only=True, gc=False):
+    """A NaN or infinite value of a core."""
+
     metric: Metric
-    value: float
-
-
-class CoreExtreme(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The highest or lowest finite value in some steps, and whose it was."""
-
-    value: float
-    core: int
-    step: int
 
 
 class CoreColumn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -92,10 +89,10 @@ class CoreColumn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Sampled steps: all from the first to the last, or fewer."""
     middle: float
     """Mean of the sampled step numbers: the position of the point of a curve."""
-    highest: CoreExtreme | None = None
+    highest: CoreValue | None = None
     """The highest finite value of all its steps, sampled or not; None if there is none or its core is not known. The
     newest step may have a column of its own and still hold the extreme of the column before."""
-    lowest: CoreExtreme | None = None
+    lowest: CoreValue | None = None
 
     @property
     def is_sampled(self) -> bool:
@@ -146,16 +143,6 @@ class AlertView(AlertRaised, frozen=True, kw_only=True, tag=False):
     """Kinds of the targets that it was delivered to."""
     failed: list[str] = []
     """Kinds of the targets that it could not be delivered to."""
-
-
-class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
-    """When an epoch began."""
-
-    epoch: int
-    first_step: int
-    """Its first step in this run."""
-    t: float
-    """Unix time in seconds."""
 
 
 class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):

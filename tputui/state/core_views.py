@@ -13,7 +13,7 @@ import msgspec
 from tputui.state import core_series
 from tputui.state import outlier as outliers
 from tputui.state.aligned import COMBINED_MAX
-from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, SlowCoreView
+from tputui.state.chart_data import CoreColumn, CoreValue, OutlierView, SlowCoreView
 from tputui.state.combined_rows import CombinedRows
 from tputui.state.liveness import Liveness
 from tputui.state.process_state import ProcessState
@@ -220,7 +220,7 @@ def _up_to_newest(columns: list[CoreColumn], cores: Sequence[CoreView]) -> list[
         return columns
     means = float_blocks.float32(newest)
     bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
-    finite = [CoreExtreme(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
+    finite = [CoreValue(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
     point = CoreColumn(
         first_step=step,
         last_step=step,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.state import meter_limits
-from tputui.state.chart_data import EpochStart, MemoryPoint, MeterPoint, XlaPoint
+from tputui.state.chart_data import MemoryPoint, MeterPoint, XlaPoint
 from tputui.state.evidence import OBSERVED, Evidence, Observed
 from tputui.state.host_reports import HOST_REPORTS, REASON_CHARS_MAX, HostReports, ReportedFailure, Restart
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
@@ -103,7 +103,7 @@ class ProcessState(StateStruct):
     )
     values: StepValues = msgspec.field(default_factory=StepValues)
     logged: LoggedMetrics = msgspec.field(default_factory=LoggedMetrics)
-    epoch_starts: Downsampled[EpochStart] = msgspec.field(default_factory=Downsampled)
+    epoch_starts: Downsampled[ev.EpochStarted] = msgspec.field(default_factory=Downsampled)
     pace: PaceHistory = msgspec.field(default_factory=PaceHistory)
     usage: Downsampled[MemoryPoint] = msgspec.field(default_factory=Downsampled)
     """The memory that it sampled: a worker that of its devices, a supervisor that of its host."""
@@ -313,7 +313,7 @@ class ProcessState(StateStruct):
         self.time.epoch_started(event)
         self._moved(event.t)
         if math.isfinite(event.t):
-            self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t), first_of)
+            self.epoch_starts.add(event, first_of)
 
     def _steps_recorded(self, event: ev.StepsRecorded) -> None:
         if not makes_sense(event):

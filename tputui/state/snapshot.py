@@ -15,7 +15,6 @@ from tputui.state.chart_data import (
     AlertView,
     CoreColumn,
     DevicePoint,
-    EpochStart,
     LoggedView,
     Mark,
     MemoryPoint,
@@ -269,17 +268,12 @@ class FlopsView(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no `mfu`."""
 
 
-class DevicesView(msgspec.Struct, frozen=True, kw_only=True):
-    """The cores as the TPU runtime reports them, read from outside the training processes. Memory is in `memory`."""
+class DevicesView(ev.DeviceSampled, frozen=True, kw_only=True, tag=False):
+    """The cores of all hosts as the TPU runtime reports them, by the newest sample of each host. Memory is in
+    `memory`."""
 
-    t: float
-    """Unix time of the newest sample."""
     cores: list[ev.CoreSample]
     """In order; empty if nothing was read."""
-    reason: str | None
-    """Why nothing was read, or what was not; None if all ports answered."""
-    absent: list[str]
-    """Names of the values that the runtime does not offer."""
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
@@ -425,7 +419,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Timeline marks in order of time. Of frequent kinds: the newest, and samples of the others."""
     num_marks: int = 0
     """Number of all marks, including those not stored."""
-    epoch_starts: list[EpochStart] = []
+    epoch_starts: list[ev.EpochStarted] = []
     """In order of epochs; samples if there are more than 512."""
     throughput: ThroughputView | None = None
     """None before the first report."""

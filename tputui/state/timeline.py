@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, NonFinite, Segment
+from tputui.state.chart_data import AlertView, Mark, MarkKind, NonFinite, Segment
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
 from tputui.state.process_state import Receipts
@@ -52,9 +52,9 @@ def traces(state: RunState) -> list[ev.TraceWritten]:
     return sorted((trace for process in state.in_order for trace in process.log.traces), key=lambda trace: trace.t)
 
 
-def epoch_starts(state: RunState) -> list[EpochStart]:
+def epoch_starts(state: RunState) -> list[ev.EpochStarted]:
     """When the epochs began, each by the first host that reported it."""
-    starts: dict[int, EpochStart] = {}
+    starts: dict[int, ev.EpochStarted] = {}
     for process in state.workers:
         for start in process.epoch_starts.items:
             starts.setdefault(start.epoch, start)
