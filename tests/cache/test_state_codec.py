@@ -207,7 +207,7 @@ LIES: dict[str, dict[str, Any]] = {
     "a number beyond all": {"last_seq": -1},
     "more lines than were logged": {"log.num_logs": 0},
     "a stride of marks": {"epoch_starts.stride": -1},
-    "a value of core 1,000": {"values.non_finite": [[1, 1000, "loss", math.nan]]},
+    "a value of core 1,000": {"values.non_finite": [{"core": 1000, "step": 1, "metric": "loss", "value": math.nan}]},
     "another metric's newest": {"values.series": {}},
     "a form too long": {"num_senseless": None},
 }

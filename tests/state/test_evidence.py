@@ -64,7 +64,7 @@ def test_impossible_events_are_counted() -> None:
     ]
     snapshot = snapshot_of({"worker-0": bad})
     assert snapshot.num_senseless == len(bad)
-    assert snapshot.evidence == evidence.EvidenceView()
+    assert snapshot.evidence == evidence.Evidence()
 
 
 def test_evidence_continues_from_a_cached_state() -> None:

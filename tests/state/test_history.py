@@ -12,10 +12,9 @@ import pytest
 from tests.diagnosis.runs import compiled
 from tests.recorded import STEP_S, T0, opened, reading, supervisor_events, worker_events
 from tests.state.test_snapshot_builder import around, of, run_until, seen
-from tputui.state.chart_data import ThroughputView
+from tputui.state.chart_data import MemoryPoint, ThroughputView
 from tputui.state.combined_history import combined_memory
 from tputui.state.history import eta_s
-from tputui.state.process_history import MemorySample
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.state_struct import POINTS_MAX, Downsampled
@@ -250,11 +249,13 @@ def test_xla_counters_of_a_long_run_lose_no_compile() -> None:
 
 def test_memory_combined_while_it_is_sampled_equals_memory_combined_at_once() -> None:
     chance, kept = random.Random(1), combined_memory()
-    series = [Downsampled[MemorySample](most=16) for _ in range(600)]
+    series = [Downsampled[MemoryPoint](most=16) for _ in range(600)]
     for _ in range(30):
         for process in chance.choices(range(chance.choice([3, 600])), k=400):
             used = chance.randrange(1 << 30)
             t = (series[process].items[-1].t if series[process].items else T0) + chance.choice([1.0, 1.0, 7.5])
-            sample = MemorySample(t, used, None, None) if process % 2 else MemorySample(t, None, used, used // 2)
-            series[process].add(sample, MemorySample.join)
+            on_device = MemoryPoint(t=t, hbm_used_bytes=used)
+            on_host = MemoryPoint(t=t, host_used_bytes=used, rss_bytes=used // 2)
+            sample = on_device if process % 2 else on_host
+            series[process].add(sample, MemoryPoint.join)
         assert kept.of(series) == combined_memory().of(series)

@@ -9,16 +9,16 @@ from typing import Any, SupportsIndex
 import pytest
 from msgspec.structs import replace
 
-from tputui.state.host_reports import HostPace
 from tputui.state.slow_host import SlowHosts
 from tputui.state.snapshot import SlowHostView
+from tputui.telemetry.events import HostPaceMeasured
 
 COMPUTE_S, DATA_S, STEP_S = 0.008, 0.001, 0.01
 REPORT_STEPS = 10
 REPORTS = 32
 SEEDS = 30
 
-Paces = dict[int, list[HostPace]]
+Paces = dict[int, list[HostPaceMeasured]]
 
 
 def paces(
@@ -34,18 +34,28 @@ def paces(
     chance = random.Random(seed)
     found: Paces = {}
     for host in range(num_hosts):
-        first, of_host = 1 + host % REPORT_STEPS, list[HostPace]()
+        first, of_host = 1 + host % REPORT_STEPS, list[HostPaceMeasured]()
         compute_s = COMPUTE_S + STEP_S * (slower or {}).get(host, 0.0)
         data_s = DATA_S + STEP_S * (late or {}).get(host, 0.0)
         for _ in range(reports):
             noise = chance.gauss(1.0, scatter)
-            of_host.append(HostPace(first, first + REPORT_STEPS - 1, STEP_S, data_s * noise, compute_s * noise, None))
+            last = first + REPORT_STEPS - 1
+            of_host.append(
+                HostPaceMeasured(
+                    t=0.0,
+                    step=last,
+                    steps=REPORT_STEPS,
+                    step_s=STEP_S,
+                    data_s=data_s * noise,
+                    compute_s=compute_s * noise,
+                )
+            )
             first += REPORT_STEPS
         found[host] = of_host
     return found
 
 
-def named(found: Mapping[int, Sequence[HostPace]], every: int = 4) -> list[SlowHostView | None]:
+def named(found: Mapping[int, Sequence[HostPaceMeasured]], every: int = 4) -> list[SlowHostView | None]:
     """The slow host after every few reports, as a viewer that follows the run sees it."""
     hosts = SlowHosts()
     names = {host: f"vm-{host}" for host in found}
@@ -98,10 +108,7 @@ def test_view_names_the_part_the_amount_and_who_waits() -> None:
 
 def test_host_is_named_after_ten_reports_and_forgotten_after_it_recovered() -> None:
     slow, fast = paces(8, 1, slower={3: 0.2}, scatter=0.01), paces(8, 2, scatter=0.01, reports=60)
-    both = {
-        host: [*slow[host], *(replace(pace, first=pace.first + 320, last=pace.last + 320) for pace in fast[host])]
-        for host in slow
-    }
+    both = {host: [*slow[host], *(replace(pace, step=pace.step + 320) for pace in fast[host])] for host in slow}
     found = named(both, every=1)
     first = next(index for index, view in enumerate(found) if view is not None)
     assert first <= 20
@@ -167,7 +174,7 @@ def test_steps_that_were_trained_again_between_two_snapshots_are_judged_anew() -
     assert kept.find(cut, names) == SlowHosts().find(cut, names) is not None
 
 
-class Read(list[HostPace]):
+class Read(list[HostPaceMeasured]):
     """Reports that count how often one of them is read."""
 
     reads = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from tests.ui import made, pods
-from tputui.state.snapshot import NonFinite, Snapshot
+from tputui.state.chart_data import NonFinite
+from tputui.state.snapshot import Snapshot
 from tputui.text.show_page import show_text
 
 

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from tests.diagnosis.runs import change, compiled, fell_back, synced
 from tests.ui import made
-from tputui.state.evidence import EvidenceView, Observed, ProcessEvidence, combined
+from tputui.state.evidence import Evidence, Observed, combined
 from tputui.state.snapshot import Snapshot
 from tputui.state.time_spent import TimeView
 
 
-def evidence_of(events: Iterable[Observed]) -> EvidenceView:
+def evidence_of(events: Iterable[Observed]) -> Evidence:
     """What the events add up to."""
-    process = ProcessEvidence()
+    process = Evidence()
     for event in events:
         assert process.add(event, steps_done=30, epoch=1)
     return combined([process])

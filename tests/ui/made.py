@@ -13,11 +13,11 @@ import msgspec
 
 from tputui.state.chart_data import (
     CoreColumn,
-    EpochStart,
     Mark,
     MarkKind,
     MemoryPoint,
     MeterPoint,
+    NonFinite,
     OutlierView,
     Segment,
     SlowCoreView,
@@ -32,7 +32,6 @@ from tputui.state.snapshot import (
     LogLine,
     MemoryView,
     MeterView,
-    NonFinite,
     PlanView,
     RequestView,
     SkippedView,
@@ -363,7 +362,8 @@ def running(num_cores: int = 8) -> Snapshot:
         marks=marks(),
         num_marks=len(marks()),
         epoch_starts=[
-            EpochStart(epoch=epoch, first_step=110 * epoch - 109, t=step_t(110 * epoch - 110)) for epoch in (1, 2, 3)
+            ev.EpochStarted(t=step_t(110 * epoch - 110), epoch=epoch, first_step=110 * epoch - 109)
+            for epoch in (1, 2, 3)
         ],
         throughput=throughput(),
         memory_history=memory_history(),

@@ -7,9 +7,9 @@ import math
 import msgspec
 
 from tests.ui import made
-from tputui.state.chart_data import EpochStart, MeterPoint
+from tputui.state.chart_data import MeterPoint
 from tputui.state.snapshot import Snapshot
-from tputui.telemetry.events import EpochEnded
+from tputui.telemetry.events import EpochEnded, EpochStarted
 
 EPOCHS = 12
 STEPS_PER_EPOCH = 25
@@ -31,7 +31,7 @@ def running(epochs: int = EPOCHS) -> Snapshot:
         core_columns=made.core_columns(8, steps),
         epochs=[_epoch(number) for number in range(1, epochs + 1)],
         epoch_starts=[
-            EpochStart(epoch=number, first_step=first, t=made.step_t(first))
+            EpochStarted(epoch=number, first_step=first, t=made.step_t(first))
             for number, first in enumerate(range(1, steps + 1, STEPS_PER_EPOCH), 1)
         ],
         throughput=msgspec.structs.replace(run.throughput, history=[point for point in history if point.step <= steps]),

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from tests.ui import made
-from tputui.state.chart_data import EpochStart, MemoryPoint, Segment, ThroughputPoint, ThroughputView
+from tputui.state.chart_data import MemoryPoint, Segment, ThroughputPoint, ThroughputView
 from tputui.state.snapshot import PlanView, Snapshot
-from tputui.telemetry.events import MeterReading
+from tputui.telemetry.events import EpochStarted, MeterReading
 
 CONFIG: dict[str, Any] = {
     "task": "digits",
@@ -91,7 +91,7 @@ def run(
             ),
             "loss": loss,
             "epoch_starts": [
-                EpochStart(epoch=epoch, first_step=1 + 110 * (epoch - 1), t=started + 5 + 110 * (epoch - 1) * step_s)
+                EpochStarted(epoch=epoch, first_step=1 + 110 * (epoch - 1), t=started + 5 + 110 * (epoch - 1) * step_s)
                 for epoch in range(1, 5)
             ],
             "epochs": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ RAMP = Ramp((0, 0, 200), (10, 10, 10), (200, 0, 0), (255, 255, 255))
 def drawn(snapshot: Snapshot, view: ChartView, width: int = 106, height: int = 22) -> Chart:
     series = ChartSeries(snapshot.loss, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot))
     chart = LossChart()
-    found = chart.draw(chart.visible(series, view)._replace(ramp=RAMP), width, height)
+    found = chart.draw(replace(chart.visible(series, view), ramp=RAMP), width, height)
     assert found is not None
     return found
 

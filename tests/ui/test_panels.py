@@ -17,11 +17,11 @@ from tests.ui import made
 from tests.ui.fake_launch_service import MEMORY
 from tputui import formatting as fmt
 from tputui.compare.compare import compare
-from tputui.state.chart_data import EpochStart, OutlierView
+from tputui.state.chart_data import NonFinite, OutlierView
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import DevicesView, NonFinite, RequestView, Snapshot
+from tputui.state.snapshot import DevicesView, RequestView, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
-from tputui.telemetry.events import CoreSample, ProgressReported, RequestKind, StepPrograms
+from tputui.telemetry.events import CoreSample, EpochStarted, ProgressReported, RequestKind, StepPrograms
 from tputui.text.lines import LineWriter
 from tputui.text.show_page import show_text, to_show
 from tputui.ui.base import status_text
@@ -97,7 +97,7 @@ def test_startup_checklist_follows_the_phases() -> None:
     waiting = ("waiting", None)
     assert steps(phase=None, created=made.NOW - 2.5) == [("running", 2), waiting, waiting, waiting]
     assert steps() == [("done", None), ("running", 4), waiting, waiting]
-    begun = EpochStart(epoch=1, first_step=1, t=made.NOW - 12)
+    begun = EpochStarted(epoch=1, first_step=1, t=made.NOW - 12)
     built = {"plan": made.running().plan, "epoch_starts": [begun], "started": made.NOW - 20}
     compiling = steps(phase="compiling", phase_s=11.0, **built)
     assert compiling == [("done", None), ("done", 8), ("running", 12), waiting]

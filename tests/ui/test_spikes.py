@@ -11,7 +11,7 @@ import pytest
 
 from tests import recorded
 from tputui.state import core_series
-from tputui.state.chart_data import CoreColumn, CoreExtreme
+from tputui.state.chart_data import CoreColumn, CoreValue
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
@@ -107,8 +107,8 @@ def test_a_run_that_goes_on_has_the_same_extremes_as_one_read_at_once() -> None:
             bad_cores=(),
             num_steps=10,
             middle=10 * number + 5.5,
-            highest=CoreExtreme(value=high * (9 if number == 30 else 1), core=values.index(high), step=10 * number + 1),
-            lowest=CoreExtreme(value=low, core=values.index(low), step=10 * number + 2),
+            highest=CoreValue(value=high * (9 if number == 30 else 1), core=values.index(high), step=10 * number + 1),
+            lowest=CoreValue(value=low, core=values.index(low), step=10 * number + 2),
         )
         columns.append(column)
         shown = following.find(columns, lambda each: sorted(each.means)[2], None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
 import textual
@@ -95,7 +96,7 @@ def test_every_finite_value_is_inside_or_counted(rows: list[list[float]], num_sp
 def test_no_outlier_means_the_full_range(count: int, seed: int) -> None:
     values = noisy(count, seed)
     data = visible(segments_of(values))
-    assert scale_of(data) == scale_of(data._replace(view=FULL))
+    assert scale_of(data) == scale_of(replace(data, view=FULL))
     assert drawn(segments_of(values)).outside == ""
 
 
@@ -224,7 +225,7 @@ def test_log_axis_is_suggested_for_a_converged_curve_until_it_is_on() -> None:
     values = [2.3 * math.exp(-step / 100) + 0.002 for step in range(1000)]
     series, data = series_of(segments_of(values)), visible(segments_of(values))
     assert "l: log axis" in loss.note(series, data, drawn(segments_of(values)), "step", 90)
-    data = data._replace(view=ChartView(log=True))
+    data = replace(data, view=ChartView(log=True))
     assert "l: log" not in loss.note(series, data, drawn(segments_of(values), ChartView(log=True)), "step", 90)
 
 

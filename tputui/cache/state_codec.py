@@ -124,26 +124,26 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
     )
     _need(all(row.values and row.values.typecode == "f" for row in values.recent), "a recent step has no values")
     _check_times_of_cores(values.slow)
+    for bad in values.non_finite:
+        record = values.newest.get(bad.metric)
+        _need(record is not None and bad.core in values.cores_of(record.cores), "a value has no core")
     for series in values.series.values():
         _need(len(series.pieces) <= series.pieces_max, "a series is longer than it may be")
         for piece in series.pieces:
             _need(piece.first <= piece.last, "a piece of a series ends before it begins")
             _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
-    for bad in values.non_finite:
-        record = values.newest.get(bad.metric)
-        _need(record is not None and bad.column < record.cores, "a value has no core")
 
 
 def _check_times_of_cores(slow: SlowCores) -> None:
     rows = slow.rows
-    _need(all(row.seconds and row.seconds.typecode == "f" for row in rows), "a step has no compute times")
-    _need(len({len(row.seconds) for row in rows}) <= 1, "steps differ in their number of compute times")
-    _need(all(0.0 < value < math.inf for row in rows for value in row.seconds), "a compute time is not positive")
-    width = len(rows[-1].seconds) if rows else 0
+    _need(all(row.values and row.values.typecode == "f" for row in rows), "a step has no compute times")
+    _need(len({len(row.values) for row in rows}) <= 1, "steps differ in their number of compute times")
+    _need(all(0.0 < value < math.inf for row in rows for value in row.values), "a compute time is not positive")
+    width = len(rows[-1].values) if rows else 0
     _need(width <= CORES_TIMED_MAX, "there are more compute times than allowed")
     _need(not slow.search.below, "a core is faster than the others")
     scores = slow.search.above
-    _need(all(core == score.core < width for core, score in scores.items()), "a slow core has no compute time")
+    _need(all(core == score.view.core < width for core, score in scores.items()), "a slow core has no compute time")
     _need(slow.named is None or slow.named in scores, "the slow core is not one of those found")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import le
 from typing import NamedTuple
@@ -210,7 +210,7 @@ def lacks_sync(run: DiagnosedRun, group: CompileGroup) -> bool:
     if group.cause != "value_read" or group.warm_up or group.count < STORM_MIN:
         return False
     causes = {(compiled.runtime, compiled.cause) for compiled in run.evidence.compiles}
-    return causes == {("torch_xla", "value_read")} or _grows(run.evidence.programs)
+    return causes == {("torch_xla", "value_read")} or _grows(run.evidence.programs.values())
 
 
 def _mode_advice(change: ChangedInput) -> str | None:
@@ -277,7 +277,7 @@ def _numbers(shape: str) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]+", shape.partition("[")[2] or shape)]
 
 
-def _grows(programs: Sequence[ProgramObserved]) -> bool:
+def _grows(programs: Iterable[ProgramObserved]) -> bool:
     sizes = [program.num_operations for program in sorted(programs, key=lambda program: program.t)]
     newest_sizes = [size for size in sizes if size is not None][-GROWING_MIN - 1 :]
     return len(newest_sizes) > GROWING_MIN and all(left < right for left, right in pairwise(newest_sizes))
@@ -342,7 +342,7 @@ def extra_executions(run: DiagnosedRun) -> Iterator[Verdict]:
     executes, expected = xla.executes_a_step, xla.expected_a_step
     if not xla.has_extra_executes or executes is None or expected is None:
         return
-    sizes = [program.num_operations for program in run.evidence.programs if program.num_operations is not None]
+    sizes = [program.num_operations for program in run.evidence.programs.values() if program.num_operations is not None]
     tiny = [size for size in sizes if size < TINY_OPERATIONS]
     evidence = [f"{executes:.3g} programs per step in place of {expected:.3g}, over {fmt.count(xla.steps.steps)} steps"]
     text = f"a step runs {executes:.3g} programs in place of {expected:.3g}"
@@ -394,7 +394,7 @@ def batch_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
 
 def feature_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
     """Matrix multiplications that are mostly padding."""
-    wastes = [_waste(matmul) for program in run.evidence.programs for matmul in program.matmuls or ()]
+    wastes = [_waste(matmul) for program in run.evidence.programs.values() for matmul in program.matmuls or ()]
     flops, padded = sum(waste.flops for waste in wastes), sum(waste.padded for waste in wastes)
     if flops < FLOPS_MIN or 1 - flops / padded < WASTE_SHARE:
         return
@@ -414,7 +414,7 @@ def feature_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
 
 def padding_share(run: DiagnosedRun) -> float | None:
     """Share of the matrix multiplications that is padding on a TPU; None if none were observed."""
-    wastes = [_waste(matmul) for program in run.evidence.programs for matmul in program.matmuls or ()]
+    wastes = [_waste(matmul) for program in run.evidence.programs.values() for matmul in program.matmuls or ()]
     padded = sum(waste.padded for waste in wastes)
     return 1 - sum(waste.flops for waste in wastes) / padded if padded else None
 
@@ -434,7 +434,7 @@ def precision(run: DiagnosedRun) -> Iterator[Verdict]:
     """Training in float32, although the TPU multiplies bfloat16."""
     plan = run.snapshot.plan
     is_float32 = plan is not None and plan.precision == "fp32"
-    matmuls = [matmul for program in run.evidence.programs for matmul in program.matmuls or ()]
+    matmuls = [matmul for program in run.evidence.programs.values() for matmul in program.matmuls or ()]
     flops = {matmul.dtype: 0.0 for matmul in matmuls}
     for matmul in matmuls:
         flops[matmul.dtype] += _waste(matmul).flops

@@ -21,7 +21,7 @@ def unchecked(run: DiagnosedRun, verdicts: Iterable[Verdict]) -> Iterator[Verdic
 
 def _runtimes(run: DiagnosedRun) -> set[str]:
     evidence = run.evidence
-    groups = (evidence.compiles, evidence.programs, evidence.windows, evidence.breaks)
+    groups = (evidence.compiles, evidence.programs.values(), evidence.windows, evidence.breaks)
     return {observed.runtime for group in groups for observed in group}
 
 
@@ -70,7 +70,7 @@ def _batch(run: DiagnosedRun) -> str | None:
 
 
 def _matmuls(run: DiagnosedRun) -> str | None:
-    return None if any(program.matmuls for program in run.evidence.programs) else "no program was inspected"
+    return None if any(program.matmuls for program in run.evidence.programs.values()) else "no program was inspected"
 
 
 def _precision(run: DiagnosedRun) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tputui.diagnosis.verdict import GainBase, RuleName, Verdict, VerdictStatus
-from tputui.state.evidence import EvidenceView
+from tputui.state.evidence import Evidence
 from tputui.state.evidence_groups import Line
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.telemetry.events import Observation
@@ -24,7 +24,7 @@ class DiagnosedRun(NamedTuple):
     """A run as the rules see it."""
 
     snapshot: Snapshot
-    evidence: EvidenceView
+    evidence: Evidence
     wall_s: float
     """Seconds since the first event; up to the end event, or the newest event of a lost run."""
     steps: int

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.diagnosis.diagnosed_run import TRAINING_SECTIONS, DiagnosedRun, speedup_of
 from tputui.diagnosis.verdict import Verdict
+from tputui.telemetry.events import Phase
 
 INPUT_SHARE = 0.10
 """Share of a step: XProf calls a program input-bound from 10 % on."""
@@ -26,8 +27,8 @@ PADDING_WALL_SHARE = 0.02
 """... if it costs so much of the wall time."""
 WORKERS = 8
 """Threads of the loader that are proposed at most, if there are not half as many already."""
-PHASES = {"data": "data", "trace": "tracing"}
-_STEP_PHASES = ("data", "tracing", "executing", "reporting")
+PHASES: dict[str, Phase] = {"data": "data", "trace": "tracing"}
+_STEP_PHASES: tuple[Phase, ...] = ("data", "tracing", "executing", "reporting")
 _STAGE_FIXES = {
     "read": "read from a faster disk or from memory, or store the examples in fewer, larger files",
     "decode": "decode with more threads, or store the examples decoded and in their final size",

@@ -144,7 +144,7 @@ def runtimes_of(snapshot: Snapshot) -> list[str]:
     """The runtimes that were observed."""
     evidence = snapshot.evidence
     seen: set[str] = {compiled.runtime for compiled in evidence.compiles}
-    seen |= {program.runtime for program in evidence.programs}
+    seen |= {program.runtime for program in evidence.programs.values()}
     seen |= {window.runtime for window in evidence.windows}
     return sorted(seen | {graph_break.runtime for graph_break in evidence.breaks})
 
@@ -183,7 +183,7 @@ def _shapes(run: DiagnosedRun) -> Shapes:
             ],
             operations=program.num_operations,
         )
-        for program in evidence.programs
+        for program in evidence.programs.values()
     ]
     waste = None
     if plan is not None and plan.global_batch > 0 and plan.valid_examples > 0:

@@ -32,17 +32,7 @@ def details(manifest: rundir.Manifest) -> RunDetails:
 
 def request_view(request: requests.Request) -> RequestView:
     """A request as it was made, without the answers of the run."""
-    return RequestView(
-        id=request.id,
-        kind=request.kind,
-        state="requested",
-        t=request.t,
-        by=request.by,
-        seen_phase=None,
-        applied_step=None,
-        path=None,
-        why=None,
-    )
+    return RequestView(id=request.id, kind=request.kind, state="requested", t=request.t, by=request.by)
 
 
 def full_disk(run_dir: Path, liveness: Liveness, silent_s: float) -> str | None:

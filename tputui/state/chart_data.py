@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from tputui.telemetry.events import AlertRaised, Split
+from tputui.state.state_struct import CORES_MAX, Metric
+from tputui.telemetry.events import AlertRaised, Int, Split
 
 MarkKind = Literal[
     "epoch",
@@ -36,6 +37,9 @@ was resumed from a checkpoint; its training processes were restarted; the run en
 MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
 
 
+Core = Annotated[int, msgspec.Meta(ge=0, lt=CORES_MAX)]
+
+
 class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Consecutive steps of a series, reduced for charts. A one-step spike is preserved in `max`."""
 
@@ -54,12 +58,18 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Unix time at which its last step was reported; 0 if unknown."""
 
 
-class CoreExtreme(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The highest or lowest finite value in some steps, and whose it was."""
+class CoreValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The value of a core in a step."""
 
+    core: Core
+    step: Int
     value: float
-    core: int
-    step: int
+
+
+class NonFinite(CoreValue, frozen=True, kw_only=True, gc=False):
+    """A NaN or infinite value of a core."""
+
+    metric: Metric
 
 
 class CoreColumn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,10 +89,10 @@ class CoreColumn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Sampled steps: all from the first to the last, or fewer."""
     middle: float
     """Mean of the sampled step numbers: the position of the point of a curve."""
-    highest: CoreExtreme | None = None
+    highest: CoreValue | None = None
     """The highest finite value of all its steps, sampled or not; None if there is none or its core is not known. The
     newest step may have a column of its own and still hold the extreme of the column before."""
-    lowest: CoreExtreme | None = None
+    lowest: CoreValue | None = None
 
     @property
     def is_sampled(self) -> bool:
@@ -93,11 +103,11 @@ class CoreColumn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class OutlierView(msgspec.Struct, frozen=True, kw_only=True):
     """A core whose loss differs persistently from the others, see `tputui.state.outlier`."""
 
-    core: int
+    core: Core
     by: float
     """Largest difference from the median core, in units of the loss; negative if below."""
-    first_step: int
-    last_step: int
+    first_step: Int
+    last_step: Int
     """Steps from the first to the last in which it was off."""
 
 
@@ -133,16 +143,6 @@ class AlertView(AlertRaised, frozen=True, kw_only=True, tag=False):
     """Kinds of the targets that it was delivered to."""
     failed: list[str] = []
     """Kinds of the targets that it could not be delivered to."""
-
-
-class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
-    """When an epoch began."""
-
-    epoch: int
-    first_step: int
-    """Its first step in this run."""
-    t: float
-    """Unix time in seconds."""
 
 
 class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -183,16 +183,29 @@ class ThroughputView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Memory at one time, or the maximum over neighbouring samples."""
+    """Memory at one time, or the maximum over neighbouring samples: as one process sampled it, or of all."""
 
     t: float
     """Unix time in seconds."""
-    hbm_used_bytes: int | None
+    hbm_used_bytes: int | None = None
     """Of the fullest core."""
-    host_used_bytes: int | None
+    host_used_bytes: int | None = None
     """Over all hosts."""
-    rss_bytes: int | None
+    rss_bytes: int | None = None
     """Of the processes of the run, over all hosts."""
+
+    def join(self, later: MemoryPoint) -> MemoryPoint:
+        """The maximum of both."""
+        return MemoryPoint(
+            t=later.t,
+            hbm_used_bytes=_most(self.hbm_used_bytes, later.hbm_used_bytes),
+            host_used_bytes=_most(self.host_used_bytes, later.host_used_bytes),
+            rss_bytes=_most(self.rss_bytes, later.rss_bytes),
+        )
+
+
+def _most(left: int | None, right: int | None) -> int | None:
+    return max((value for value in (left, right) if value is not None), default=None)
 
 
 class DevicePoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -207,7 +220,8 @@ class DevicePoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class XlaPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Counters of the XLA runtime at one time, summed over the processes: totals since they started."""
+    """Counters of the XLA runtime at one time, of one process or summed over all: totals since they started, so that
+    leaving some out loses no amount."""
 
     t: float
     """Unix time in seconds."""

@@ -18,10 +18,8 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from msgspec.structs import astuple
 
 from tputui.state.chart_data import MemoryPoint, XlaPoint
-from tputui.state.process_history import MemorySample, XlaCounters
 from tputui.state.state_struct import POINTS_MAX, Downsampled, last_of
 
-ReadingT = TypeVar("ReadingT", XlaCounters, MemorySample)
 PointT = TypeVar("PointT", MemoryPoint, XlaPoint)
 
 _READINGS_MAX = 4_096
@@ -29,16 +27,16 @@ _READINGS_MAX = 4_096
 _READINGS_OF_EACH = 8
 """... and at least this many of each."""
 
-Entry = tuple[float, int, ReadingT]
+Entry = tuple[float, int, PointT]
 """Unix time of a reading, the index of its process, and the reading."""
 _BY_TIME = itemgetter(0, 1)
 
 
-class _Totals(ABC, Generic[ReadingT, PointT]):
+class _Totals(ABC, Generic[PointT]):
     """The newest readings of all processes, combined."""
 
     @abstractmethod
-    def replace(self, process: int, reading: ReadingT) -> None:
+    def replace(self, process: int, reading: PointT) -> None:
         """Takes a reading in place of the one before of that process."""
 
     @abstractmethod
@@ -50,30 +48,28 @@ class _Totals(ABC, Generic[ReadingT, PointT]):
         """An independent copy."""
 
 
-class _Settled(NamedTuple, Generic[ReadingT, PointT]):
+class _Settled(NamedTuple, Generic[PointT]):
     """The state after the first readings, from which combining continues."""
 
     num_readings: int
-    totals: _Totals[ReadingT, PointT]
+    totals: _Totals[PointT]
 
 
-class Combined(Generic[ReadingT, PointT]):
+class Combined(Generic[PointT]):
     """The points of all processes over time, at most `POINTS_MAX`."""
 
-    def __init__(
-        self, join: Callable[[ReadingT, ReadingT], ReadingT], new_totals: Callable[[], _Totals[ReadingT, PointT]]
-    ) -> None:
+    def __init__(self, join: Callable[[PointT, PointT], PointT], new_totals: Callable[[], _Totals[PointT]]) -> None:
         """`join` makes one reading of two neighbours of a process."""
-        self._in_order: _InOrder[ReadingT] = _InOrder(join)
-        self._new_totals: Callable[[], _Totals[ReadingT, PointT]] = new_totals
-        self._entries: list[Entry[ReadingT]] = []
+        self._in_order: _InOrder[PointT] = _InOrder(join)
+        self._new_totals: Callable[[], _Totals[PointT]] = new_totals
+        self._entries: list[Entry[PointT]] = []
         self._each = 1
         """Readings per point."""
         self._points: list[PointT] = []
-        self._settled: _Settled[ReadingT, PointT] = _Settled(0, new_totals())
+        self._settled: _Settled[PointT] = _Settled(0, new_totals())
         """At the start of a point, before the first reading that has changed."""
 
-    def of(self, series: Sequence[Downsampled[ReadingT]]) -> list[PointT]:
+    def of(self, series: Sequence[Downsampled[PointT]]) -> list[PointT]:
         """The points of the series, which are those of the last call, with more readings."""
         entries, stride = self._in_order.of(series), 1
         while -(-len(entries) // stride) > POINTS_MAX:
@@ -94,27 +90,27 @@ class Combined(Generic[ReadingT, PointT]):
         return points
 
 
-def combined_memory() -> Combined[MemorySample, MemoryPoint]:
+def combined_memory() -> Combined[MemoryPoint]:
     """Memory over time: device memory of the fullest core; host memory and processes summed over the hosts."""
-    return Combined(MemorySample.join, _Memory)
+    return Combined(MemoryPoint.join, _Memory)
 
 
-def combined_xla(owners: Sequence[int]) -> Combined[XlaCounters, XlaPoint]:
+def combined_xla(owners: Sequence[int]) -> Combined[XlaPoint]:
     """The counters over time, summed over the processes; `owners` has the process of each series."""
     return Combined(last_of, lambda: _Xla(owners))
 
 
-class _Memory(_Totals[MemorySample, MemoryPoint]):
+class _Memory(_Totals[MemoryPoint]):
     """Memory of all processes."""
 
     def __init__(self) -> None:
         self._hbm, self._host, self._rss = _Greatest(), _Total(), _Total()
 
-    def replace(self, process: int, sample: MemorySample) -> None:
-        if sample.hbm_bytes is not None:
-            self._hbm.replace(process, sample.hbm_bytes)
-        if sample.host_bytes is not None:
-            self._host.replace(process, sample.host_bytes)
+    def replace(self, process: int, sample: MemoryPoint) -> None:
+        if sample.hbm_used_bytes is not None:
+            self._hbm.replace(process, sample.hbm_used_bytes)
+        if sample.host_used_bytes is not None:
+            self._host.replace(process, sample.host_used_bytes)
         if sample.rss_bytes is not None:
             self._rss.replace(process, sample.rss_bytes)
 
@@ -128,14 +124,14 @@ class _Memory(_Totals[MemorySample, MemoryPoint]):
         return copied
 
 
-class _Xla(_Totals[XlaCounters, XlaPoint]):
+class _Xla(_Totals[XlaPoint]):
     """Counters of all processes, each of which may have several series."""
 
     def __init__(self, owners: Sequence[int]) -> None:
         self._owners = owners
         self._step, self._totals = _Greatest(), [_Total() for _ in range(4)]
 
-    def replace(self, process: int, reading: XlaCounters) -> None:
+    def replace(self, process: int, reading: XlaPoint) -> None:
         process = self._owners[process]
         # The journal of its observers knows no steps.
         self._step.replace(process, max(reading.step, self._step.newest.get(process, 0)))
@@ -206,22 +202,22 @@ class _Greatest(_Total):
             self.peak = self.value
 
 
-class _InOrder(Generic[ReadingT]):
+class _InOrder(Generic[PointT]):
     """The readings of all processes in order of time; fewer of each if there are many processes."""
 
-    def __init__(self, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
-        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
-        self._thinned: list[_Thinned[ReadingT]] = []
-        self._closed: list[Entry[ReadingT]] = []
+    def __init__(self, join: Callable[[PointT, PointT], PointT]) -> None:
+        self._join: Callable[[PointT, PointT], PointT] = join
+        self._thinned: list[_Thinned[PointT]] = []
+        self._closed: list[Entry[PointT]] = []
         """Those that no longer change, in order."""
 
-    def of(self, series: Sequence[Downsampled[ReadingT]]) -> list[Entry[ReadingT]]:
+    def of(self, series: Sequence[Downsampled[PointT]]) -> list[Entry[PointT]]:
         """The readings. An unchanged one is the same object as before."""
         most = max(_READINGS_OF_EACH, _READINGS_MAX // max(1, len(series)))
         is_other = len(series) != len(self._thinned)
         if is_other:
             self._thinned = [_Thinned(process, self._join) for process in range(len(series))]
-        fresh: list[Entry[ReadingT]] = []
+        fresh: list[Entry[PointT]] = []
         for thinned, readings in zip(self._thinned, series, strict=True):
             num_closed = len(thinned.closed)
             if not thinned.update(readings, most):
@@ -240,21 +236,21 @@ class _InOrder(Generic[ReadingT]):
         return self._closed[:start] + sorted(self._closed[start:] + newest, key=_BY_TIME)
 
 
-class _Thinned(Generic[ReadingT]):
+class _Thinned(Generic[PointT]):
     """The readings of one process, neighbours joined. Only the last one changes as others are added."""
 
-    def __init__(self, process: int, join: Callable[[ReadingT, ReadingT], ReadingT]) -> None:
-        self.closed: list[Entry[ReadingT]] = []
-        self.newest: Entry[ReadingT] | None = None
+    def __init__(self, process: int, join: Callable[[PointT, PointT], PointT]) -> None:
+        self.closed: list[Entry[PointT]] = []
+        self.newest: Entry[PointT] | None = None
         """The last one, which may still change."""
         self._process = process
-        self._join: Callable[[ReadingT, ReadingT], ReadingT] = join
-        self._first: ReadingT | None = None
+        self._join: Callable[[PointT, PointT], PointT] = join
+        self._first: PointT | None = None
         """First of the readings that `closed` is made of; identifies them together with `_strides`."""
-        self._last: ReadingT | None = None
+        self._last: PointT | None = None
         self._strides = (0, 0)
 
-    def update(self, readings: Downsampled[ReadingT], most: int) -> bool:
+    def update(self, readings: Downsampled[PointT], most: int) -> bool:
         """Takes at most `most` readings; False if they are not those of before with more at the end."""
         items, stride = readings.items, 1
         if items and items[-1] is self._last:
@@ -271,7 +267,7 @@ class _Thinned(Generic[ReadingT]):
         self.newest = self._entry(items[len(self.closed) * stride :]) if items else None
         return is_longer
 
-    def _entry(self, items: list[ReadingT]) -> Entry[ReadingT]:
+    def _entry(self, items: list[PointT]) -> Entry[PointT]:
         reading = functools.reduce(self._join, items)
         newest = self.newest
         # The same object, so that it counts as unchanged when another reading follows it.

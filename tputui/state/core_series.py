@@ -28,7 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tputui.state.aligned import AheadAligner, Aligner, Found
-from tputui.state.chart_data import CoreColumn, CoreExtreme
+from tputui.state.chart_data import CoreColumn, CoreValue
 from tputui.state.state_struct import (
     AtLeastOne,
     Converted,
@@ -463,8 +463,8 @@ class CombinedColumns:
     def _column(self, setting: CoreSeries, pieces: Found[CoreSeries]) -> CoreColumn:
         means = self._places.unknown()
         bad: list[int] = []
-        highest: CoreExtreme | None = None
-        lowest: CoreExtreme | None = None
+        highest: CoreValue | None = None
+        lowest: CoreValue | None = None
         most, least = -math.inf, math.inf
         for part, columns in pieces:
             column = columns[0] if len(columns) == 1 else functools.reduce(joined, columns)
@@ -508,8 +508,8 @@ def _view(column: CoreSeries) -> CoreColumn:
     )
 
 
-def _named(extreme: Extreme | None, cores: Sequence[int]) -> CoreExtreme | None:
+def _named(extreme: Extreme | None, cores: Sequence[int]) -> CoreValue | None:
     """An extreme with the global index of its core; None if its core is not known."""
     if extreme is None or extreme.column is None or extreme.column >= len(cores):
         return None
-    return CoreExtreme(value=extreme.value, core=cores[extreme.column], step=extreme.step)
+    return CoreValue(value=extreme.value, core=cores[extreme.column], step=extreme.step)

@@ -13,7 +13,7 @@ import msgspec
 from tputui.state import core_series
 from tputui.state import outlier as outliers
 from tputui.state.aligned import COMBINED_MAX
-from tputui.state.chart_data import CoreColumn, CoreExtreme, OutlierView, SlowCoreView
+from tputui.state.chart_data import CoreColumn, CoreValue, OutlierView, SlowCoreView
 from tputui.state.combined_rows import CombinedRows
 from tputui.state.liveness import Liveness
 from tputui.state.process_state import ProcessState
@@ -189,16 +189,7 @@ def _outlier_of(
 
 def slow_core(state: RunState) -> SlowCoreView | None:
     """The core that computes slower than the others now; of several processes the first one that has it."""
-    for worker in state.workers:
-        slow = worker.values.slow
-        if (slow_one := slow.slow_core) is not None:
-            return SlowCoreView(
-                core=worker.values.core_of(slow_one.column, len(slow.rows[-1].seconds)),
-                share=slow_one.share,
-                first_step=slow_one.first_step,
-                num_steps=slow_one.num_steps,
-            )
-    return None
+    return next((found for worker in state.workers if (found := worker.values.slow_core) is not None), None)
 
 
 def compute_reason(state: RunState, config: Mapping[str, Any]) -> str | None:
@@ -229,7 +220,7 @@ def _up_to_newest(columns: list[CoreColumn], cores: Sequence[CoreView]) -> list[
         return columns
     means = float_blocks.float32(newest)
     bad = tuple(core for core, loss in enumerate(means) if not math.isfinite(loss))
-    finite = [CoreExtreme(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
+    finite = [CoreValue(value=loss, core=core, step=step) for core, loss in enumerate(means) if math.isfinite(loss)]
     point = CoreColumn(
         first_step=step,
         last_step=step,

@@ -55,28 +55,7 @@ Observed = (
     | ev.InputStagesMeasured
 )
 OBSERVED: tuple[type[Observed], ...] = get_args(Observed)
-"""The events that `ProcessEvidence.add` takes."""
-
-
-class EvidenceView(msgspec.Struct, frozen=True, kw_only=True):
-    """The evidence of all processes of a run. Each group is that of the process that lost most by it."""
-
-    compiles: list[CompileGroup] = []
-    syncs: list[SyncGroup] = []
-    fallbacks: list[FallbackGroup] = []
-    breaks: list[BreakGroup] = []
-    windows: list[Windows] = []
-    programs: list[ev.ProgramObserved] = []
-    unsupported: list[ev.ObservationFailed] = []
-    """Packages that an observer could not attach to, and so what is not recorded."""
-    input: ev.InputStagesMeasured | None = None
-    phases_s: dict[str, float] = {}
-    """Seconds by phase of the first worker, as its heartbeats sampled them."""
-    num_beats: int = 0
-    late_compiles: int = 0
-    """Compilations after warm-up by the runtime's counters."""
-    late_compile_s: float = 0.0
-    """Time of the compilations after warm-up by the runtime's counters, at most."""
+"""The events that `Evidence.add` takes."""
 
 
 GroupT = TypeVar("GroupT", CompileGroup, SyncGroup, FallbackGroup, BreakGroup, Windows)
@@ -85,8 +64,9 @@ RankedT = TypeVar("RankedT", SyncGroup, FallbackGroup, Windows)
 _Groups = Annotated[list[GroupT], msgspec.Meta(max_length=_STORED_MAX)]
 
 
-class ProcessEvidence(StateStruct):
-    """The evidence of one process."""
+class Evidence(StateStruct):
+    """The evidence of one process; or of all processes of a run, each group being that of the process that lost most by
+    it."""
 
     compiles: _Groups[CompileGroup] = msgspec.field(default_factory=list)
     syncs: _Groups[SyncGroup] = msgspec.field(default_factory=list)
@@ -99,11 +79,15 @@ class ProcessEvidence(StateStruct):
     unsupported: Annotated[list[ev.ObservationFailed], msgspec.Meta(max_length=UNSUPPORTED_MAX)] = msgspec.field(
         default_factory=list
     )
+    """Packages that an observer could not attach to, and so what is not recorded."""
     input: ev.InputStagesMeasured | None = None
     phases_s: dict[ev.Phase, Seconds] = msgspec.field(default_factory=dict)
+    """Seconds by phase of the process, or of the first worker, as its heartbeats sampled them."""
     num_beats: Count = 0
     late_compiles: Count = 0
+    """Compilations after warm-up by the runtime's counters."""
     late_compile_s: Seconds = 0.0
+    """Time of the compilations after warm-up by the runtime's counters, at most."""
     revision: Count = 0
     """Number of events that changed it."""
 
@@ -289,11 +273,11 @@ class ProcessEvidence(StateStruct):
         return True
 
 
-def of_process(journals: Sequence[ProcessEvidence]) -> ProcessEvidence:
+def of_process(journals: Sequence[Evidence]) -> Evidence:
     """The evidence of one process from all of its journals."""
     if len(journals) == 1:
         return journals[0]
-    whole = ProcessEvidence()
+    whole = Evidence()
     for one in journals:
         for groups, further in zip(whole.groups, one.groups, strict=True):
             for group in further:
@@ -309,24 +293,24 @@ def of_process(journals: Sequence[ProcessEvidence]) -> ProcessEvidence:
     return whole
 
 
-def combined(processes: Iterable[ProcessEvidence]) -> EvidenceView:
+def combined(processes: Iterable[Evidence]) -> Evidence:
     """The evidence of several processes, in a fixed order."""
     found = list(processes)
-    counters = max(found, key=lambda one: (one.late_compile_s, one.late_compiles), default=ProcessEvidence())
+    counters = max(found, key=lambda one: (one.late_compile_s, one.late_compiles), default=Evidence())
     waiting = [one.input for one in found if one.input is not None]
-    first = next((one for one in found if one.num_beats), ProcessEvidence())
+    first = next((one for one in found if one.num_beats), Evidence())
     windows = _worst(found, lambda one: one.windows)
     programs = {name: program for one in reversed(found) for name, program in one.programs.items()}
-    return EvidenceView(
+    return Evidence(
         compiles=_with_totals(_worst(found, lambda one: one.compiles), found),
         syncs=_of_ranks(_observed(_worst(found, lambda one: one.syncs), windows)),
         fallbacks=_of_ranks(_observed(_worst(found, lambda one: one.fallbacks), windows)),
         breaks=_worst(found, lambda one: one.breaks),
         windows=_of_ranks(windows),
         unsupported=_without_repeats([item for one in found for item in one.unsupported]),
-        programs=[programs[name] for name in sorted(programs)],
+        programs={name: programs[name] for name in sorted(programs)},
         input=max(waiting, key=lambda one: one.waited_s, default=None),
-        phases_s={str(phase): seconds for phase, seconds in first.phases_s.items()},
+        phases_s=first.phases_s.copy(),
         num_beats=first.num_beats,
         late_compiles=counters.late_compiles,
         late_compile_s=counters.late_compile_s,
@@ -341,7 +325,7 @@ def _without_repeats(failed: Iterable[ev.ObservationFailed]) -> list[ev.Observat
     return [*unique.values()][:UNSUPPORTED_MAX]
 
 
-def _worst(found: list[ProcessEvidence], of: Callable[[ProcessEvidence], list[GroupT]]) -> list[GroupT]:
+def _worst(found: list[Evidence], of: Callable[[Evidence], list[GroupT]]) -> list[GroupT]:
     """Every group, of the process with the greatest loss; the greatest first."""
     by_key: dict[object, GroupT] = {}
     for one in found:
@@ -371,7 +355,7 @@ def _of_ranks(groups: list[RankedT]) -> list[RankedT]:
     return found
 
 
-def _with_totals(groups: list[CompileGroup], found: list[ProcessEvidence]) -> list[CompileGroup]:
+def _with_totals(groups: list[CompileGroup], found: list[Evidence]) -> list[CompileGroup]:
     """The groups, with the number of their compilations in all processes."""
     counts: Counter[object] = Counter()
     for one in found:

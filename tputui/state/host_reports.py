@@ -21,17 +21,6 @@ HostReport = ev.HostsAwaited | ev.HostJoined | ev.ClockMeasured | ev.HostPaceMea
 HOST_REPORTS: tuple[type[ev.Event], ...] = (ev.HostsAwaited, ev.HostJoined, ev.ClockMeasured, ev.HostPaceMeasured)
 
 
-class HostPace(Record, frozen=True):
-    """Seconds per step of a host, as means over the steps `first` to `last`; None if not known."""
-
-    first: Int
-    last: Int
-    step_s: float
-    data_s: float | None
-    compute_s: float | None
-    wait_s: float | None
-
-
 class Restart(Record, frozen=True):
     """A process took the place of one that had ended."""
 
@@ -69,7 +58,9 @@ class HostReports(StateStruct):
     awaited: ev.HostsAwaited | None = None
     joined: ev.HostJoined | None = None
     clock: ev.ClockMeasured | None = None
-    paces: Annotated[list[HostPace], msgspec.Meta(max_length=PACES_MAX)] = msgspec.field(default_factory=list)
+    paces: Annotated[list[ev.HostPaceMeasured], msgspec.Meta(max_length=PACES_MAX)] = msgspec.field(
+        default_factory=list
+    )
     """In order of steps, which do not overlap."""
     num_paces: Count = 0
     """Paces added."""
@@ -93,14 +84,13 @@ class HostReports(StateStruct):
             if math.isfinite(event.offset_s + event.error_s) and event.error_s >= 0:
                 self.clock = event
         else:
-            first = event.step - event.steps + 1
-            self.add_pace(HostPace(first, event.step, event.step_s, event.data_s, event.compute_s, event.wait_s))
+            self._add_pace(event)
 
-    def add_pace(self, pace: HostPace) -> None:
+    def _add_pace(self, pace: ev.HostPaceMeasured) -> None:
         """Adds the pace of the newest steps; ignored if it is not positive or of steps before."""
         times = [s for s in (pace.step_s, pace.data_s, pace.compute_s, pace.wait_s) if s is not None]
-        is_first = not self.paces or pace.first > self.paces[-1].last
-        if is_first and 1 <= pace.first <= pace.last and pace.step_s > 0 and all(0 <= s < math.inf for s in times):
+        is_first = not self.paces or pace.first > self.paces[-1].step
+        if is_first and 1 <= pace.first <= pace.step and pace.step_s > 0 and all(0 <= s < math.inf for s in times):
             self.num_paces += 1
             self.paces.append(pace)
             del self.paces[:-PACES_MAX]
@@ -131,7 +121,7 @@ class HostReports(StateStruct):
     def planned(self, first_step: int, kept_t: float | None) -> None:
         """The new process begins at `first_step`."""
         self.restarts[-1] = replace(self.restarts[-1], first_step=first_step, kept_t=kept_t)
-        self.paces = [pace for pace in self.paces if pace.last < first_step]
+        self.paces = [pace for pace in self.paces if pace.step < first_step]
 
     def stepped(self, t: float) -> None:
         """The process reported steps."""

@@ -19,11 +19,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tputui.state.aligned import split_work
-from tputui.state.chart_data import CoreColumn, OutlierView
+from tputui.state.chart_data import Core, CoreColumn, OutlierView
 from tputui.state.state_struct import CORES_MAX, Count, StateStruct
-from tputui.telemetry.events import Int
 
 LEAST_CORES = 4
 """With fewer cores there is no majority to differ from."""
@@ -37,8 +37,6 @@ _SCORE_MAX = 2 * NAMED
 _STEPS_MOST = 4
 _FLAGGED_MAX = 64
 """Cores stored per row; of thousands the farthest ones."""
-
-Core = Annotated[int, msgspec.Meta(ge=0, lt=CORES_MAX)]
 
 
 class OutlierRow(NamedTuple):
@@ -86,29 +84,23 @@ def deviating_cores_of(column: CoreColumn) -> OutlierRow:
 class OutlierScore(StateStruct):
     """How long a core has been off on one side."""
 
-    core: Core
-    first_step: Int
-    last_step: Int
+    view: OutlierView
     value: Annotated[int, msgspec.Meta(ge=0, le=_SCORE_MAX)] = 0
     total: Count = 0
-    by: float = 0.0
     named: bool = False
 
     def add(self, row: OutlierRow, deviations: float) -> None:
         steps = min(int((deviations / OFF) ** 2), row.num_steps, _STEPS_MOST)
         self.total += steps
         self.value = min(self.value + steps, _SCORE_MAX)
-        self.last_step = row.last_step
-        self.by = max(self.by, deviations * row.deviation, key=abs)
+        by = max(self.view.by, deviations * row.deviation, key=abs)
+        self.view = replace(self.view, last_step=row.last_step, by=by)
         self.named = self.named or self.value >= NAMED
 
     @property
     def rank(self) -> tuple[int, float, int]:
         """The core that was off for longest has the highest."""
-        return self.total, abs(self.by), -self.core
-
-    def to_view(self) -> OutlierView:
-        return OutlierView(core=self.core, by=self.by, first_step=self.first_step, last_step=self.last_step)
+        return self.total, abs(self.view.by), -self.view.core
 
 
 _Scores = Annotated[dict[Core, OutlierScore], msgspec.Meta(max_length=CORES_MAX)]
@@ -144,7 +136,8 @@ class OutlierSearch(StateStruct):
                 self.recovered = score
         for core, deviations in off.items():
             if core not in scores:
-                scores[core] = OutlierScore(core, row.first_step, row.first_step, value=self.lead, total=self.lead)
+                view = OutlierView(core=core, by=0.0, first_step=row.first_step, last_step=row.first_step)
+                scores[core] = OutlierScore(view, value=self.lead, total=self.lead)
             scores[core].add(row, deviations)
 
     def outlier(self, *, now: bool = False) -> OutlierView | None:
@@ -152,7 +145,7 @@ class OutlierSearch(StateStruct):
         named = [score for score in (*self.above.values(), *self.below.values()) if score.named]
         if not now and self.recovered is not None:
             named.append(self.recovered)
-        return max(named, key=lambda score: score.rank).to_view() if named else None
+        return max(named, key=lambda score: score.rank).view if named else None
 
 
 def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:

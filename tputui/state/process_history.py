@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from tputui.state.chart_data import DevicePoint, ThroughputPoint
+from tputui.state.chart_data import DevicePoint, MemoryPoint, ThroughputPoint, XlaPoint
 from tputui.state.state_struct import (
     AtLeastOne,
     Count,
@@ -161,62 +161,38 @@ def _trimmed_step_s(reports: list[ReportPace]) -> float:
     return total_s / (high - low)
 
 
-class XlaCounters(Record, frozen=True):
-    """Counters of the XLA runtime of one process at one time: totals, so that leaving some out loses no amount."""
-
-    t: float
-    step: int
-    compiles: int
-    compile_s: float
-    executes: int
-    execute_s: float
-
-
-def xla_counters(event: XlaMetricsRead, step: int) -> XlaCounters | None:
+def xla_point(event: XlaMetricsRead, step: int) -> XlaPoint | None:
     """The counters of a report; None if its times are not finite. `step` is the newest step done."""
     if not math.isfinite(event.t + event.compile_s + event.execute_s):
         return None
-    return XlaCounters(event.t, step, event.compiles, event.compile_s, event.executes, event.execute_s)
+    return XlaPoint(
+        t=event.t,
+        step=step,
+        compiles=event.compiles,
+        compile_s=event.compile_s,
+        executes=event.executes,
+        execute_s=event.execute_s,
+    )
 
 
-class MemorySample(Record, frozen=True):
-    """Memory that one process sampled, or the maximum over neighbouring samples."""
-
-    t: float
-    hbm_bytes: int | None
-    host_bytes: int | None
-    rss_bytes: int | None
-
-    def join(self, later: MemorySample) -> MemorySample:
-        return MemorySample(
-            later.t,
-            _most(self.hbm_bytes, later.hbm_bytes),
-            _most(self.host_bytes, later.host_bytes),
-            _most(self.rss_bytes, later.rss_bytes),
-        )
-
-
-def device_memory(event: MemorySampled) -> MemorySample | None:
+def device_memory(event: MemorySampled) -> MemoryPoint | None:
     """The memory of the fullest device; None if no device reported any."""
     if not event.hbm or not math.isfinite(event.t):
         return None
-    return MemorySample(event.t, max(reading.used_bytes for reading in event.hbm), None, None)
+    return MemoryPoint(t=event.t, hbm_used_bytes=max(reading.used_bytes for reading in event.hbm))
 
 
-def host_memory(event: HostSampled) -> MemorySample | None:
+def host_memory(event: HostSampled) -> MemoryPoint | None:
     """The memory of the host and of the processes on it; None if the sample has no time."""
     if not math.isfinite(event.t):
         return None
-    return MemorySample(event.t, None, event.memory_used_bytes, sum(process.rss_bytes for process in event.processes))
+    rss_bytes = sum(process.rss_bytes for process in event.processes)
+    return MemoryPoint(t=event.t, host_used_bytes=event.memory_used_bytes, rss_bytes=rss_bytes)
 
 
 def has_worker(processes: list[ProcessSample]) -> bool:
     """Whether one of the processes is a training process that still has memory."""
     return any(process.role != "supervisor" and process.rss_bytes > 0 for process in processes)
-
-
-def _most(left: int | None, right: int | None) -> int | None:
-    return max((value for value in (left, right) if value is not None), default=None)
 
 
 CORES_MAX = 4_096

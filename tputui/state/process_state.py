@@ -16,19 +16,17 @@ from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.state import meter_limits
-from tputui.state.chart_data import EpochStart, MeterPoint
-from tputui.state.evidence import OBSERVED, Observed, ProcessEvidence
+from tputui.state.chart_data import MemoryPoint, MeterPoint, XlaPoint
+from tputui.state.evidence import OBSERVED, Evidence, Observed
 from tputui.state.host_reports import HOST_REPORTS, REASON_CHARS_MAX, HostReports, ReportedFailure, Restart
 from tputui.state.logged_series import NAMES_MAX, LoggedMetrics
 from tputui.state.process_history import (
     DeviceHistory,
-    MemorySample,
     PaceHistory,
-    XlaCounters,
     device_memory,
     has_worker,
     host_memory,
-    xla_counters,
+    xla_point,
 )
 from tputui.state.process_log import LOGGED, ProcessLog
 from tputui.state.state_struct import FEW_MAX, Count, Downsampled, FewByName, StateStruct, first_of, last_of
@@ -105,13 +103,13 @@ class ProcessState(StateStruct):
     )
     values: StepValues = msgspec.field(default_factory=StepValues)
     logged: LoggedMetrics = msgspec.field(default_factory=LoggedMetrics)
-    epoch_starts: Downsampled[EpochStart] = msgspec.field(default_factory=Downsampled)
+    epoch_starts: Downsampled[ev.EpochStarted] = msgspec.field(default_factory=Downsampled)
     pace: PaceHistory = msgspec.field(default_factory=PaceHistory)
-    usage: Downsampled[MemorySample] = msgspec.field(default_factory=Downsampled)
+    usage: Downsampled[MemoryPoint] = msgspec.field(default_factory=Downsampled)
     """The memory that it sampled: a worker that of its devices, a supervisor that of its host."""
     meter_history: dict[ev.Split, Downsampled[MeterPoint]] = msgspec.field(default_factory=dict)
     xla: ev.XlaMetricsRead | None = None
-    xla_history: Downsampled[XlaCounters] = msgspec.field(default_factory=Downsampled)
+    xla_history: Downsampled[XlaPoint] = msgspec.field(default_factory=Downsampled)
     memory: ev.MemorySampled | None = None
     devices: DeviceHistory = msgspec.field(default_factory=DeviceHistory)
     predicted: ev.MemoryPredicted | None = None
@@ -147,7 +145,7 @@ class ProcessState(StateStruct):
     training_ended: ev.TrainingEnded | None = None
     run_ended: ev.RunEnded | None = None
     reports: HostReports = msgspec.field(default_factory=HostReports)
-    evidence: ProcessEvidence = msgspec.field(default_factory=ProcessEvidence)
+    evidence: Evidence = msgspec.field(default_factory=Evidence)
     time: TimeSpent = msgspec.field(default_factory=TimeSpent)
     unknown: Annotated[dict[str, Count], msgspec.Meta(max_length=UNKNOWN_KINDS_MAX)] = msgspec.field(
         default_factory=dict
@@ -315,7 +313,7 @@ class ProcessState(StateStruct):
         self.time.epoch_started(event)
         self._moved(event.t)
         if math.isfinite(event.t):
-            self.epoch_starts.add(EpochStart(epoch=event.epoch, first_step=event.first_step, t=event.t), first_of)
+            self.epoch_starts.add(event, first_of)
 
     def _steps_recorded(self, event: ev.StepsRecorded) -> None:
         if not makes_sense(event):
@@ -380,8 +378,8 @@ class ProcessState(StateStruct):
         self.log.marks.add_compiles(self.xla, event, self.steps_done)
         self.evidence.add_counters(self.xla, event)
         self.xla = event
-        if (counters := xla_counters(event, self.steps_done)) is not None:
-            self.xla_history.add(counters, last_of)
+        if (point := xla_point(event, self.steps_done)) is not None:
+            self.xla_history.add(point, last_of)
 
     def _observed(self, event: Observed) -> None:
         epoch = self.epoch_started.epoch if self.epoch_started is not None else 0
@@ -390,12 +388,12 @@ class ProcessState(StateStruct):
     def _memory_sampled(self, event: ev.MemorySampled) -> None:
         self.memory = event
         if (sample := device_memory(event)) is not None:
-            self.usage.add(sample, MemorySample.join)
+            self.usage.add(sample, MemoryPoint.join)
 
     def _host_sampled(self, event: ev.HostSampled) -> None:
         self.host = event
         if (sample := host_memory(event)) is not None:
-            self.usage.add(sample, MemorySample.join)
+            self.usage.add(sample, MemoryPoint.join)
         if has_worker(event.processes) or not has_worker(self.processes):
             self.processes = event.processes
 

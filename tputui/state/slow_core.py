@@ -15,11 +15,11 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from tputui.state.chart_data import Core, SlowCoreView
 from tputui.state.outlier import (
     LEAST_CORES,
     NAMED,
     OFF,
-    Core,
     OutlierRow,
     OutlierSearch,
     median_distance,
@@ -41,50 +41,39 @@ ROWS_MAX = 64
 """Newest steps that are stored."""
 
 
-class TimeRow(NamedTuple):
-    """The compute time of every core in one step; seconds: [cores], by column of the event."""
+class CoreRow(NamedTuple):
+    """The loss or the compute time of every core in one step; values: [cores], by column of the event."""
 
     step: Int
-    seconds: FloatArray
-
-
-class SlowCore(NamedTuple):
-    """The core that is slower."""
-
-    column: int
-    share: float
-    """Median over the newest steps: 0.25 if it takes a quarter longer than the median of the others."""
-    first_step: int
-    num_steps: int
-    """Steps in which it was off."""
+    values: FloatArray
 
 
 class SlowCores(StateStruct):
-    """The compute times of the newest steps, and the core that is slower than the others."""
+    """The compute times of the newest steps of one process, and the core that is slower than the others, by column."""
 
-    rows: Annotated[list[TimeRow], msgspec.Meta(max_length=ROWS_MAX)] = msgspec.field(default_factory=list)
+    rows: Annotated[list[CoreRow], msgspec.Meta(max_length=ROWS_MAX)] = msgspec.field(default_factory=list)
     search: OutlierSearch = msgspec.field(default_factory=lambda: OutlierSearch(lead=_LEAD))
     named: Core | None = None
     """Column of the core."""
 
-    def add(self, step: int, seconds: FloatArray) -> SlowCore | None:
+    def add(self, step: int, seconds: FloatArray) -> SlowCoreView | None:
         """Adds the next step, [cores]. Returns the core if this step is the first in which it is named."""
-        if self.rows and (step <= self.rows[-1].step or len(seconds) != len(self.rows[-1].seconds)):
+        if self.rows and (step <= self.rows[-1].step or len(seconds) != len(self.rows[-1].values)):
             self.rows, self.search, self.named = [], OutlierSearch(lead=_LEAD), None
         if not seconds or not all(0.0 < duration < math.inf for duration in seconds):
             return None
-        self.rows = [*self.rows[-ROWS_MAX + 1 :], TimeRow(step, seconds)]
+        self.rows = [*self.rows[-ROWS_MAX + 1 :], CoreRow(step, seconds)]
         if len(self.rows) < _SMOOTHED:
             return None
         first_step = self.rows[-_LEAD - 1].step
         self.search.add(slow_cores(first_step, step, _medians(self.rows[-_SMOOTHED:])))
         slow_core = self._found()
-        is_new = slow_core is not None and slow_core.column != self.named
-        self.named = slow_core.column if slow_core is not None else None
+        is_new = slow_core is not None and slow_core.core != self.named
+        self.named = slow_core.core if slow_core is not None else None
         return slow_core if is_new else None
 
     @property
-    def slow_core(self) -> SlowCore | None:
+    def slow_core(self) -> SlowCoreView | None:
         """The core that is slower now."""
         return self._found() if self.named is not None else None
 
@@ -92,27 +81,28 @@ class SlowCores(StateStruct):
         """Median compute time of each core over the newest steps, in seconds; empty if none is known."""
         return _medians(self.rows)
 
-    def _found(self) -> SlowCore | None:
+    def _found(self) -> SlowCoreView | None:
         outlier = self.search.outlier(now=True)
         if outlier is None:
             return None
         share = self._share(outlier.core)
         if outlier.core != self.named and share < SLOWER:
             return None
-        return SlowCore(outlier.core, share, outlier.first_step, self.search.above[outlier.core].total)
+        num_steps = self.search.above[outlier.core].total
+        return SlowCoreView(core=outlier.core, share=share, first_step=outlier.first_step, num_steps=num_steps)
 
     def _share(self, column: int) -> float:
         """Median over the newest steps of how much longer a core took than the median of the others."""
         shares: list[float] = []
         for row in self.rows[-NAMED:]:
-            others = sorted([*row.seconds[:column], *row.seconds[column + 1 :]])
-            shares.append(row.seconds[column] / median_of_sorted(others) - 1.0)
+            others = sorted([*row.values[:column], *row.values[column + 1 :]])
+            shares.append(row.values[column] / median_of_sorted(others) - 1.0)
         return median_of_sorted(sorted(shares))
 
 
-def _medians(rows: Sequence[TimeRow]) -> list[float]:
+def _medians(rows: Sequence[CoreRow]) -> list[float]:
     """Median of each core over steps, [cores]."""
-    return [median_of_sorted(sorted(column)) for column in zip(*(row.seconds for row in rows), strict=True)]
+    return [median_of_sorted(sorted(column)) for column in zip(*(row.values for row in rows), strict=True)]
 
 
 def slow_cores(first_step: int, last_step: int, seconds: Sequence[float]) -> OutlierRow:

@@ -20,11 +20,11 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from tputui.state.aligned import split_work
-from tputui.state.host_reports import HostPace
 from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_distance, median_of_sorted
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import SlowHostView
+from tputui.telemetry.events import HostPaceMeasured
 
 SLOWER = 0.05
 """Share of a step by which a host must exceed the median host."""
@@ -42,6 +42,10 @@ _CHANGED_MAX = 2_048
 _FIRST = attrgetter("first")
 _KNOWN = 0.75
 """Share of the hosts that must have reported the steps of a row."""
+
+
+_Paces = Mapping[int, Sequence[HostPaceMeasured]]
+"""By host: its newest reports, in order of steps."""
 
 
 class _Times(NamedTuple):
@@ -88,16 +92,14 @@ class SlowHosts:
     reports more: the newest ones, and no others while a host is silent."""
 
     def __init__(self) -> None:
-        self._newest: dict[int, HostPace] = {}
+        self._newest: dict[int, HostPaceMeasured] = {}
         """The newest report of each host."""
         self._rows: dict[tuple[int, int], tuple[_Behind, _Row]] = {}
         self._judged: dict[tuple[int, int], tuple[Sequence[_Row], OutlierRow]] = {}
         self.is_behind = False
         """Whether some rows are without the newest reports of some hosts."""
 
-    def find(
-        self, paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str], changed_max: int = sys.maxsize
-    ) -> SlowHostView | None:
+    def find(self, paces: _Paces, names: Mapping[int, str], changed_max: int = sys.maxsize) -> SlowHostView | None:
         """The host that is slower now; `paces` are the newest reports by host, in order of steps.
 
         If hosts have reported more of more than `changed_max` rows, some of these are as they were until later calls.
@@ -126,15 +128,15 @@ class SlowHosts:
             return None
         return _view(outlier.core, outlier.first_step, rows[-NAMED:], reported, names)
 
-    def _forget_cut(self, paces: Mapping[int, Sequence[HostPace]]) -> None:
+    def _forget_cut(self, paces: _Paces) -> None:
         """Forgets all rows if there are other hosts, or if steps were trained again."""
         before, self._newest = self._newest, {host: reports[-1] for host, reports in paces.items()}
         if before.keys() != paces.keys() or any(_is_cut(paces[host], report) for host, report in before.items()):
             self._rows, self._judged = {}, {}
 
-    def _newest_rows(self, paces: Mapping[int, Sequence[HostPace]], size: int, changed_max: int) -> list[_Row]:
+    def _newest_rows(self, paces: _Paces, size: int, changed_max: int) -> list[_Row]:
         """The newest rows that most hosts have reported, in order."""
-        newest = sorted((reports[-1].last, host) for host, reports in paces.items())
+        newest = sorted((reports[-1].step, host) for host, reports in paces.items())
         reached = newest[int((1.0 - _KNOWN) * len(newest))][0]
         last_index = reached // size
         first_index = max(min(reports[0].first for reports in paces.values()) // size, last_index - _ROWS_MAX)
@@ -176,24 +178,24 @@ def slow_host(state: RunState) -> SlowHostView | None:
     )
 
 
-def _own_s(pace: HostPace) -> float:
+def _own_s(pace: HostPaceMeasured) -> float:
     """Seconds of a step before the host waits for others, as far as they are measured on it; else of the whole step."""
     if pace.compute_s is None:
         return pace.step_s if pace.data_s is None else pace.data_s
     return pace.compute_s + (pace.data_s or 0.0)
 
 
-def _row_size(paces: Sequence[Sequence[HostPace]]) -> int:
+def _row_size(paces: Sequence[Sequence[HostPaceMeasured]]) -> int:
     """Steps of a row, about those of a report: a power of two, so that the rows stay the same while reports change a
     little in length."""
-    steps = sorted((reports[-1].last - reports[0].first + 1) / len(reports) for reports in paces)
+    steps = sorted((reports[-1].step - reports[0].first + 1) / len(reports) for reports in paces)
     return 1 << max(0, math.ceil(math.log2(steps[len(steps) // 2]) - _TOLERANCE))
 
 
-def _is_cut(reports: Sequence[HostPace], newest: HostPace) -> bool:
+def _is_cut(reports: Sequence[HostPaceMeasured], newest: HostPaceMeasured) -> bool:
     """Whether reports have lost what was their newest one, other than to make room for newer ones."""
     index = bisect_right(reports, newest.first, key=_FIRST) - 1
-    return reports[0].first <= newest.last if index < 0 else reports[index] is not newest
+    return reports[0].first <= newest.step if index < 0 else reports[index] is not newest
 
 
 def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPace]], before: _Row | None) -> _Row:
@@ -224,7 +226,7 @@ def _means(
     steps = data_steps = compute_steps = 0
     for index in range(bisect_right(reports, last, key=_FIRST) - 1, -1, -1):
         pace = reports[index]
-        begin, end, data_each, compute_each = pace.first, pace.last, pace.data_s, pace.compute_s
+        begin, end, data_each, compute_each = pace.first, pace.step, pace.data_s, pace.compute_s
         if end < first:
             break
         shared = (end if end < last else last) - (begin if begin > first else first) + 1
@@ -272,7 +274,7 @@ def _judged(rows: Sequence[_Row]) -> OutlierRow:
 
 
 def _view(
-    host: int, first_step: int, rows: Sequence[_Row], paces: Mapping[int, Sequence[HostPace]], names: Mapping[int, str]
+    host: int, first_step: int, rows: Sequence[_Row], paces: _Paces, names: Mapping[int, str]
 ) -> SlowHostView | None:
     """The view of the slow host by the newest rows; None if it is no longer slow over all of them."""
     seconds: list[float] = []

@@ -15,18 +15,18 @@ from tputui.state.chart_data import (
     AlertView,
     CoreColumn,
     DevicePoint,
-    EpochStart,
     LoggedView,
     Mark,
     MemoryPoint,
     MeterPoint,
+    NonFinite,
     OutlierView,
     Segment,
     SlowCoreView,
     ThroughputView,
     XlaPoint,
 )
-from tputui.state.evidence import EvidenceView
+from tputui.state.evidence import Evidence
 from tputui.state.time_spent import TimeView
 from tputui.state.xla_view import XlaView
 from tputui.telemetry import events as ev
@@ -283,11 +283,11 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     kind: ev.RequestKind
     state: RequestState
     t: float
-    by: str | None
-    seen_phase: ev.Phase | None
-    applied_step: int | None
-    path: str | None
-    why: str | None
+    by: str | None = None
+    seen_phase: ev.Phase | None = None
+    applied_step: int | None = None
+    path: str | None = None
+    why: str | None = None
     """Why it was refused, or what may be missing although it was applied."""
     answered_t: float | None = None
     """Unix time of the answer by the clock of the run; None before. `t` is by the clock of the viewer that asked."""
@@ -295,15 +295,6 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of each host, by index, if the run has several hosts."""
     unanswered: list[int] = []
     """Indices of the hosts that have not answered, if the run has several."""
-
-
-class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
-    """A NaN or infinite value of a core."""
-
-    core: int
-    step: int
-    metric: str
-    value: float
 
 
 class Failure(ev.FailureRaised, frozen=True, kw_only=True, tag=False):
@@ -428,7 +419,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Timeline marks in order of time. Of frequent kinds: the newest, and samples of the others."""
     num_marks: int = 0
     """Number of all marks, including those not stored."""
-    epoch_starts: list[EpochStart] = []
+    epoch_starts: list[ev.EpochStarted] = []
     """In order of epochs; samples if there are more than 512."""
     throughput: ThroughputView | None = None
     """None before the first report."""
@@ -454,7 +445,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The newest profiles of steps, oldest first."""
     time_spent: TimeView | None = None
     """Where the wall time of training went; None if it is not measured."""
-    evidence: EvidenceView = EvidenceView()
+    evidence: Evidence = msgspec.field(default_factory=Evidence)
     """What was observed of compilations, reads, fallbacks and input; `tputui.diagnosis` derives verdicts from it."""
     hosts: list[HostView] = []
     """In order; one entry for a run on one host."""

@@ -361,7 +361,7 @@ def xla_of(state: RunState) -> XlaView | None:
     )
 
 
-def evidence_of(state: RunState) -> evidence.EvidenceView:
+def evidence_of(state: RunState) -> evidence.Evidence:
     """The evidence of all training processes."""
     trainers = state.trainers
     journals = [one for process in trainers for one in process]

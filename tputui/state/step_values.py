@@ -11,18 +11,19 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Self
 
 import msgspec
 
 from tputui import formatting as fmt
+from tputui.state.chart_data import NonFinite, SlowCoreView
 from tputui.state.core_series import AllCoreSeries, columns_max
 from tputui.state.process_log import ProcessLog, Text
 from tputui.state.series import Series, pieces_max
-from tputui.state.slow_core import CORES_TIMED_MAX, ROWS_MAX, SlowCore, SlowCores
+from tputui.state.slow_core import CORES_TIMED_MAX, ROWS_MAX, CoreRow, SlowCores
 from tputui.state.state_struct import CORES_MAX, METRICS_MAX, Count, FloatArray, Metric, StateStruct, little_endian
 from tputui.telemetry import float_blocks
-from tputui.telemetry.events import COMPUTE_METRIC, INT_MAX, Int, StepsRecorded, TopologyDeclared
+from tputui.telemetry.events import COMPUTE_METRIC, INT_MAX, StepsRecorded, TopologyDeclared
 
 NON_FINITE_MAX = 64
 EVENT_VALUES_MAX = 1 << 24
@@ -35,22 +36,6 @@ RECENT_ROWS_LEAST = 24
 RECENT_VALUES_MAX = 1 << 15
 
 
-class BadValue(NamedTuple):
-    """A NaN or infinite value; `column` is its place in the row of an event."""
-
-    step: Int
-    column: Count
-    metric: Metric
-    value: float
-
-
-class Row(NamedTuple):
-    """The loss of every core in one step; values: [cores], by column of the event."""
-
-    step: Int
-    values: FloatArray
-
-
 class StepValues(StateStruct, dict=True):
     """The values of all steps that one process recorded."""
 
@@ -61,13 +46,15 @@ class StepValues(StateStruct, dict=True):
     """The newest event, by metric."""
     columns: AllCoreSeries = msgspec.field(default_factory=AllCoreSeries)
     """The loss of each core."""
-    non_finite: Annotated[list[BadValue], msgspec.Meta(max_length=NON_FINITE_MAX)] = msgspec.field(default_factory=list)
+    non_finite: Annotated[list[NonFinite], msgspec.Meta(max_length=NON_FINITE_MAX)] = msgspec.field(
+        default_factory=list
+    )
     num_non_finite: Count = 0
     unreadable: Annotated[dict[Count, Text], msgspec.Meta(max_length=UNREADABLE_MAX)] = msgspec.field(
         default_factory=dict
     )
     """Why an event cannot be decoded, by its sequence number."""
-    recent: Annotated[list[Row], msgspec.Meta(max_length=RECENT_ROWS_MAX)] = msgspec.field(default_factory=list)
+    recent: Annotated[list[CoreRow], msgspec.Meta(max_length=RECENT_ROWS_MAX)] = msgspec.field(default_factory=list)
     """The newest steps of the loss that were decoded; `recent_rows` adds those still pending."""
     slow: SlowCores = msgspec.field(default_factory=SlowCores)
     """The compute times of the cores."""
@@ -146,13 +133,19 @@ class StepValues(StateStruct, dict=True):
         """Adds compute times, [steps * cores]; a core that is named by them gets a warning and a mark."""
         for row in range(max(event.n - ROWS_MAX, 0), event.n):
             step = event.first + row
-            slow_core = self.slow.add(step, array("f", values[row * event.cores : (row + 1) * event.cores]))
-            if slow_core is not None:
-                log.warn(event.t, self._slow_text(slow_core, event.cores), step)
+            slow = self.slow.add(step, array("f", values[row * event.cores : (row + 1) * event.cores]))
+            if slow is not None:
+                core = self.core_of(slow.core, event.cores)
+                text = f"core {core} is {fmt.slower(slow.share)} than the others since step {slow.first_step:,}"
+                log.warn(event.t, text, step)
 
-    def _slow_text(self, slow_core: SlowCore, num_columns: int) -> str:
-        core = self.core_of(slow_core.column, num_columns)
-        return f"core {core} is {fmt.slower(slow_core.share)} than the others since step {slow_core.first_step:,}"
+    @property
+    def slow_core(self) -> SlowCoreView | None:
+        """The core that is slower than the others now."""
+        found = self.slow.slow_core
+        if found is None:
+            return None
+        return msgspec.structs.replace(found, core=self.core_of(found.core, len(self.slow.rows[-1].values)))
 
     def core_of(self, column: int, num_columns: int) -> int:
         """Global index of the core whose values are in a column."""
@@ -186,7 +179,7 @@ class StepValues(StateStruct, dict=True):
         except float_blocks.BlockError:
             return None
 
-    def recent_rows(self) -> list[Row]:
+    def recent_rows(self) -> list[CoreRow]:
         """Loss of every core in the newest steps, in order; at most `RECENT_ROWS_MAX` rows."""
         self._pending_rows = 0
         while self._pending:
@@ -200,7 +193,7 @@ class StepValues(StateStruct, dict=True):
             if self.recent and len(self.recent[-1].values) != num_cores:
                 self.recent = []
             for row in range(max(event.n - most, 0), event.n):
-                self.recent.append(Row(event.first + row, values[row * num_cores : (row + 1) * num_cores]))
+                self.recent.append(CoreRow(event.first + row, values[row * num_cores : (row + 1) * num_cores]))
             del self.recent[:-most]
         return self.recent
 
@@ -241,15 +234,15 @@ class StepValues(StateStruct, dict=True):
         for index, value in enumerate(values):
             if not math.isfinite(value):
                 row, column = divmod(index, event.cores)
-                bad = BadValue(event.first + row, column, event.metric, value)
+                core, step = self.core_of(column, event.cores), event.first + row
                 if not self.non_finite:
                     row_values = values[index - column : index - column + event.cores]
                     num_bad = sum(not math.isfinite(other) for other in row_values)
-                    where = f"core {self.core_of(column, event.cores)}" if num_bad == 1 else f"{num_bad} cores"
+                    where = f"core {core}" if num_bad == 1 else f"{num_bad} cores"
                     where = f"all {num_bad} cores" if num_bad == event.cores > 1 else where
-                    text = f"first non-finite {event.metric}: {fmt.number(value)} on {where} at step {bad.step}"
+                    text = f"first non-finite {event.metric}: {fmt.number(value)} on {where} at step {step}"
                     log.add_line(event.t, text, "warning")
-                self.non_finite.append(bad)
+                self.non_finite.append(NonFinite(core=core, step=step, metric=event.metric, value=value))
                 if len(self.non_finite) >= NON_FINITE_MAX:
                     return
 

@@ -12,12 +12,12 @@ from typing import Literal
 import msgspec
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import AlertView, EpochStart, Mark, MarkKind, Segment
+from tputui.state.chart_data import AlertView, Mark, MarkKind, NonFinite, Segment
 from tputui.state.liveness import Liveness
 from tputui.state.process_log import TOOL
-from tputui.state.process_state import ProcessState, Receipts
+from tputui.state.process_state import Receipts
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import DamageView, HostReceipt, LogLine, NonFinite, PlanView, RequestView, SkippedView
+from tputui.state.snapshot import DamageView, HostReceipt, LogLine, PlanView, RequestView, SkippedView
 from tputui.state.state_struct import downsample, first_of
 from tputui.state.step_values import NON_FINITE_MAX
 from tputui.telemetry import events as ev
@@ -52,9 +52,9 @@ def traces(state: RunState) -> list[ev.TraceWritten]:
     return sorted((trace for process in state.in_order for trace in process.log.traces), key=lambda trace: trace.t)
 
 
-def epoch_starts(state: RunState) -> list[EpochStart]:
+def epoch_starts(state: RunState) -> list[ev.EpochStarted]:
     """When the epochs began, each by the first host that reported it."""
-    starts: dict[int, EpochStart] = {}
+    starts: dict[int, ev.EpochStarted] = {}
     for process in state.workers:
         for start in process.epoch_starts.items:
             starts.setdefault(start.epoch, start)
@@ -224,18 +224,9 @@ def _with_receipts(request: str, submitted: RequestView | None, answers: list[Re
 
 def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
     """The first NaN and infinite values, by step and core, and the number of all."""
-    places = [
-        NonFinite(core=_core(process, bad.column, bad.metric), step=bad.step, metric=bad.metric, value=bad.value)
-        for process in state.in_order
-        for bad in process.values.non_finite
-    ]
-    places.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
-    return places[:NON_FINITE_MAX], sum(process.values.num_non_finite for process in state.processes.values())
-
-
-def _core(process: ProcessState, column: int, metric: str) -> int:
-    record = process.values.newest.get(metric)
-    return process.values.core_of(column, record.cores if record else 0)
+    found = [bad for process in state.in_order for bad in process.values.non_finite]
+    found.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
+    return found[:NON_FINITE_MAX], sum(process.values.num_non_finite for process in state.processes.values())
 
 
 def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:

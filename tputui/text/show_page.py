@@ -107,7 +107,7 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
         fields[fact.key] = fact.of(snapshot)
     for view in fields["epochs"]:
         view["best_so_far"] = view["best"]  # its name since version 2, with the one in version 1
-    of_lists = (event for name in ("checkpoints", "epochs", "traces") for event in fields[name])
+    of_lists = (event for name in ("checkpoints", "epochs", "epoch_starts", "traces") for event in fields[name])
     for event in (*of_lists, *fields["skipped"]["examples"], fields["pictures"], fields["topology"]):
         # The keys of the lists say which events they contain.
         if event is not None:

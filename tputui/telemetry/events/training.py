@@ -218,6 +218,11 @@ class HostPaceMeasured(Event, frozen=True, kw_only=True, tag=True):
     wait_s: float | None = None
     """Part of it that the host waited for other hosts."""
 
+    @property
+    def first(self) -> int:
+        """Oldest of these steps."""
+        return self.step - self.steps + 1
+
 
 class MetersReported(Event, frozen=True, kw_only=True, tag=True):
     """AverageMeters, once per report."""

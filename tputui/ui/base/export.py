@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from tputui import csv_cells
-from tputui.state.chart_data import CoreExtreme, Mark
+from tputui.state.chart_data import CoreValue, Mark
 from tputui.state.snapshot import HostView, LogLine, Snapshot, best_epoch
 from tputui.telemetry import files
 from tputui.ui.base.reader_thread import Frame
@@ -119,7 +119,7 @@ def _loss(snapshot: Snapshot) -> Figures:
     return Figures((*head, "num_steps_of_cores", *own, *names), rows)
 
 
-def _extreme(extreme: CoreExtreme | None) -> tuple[Figure, ...]:
+def _extreme(extreme: CoreValue | None) -> tuple[Figure, ...]:
     return (extreme.value, extreme.core, extreme.step) if extreme is not None else (None, None, None)
 
 

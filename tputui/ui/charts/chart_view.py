@@ -9,6 +9,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from tputui.state.chart_data import CoreColumn, Mark, OutlierView, Segment
@@ -175,7 +176,8 @@ class ChartView(NamedTuple):
         return self._replace(window=Window(span, None if end == last else end))
 
 
-class ChartSeries(NamedTuple):
+@dataclass(frozen=True)
+class ChartSeries:
     """The series of a run that a chart is drawn from."""
 
     segments: list[Segment]
@@ -215,22 +217,18 @@ class ValidCurve(NamedTuple):
         return [value for value in values if not low <= value <= high and math.isfinite(value)]
 
 
-class VisibleData(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class VisibleData(ChartSeries):
     """The visible part of the series, and the view."""
 
-    segments: list[Segment]
+    view: ChartView
     smooth: list[float]
     """The moving average at each segment; empty without smoothing."""
-    cores: list[CoreColumn]
-    marks: list[Mark]
-    axis_info: AxisInfo
-    view: ChartView
-    outlier: OutlierView | None
     columns: ColumnCache
     """The columns of the segments. Valid until the cache follows other segments."""
     valid: ValidCurve | None = None
     """The validation loss at the visible steps; None in views without it."""
-    extremes: Extremes = Extremes()
+    extremes: Extremes = field(default_factory=Extremes)
     """The highest and lowest losses of single cores and steps."""
     named_extremes: Sequence[str] = ()
     """The same in words, see `spikes.named_extremes`."""
@@ -248,7 +246,7 @@ def visible_data(
     `smooth` has a value for each segment of the series; `cache` is that of the previous
     """
     cache, smooth = cache or ColumnCache(), smooth or []
-    segments, cores, marks, axis_info, _ = series
+    segments, cores, marks = series.segments, series.cores, series.marks
     if view.window is not None and segments:
         first, last = view.bounds(segments[0].first_step, segments[-1].last_step)
         start = bisect.bisect_left(segments, first, key=lambda segment: segment.last_step)
@@ -261,7 +259,8 @@ def visible_data(
     if view.cursor is not None and segments:
         # A cursor may be at a step that is not visible, or not reached yet at the moment that the user looks back to.
         view = view._replace(cursor=min(max(view.cursor, segments[0].first_step), segments[-1].last_step))
-    return VisibleData(segments, smooth, cores, marks, axis_info, view, None, cache.follow(segments))
+    columns = cache.follow(segments)
+    return VisibleData(segments, cores, marks, series.axis_info, view=view, smooth=smooth, columns=columns)
 
 
 class Chart(NamedTuple):

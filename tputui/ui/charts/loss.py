@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -136,15 +137,15 @@ class LossChart:
         view = view._replace(x="step") if why_not else view
         smooth = smoothed(series.segments, view.weight) if view.weight else []
         data = visible_data(series, view, smooth, self._columns)
-        data = data._replace(outlier=_shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments))
+        outlier = _shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments)
         steps = (data.segments[0].first_step, data.segments[-1].last_step) if view.window and data.segments else None
         extremes = self._spikes.find(data.cores, self._detector.median_of, steps)
-        data = data._replace(extremes=extremes, named_extremes=named_extremes(extremes, data.segments))
+        data = replace(data, outlier=outlier, extremes=extremes, named_extremes=named_extremes(extremes, data.segments))
         if view.kind not in _KINDS_WITH_VALID or not epochs:
             return data
         if self._valid[0] is not epochs or self._valid[1] != steps:
             self._valid = (epochs, steps, _valid_curve(epochs, steps))
-        return data._replace(valid=self._valid[2])
+        return replace(data, valid=self._valid[2])
 
     def draw(self, data: VisibleData, width: int, height: int) -> Chart | None:
         """The chart; None if there is not enough room."""

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.chart_data import CoreColumn, CoreExtreme, Segment
+from tputui.state.chart_data import CoreColumn, CoreValue, Segment
 
 _FAR = 4.0
 """A spike is farther from the median core than this multiple of the usual extreme of a column."""
@@ -24,7 +24,7 @@ _FAR_FROM_MEDIAN = 1.0
 class Spike(NamedTuple):
     """The loss of one core in one step."""
 
-    extreme: CoreExtreme
+    extreme: CoreValue
     distance: float
     """From the median core of its column, as a share of that median."""
 
@@ -32,7 +32,7 @@ class Spike(NamedTuple):
 class Extremes(NamedTuple):
     """The extremes of the visible columns."""
 
-    highest: CoreExtreme | None = None
+    highest: CoreValue | None = None
     spikes: Sequence[Spike] = ()
     """The farthest first."""
     farthest: Spike | None = None
@@ -161,7 +161,7 @@ def named_extremes(extremes: Extremes, segments: Sequence[Segment]) -> list[str]
     return [*spikes, f"max {fmt.number(top.max)} {steps}"]
 
 
-def _where(extreme: CoreExtreme) -> str:
+def _where(extreme: CoreValue) -> str:
     return f"{fmt.number(extreme.value)} core {extreme.core} step {extreme.step:,}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -13,8 +13,9 @@ from tputui.state.snapshot import CoreView, DevicesView, Snapshot
 from tputui.telemetry.events import CoreSample
 from tputui.ui.base import host_text, status_text
 from tputui.ui.charts.axis import NON_FINITE_MARK
+from tputui.ui.charts.scale import Scale
 from tputui.ui.charts.series_chart import BLOCKS
-from tputui.ui.render.lines import Line, Span, Tone, bar, joined, paragraph, width_of
+from tputui.ui.render.lines import Line, Span, TableColumn, Tone, bar, columns_that_fit, joined, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
 _LOG_FROM = 8.0
@@ -36,28 +37,17 @@ class _HistoryCell(NamedTuple):
     """Bounds of `highest`; infinite without a finite loss."""
 
 
-class _LevelScale(NamedTuple):
-    """Maps a loss to a level."""
+def _level_scale(low: float, high: float) -> Scale:
+    """The scale of losses between two bounds. A logarithmic one begins at a power of two, so that it changes rarely
+    while the loss falls."""
+    if low > 0 and high / low >= _LOG_FROM:
+        return Scale(2.0 ** math.floor(math.log2(low)), high, log=True)
+    return Scale(low, high)
 
-    low: float
-    high: float
-    log: bool
-    levels: int
 
-    @classmethod
-    def of(cls, low: float, high: float, levels: int) -> _LevelScale:
-        """The scale of losses between two bounds. A logarithmic one begins at a power of two, so that it changes
-        rarely while the loss falls."""
-        if low > 0 and high / low >= _LOG_FROM:
-            return cls(math.floor(math.log2(low)), math.log2(high), log=True, levels=levels)
-        return cls(low, high, log=False, levels=levels)
-
-    def level(self, loss: float) -> int:
-        """1 for the lowest loss, up to the number of levels."""
-        if not self.low < self.high:
-            return 1
-        share = share_between(math.log2(loss) if self.log else loss, self.low, self.high)
-        return 1 + min(int(share * self.levels), self.levels - 1)
+def _level(scale: Scale, loss: float, levels: int) -> int:
+    """1 for the lowest loss, up to the number of levels."""
+    return 1 + min(int(scale.place(loss) * levels), levels - 1) if scale.low < scale.high else 1
 
 
 class CoreHistory:
@@ -65,7 +55,8 @@ class CoreHistory:
 
     def __init__(self) -> None:
         self._cells: dict[Key, _HistoryCell] = {}
-        self._scale: _LevelScale | None = None
+        self._scaled: tuple[Scale, int] | None = None
+        """The scale of the blocks, and their lines."""
         self._blocks: dict[Key, list[str]] = {}
         """Each cell as drawn with the scale: for each core one block per line, the top one first."""
 
@@ -78,9 +69,9 @@ class CoreHistory:
         high = max((cell.high for cell in self._cells.values()), default=-math.inf)
         if low > high:
             return {}
-        scale = _LevelScale.of(low, high, height * len(BLOCKS))
-        cached = self._blocks if scale == self._scale else {}
-        self._scale = scale
+        scale = _level_scale(low, high)
+        cached = self._blocks if (scale, height) == self._scaled else {}
+        self._scaled = scale, height
         self._blocks = {
             key: cached.get(key) or [_history_block(cell, core, scale, height) for core in range(len(cell.highest))]
             for key, cell in self._cells.items()
@@ -107,12 +98,12 @@ def _cell(members: Sequence[CoreColumn]) -> _HistoryCell:
     return _HistoryCell(highest, bad, min(finite, default=math.inf), max(finite, default=-math.inf))
 
 
-def _history_block(cell: _HistoryCell, core: int, scale: _LevelScale, height: int) -> str:
+def _history_block(cell: _HistoryCell, core: int, scale: Scale, height: int) -> str:
     """The column of blocks of a core, the top one first."""
     if core in cell.bad:
         return " " * (height - 1) + NON_FINITE_MARK
     loss = cell.highest[core]
-    level = scale.level(loss) if math.isfinite(loss) else 0
+    level = _level(scale, loss, height * len(BLOCKS)) if math.isfinite(loss) else 0
     full, eighths = divmod(level, len(BLOCKS))
     blocks = BLOCKS[-1] * full + (BLOCKS[eighths - 1] if eighths else "")
     return blocks[::-1].rjust(height)
@@ -181,19 +172,11 @@ class CoresPart(NamedTuple):
     """The index of the host of each core, if the run has several hosts."""
 
 
-class _DeviceColumn(NamedTuple):
-    """A column with values of the TPU runtime."""
-
-    title: str
-    width: int
-    text: Callable[[CoreSample], str]
-
-
-_DEVICE_COLUMNS = (
-    _DeviceColumn("duty", 7, lambda core: fmt.percent(core.duty_cycle_percent)),
-    _DeviceColumn("queued", 8, lambda core: fmt.UNKNOWN if core.queued_programs is None else f"{core.queued_programs}"),
-    _DeviceColumn("idle", 9, lambda core: fmt.duration(core.tensorcore_idle_s)),
-    _DeviceColumn("HBM bw", 8, lambda core: fmt.percent(core.hbm_bandwidth_percent)),
+_DEVICE_COLUMNS: tuple[TableColumn[CoreSample], ...] = (
+    TableColumn("duty", 7, lambda core: fmt.percent(core.duty_cycle_percent)),
+    TableColumn("queued", 8, lambda core: fmt.UNKNOWN if core.queued_programs is None else f"{core.queued_programs}"),
+    TableColumn("idle", 9, lambda core: fmt.duration(core.tensorcore_idle_s)),
+    TableColumn("HBM bw", 8, lambda core: fmt.percent(core.hbm_bandwidth_percent)),
 )
 
 
@@ -334,17 +317,13 @@ def _device_table(cores: list[CoreSample], width: int) -> Drawing:
     return Drawing(rows, head=(head,), note=fmt.counted(len(cores), "core"))
 
 
-def _device_columns(cores: Iterable[CoreSample], room: int) -> tuple[list[_DeviceColumn], int]:
+def _device_columns(cores: Collection[CoreSample], room: int) -> tuple[list[TableColumn[CoreSample]], int]:
     """The columns that some core has a value for and that fit, and the room that is left."""
-    columns: list[_DeviceColumn] = []
-    for column in _DEVICE_COLUMNS:
-        if column.width <= room and any(column.text(core) != fmt.UNKNOWN for core in cores):
-            columns.append(column)
-            room -= column.width
-    return columns, room
+    known = [column for column in _DEVICE_COLUMNS if any(column.text(core) != fmt.UNKNOWN for core in cores)]
+    return columns_that_fit(known, room)
 
 
-def _device_spans(core: CoreSample | None, columns: list[_DeviceColumn]) -> Line:
+def _device_spans(core: CoreSample | None, columns: list[TableColumn[CoreSample]]) -> Line:
     return [Span(f"{column.text(core) if core is not None else fmt.UNKNOWN:>{column.width}}") for column in columns]
 
 
@@ -359,7 +338,7 @@ def _table(
     steps = max(4, *(len(f"{core.step:,}") for core in cores))
     room = width - (4 + 10 + 1 + steps + 2 + _STATE)
     times = _TIME if room > _TIME and any(core.compute_s is not None for core in cores) else 0
-    columns, room = _device_columns(list(samples.values()), room - times)
+    columns, room = _device_columns(samples.values(), room - times)
     bars = _BAR if room > _BAR + 1 else 0
     hosts = len({core.host for core in cores}) > 1 and room > _BAR + 12
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)

@@ -7,7 +7,7 @@ usual meaning.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from textual import events
@@ -32,7 +32,18 @@ from tputui.ui.monitor.host_map import (
     lines_least,
     values_of,
 )
-from tputui.ui.render.lines import Line, Ramp, Span, Tone, clean, crop, paragraph, width_of
+from tputui.ui.render.lines import (
+    Line,
+    Ramp,
+    Span,
+    TableColumn,
+    Tone,
+    clean,
+    columns_that_fit,
+    crop,
+    paragraph,
+    width_of,
+)
 from tputui.ui.terminal.themes import paints_grounds, ramp_of
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
@@ -49,17 +60,6 @@ _CONDITIONS: dict[HostCondition, tuple[str, Tone]] = {
     "lost": ("?", "bad"),
     "missing": ("\u25cb", "bad"),
 }
-
-
-class _HostColumn(NamedTuple):
-    """A column, `width` cells wide with the gap before it."""
-
-    title: str
-    width: int
-    text: Callable[[HostView], str]
-    tone: Callable[[HostView], Tone] = lambda host: "plain"
-    is_usual: bool = True
-    """Whether it is shown if no host has a value worth showing."""
 
 
 def _seconds(value: float | None) -> str:
@@ -87,18 +87,18 @@ def _hbm(host: HostView) -> str:
 
 
 # In the order of their importance.
-_COLUMNS = (
-    _HostColumn("step", 8, lambda host: f"{host.step:,}" if host.step else fmt.UNKNOWN),
-    _HostColumn("lag", 6, lambda host: f"{host.lag_steps:,}" if host.step else fmt.UNKNOWN),
-    _HostColumn("loss", 10, lambda host: fmt.number(host.loss), lambda host: "bad" if _is_bad(host.loss) else "plain"),
-    _HostColumn("data", 9, lambda host: _seconds(host.data_s), is_usual=False),
-    _HostColumn("compute", 9, lambda host: _seconds(host.compute_s), is_usual=False),
-    _HostColumn("wait", 9, lambda host: _seconds(host.wait_s), is_usual=False),
-    _HostColumn("CPU", 7, lambda host: fmt.percent(host.cpu_percent)),
-    _HostColumn("memory", 8, _memory),
-    _HostColumn("HBM", 6, _hbm, is_usual=False),
-    _HostColumn("clock", 10, clock, is_usual=False),
-    _HostColumn("gen", 5, lambda host: str(host.generation), is_usual=False),
+_COLUMNS: tuple[TableColumn[HostView], ...] = (
+    TableColumn("step", 8, lambda host: f"{host.step:,}" if host.step else fmt.UNKNOWN),
+    TableColumn("lag", 6, lambda host: f"{host.lag_steps:,}" if host.step else fmt.UNKNOWN),
+    TableColumn("loss", 10, lambda host: fmt.number(host.loss), lambda host: "bad" if _is_bad(host.loss) else "plain"),
+    TableColumn("data", 9, lambda host: _seconds(host.data_s), is_usual=False),
+    TableColumn("compute", 9, lambda host: _seconds(host.compute_s), is_usual=False),
+    TableColumn("wait", 9, lambda host: _seconds(host.wait_s), is_usual=False),
+    TableColumn("CPU", 7, lambda host: fmt.percent(host.cpu_percent)),
+    TableColumn("memory", 8, _memory),
+    TableColumn("HBM", 6, _hbm, is_usual=False),
+    TableColumn("clock", 10, clock, is_usual=False),
+    TableColumn("gen", 5, lambda host: str(host.generation), is_usual=False),
 )
 
 
@@ -141,11 +141,7 @@ def table_lines(
         for candidate in (of_step, *_COLUMNS[1:])
         if candidate.is_usual or any(_is_worth(candidate.text(host)) for host in hosts)
     ]
-    shown: list[_HostColumn] = []
-    for column in columns:
-        if column.width <= room:
-            shown.append(column)
-            room -= column.width
+    shown, room = columns_that_fit(columns, room)
     links = any(host.link is not None for host in hosts) and room >= 14
     titles = f"{'host':>{digits}} {'name':<{name}} {'state':<{_STATE}}" + "".join(
         f"{c.title:>{c.width}}" for c in shown

@@ -7,6 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from textual import events
@@ -213,7 +214,7 @@ class LossPanel(RunPanel[LossPart]):
             return reusable.shows_newest, reusable.data, reusable.chart
         data = self._chart.visible(whole, self.look, part.source.epochs)
         shows_newest = data.segments[-1] is whole.segments[-1]
-        data = data._replace(ramp=ramp, newest=part.cores if shows_newest else ())
+        data = replace(data, ramp=ramp, newest=part.cores if shows_newest else ())
         chart = self._chart.draw(data, width, height)
         is_complete = self._chart.complete
         self._reusable = DrawnLoss(drawn_with, newest_step, shows_newest, now, data, chart) if is_complete else None
@@ -239,14 +240,14 @@ class LossPanel(RunPanel[LossPart]):
     def _draw_metrics(self, part: LossPart, width: int, height: int) -> Drawing:
         """As many metrics as fit, below the legend or the position of the cursor."""
         # Without cores, whose outlier these charts do not show.
-        axis = part.whole._replace(cores=[], segments=part.source.axis_segments())
+        axis = replace(part.whole, cores=[], segments=part.source.axis_segments())
         data = self._chart.visible(axis, self.look._replace(kind="multiples"))
         page = self._metrics.draw(part.source, self.look.metric, data, width, height)
         if page is None:
             self._drawn = None
             return Drawing(paragraph("no metric yet", width, height))
         self._page, self._drawn, self._above = page, (data, page.chart), int(page.has_head)
-        chosen = data._replace(view=data.view._replace(metric=page.chosen))
+        chosen = replace(data, view=data.view._replace(metric=page.chosen))
         settings = loss.note(axis, chosen, page.chart, self.look.x, width)
         note = metric_page.note(page, settings, data.view.cursor, width)
         if not page.has_head:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, Literal, NamedTuple, TypeVar, overload
 
 from rich.cells import cell_len, set_cell_size
+
+T = TypeVar("T")
 
 Tone = Literal[
     "plain",
@@ -286,6 +288,27 @@ class Cell(NamedTuple):
 
     text: str
     tone: Tone = "plain"
+
+
+class TableColumn(NamedTuple, Generic[T]):
+    """A column of a table with a row per item, `width` cells wide with the gap before it."""
+
+    title: str
+    width: int
+    text: Callable[[T], str]
+    tone: Callable[[T], Tone] = lambda item: "plain"
+    is_usual: bool = True
+    """Whether it is shown if no item has a value worth showing."""
+
+
+def columns_that_fit(columns: Iterable[TableColumn[T]], room: int) -> tuple[list[TableColumn[T]], int]:
+    """The first columns that fit in `room` cells, and later ones that still do; and the room that is left."""
+    fitting: list[TableColumn[T]] = []
+    for column in columns:
+        if column.width <= room:
+            fitting.append(column)
+            room -= column.width
+    return fitting, room
 
 
 class TextTable(NamedTuple):
