@@ -198,7 +198,7 @@ def _is_cut(reports: Sequence[HostPaceMeasured], newest: HostPaceMeasured) -> bo
     return reports[0].first <= newest.step if index < 0 else reports[index] is not newest
 
 
-def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPace]], before: _Row | None) -> _Row:
+def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPaceMeasured]], before: _Row | None) -> _Row:
     """The row of the first to the last of `steps`: of some hosts by their reports, of others as it was `before`."""
     known = (before.whole_s, before.own.of_host, before.data.of_host, before.compute.of_host) if before else ({},) * 4
     whole, own, data, compute = ({host: s for host, s in times.items() if host not in paces} for times in known)
@@ -218,7 +218,7 @@ def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPace]], before
 
 
 def _means(
-    reports: Sequence[HostPace], first: int, last: int
+    reports: Sequence[HostPaceMeasured], first: int, last: int
 ) -> tuple[float, float, float | None, float | None] | None:
     """Means over the steps from `first` to `last` of a host: of whole steps, of what it takes itself, and, if they are
     known, of waiting for batches and of computing. None if it has reported none of the steps."""
