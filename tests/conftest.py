@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import sys
 import threading
@@ -22,6 +23,8 @@ settings.register_profile("tputui", deadline=None, database=None)
 settings.load_profile("tputui")
 _SET_BY_IMPORTS = ("_RJEM_MALLOC_CONF", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 """Variables that polars and sklearn set as they are imported, by whichever test is the first to."""
+_COLLECT_AFTER = (20_000, 20, 20)
+"""Thresholds of the garbage collector."""
 _MANY_MODULES = 200
 _frozen = [0]
 """Number of modules that were imported when objects were last frozen."""
@@ -30,6 +33,8 @@ _SESSION = pytest.StashKey[Session]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hides the user's settings from the tests. The processes of xdist inherit the environment."""
+    # Imports leave hardly any garbage, and the screens of the tests have hundreds of thousands of objects.
+    gc.set_threshold(*_COLLECT_AFTER)
     if hasattr(config, "workerinput"):
         return
     session = config.stash[_SESSION] = Session()
@@ -84,11 +89,22 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         hermetic.close()
 
 
+@pytest.fixture(scope="session")
+def _states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Directories with numbers. A temporary one of its own a test would be slower: pytest lists all earlier ones to
+    find the next number.
+    """
+    parent = tmp_path_factory.mktemp("states")
+    return (parent / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _environment_is_left_as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _environment_is_left_as_it_was(_states: Iterator[Path]) -> Iterator[None]:
     # Preferences that a viewer saves must not reach another test.
     with pytest.MonkeyPatch.context() as own:
-        own.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        state = next(_states)
+        state.mkdir(mode=0o700)
+        own.setenv("XDG_STATE_HOME", str(state))
         before = dict(os.environ)
         yield
         changed = {key for key in before.keys() | os.environ.keys() if before.get(key) != os.environ.get(key)}

@@ -1,9 +1,10 @@
-"""Python processes that start with torch imported: copies of a template process, which has imported it once.
+"""Python processes that start with modules imported: copies of a template process, which has imported them once.
 
-The imports of the runtime take 7 s of processor time in each training process, nearly all of it inside torch. The
-template imports that part and nothing of ours; a copy of it then runs a module as `python -P -m MODULE` would, with an
-environment, a directory and output files of its own. The processes of xdist share one template: the first that needs
-a copy starts it, and it ends with the last of them.
+A copy of a template runs a module as `python -P -m MODULE` would, with an environment, a directory and output files of
+its own. There are two templates. The imports of the runtime take 7 s of processor time in each training process, nearly
+all of it inside torch: one template imports that part and nothing of ours. The other one has the commands of tputui,
+whose imports take most of the time of a command. The processes of xdist share the templates: the first that needs a
+copy starts one, and it ends with the last of them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import contextlib
 import fcntl
 import gc
 import importlib
+import io
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -22,12 +25,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-_IMPORTS = (
+TemplateName = Literal["torch", "commands"]
+_OF_TORCH = (
     "torch",
     "torch._dynamo",
     "torch._functorch.config",
@@ -37,7 +42,11 @@ _IMPORTS = (
 )
 """What `import torch_xla` imports of torch, and the package of the digits. Our own modules are left to the copies."""
 SOCKET = "TESTS_TORCH_TEMPLATE"
-"""Environment variable with the path of the socket at which the template of a session listens."""
+"""Environment variable with how the paths begin of the sockets at which the templates of a session listen."""
+_OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_")
+"""How the names begin of the environment variables that Python reads only as it starts."""
+_STARTS_TRAINING = frozenset({"run", "rehearse", "try", "folds", "predict", "attach", "serve"})
+"""Commands in new processes: a supervisor knows viewers by their command line, and a copy has that of the template."""
 _HEADER_BYTES = 8
 _NUM_STREAMS = 3
 
@@ -46,14 +55,21 @@ class Process:
     """A copy of the template, used like `subprocess.Popen`."""
 
     def __init__(
-        self, module: str, arguments: list[str], *, cwd: Path, env: Mapping[str, str], streams: list[int]
+        self,
+        module: str,
+        arguments: list[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: list[int],
+        of: TemplateName = "torch",
     ) -> None:
         """Starts `module` with these arguments; `streams` become its standard input, output and error."""
         message = json.dumps([module, arguments, str(cwd), dict(env)]).encode()
         self._answers, theirs = socket.socketpair()
         with theirs:
             descriptors = array.array("i", [*streams, theirs.fileno()])
-            template = _template()
+            template = _template(of)
             template.sendmsg(
                 [len(message).to_bytes(_HEADER_BYTES, "little")],
                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
@@ -121,15 +137,63 @@ def run(
         return subprocess.CompletedProcess([module, *arguments], code, files[1].read(), files[2].read())
 
 
-_connected: list[socket.socket] = []
-"""The connection to the template, once a copy was asked for."""
+def run_tputui(
+    *arguments: str, cwd: Path | None, env: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command of tputui to its end and that of its output, as `subprocess.run` does. A copy runs it, unless it
+    needs an interpreter of its own. `env` is all of its environment.
+    """
+    words = ["tputui", *arguments]
+    if _own(env) != _own(os.environ) or not _STARTS_TRAINING.isdisjoint(arguments):
+        return subprocess.run(
+            [sys.executable, "-P", "-m", *words], cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        nothing = stack.enter_context(open(os.devnull, "rb"))
+        (out, into_out), (err, into_err) = os.pipe(), os.pipe()
+        for readable in (out, err):
+            stack.callback(os.close, readable)
+        try:
+            streams = [nothing.fileno(), into_out, into_err]
+            process = Process("tputui", [*arguments], cwd=cwd or Path.cwd(), env=env, streams=streams, of="commands")
+        finally:
+            os.close(into_out)
+            os.close(into_err)
+        stack.callback(process.kill)
+        printed = _read_to_the_end([out, err], time.monotonic() + timeout)
+        return subprocess.CompletedProcess(words, process.wait(timeout), printed[out], printed[err])
+
+
+def _own(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(_OF_THE_INTERPRETER)}
+
+
+def _read_to_the_end(descriptors: list[int], deadline: float) -> dict[int, str]:
+    """The texts of pipes, once no process can write to them any more. Raises `subprocess.TimeoutExpired`."""
+    chunks: dict[int, list[bytes]] = {descriptor: [] for descriptor in descriptors}
+    is_open = set(descriptors)
+    while is_open:
+        ready, _, _ = select.select([*is_open], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise subprocess.TimeoutExpired("tputui", deadline)
+        for descriptor in ready:
+            chunk = os.read(descriptor, 1 << 16)
+            chunks[descriptor].append(chunk)
+            if not chunk:
+                is_open.remove(descriptor)
+    return {descriptor: io.TextIOWrapper(io.BytesIO(b"".join(read))).read() for descriptor, read in chunks.items()}
+
+
+_connected: dict[TemplateName, socket.socket] = {}
+"""The connections to the templates, once copies were asked for."""
 _started: list[subprocess.Popen[bytes]] = []
-"""The template, if this process started it."""
+"""The templates that this process started."""
 
 
-def _template() -> socket.socket:
-    if not _connected:
-        path = Path(os.environ[SOCKET])
+def _template(name: TemplateName) -> socket.socket:
+    if name not in _connected:
+        path = Path(f"{os.environ[SOCKET]}-{name}")
         connection = socket.socket(socket.AF_UNIX)
         with _locked(path):
             # Without a template there is no file; one that was killed leaves a file at which nobody listens.
@@ -137,17 +201,17 @@ def _template() -> socket.socket:
                 connection.connect(str(path))
             except (FileNotFoundError, ConnectionRefusedError):
                 path.unlink(missing_ok=True)
-                _start_template(path)
+                _start_template(name, path)
                 connection.connect(str(path))
-        _connected.append(connection)
-    return _connected[0]
+        _connected[name] = connection
+    return _connected[name]
 
 
-def _start_template(path: Path) -> None:
+def _start_template(name: TemplateName, path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        command = [sys.executable, "-P", "-m", __name__, str(listener.fileno()), str(path)]
+        command = [sys.executable, "-P", "-m", __name__, name, str(listener.fileno()), str(path)]
         _started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[listener.fileno()]))
 
 
@@ -160,10 +224,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def end_template() -> None:
-    """Called when all tests of this process have ended. Waits for the end of a template that this process started,
-    which serves the other processes of xdist until they have ended too."""
+    """Called when all tests of this process have ended. Waits for the end of the templates that this process started,
+    which serve the other processes of xdist until they have ended too."""
     while _connected:
-        _connected.pop().close()
+        _connected.popitem()[1].close()
     while _started:
         _started.pop().wait()
 
@@ -248,6 +312,7 @@ def _run(streams: list[int], module: str, arguments: list[str], cwd: str, env: d
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    time.tzset()
     sys.path[:0] = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry and entry not in sys.path]
     # The interpreter's own way out: it waits for threads, calls what is registered, and flushes.
     sys.exit(run_as_main(module, arguments))
@@ -267,14 +332,20 @@ def run_as_main(module: str, arguments: list[str]) -> Any:
 
 
 def main() -> None:
-    """Entry point of the template process."""
-    listener = socket.socket(fileno=int(sys.argv[1]))
+    """Entry point of a template process."""
+    of, descriptor, path = sys.argv[1:]
+    listener = socket.socket(fileno=int(descriptor))
     listener.set_inheritable(False)
-    for name in _IMPORTS:
+    for name in _OF_TORCH if of == "torch" else _of_commands():
         importlib.import_module(name)
     # The copies share these pages as long as their garbage collector leaves them alone.
     gc.freeze()
-    _Template(listener, Path(sys.argv[2])).serve()
+    _Template(listener, Path(path)).serve()
+
+
+def _of_commands() -> list[str]:
+    package = importlib.import_module("tputui.cli")
+    return [f"tputui.cli.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
 
 
 if __name__ == "__main__":

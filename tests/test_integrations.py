@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import forked
+from tests.cli import helpers
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.journal import Tail
@@ -73,9 +73,9 @@ def read_events(run_dir: Path) -> list[ev.Event]:
 
 
 def tputui(*argv: str, cwd: Path) -> str:
-    done = subprocess.run([sys.executable, "-m", "tputui", *argv], cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = helpers.tputui(*argv, cwd=cwd)
+    assert done.code == 0, done.err
+    return done.out
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from tests import recorded
+from tests.cli.helpers import tputui
 from tests.deadline import DEADLINE_S
 from tests.supervise.harness import wait_for
 from tputui.telemetry import events as ev
@@ -35,10 +36,7 @@ def run_script(folder: Path, body: str, **env: str) -> subprocess.CompletedProce
 
 
 def show(run_dir: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tputui", "show", str(run_dir), "--json"], capture_output=True, text=True, check=True
-    )
-    shown: dict[str, Any] = json.loads(done.stdout)
+    shown: dict[str, Any] = json.loads(tputui("show", run_dir, "--json").out)
     return shown
 
 
@@ -278,10 +276,9 @@ def test_a_script_without_a_supervisor_reports_its_stacks(tmp_path: Path) -> Non
     try:
         journal = wait_for(lambda: next((tmp_path / "runs").glob("*/worker-0.jsonl"), None), "the journal")
         wait_for(lambda: of_type(read_events(journal), ev.HeartbeatSent) or None, "a heartbeat")
-        command = [sys.executable, "-m", "tputui", "stacks", str(journal.parent), "--wait", str(DEADLINE_S)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        assert done.returncode == 0, done.stderr
-        assert f"{tmp_path}/train.py:" in done.stdout
+        done = tputui("stacks", journal.parent, "--wait", str(DEADLINE_S))
+        assert done.code == 0, done.err
+        assert f"{tmp_path}/train.py:" in done.out
     finally:
         process.kill()
         process.communicate()
@@ -488,16 +485,15 @@ def has_progress(journal: Path) -> bool:
 @pytest.mark.slow
 def test_ranks_under_the_launcher_stop_at_the_same_step(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TWO_RANKS)
-    tputui = [sys.executable, "-m", "tputui"]
-    command = [*tputui, "run", "--no-ui", "--name", "two", "--", sys.executable, "train.py"]
+    command = [sys.executable, "-m", "tputui", "run", "--no-ui", "--name", "two", "--", sys.executable, "train.py"]
     viewer = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     run_dir = tmp_path / "runs" / "two"
     try:
         wait_for(lambda: all(has_progress(run_dir / f"worker-{rank}.jsonl") for rank in range(2)) or None, "progress")
-        subprocess.run([*tputui, "stop", "two"], cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE_S)
+        assert tputui("stop", "two", cwd=tmp_path).code == 0
         assert viewer.wait(DEADLINE_S) == 4
     finally:
-        subprocess.run([*tputui, "stop", "--now", "two"], cwd=tmp_path, capture_output=True, check=False)
+        tputui("stop", "--now", "two", cwd=tmp_path)
         viewer.kill()
         viewer.wait()
     ends = [of_type(read_events(run_dir / f"worker-{rank}.jsonl"), ev.TrainingEnded)[0] for rank in range(2)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.helpers import tputui
 from tests.test_reporter_api import of_type, read_events, run_script, the_run
 from tputui.reporting.process import create_run
 from tputui.session import session
@@ -48,9 +49,7 @@ def test_the_best_epoch_is_chosen_by_a_validation_metric(
     events = read_events(run_dir / "worker-0.jsonl")
     assert [epoch.best for epoch in of_type(events, ev.EpochEnded)] == stars
     assert of_type(events, ev.TrainingEnded)[0].reason == f"5 steps trained; {said}"
-    page = subprocess.run(
-        [sys.executable, "-m", "tputui", "show", str(run_dir)], capture_output=True, text=True, check=True
-    ).stdout
+    page = tputui("show", run_dir).out
     assert said in page
     lines = [line for line in page.splitlines() if line.startswith("epoch ")]
     best = max(index for index, star in enumerate(stars) if star)

@@ -40,9 +40,15 @@ from tputui.telemetry.journal import Bookmark, Tail
 JOURNAL = "worker-0.jsonl"
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return longrun.write(tmp_path_factory.mktemp("written"))
+
+
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    return longrun.write(tmp_path)
+def run_dir(tmp_path: Path, written: Path) -> Path:
+    """A copy of the run."""
+    return Path(shutil.copytree(written, tmp_path / written.name))
 
 
 def seal_with_cache(run_dir: Path) -> list[Path]:

@@ -1,14 +1,13 @@
-"""Runs commands as subprocesses."""
+"""Runs commands in processes of their own."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import forked
 from tests.deadline import DEADLINE_S
 from tputui.telemetry import rundir
 
@@ -23,16 +22,7 @@ class CommandResult(NamedTuple):
 
 def tputui(*arguments: str | Path, cwd: Path | None = None, **env: str) -> CommandResult:
     """Runs `tputui WORDS` to its end, without a terminal."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "tputui", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = forked.run_tputui(*map(str, arguments), cwd=cwd, env={**os.environ, **env}, timeout=DEADLINE_S)
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from engine.checkpoint import checkpoint_store, checksums, continued
 from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from engine.errors import Refused
+from tests import forked
 from tests.another_user import another_user, needs_root
 from tests.deadline import DEADLINE_S
 from tests.engine.test_checkpoint import at_step, names, planned
@@ -183,8 +183,7 @@ def test_non_finite_weights_replace_no_checkpoint(store: CheckpointStore, tmp_pa
 
 
 def test_kill_during_save_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.engine.killed", str(tmp_path), str(KILLS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd=HERE.parents[1])
+    done = forked.run("tests.engine.killed", str(tmp_path), str(KILLS), timeout=DEADLINE_S, cwd=HERE.parents[1])
     assert done.returncode == 0, done.stderr
     saves, halves = (int(word) for word in done.stdout.replace(",", "").split() if word.isdecimal())
     assert saves >= 4 * KILLS

@@ -25,10 +25,7 @@ NO_TPU = hardware.Machine("CPU", 0, 0, "a test")
 
 
 def describe(*arguments: str, stdin: str = "", cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "engine.commands.describe", *arguments]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=DEADLINE_S, check=False
-    )
+    return forked.run("engine.commands.describe", *arguments, cwd=cwd, stdin=stdin, timeout=DEADLINE_S)
 
 
 def estimated(task: str, tables: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from engine.data.sampler import permutation
 from tests import forked
+from tests.cli.helpers import tputui
 from tests.deadline import DEADLINE_S
 from tests.engine.curve_task import NUM_TRAIN
 from tests.engine.test_strategies import BATCH, CURVE, HERE
@@ -135,12 +135,11 @@ def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) 
     stall = stall_of(watched.dir)
     assert "core 1 waiting for data for " in stall.text
     assert "1 other in all-reduce at step 3" in stall.text
-    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.dir), "--wait", "120"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode == 0, done.stderr
-    rank = done.stdout[done.stdout.index("rank-1") :]
+    done = tputui("stacks", watched.dir, "--wait", "120")
+    assert done.code == 0, done.err
+    rank = done.out[done.out.index("rank-1") :]
     assert "in EndingCurve._end" in rank
-    assert "worker-0 (core 0, pid " in done.stdout
+    assert "worker-0 (core 0, pid " in done.out
 
 
 # Last of the three with this run, since it ends there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -42,13 +43,19 @@ def started(host: int, num_hosts: int, t: float = T0, *, generation: int = 0, fi
     return events
 
 
+@functools.cache
+def _losses(step: int, num_cores: int) -> list[float]:
+    """Of all cores of the run; every host takes its part of the list."""
+    return losses(step, num_cores)
+
+
 def trained(host: int, t: float, first: int, last: int, num_hosts: int = 2) -> list[ev.Event]:
     """Reports of ten steps each, that begin at `t`."""
     events: list[ev.Event] = []
     for begin in range(first, last + 1, 10):
         end = min(begin + 9, last)
         t += STEP_S * (end - begin + 1)
-        rows = [losses(step, CORES * num_hosts)[host * CORES : (host + 1) * CORES] for step in range(begin, end + 1)]
+        rows = [_losses(step, CORES * num_hosts)[host * CORES : (host + 1) * CORES] for step in range(begin, end + 1)]
         events.append(steps_recorded(t, begin, rows))
         events.append(ev.HeartbeatSent(t=t, phase="executing", phase_s=0.0, step=end, epoch=1))
         if host == 0:

@@ -14,22 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recorded import T0, steps_recorded
+from tests.state.drawn_rows import Rows, runs_of_records
 from tputui.state import core_series
 from tputui.state.chart_data import CoreColumn
 from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, CoreSeries, combined
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
-Rows = list[list[float]]
-
 float32 = st.floats(width=32, min_value=-1e3, max_value=1e3) | st.sampled_from([math.nan, math.inf])
 
 
-@st.composite
-def runs_of_records(draw: st.DrawFn, num_cores: int = 3) -> list[Rows]:
-    """Events of consecutive steps, each of any length."""
-    row = st.lists(float32, min_size=num_cores, max_size=num_cores)
-    return draw(st.lists(st.lists(row, min_size=1, max_size=12), min_size=1, max_size=25))
+RUNS_OF_RECORDS = runs_of_records(float32)
 
 
 def decode(event: StepsRecorded) -> array[float]:
@@ -48,7 +43,7 @@ def shown(made: AllCoreSeries, num_cores: int = 3) -> list[CoreColumn]:
     return combined([(made, range(num_cores))])
 
 
-@given(runs_of_records(), st.sampled_from([4, 8, 20, 40]))
+@given(RUNS_OF_RECORDS, st.sampled_from([4, 8, 20, 40]))
 def test_column_of_a_short_run_is_the_mean_of_its_steps(blocks: list[Rows], most: int) -> None:
     rows = [row for rows in blocks for row in rows]
     found = shown(columns_of(blocks, most))
@@ -81,7 +76,7 @@ SAMPLED = pytest.mark.parametrize("whole", [0, 60, core_series.WHOLE_VALUES_MAX]
 
 
 @SAMPLED
-@given(runs_of_records(), st.sampled_from([4, 8, 40]))
+@given(RUNS_OF_RECORDS, st.sampled_from([4, 8, 40]))
 def test_extremes_cover_every_step_and_name_the_core(whole: int, blocks: list[Rows], most: int) -> None:
     rows = [row for block in blocks for row in block]
     with sampled_from(whole):
@@ -244,7 +239,7 @@ def test_columns_are_shared_between_snapshots() -> None:
 
 
 @SAMPLED
-@given(runs_of_records(), runs_of_records())
+@given(RUNS_OF_RECORDS, RUNS_OF_RECORDS)
 @settings(max_examples=40)
 def test_fork_continues_like_the_original(whole: int, before: list[Rows], after: list[Rows]) -> None:
     with sampled_from(whole):
@@ -260,7 +255,7 @@ def test_fork_continues_like_the_original(whole: int, before: list[Rows], after:
 
 
 @SAMPLED
-@given(runs_of_records(), st.sampled_from([4, 8, 40]))
+@given(RUNS_OF_RECORDS, st.sampled_from([4, 8, 40]))
 @settings(max_examples=60)
 def test_incremental_reads_equal_one_read(whole: int, blocks: list[Rows], most: int) -> None:
     with sampled_from(whole):

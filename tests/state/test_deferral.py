@@ -75,14 +75,28 @@ def journals() -> dict[str, list[ev.Event]]:
     return {f"worker-{host}": journal(host) for host in range(HOSTS)}
 
 
+@pytest.fixture(scope="module")
+def others(journals: dict[str, list[ev.Event]]) -> list[list[tuple[str, int, ev.Event]]]:
+    """What the other hosts report meanwhile, ten steps at a time: writer, number of the event, and event."""
+    return [
+        [
+            (writer, seq, event)
+            for writer, events in journals.items()
+            if writer != SILENT
+            for seq, event in part(events, after=step, until=step + 10)
+        ]
+        for step in range(RETURNS_AFTER, NUM_STEPS + 1, 10)
+    ]
+
+
 @pytest.fixture
-def returned(journals: dict[str, list[ev.Event]]) -> RunState:
+def returned(journals: dict[str, list[ev.Event]], others: list[list[tuple[str, int, ev.Event]]]) -> RunState:
     """The state of a run that a screen has followed, when a host returns after a long silence."""
     state = RunState()
     apply(state, journals, after=0, until=RETURNS_AFTER)
-    others = {name: events for name, events in journals.items() if name != SILENT}
-    for step in range(RETURNS_AFTER, NUM_STEPS + 1, 10):
-        apply(state, others, after=step, until=step + 10)
+    for events_of_ten_steps in others:
+        for writer, seq, event in events_of_ten_steps:
+            state.apply(writer, seq, event)
         shown(state, may_defer=True)
     apply(state, {SILENT: journals[SILENT]}, after=RETURNS_AFTER, until=NUM_STEPS + 1)
     return state

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recorded import T0, steps_recorded, worker_events
+from tests.state.drawn_rows import Rows, runs_of_records
 from tputui.state.chart_data import Segment
 from tputui.state.core_series import COLUMNS_MAX, columns_max
 from tputui.state.reducer import RunState
@@ -19,16 +20,10 @@ from tputui.state.series import PIECES_LEAST, PIECES_MAX, Piece, Series, combine
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded, TopologyDeclared
 
-Rows = list[list[float]]
-
 float32 = st.floats(width=32, min_value=-1e6, max_value=1e6) | st.sampled_from([math.nan, math.inf, -math.inf])
 
 
-@st.composite
-def runs_of_records(draw: st.DrawFn, num_cores: int = 3) -> list[Rows]:
-    """Events of consecutive steps, each of any length."""
-    row = st.lists(float32, min_size=num_cores, max_size=num_cores)
-    return draw(st.lists(st.lists(row, min_size=1, max_size=12), min_size=1, max_size=25))
+RUNS_OF_RECORDS = runs_of_records(float32)
 
 
 def taken_in(series: Series, event: StepsRecorded) -> None:
@@ -56,7 +51,7 @@ def assert_summarises(segment: Segment, raw: list[float]) -> None:
         assert math.isnan(segment.max)
 
 
-@given(runs_of_records(), st.integers(2, 40))
+@given(RUNS_OF_RECORDS, st.integers(2, 40))
 def test_segments_match_the_raw_values_of_their_steps(blocks: list[Rows], pieces_max: int) -> None:
     segments = combined([series_of(blocks, pieces_max)])
     rows = [row for rows in blocks for row in rows]
@@ -67,7 +62,7 @@ def test_segments_match_the_raw_values_of_their_steps(blocks: list[Rows], pieces
         assert_summarises(segment, [v for row in rows[segment.first_step - 1 : segment.last_step] for v in row])
 
 
-@given(runs_of_records(), runs_of_records(), st.integers(2, 40))
+@given(RUNS_OF_RECORDS, RUNS_OF_RECORDS, st.integers(2, 40))
 def test_writers_are_combined_without_losing_values(left: list[Rows], right: list[Rows], most: int) -> None:
     segments = combined([series_of(left, 40), series_of(right, 40)], most)
     raw = [value for rows in left + right for row in rows for value in row]
@@ -156,7 +151,7 @@ def test_many_hosts_have_fewer_segments_but_all_values() -> None:
     assert len(writer.values.columns.columns) <= columns_max(2_048) < COLUMNS_MAX
 
 
-@given(runs_of_records(), st.integers(2, 40))
+@given(RUNS_OF_RECORDS, st.integers(2, 40))
 def test_incremental_reads_equal_one_read(blocks: list[Rows], pieces_max: int) -> None:
     series, first = Series(pieces_max), 1
     for rows in blocks:
@@ -165,7 +160,7 @@ def test_incremental_reads_equal_one_read(blocks: list[Rows], pieces_max: int) -
         assert repr(series.segments) == repr([piece.to_segment() for piece in series.pieces])
 
 
-@given(runs_of_records(), runs_of_records(), st.integers(2, 8))
+@given(RUNS_OF_RECORDS, RUNS_OF_RECORDS, st.integers(2, 8))
 def test_a_fork_continues_like_the_original(before: list[Rows], after: list[Rows], pieces_max: int) -> None:
     fork, first = series_of(before, pieces_max).fork(), sum(map(len, before)) + 1
     for rows in after:

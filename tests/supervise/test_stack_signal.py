@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
+from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench, Watched, is_running, wait_for
 from tputui.exit_codes import ExitCode
@@ -54,8 +54,7 @@ SLOW = """
 
 def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
     """The output of the command."""
-    command = [sys.executable, "-P", "-m", "tputui", "stacks", str(watched.run_dir), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return forked.run_tputui("stacks", str(watched.run_dir), *options, cwd=None, env=os.environ, timeout=DEADLINE_S)
 
 
 def test_process_reports_stacks_and_continues(bench: Bench) -> None:

@@ -91,9 +91,14 @@ def core_columns(num_cores: int, steps: int = STEPS, columns: int = 165) -> list
     ]
 
 
+@functools.cache
+def _losses_at(step: int, num_cores: int) -> array[float]:
+    return array("f", [loss_at(step, core % 64) for core in range(num_cores)])
+
+
 def core_column(first: int, last: int, num_cores: int, changed: dict[int, float] | None = None) -> CoreColumn:
     """A column with the losses of its first step, but for some cores."""
-    means = array("f", [loss_at(first, core % 64) for core in range(num_cores)])
+    means = _losses_at(first, num_cores)[:]
     for core, value in (changed or {}).items():
         means[core] = value
     bad = tuple(core for core, value in sorted((changed or {}).items()) if not math.isfinite(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -620,14 +620,20 @@ def test_panels_tile_the_body(size: tuple[int, int], num_cores: int, num_hosts: 
     for selected in PANELS:
         boxes = arrange(width, height, selected, failed=failed, num_cores=num_cores, num_hosts=num_hosts).boxes
         assert (selected in boxes) == (selected != HOSTS or num_hosts > 1)
-        cells = [cell for box in boxes.values() for cell in cells_of(box)]
-        assert sorted(cells) == [(x, y) for x in range(width) for y in range(height)]
+        # Every cell is in a box, and the boxes have no more cells than the body.
+        assert cells_in(boxes.values(), width, height) == [b"\1" * width] * height
+        assert sum(box.width * box.height for box in boxes.values()) == width * height
         assert all(box.width >= 20 for box in boxes.values())
         assert all(box.height >= (3 if name in ("cores", HOSTS) else 5) for name, box in boxes.items())
 
 
-def cells_of(box: Box) -> list[tuple[int, int]]:
-    return [(x, y) for x in range(box.x, box.x + box.width) for y in range(box.y, box.y + box.height)]
+def cells_in(boxes: Iterable[Box], width: int, height: int) -> list[bytearray]:
+    """The rows of a body, with a one in each cell of a box."""
+    rows = [bytearray(width) for _ in range(height)]
+    for box in boxes:
+        for row in rows[box.y : box.y + box.height]:
+            row[box.x : box.x + box.width] = b"\1" * box.width
+    return rows
 
 
 @pytest.mark.parametrize("num_cores", [1, 8, 16, 64, 2048])
