@@ -4,8 +4,9 @@
 
 Counts `tputui` and `engine` of a checkout, read from the syntax tree; nothing is imported. A record is a class that
 only holds fields: a dataclass, a NamedTuple, a TypedDict, a struct of msgspec, an event or a part of the reducer's
-state. Two records are a similar pair if they share three fields or more, and 75 % of those of the smaller one. A cycle
-is a set of modules that import each other, imports inside functions included and imports for annotations left out.
+state, or one that extends such a class. Two records are a similar pair if they share three of the fields that their
+bodies declare, or more, and 75 % of those of the smaller one. A cycle is a set of modules that import each other,
+imports inside functions included and imports for annotations left out.
 """
 
 from __future__ import annotations
@@ -121,7 +122,11 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
 def records_of(modules: list[Module]) -> list[ClassFields]:
     """The classes that only hold fields."""
     classes = [entry for module in modules for entry in module.classes]
-    return [entry for entry in classes if entry.is_dataclass or RECORD_BASES & set(entry.bases)]
+    names, num_names = set(RECORD_BASES), 0
+    while len(names) > num_names:
+        num_names = len(names)
+        names.update(entry.name for entry in classes if entry.is_dataclass or names & set(entry.bases))
+    return [entry for entry in classes if entry.is_dataclass or names & set(entry.bases)]
 
 
 def similar_pairs(records: list[ClassFields]) -> list[tuple[ClassFields, ClassFields, float]]:
