@@ -98,7 +98,10 @@ def test_no_other_process_gets_the_port_of_training_before_that_listens(tmp_path
     with hosts(tmp_path, EXTERNAL, actions={"0.0": "load", "1.0": "load"}) as pod:
         pod[0].until(lambda host: host.events(ev.WorkerStarted))
         (started,) = pod[0].events(ev.WorkerStarted)
-        port = int(psutil.Process(started.pid).environ()["MASTER_PORT"])
+        training = psutil.Process(started.pid)
+        # The kernel shows the environment of a new program a moment after the call that started it has returned.
+        pod[0].until(lambda host: "MASTER_PORT" in training.environ())
+        port = int(training.environ()["MASTER_PORT"])
         with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
             other.bind(("127.0.0.1", port))
 
