@@ -266,14 +266,14 @@ class Worker:
             return
         if not self._requests.claim_end():
             return
-        doing = self._progress.doing
-        failure = lost.failure or ev.FailureRaised(
-            t=0.0, error="RankLost", message="", traceback="", phase=doing.phase, step=self._progress.step
-        )
-        message = f"{lost.who}: {failure.message}" if lost.failure else lost.sentence
-        self._reporter.emit(
-            replace(failure, t=time.time(), message=message, kind=lost.kind, process=lost.process, pid=lost.pid)
-        )
+        now, phase, step = time.time(), self._progress.doing.phase, self._progress.step
+        if lost.failure is not None:
+            failure = replace(lost.failure, t=now, message=f"{lost.who}: {lost.failure.message}")
+        else:
+            failure = ev.FailureRaised(
+                t=now, error="RankLost", message=lost.sentence, traceback="", phase=phase, step=step
+            )
+        self._reporter.emit(replace(failure, kind=lost.kind, process=lost.process, pid=lost.pid))
         self._ending = Ending("failed", lost.code, lost.sentence)
         self._ended.set()
 

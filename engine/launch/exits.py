@@ -53,10 +53,12 @@ def failure_of(
     place = _place(declared[-1]) if declared else ""
     if raised:
         event = raised[-1]
-        known = asdict(event) | {"process": event.process or writer, "pid": event.pid or pid}
+        failure = {
+            **asdict(event), "process": event.process or writer, "pid": event.pid or pid, "traceback": "", "frames": [],
+        }  # fmt: skip
         refused = returncode in REFUSED_CODES
         return HostFailed(
-            **{**known, "traceback": "", "frames": []},
+            **failure,
             host_index=host_index,
             host=socket.gethostname(),
             generation=generation,

@@ -13,8 +13,8 @@ def runs_of_records(draw: st.DrawFn, values: st.SearchStrategy[float], num_cores
 
     Each value is one of up to 40 that were drawn: to draw hundreds of numbers takes longer than to test with them.
     """
-    known = draw(st.lists(values, min_size=1, max_size=40))
+    drawn = draw(st.lists(values, min_size=1, max_size=40))
     lengths = draw(st.lists(st.integers(1, 12), min_size=1, max_size=25))
     size = sum(lengths) * num_cores
     chosen = iter(draw(st.binary(min_size=size, max_size=size)))
-    return [[[known[next(chosen) % len(known)] for _ in range(num_cores)] for _ in range(length)] for length in lengths]
+    return [[[drawn[next(chosen) % len(drawn)] for _ in range(num_cores)] for _ in range(length)] for length in lengths]

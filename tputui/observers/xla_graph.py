@@ -171,7 +171,8 @@ def _of_operations(before: Graph, now: Graph) -> Difference:
     old, new = before.operations[max(0, place)], now.operations[max(0, place)]
     count = ChangedInput(name="operations", before=str(len(before.operations)), now=str(len(now.operations)))
     # An operation more may follow from anything before it, so the line of a library's caller says nothing.
-    return Difference([count], _line_of([one for one in (new, old) if one.call is not None and one.call.is_direct]))
+    direct = [operation for operation in (new, old) if operation.call is not None and operation.call.is_direct]
+    return Difference([count], _line_of(direct))
 
 
 def _changed(old: Operation, new: Operation) -> ChangedInput:

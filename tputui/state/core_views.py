@@ -189,7 +189,7 @@ def _outlier_of(
 
 def slow_core(state: RunState) -> SlowCoreView | None:
     """The core that computes slower than the others now; of several processes the first one that has it."""
-    return next((found for worker in state.workers if (found := worker.values.slow_core) is not None), None)
+    return next((slow for worker in state.workers if (slow := worker.values.slow_core) is not None), None)
 
 
 def compute_reason(state: RunState, config: Mapping[str, Any]) -> str | None:

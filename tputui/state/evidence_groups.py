@@ -163,7 +163,7 @@ class CallGroup(WindowGroup, frozen=True, kw_only=True):
 
     @property
     def of_one_rank(self) -> tuple[float, float]:
-        """The greatest is that of the rank which stands for all."""
+        """Orders the ranks; the one with the greatest stands for all."""
         return self.count / max(1, self.observed_steps, self.steps), self.host_s
 
 
@@ -283,7 +283,7 @@ class Windows(WindowGroup, frozen=True, kw_only=True):
 
     @property
     def of_one_rank(self) -> tuple[float, float]:
-        """The greatest is that of the rank which stands for all."""
+        """Orders the ranks; the one with the greatest stands for all."""
         return self.steps, self.window_s
 
     def without_line(self) -> Self:

@@ -200,8 +200,8 @@ def _is_cut(reports: Sequence[HostPaceMeasured], newest: HostPaceMeasured) -> bo
 
 def _row(steps: tuple[int, int], paces: Mapping[int, Sequence[HostPaceMeasured]], before: _Row | None) -> _Row:
     """The row of the first to the last of `steps`: of some hosts by their reports, of others as it was `before`."""
-    known = (before.whole_s, before.own.of_host, before.data.of_host, before.compute.of_host) if before else ({},) * 4
-    whole, own, data, compute = ({host: s for host, s in times.items() if host not in paces} for times in known)
+    times_s = (before.whole_s, before.own.of_host, before.data.of_host, before.compute.of_host) if before else ({},) * 4
+    whole, own, data, compute = ({host: s for host, s in times.items() if host not in paces} for times in times_s)
     for host, reports in paces.items():
         means = _means(reports, *steps)
         if means is not None:

@@ -142,10 +142,10 @@ class StepValues(StateStruct, dict=True):
     @property
     def slow_core(self) -> SlowCoreView | None:
         """The core that is slower than the others now."""
-        found = self.slow.slow_core
-        if found is None:
+        slow = self.slow.slow_core
+        if slow is None:
             return None
-        return msgspec.structs.replace(found, core=self.core_of(found.core, len(self.slow.rows[-1].values)))
+        return msgspec.structs.replace(slow, core=self.core_of(slow.core, len(self.slow.rows[-1].values)))
 
     def core_of(self, column: int, num_columns: int) -> int:
         """Global index of the core whose values are in a column."""

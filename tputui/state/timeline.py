@@ -224,9 +224,9 @@ def _with_receipts(request: str, submitted: RequestView | None, answers: list[Re
 
 def non_finite(state: RunState) -> tuple[list[NonFinite], int]:
     """The first NaN and infinite values, by step and core, and the number of all."""
-    found = [bad for process in state.in_order for bad in process.values.non_finite]
-    found.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
-    return found[:NON_FINITE_MAX], sum(process.values.num_non_finite for process in state.processes.values())
+    values = [bad for process in state.in_order for bad in process.values.non_finite]
+    values.sort(key=lambda bad: (bad.step, bad.core, bad.metric))
+    return values[:NON_FINITE_MAX], sum(process.values.num_non_finite for process in state.processes.values())
 
 
 def logs(state: RunState, most: int = LOG_LINES_SHOWN) -> list[LogLine]:

@@ -15,7 +15,7 @@ from tputui.ui.base import host_text, status_text
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.scale import Scale
 from tputui.ui.charts.series_chart import BLOCKS
-from tputui.ui.render.lines import Line, Span, TableColumn, Tone, bar, columns_that_fit, joined, paragraph, width_of
+from tputui.ui.render.lines import ItemColumn, Line, Span, Tone, bar, columns_that_fit, joined, paragraph, width_of
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
 _LOG_FROM = 8.0
@@ -172,11 +172,11 @@ class CoresPart(NamedTuple):
     """The index of the host of each core, if the run has several hosts."""
 
 
-_DEVICE_COLUMNS: tuple[TableColumn[CoreSample], ...] = (
-    TableColumn("duty", 7, lambda core: fmt.percent(core.duty_cycle_percent)),
-    TableColumn("queued", 8, lambda core: fmt.UNKNOWN if core.queued_programs is None else f"{core.queued_programs}"),
-    TableColumn("idle", 9, lambda core: fmt.duration(core.tensorcore_idle_s)),
-    TableColumn("HBM bw", 8, lambda core: fmt.percent(core.hbm_bandwidth_percent)),
+_DEVICE_COLUMNS: tuple[ItemColumn[CoreSample], ...] = (
+    ItemColumn("duty", 7, lambda core: fmt.percent(core.duty_cycle_percent)),
+    ItemColumn("queued", 8, lambda core: fmt.UNKNOWN if core.queued_programs is None else f"{core.queued_programs}"),
+    ItemColumn("idle", 9, lambda core: fmt.duration(core.tensorcore_idle_s)),
+    ItemColumn("HBM bw", 8, lambda core: fmt.percent(core.hbm_bandwidth_percent)),
 )
 
 
@@ -317,13 +317,13 @@ def _device_table(cores: list[CoreSample], width: int) -> Drawing:
     return Drawing(rows, head=(head,), note=fmt.counted(len(cores), "core"))
 
 
-def _device_columns(cores: Collection[CoreSample], room: int) -> tuple[list[TableColumn[CoreSample]], int]:
+def _device_columns(cores: Collection[CoreSample], room: int) -> tuple[list[ItemColumn[CoreSample]], int]:
     """The columns that some core has a value for and that fit, and the room that is left."""
-    known = [column for column in _DEVICE_COLUMNS if any(column.text(core) != fmt.UNKNOWN for core in cores)]
-    return columns_that_fit(known, room)
+    columns = [column for column in _DEVICE_COLUMNS if any(column.text(core) != fmt.UNKNOWN for core in cores)]
+    return columns_that_fit(columns, room)
 
 
-def _device_spans(core: CoreSample | None, columns: list[TableColumn[CoreSample]]) -> Line:
+def _device_spans(core: CoreSample | None, columns: list[ItemColumn[CoreSample]]) -> Line:
     return [Span(f"{column.text(core) if core is not None else fmt.UNKNOWN:>{column.width}}") for column in columns]
 
 

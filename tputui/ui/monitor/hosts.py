@@ -33,10 +33,10 @@ from tputui.ui.monitor.host_map import (
     values_of,
 )
 from tputui.ui.render.lines import (
+    ItemColumn,
     Line,
     Ramp,
     Span,
-    TableColumn,
     Tone,
     clean,
     columns_that_fit,
@@ -87,18 +87,18 @@ def _hbm(host: HostView) -> str:
 
 
 # In the order of their importance.
-_COLUMNS: tuple[TableColumn[HostView], ...] = (
-    TableColumn("step", 8, lambda host: f"{host.step:,}" if host.step else fmt.UNKNOWN),
-    TableColumn("lag", 6, lambda host: f"{host.lag_steps:,}" if host.step else fmt.UNKNOWN),
-    TableColumn("loss", 10, lambda host: fmt.number(host.loss), lambda host: "bad" if _is_bad(host.loss) else "plain"),
-    TableColumn("data", 9, lambda host: _seconds(host.data_s), is_usual=False),
-    TableColumn("compute", 9, lambda host: _seconds(host.compute_s), is_usual=False),
-    TableColumn("wait", 9, lambda host: _seconds(host.wait_s), is_usual=False),
-    TableColumn("CPU", 7, lambda host: fmt.percent(host.cpu_percent)),
-    TableColumn("memory", 8, _memory),
-    TableColumn("HBM", 6, _hbm, is_usual=False),
-    TableColumn("clock", 10, clock, is_usual=False),
-    TableColumn("gen", 5, lambda host: str(host.generation), is_usual=False),
+_COLUMNS: tuple[ItemColumn[HostView], ...] = (
+    ItemColumn("step", 8, lambda host: f"{host.step:,}" if host.step else fmt.UNKNOWN),
+    ItemColumn("lag", 6, lambda host: f"{host.lag_steps:,}" if host.step else fmt.UNKNOWN),
+    ItemColumn("loss", 10, lambda host: fmt.number(host.loss), lambda host: "bad" if _is_bad(host.loss) else "plain"),
+    ItemColumn("data", 9, lambda host: _seconds(host.data_s), is_usual=False),
+    ItemColumn("compute", 9, lambda host: _seconds(host.compute_s), is_usual=False),
+    ItemColumn("wait", 9, lambda host: _seconds(host.wait_s), is_usual=False),
+    ItemColumn("CPU", 7, lambda host: fmt.percent(host.cpu_percent)),
+    ItemColumn("memory", 8, _memory),
+    ItemColumn("HBM", 6, _hbm, is_usual=False),
+    ItemColumn("clock", 10, clock, is_usual=False),
+    ItemColumn("gen", 5, lambda host: str(host.generation), is_usual=False),
 )
 
 

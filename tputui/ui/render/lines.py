@@ -290,7 +290,7 @@ class Cell(NamedTuple):
     tone: Tone = "plain"
 
 
-class TableColumn(NamedTuple, Generic[T]):
+class ItemColumn(NamedTuple, Generic[T]):
     """A column of a table with a row per item, `width` cells wide with the gap before it."""
 
     title: str
@@ -301,9 +301,9 @@ class TableColumn(NamedTuple, Generic[T]):
     """Whether it is shown if no item has a value worth showing."""
 
 
-def columns_that_fit(columns: Iterable[TableColumn[T]], room: int) -> tuple[list[TableColumn[T]], int]:
+def columns_that_fit(columns: Iterable[ItemColumn[T]], room: int) -> tuple[list[ItemColumn[T]], int]:
     """The first columns that fit in `room` cells, and later ones that still do; and the room that is left."""
-    fitting: list[TableColumn[T]] = []
+    fitting: list[ItemColumn[T]] = []
     for column in columns:
         if column.width <= room:
             fitting.append(column)
