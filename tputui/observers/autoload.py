@@ -21,15 +21,17 @@ RUN_DIR_VARIABLE = "TPUTUI_RUN_DIR"
 """As in `tputui.telemetry.rundir`."""
 
 
-def torch_imported() -> None:
-    """Entry point of the group `torch.backends`; runs at the end of `import torch`."""
+def torch_imported() -> bool:
+    """Starts the observers of torch at the end of `import torch`; returns whether tputui launched the process."""
     if not os.environ.get(RUN_DIR_VARIABLE):
-        return
+        return False
     try:
-        if _begin():
+        is_observed = _begin()
+        if is_observed:
             observe_torch()
+        return is_observed
     except (Exception, SystemExit):  # noqa: BLE001, RUF100 - it would make `import torch` fail
-        pass
+        return False
 
 
 def _begin() -> bool:

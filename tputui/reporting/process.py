@@ -77,6 +77,13 @@ class StepPace:
             self._data_s = None if self._data_s is None else 0.0
             self._steps_before, self._examples_before = self.num_steps, self.num_examples
 
+    def date(self, ended_at: float) -> None:
+        """Sets when the newest step ended (`time.perf_counter`), which is reported later."""
+        with self._lock:
+            if self.num_steps == 1:
+                self._reported_at = ended_at
+            self.stepped_at = ended_at
+
     def pause(self, seconds: float) -> None:
         """Leaves out time that ends now."""
         with self._lock:
@@ -124,6 +131,8 @@ class RunProcess(ReportedProcess):
         self.is_whole = is_whole
         """Whether every process of the program can report to this run; else none of them serves requests, since the
         others would not."""
+        self.is_asked = True
+        """Whether the script asked to be reported; else nothing is logged."""
         self.host_index = host_index(os.environ)
         generation = _generation(self.journal_of(rank))
         self.has_other_hosts = num_hosts(os.environ) > 1
@@ -201,7 +210,8 @@ class RunProcess(ReportedProcess):
         """Reports a warning, in the log of the script and in the journal. Each text is reported once."""
         if text not in self._warned:
             self._warned.add(text)
-            _log.warning("%s", text)
+            if self.is_asked:
+                _log.warning("%s", text)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
 
     def whole(self, name: str, value: Any, default: int) -> int:
@@ -231,7 +241,8 @@ class RunProcess(ReportedProcess):
             self._warned.add(kind)
             reason = f"{type(error).__name__}: {error}"
             text = f"{where} failed: {reason}; training continues, some values are missing"
-            _log.warning(text, exc_info=error)
+            if self.is_asked:
+                _log.warning(text, exc_info=error)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
 
     def fail(self, failure: ev.FailureRaised) -> None:

@@ -183,6 +183,25 @@ class Run:
         """
         return contextlib.nullcontext() if self._is_off else self._phases.context(name)
 
+    def stepped_at(self, ended_at: float) -> None:
+        """Says when the newest step ended (`time.perf_counter`). For hooks, which report it later."""
+        self._pace.date(ended_at)
+
+    def waited_for_data(self, seconds: float) -> None:
+        """Adds time in which this thread waited for batches since the last report, where no `phase("data")` is around
+        it. For hooks, which learn of it later."""
+        if not self._is_off:
+            self._phases.waited_for_data(seconds)
+
+    def plan(self, *, total_steps: int | None = None, epochs: int | None = None, steps: int | None = None) -> None:
+        """Replaces the plan by what is known better now; `steps`: steps per epoch. For hooks, which learn it later."""
+        if not self._is_off:
+            self._plan.replace(total_steps, epochs, steps)
+
+    def take_plan(self, plan: ScriptPlan) -> None:
+        """Replaces the plan by that of a script that reports from now on."""
+        self._plan = plan
+
     def image(self, name: str, image: Any, *, example: str = "") -> None:
         """Saves a picture and shows it with the epoch.
 
@@ -305,6 +324,11 @@ class Run:
         """Writes an event to the journal. For callbacks of frameworks."""
         if not self._is_off:
             self._process.emit(event)
+
+    @property
+    def is_of_core(self) -> bool:
+        """Whether it is that of a thread that trains one of several cores of this process."""
+        return not self._is_off and self._recorder.num_threads > 1
 
     @property
     def last_step(self) -> int:
@@ -507,6 +531,10 @@ class Phases:
             self._timer.enter(outer)
             self._progress.enter(before)
 
+    def waited_for_data(self, seconds: float) -> None:
+        """Charges a wait that ended in the current section."""
+        self._timer.charge("data", seconds)
+
     def take_sections(self) -> dict[str, float]:
         """Seconds by section since the last call. Sections do not overlap."""
         totals = self._timer.totals()
@@ -603,6 +631,12 @@ class ScriptPlan:
         self._steps_per_epoch: int | None = None
         self._num_parameters = int(num_parameters)
         self.flops_per_step = flops_per_step
+        self._is_announced = False
+
+    def replace(self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None) -> None:
+        """Replaces what was said before; announces the plan again."""
+        self._total_steps, self._num_epochs = _whole(total_steps), _whole(num_epochs)
+        self._steps_per_epoch = _whole(steps_per_epoch)
         self._is_announced = False
 
     def take_epoch(self, num_epochs: int | None, num_steps: int | None) -> None:

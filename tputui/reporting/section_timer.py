@@ -70,6 +70,12 @@ class SectionTimer:
             self._entered(name)
         return before
 
+    def charge(self, name: str, seconds: float) -> None:
+        """Charges a part of the time since the last entry to another section than the current one."""
+        seconds = min(seconds, self._clock() - self._since)
+        self._since += seconds
+        self._charge(name, seconds)
+
     def totals(self) -> dict[str, float]:
         """Seconds by section since `restart`."""
         self.enter(self.current)

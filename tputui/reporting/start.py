@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,12 @@ class _Joined:
         """Whether this process was forked from one that reports; it inherits the hook for forks."""
         self.is_hooked = False
         self.exit_watch: ExitWatch | None = None
+        self.was_asked = False
+        """Whether the script, or a callback of its framework, asked for a run."""
 
 
 _joined = _Joined()
+_before_close: list[Callable[[ScriptEnding], None]] = []
 
 
 def start(
@@ -94,10 +97,46 @@ def _joined_run(
 ) -> Run:
     with _lock:
         try:
+            if not _joined.was_asked and not is_disabled():
+                _take_over(plan)
             return _start(plan, program, config, runs_dir, info)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
             _log.warning("nothing is reported to tputui: %s: %s", type(error).__name__, error)
             return Run(None)
+
+
+def join_unasked(program: str) -> Run | None:
+    """Joins the run that launched this process, for hooks of which the script knows nothing: nothing is logged.
+
+    None if the script reports by itself, or another process has reported its rank.
+    """
+    with _lock:
+        if _joined.was_asked or is_disabled() or not os.environ.get(rundir.RUN_DIR_VARIABLE):
+            return None
+        try:
+            run = _start(ScriptPlan(program), program, {}, None, None)
+        except Exception:  # noqa: BLE001, RUF100 - the script did not ask for it
+            return None
+        return run if run.is_active else None
+
+
+def was_asked() -> bool:
+    """Whether the script, or a callback of its framework, has asked for a run in this process."""
+    return _joined.was_asked
+
+
+def before_close(act: Callable[[ScriptEnding], None]) -> None:
+    """Calls `act` when the process exits, before its run is closed, with how training ended."""
+    _before_close.append(act)
+
+
+def _take_over(plan: ScriptPlan) -> None:
+    """The script asks for the run that its hooks have joined: it reports from now on."""
+    _joined.was_asked = True
+    if _joined.process is not None:
+        _joined.process.is_asked = True
+    for run in _joined.runs.values():
+        run.take_plan(plan)
 
 
 def current() -> Run | None:
@@ -125,6 +164,7 @@ def _start(
         process = _joined.process = _open(program, config, runs_dir, info or _rank())
         if process is None:
             return Run(None)
+        process.is_asked = _joined.was_asked
         process_sink.join(process)
         autoload.observe_torch()
         recorder = _joined.recorder = StepRecorder(process)
@@ -133,7 +173,8 @@ def _start(
             _report_flops(process, plan.flops_per_step)
         _hook()
     run = _joined.runs[column] = Run(process, recorder, plan, column)
-    _show_in_notebook(process)
+    if _joined.was_asked:
+        _show_in_notebook(process)
     return run
 
 
@@ -176,7 +217,8 @@ def _open(program: str, config: Mapping[str, Any], runs_dir: str | Path | None, 
     except FileExistsError:
         # The engine, or a callback of a framework, reports this process already; or another process has its rank.
         message = "%s has a journal of rank %d already; this process is not shown"
-        _log.log(logging.INFO if _is_own_journal(Path(shared), rank) else logging.WARNING, message, shared, rank)
+        is_expected = not _joined.was_asked or _is_own_journal(Path(shared), rank)
+        _log.log(logging.INFO if is_expected else logging.WARNING, message, shared, rank)
         return None
 
 
@@ -246,6 +288,9 @@ def _close_in_child() -> None:
 
 
 def _close_runs(ending: ScriptEnding) -> None:
+    for act in _before_close:
+        with contextlib.suppress(Exception):
+            act(ending)
     for run in list(_joined.runs.values()):
         if run.is_active:
             run.close_with(ending)

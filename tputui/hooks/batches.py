@@ -1,0 +1,127 @@
+"""The batches that data loaders give: how long the training waits for them, their examples, and where epochs begin.
+
+The loader of the newest batch fetched with gradients before a backward pass is that of the training; batches fetched
+without them are of an evaluation. A loader of torch_xla hands batches on from another thread, and steps the device
+while it does so: the wait for data is the wait for the queue between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+from tputui.hooks import evaluation, notes
+from tputui.hooks.notes import LoaderNotes
+
+ENDLESS = 10**9
+"""Examples of an epoch from which a sampler counts as endless."""
+DEPTH_MAX = 4
+_loaders: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
+_iterators: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
+_fed: dict[tuple[int, int], LoaderNotes] = {}
+"""Of torch_xla, by loader and thread."""
+
+
+def hook(module: Any) -> None:
+    """Notes the batches of `torch.utils.data.DataLoader`; `module` is `torch.utils.data.dataloader`."""
+    loader_class, iterator_class = module.DataLoader, module._BaseDataLoaderIter
+    real_iter, real_next = loader_class.__iter__, iterator_class.__next__
+
+    @functools.wraps(real_iter)
+    def __iter__(self: Any) -> Any:
+        iterator = real_iter(self)
+        with contextlib.suppress(Exception):
+            loader = _loaders.get(self)
+            if loader is None:
+                loader = _loaders[self] = LoaderNotes(_length(self))
+            _iterators[iterator] = loader
+            _begin_epoch(loader)
+        return iterator
+
+    @functools.wraps(real_next)
+    def __next__(self: Any) -> Any:
+        began = perf_counter()
+        batch = real_next(self)
+        with contextlib.suppress(Exception):
+            if (loader := _iterators.get(self)) is not None:
+                _took(loader, batch, perf_counter() - began)
+        return batch
+
+    loader_class.__iter__, iterator_class.__next__ = __iter__, __next__
+
+
+def hook_xla(module: Any) -> None:
+    """Notes the batches that torch_xla puts on devices; `module` is `torch_xla.distributed.parallel_loader`."""
+    device_class, feeder_class = module.PerDeviceLoader, module.ParallelLoader
+    real_next, real_item = device_class.__next__, feeder_class.next_item
+    waited = threading.local()
+
+    @functools.wraps(real_next)
+    def __next__(self: Any) -> Any:
+        loader = self.__dict__.get("_tputui_notes")
+        if loader is None:
+            loader = self._tputui_notes = _fed_loader(getattr(self._loader, "_cpu_loader", self._loader))
+            _begin_epoch(loader)
+        waited.s = 0.0
+        batch = real_next(self)
+        with contextlib.suppress(Exception):
+            _took(loader, batch, waited.s)
+        return batch
+
+    @functools.wraps(real_item)
+    def next_item(self: Any, *args: Any, **options: Any) -> Any:
+        began = perf_counter()
+        item = real_item(self, *args, **options)
+        waited.s = perf_counter() - began
+        return item
+
+    device_class.__next__, feeder_class.next_item = __next__, next_item
+
+
+def _fed_loader(loader: Any) -> LoaderNotes:
+    key = id(loader), threading.get_ident()
+    return _fed.setdefault(key, LoaderNotes(_length(loader)))
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        length = len(loader)
+        return length if length * (getattr(loader, "batch_size", None) or 1) < ENDLESS else None
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
+
+
+def _begin_epoch(loader: LoaderNotes) -> None:
+    training = notes.of_thread().training
+    if loader.trains and loader.num_batches and training is not None:
+        training.begin_epoch()
+    loader.num_batches = 0
+
+
+def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
+    thread = notes.of_thread()
+    if not evaluation.has_gradients():
+        evaluation.begin(thread)
+        return
+    if loader.length is not None and loader.num_batches == loader.length:
+        # A loader that keeps its iterator for all epochs.
+        _begin_epoch(loader)
+    loader.num_batches += 1
+    thread.took_batch(loader, _num_examples(batch, 0) or 0, waited_s)
+
+
+def _num_examples(batch: Any, depth: int) -> int | None:
+    """The first dimension of the first tensor in a batch, however nested."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, list | tuple) and depth < DEPTH_MAX:
+        return next((number for part in batch if (number := _num_examples(part, depth + 1)) is not None), None)
+    return None

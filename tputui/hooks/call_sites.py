@@ -1,0 +1,101 @@
+"""Names the loss of a call such as `loss.backward()`, after the expression in the user's source.
+
+A place of the program is named once. Only the text of the source is read; nothing of the user's is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+from itertools import islice
+from types import CodeType, FrameType
+
+from tputui.observers.user_frames import is_user_file, user_frames
+
+LOSS = "loss"
+NAME_CHARS_MAX = 40
+SITES_MAX = 1_024
+"""Places that are told apart; a program has a handful."""
+_BYTES_PER_INSTRUCTION = 2
+_KEEPS_NAME = frozenset({"backward", "mean", "sum", "item", "detach", "float", "squeeze"})
+"""Methods whose result is called like the object that they belong to."""
+_TAKES_LOSS = re.compile(r"backward|loss|criterion|scaler")
+"""In a function that gets the loss; the arguments of others, such as `trainer.fit(model)`, are none."""
+
+
+class CallSite:
+    """A place of the user's code from which a backward pass is started."""
+
+    __slots__ = ("name", "num_checked", "parts", "place", "rows")
+
+    def __init__(self, name: str, place: str) -> None:
+        self.name = name
+        self.place = place
+        """File and line, as `train.py:81`."""
+        self.num_checked = 0
+        """Calls whose graph was searched for a division."""
+        self.parts: list[float] = []
+        """The factors by which the newest loss was divided, as products from the last division on."""
+        self.rows = 0
+        """Examples or tokens over which a loss is the mean; 0 if unknown."""
+
+
+_sites: dict[tuple[CodeType, int] | None, CallSite] = {}
+
+
+def site_of(caller: FrameType | None) -> CallSite:
+    """The place from which the user's code called, directly or through a library; `caller` called the hook."""
+    # `Tensor.backward` is between the hook and the line of most scripts.
+    frame = caller.f_back if caller is not None else None
+    if frame is None or (site := _sites.get((frame.f_code, frame.f_lasti))) is None:
+        frame = next(user_frames(caller), None)
+        key = (frame.f_code, frame.f_lasti) if frame is not None else None
+        site = _sites.get(key)
+        if site is None:
+            site = _named(frame)
+            if len(_sites) < SITES_MAX:
+                _sites[key] = site
+    return site
+
+
+def _named(frame: FrameType | None) -> CallSite:
+    if frame is None or not is_user_file(frame.f_code.co_filename):
+        return CallSite(LOSS, "")
+    place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    try:
+        return CallSite(_name_at(frame), place)
+    except (SyntaxError, ValueError, IndexError, TypeError, RecursionError):
+        return CallSite(LOSS, place)
+
+
+def _name_at(frame: FrameType) -> str:
+    """The name of what is differentiated, in the text of the call that a frame is at."""
+    code = frame.f_code
+    position = next(islice(code.co_positions(), frame.f_lasti // _BYTES_PER_INSTRUCTION, None))
+    first, last, start, end = position
+    if first is None or last is None:
+        return LOSS
+    lines = [line.encode() for line in linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : last]]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    call = ast.parse(b"".join(lines).decode().strip(), mode="eval").body
+    if not isinstance(call, ast.Call) or not _TAKES_LOSS.search(ast.unparse(call.func)):
+        return LOSS
+    return (_name_of(call) or LOSS).strip("_")[:NAME_CHARS_MAX]
+
+
+def _name_of(node: ast.expr) -> str:
+    """`errD` of `errD.mean()`, `loss` of `scaler.scale(loss)` and of `loss / 4`."""
+    if isinstance(node, ast.Call):
+        called = node.func
+        if isinstance(called, ast.Attribute) and called.attr in _KEEPS_NAME and not (called.attr == LOSS or node.args):
+            return _name_of(called.value)
+        if node.args:
+            first = node.args[0]
+            return _name_of(first.value if isinstance(first, ast.Starred) else first)
+        return ast.unparse(called)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult):
+        return _name_of(node.right if isinstance(node.left, ast.Constant) else node.left)
+    return ast.unparse(node)

@@ -1,0 +1,61 @@
+"""The entry points of tputui in frameworks: start the observers and the hooks in commands of `tputui run --`.
+
+They return at once unless tputui launched the process, and swallow every exception: `import torch` would fail. Imports
+nothing at first, because every program in the environment of tputui pays for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from tputui.observers.autoload import RUN_DIR_VARIABLE
+
+if TYPE_CHECKING:
+    from tputui.hooks.notes import ReportedTraining, ThreadNotes
+
+_is_hooked = _is_reporting = False
+
+
+def torch_imported() -> None:
+    """Entry point of the group `torch.backends`; runs at the end of `import torch`."""
+    if not os.environ.get(RUN_DIR_VARIABLE):
+        return
+    with contextlib.suppress(Exception, SystemExit):
+        from tputui.observers import autoload
+
+        if autoload.torch_imported() and not _is_hooked:
+            hook_torch()
+
+
+def hook_torch() -> None:
+    """Hooks backward passes, optimizers, loaders and the mode of modules, each once it is imported."""
+    global _is_hooked
+    _is_hooked = True
+    from tputui.hooks import backward, batches, evaluation, notes, optimizers
+    from tputui.observers.autoload import after_import
+
+    torch = sys.modules["torch"]
+    notes.report_with(_make_training)
+    backward.hook(torch)
+    evaluation.hook(torch)
+    after_import("torch.optim.optimizer", lambda: optimizers.hook(sys.modules["torch.optim.optimizer"]))
+    after_import("torch.amp.grad_scaler", lambda: backward.hook_scaler(sys.modules["torch.amp.grad_scaler"]))
+    after_import("torch.utils.data.dataloader", lambda: batches.hook(sys.modules["torch.utils.data.dataloader"]))
+    xla_loader = "torch_xla.distributed.parallel_loader"
+    after_import(xla_loader, lambda: batches.hook_xla(sys.modules[xla_loader]))
+    os.register_at_fork(after_in_child=notes.forget)
+
+
+def _make_training(notes: ThreadNotes) -> ReportedTraining:
+    from tputui.hooks import training
+    from tputui.hooks.notes import end
+    from tputui.reporting.start import before_close
+
+    global _is_reporting
+    if not _is_reporting:
+        _is_reporting = True
+        before_close(lambda ending: end(is_done=ending.outcome is None and ending.failure is None))
+    return training.make(notes)

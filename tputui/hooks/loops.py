@@ -1,0 +1,158 @@
+"""Where a script is in its own loops: `epoch 2 of 3`, `iter_num 60 of 5,000`.
+
+The loops around a line are found in the source, their counters and bounds in the variables of the calls on the stack.
+Only names, attributes in the `__dict__` of objects, constants, arithmetic and `len` of built-in types are evaluated:
+none of the user's code runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import operator
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from tputui.observers.user_frames import user_frames
+
+FRAMES_MAX = 8
+"""Calls of the user's code whose loops are read."""
+_COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_RANGES = ("range", "trange", "prange")
+_WRAPPERS = ("enumerate", "tqdm", "zip", "track", "list", "iter", "reversed")
+_SIZED = (list, tuple, dict, str, range, set, frozenset)
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"int": int, "max": max, "min": min}
+
+
+class LoopPosition(NamedTuple):
+    """Where a loop is."""
+
+    name: str
+    """Its counter."""
+    value: int
+    start: int | None
+    """First value of the counter; None if the source does not tell."""
+    end: int | None
+    """The value of the counter after the last pass; None if the source does not tell."""
+
+
+class _Loop(NamedTuple):
+    """A loop in the source of a function."""
+
+    first_line: int
+    last_line: int
+    counters: tuple[str, ...]
+    bound: ast.expr
+    """What a `for` goes through, or the comparison that ends a `while`."""
+
+
+def positions_at(caller: FrameType | None) -> list[LoopPosition]:
+    """The loops around the current lines of the user's calls that count, outermost first."""
+    positions: list[LoopPosition] = []
+    for frame in islice(user_frames(caller), FRAMES_MAX):
+        loops = [loop for loop in _loops_of(frame.f_code) if loop.first_line <= frame.f_lineno <= loop.last_line]
+        if loops:
+            variables = frame.f_locals
+            here = [_position(loop, variables, frame.f_globals) for loop in loops]
+            positions = [position for position in here if position is not None] + positions
+    return positions
+
+
+@lru_cache(maxsize=512)
+def _loops_of(code: CodeType) -> tuple[_Loop, ...]:
+    """The loops of a function, outermost first."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    first, last = 1, 1 << 30
+    if code.co_name != "<module>":
+        first, last = code.co_firstlineno, max((end or 0 for _, end, _, _ in code.co_positions()), default=0)
+    loops = [loop for node in ast.walk(tree) if (loop := _loop(node)) is not None]
+    return tuple(sorted(loop for loop in loops if first <= loop.first_line <= last))
+
+
+def _loop(node: ast.AST) -> _Loop | None:
+    if isinstance(node, ast.For):
+        names = tuple(part.id for part in ast.walk(node.target) if isinstance(part, ast.Name))
+        return _Loop(node.lineno, node.end_lineno or node.lineno, names, node.iter)
+    if isinstance(node, ast.While):
+        # `while step < n`, and `if step >= n: break` in it.
+        leaving = [part.test for part in node.body if isinstance(part, ast.If) and _breaks(part)]
+        for part in (part for test in (node.test, *leaving) for part in ast.walk(test)):
+            if isinstance(part, ast.Compare) and isinstance(part.left, ast.Name) and _is_limit(part):
+                return _Loop(node.lineno, node.end_lineno or node.lineno, (part.left.id,), part)
+    return None
+
+
+def _is_limit(node: ast.Compare) -> bool:
+    return len(node.ops) == 1 and isinstance(node.ops[0], _COMPARED)
+
+
+def _breaks(node: ast.If) -> bool:
+    return any(isinstance(part, ast.Break) for part in ast.walk(node))
+
+
+def _position(loop: _Loop, variables: Mapping[str, Any], names: Mapping[str, Any]) -> LoopPosition | None:
+    counter = next((name for name in loop.counters if type(variables.get(name)) is int), None)
+    if counter is None:
+        return None
+    start, end = _bounds(loop.bound, lambda node: _value(node, variables, names))
+    return LoopPosition(counter, variables[counter], start, end)
+
+
+def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | None, int | None]:
+    """First value of the counter and the one after its last, as far as the source tells."""
+    if isinstance(bound, ast.Compare):
+        limit = value(bound.comparators[0])
+        # Of `step <= n`, and of `if step > n: break`, the pass with n is the last.
+        return None, limit + isinstance(bound.ops[0], ast.LtE | ast.Gt) if type(limit) is int else None
+    if isinstance(bound, ast.Call):
+        name = bound.func.id if isinstance(bound.func, ast.Name) else getattr(bound.func, "attr", "")
+        if name in _RANGES:
+            numbers = [value(argument) for argument in bound.args]
+            if 1 <= len(numbers) <= 2 and all(type(number) is int for number in numbers):
+                return (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+        elif name in _WRAPPERS and bound.args:
+            start, end = _bounds(bound.args[0], value)
+            return (0, end) if name == "enumerate" and len(bound.args) == 1 else (start, end)
+    return None, None
+
+
+def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """The value of an expression; None if it could not be read without running the user's code."""
+
+    def value(part: ast.expr) -> Any:
+        return _value(part, variables, names)
+
+    try:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return variables.get(node.id, names.get(node.id))
+        if isinstance(node, ast.Attribute):
+            return getattr(value(node.value), "__dict__", {}).get(node.attr)
+        if isinstance(node, ast.Subscript):
+            held = value(node.value)
+            return held.get(value(node.slice)) if type(held) is dict else None
+        if isinstance(node, ast.BinOp):
+            parts = value(node.left), value(node.right)
+            return _OPERATORS[type(node.op)](*parts) if all(type(part) is int for part in parts) else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            arguments = [value(argument) for argument in node.args]
+            if node.func.id == "len" and type(arguments[0]) in _SIZED:
+                return len(arguments[0])
+            if all(type(argument) in (int, float) for argument in arguments):
+                return _FUNCTIONS[node.func.id](*arguments)
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError):
+        return None
+    return None

@@ -1,0 +1,168 @@
+"""What the hooks note in each thread. Between two reports a hook does little more than append to a list.
+
+Right after a training step no cache of the CPU holds our code or data, so a line here costs about ten times what a loop
+over it would suggest. Imports nothing of `reporting`: most programs that import torch never train.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tputui.hooks.call_sites import CallSite
+from tputui.hooks.loops import LoopPosition
+from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerStep, Record
+
+if TYPE_CHECKING:
+    from tputui.reporting.device_values import DeviceValues
+
+REPORT_INTERVAL_S = 1.0
+RECORDS_MAX = 16_384
+"""Most records that wait for a report, however fast the steps are."""
+
+
+class ReportedTraining(Protocol):
+    """Reports what was noted in a thread. Its calls may take milliseconds."""
+
+    def report(self) -> None:
+        """Reports the notes since the last call, as far as their losses are known."""
+
+    def place(self, loops: list[LoopPosition]) -> None:
+        """Takes the loops of the script around the newest backward pass."""
+
+    def begin_epoch(self) -> None:
+        """The loader of the training begins anew."""
+
+    def end(self, *, is_done: bool) -> None:
+        """Reports the rest; `is_done`: no error and no request ended the training."""
+
+    def begin_evaluation(self) -> None:
+        """An evaluation begins."""
+
+    def end_evaluation(self) -> None:
+        """Training goes on."""
+
+
+class LoaderNotes:
+    """What is known of a loader."""
+
+    def __init__(self, length: int | None) -> None:
+        self.length = length
+        """Batches of an epoch at most; None if unknown or endless."""
+        self.trains = False
+        """Whether a backward pass followed one of its batches."""
+        self.num_batches = 0
+        """Of its current epoch."""
+
+
+class ThreadNotes:
+    """The notes of one thread."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.is_inside = False
+        """Whether a backward pass runs: those inside it, of checkpointing or a subclass of tensors, are parts of it."""
+        self.is_setting_mode = False
+        """Whether `Module.train` runs, which calls itself for every part of the module."""
+        self.is_evaluating = False
+        self.loader: LoaderNotes | None = None
+        """That of the newest batch that was fetched with gradients."""
+        self.num_steps = 0
+        """Steps of all optimizers."""
+        self.report_due = 0.0
+        self.loops_due = 0.0
+        self.training: ReportedTraining | None = None
+        """Reports the notes; None before the first step."""
+        self._devices: DeviceValues | None = None
+        """Losses that wait on their devices, tagged with their backward passes."""
+        self._num_newest = self._num_before = 0
+        """How many of them are of the newest step, and of the one before."""
+
+    def ran_backward(self, site: CallSite, value: float | None, *, has_optimizer: bool) -> BackwardPass:
+        """Notes a backward pass."""
+        record = BackwardPass(site, value, perf_counter(), has_optimizer=has_optimizer)
+        self.records.append(record)
+        return record
+
+    def wait_for_loss(self, record: BackwardPass, loss: Any) -> None:
+        """Keeps the loss of a backward pass on its device until it is reported."""
+        if (devices := self._devices) is None:
+            from tputui.reporting.device_values import DeviceValues
+
+            # The script did not pass the tensor to anyone, so it is not told what became of it.
+            devices = self._devices = DeviceValues(lambda text: None)
+        record.is_waiting = True
+        if not devices.add_snapshot(record, loss, record.site.name):
+            devices.add(record, loss, record.site.name)
+        self._num_newest += 1
+
+    def stepped(self, record: OptimizerStep | None) -> None:
+        """Notes the step of an optimizer; None for a program that has none, whose backward passes are its steps."""
+        if record is not None:
+            self.records.append(record)
+        self.num_steps += 1
+        self._num_before, self._num_newest = self._num_newest, 0
+        now = record.ended_at if record is not None else perf_counter()
+        if now >= self.report_due or len(self.records) > RECORDS_MAX:
+            self.report_due = now + REPORT_INTERVAL_S
+            if self.training is None:
+                self.training = _make_training(self)
+            self.training.report()
+
+    def took_batch(self, loader: LoaderNotes, num_examples: int, waited_s: float) -> None:
+        """Notes a batch that was fetched with gradients."""
+        self.loader = loader
+        self.records.append(BatchTaken(num_examples, waited_s))
+
+    def take(self, *, is_last: bool) -> list[Record]:
+        """The notes whose losses are known, oldest first; with `is_last` all. Only then it waits for the device."""
+        devices, records, number = self._devices, self.records, len(self.records)
+        if devices is not None and len(devices):
+            leave = 0 if is_last else min(self._num_newest + self._num_before, len(devices) // 2)
+            for record, row in devices.fetch(all_values=is_last, leave=leave):
+                record.value, record.is_waiting = sum(row) / len(row), False
+            if not is_last:
+                is_waiting = (isinstance(one, BackwardPass) and one.is_waiting for one in records)
+                number = next((place for place, waits in enumerate(is_waiting) if waits), number)
+        self.records = records[number:]
+        return records[:number]
+
+
+class _Local(threading.local):
+    """The notes of the current thread."""
+
+    def __init__(self) -> None:
+        self.notes = ThreadNotes()
+        _all.append(self.notes)
+
+
+_all: list[ThreadNotes] = []
+_local = _Local()
+_make_training: Callable[[ThreadNotes], ReportedTraining]
+
+
+def of_thread() -> ThreadNotes:
+    """The notes of the current thread."""
+    return _local.notes
+
+
+def report_with(make_training: Callable[[ThreadNotes], ReportedTraining]) -> None:
+    """Sets what makes the reporter of a thread at its first step."""
+    global _make_training
+    _make_training = make_training
+
+
+def end(*, is_done: bool) -> None:
+    """Reports what all threads have noted, when the process ends; called by its main thread."""
+    for notes in list(_all):
+        if notes.training is not None:
+            notes.training.end(is_done=is_done)
+
+
+def forget() -> None:
+    """Drops all notes: in a forked process they belong to the parent."""
+    global _local
+    _all.clear()
+    _local = _Local()

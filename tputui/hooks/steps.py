@@ -1,0 +1,162 @@
+"""Puts what the hooks noted in a thread together into training steps. Pure.
+
+A step ends when an optimizer steps. Of several optimizers, such as those of a GAN, the one that stepped most counts.
+Backward passes from one line before it are parts of one loss: their mean, or their sum if each was divided by their
+number. A program without an optimizer of torch updates the weights itself, so each of its backward passes is a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tputui.hooks.call_sites import CallSite
+
+WAITING_MAX = 4_096
+"""Backward passes without a step of an optimizer that are kept."""
+
+
+class BackwardPass:
+    """A backward pass: its root is a loss."""
+
+    __slots__ = ("began_at", "has_optimizer", "is_waiting", "parts", "site", "value")
+
+    def __init__(self, site: CallSite, value: float | None, began_at: float, *, has_optimizer: bool) -> None:
+        self.site = site
+        self.value = value
+        """The loss; None while it waits on its device, or if the pass has none: its root has several elements, or it
+        failed."""
+        self.parts = site.parts
+        """As of `CallSite`, of this call."""
+        self.began_at = began_at
+        """When the pass began (`time.perf_counter`)."""
+        self.is_waiting = False
+        """Whether the loss is still on its device."""
+        self.has_optimizer = has_optimizer
+        """Whether the program has an optimizer of torch."""
+
+
+class OptimizerStep:
+    """An optimizer changed the weights."""
+
+    __slots__ = ("ended_at", "lr", "optimizer", "ran_closure")
+
+    def __init__(self, optimizer: int, lr: float | None, ended_at: float, *, ran_closure: bool = False) -> None:
+        self.optimizer = optimizer
+        """`id` of the optimizer."""
+        self.lr = lr
+        """Learning rate of its first group of parameters; None if that is on a device."""
+        self.ended_at = ended_at
+        """When the step ended (`time.perf_counter`)."""
+        self.ran_closure = ran_closure
+        """Whether it ran backward passes itself, as LBFGS does."""
+
+
+class BatchTaken:
+    """A loader of the training gave a batch."""
+
+    __slots__ = ("num_examples", "waited_s")
+
+    def __init__(self, num_examples: int, waited_s: float) -> None:
+        self.num_examples = num_examples
+        self.waited_s = waited_s
+
+
+Record = BackwardPass | OptimizerStep | BatchTaken
+
+
+class TrainingStep:
+    """What is known of a step."""
+
+    __slots__ = ("ended_at", "losses", "lr", "num_batches", "num_examples", "num_optimizers", "waited_s")
+
+    def __init__(self) -> None:
+        self.losses: dict[CallSite, float] = {}
+        """In the order of their first passes."""
+        self.lr: float | None = None
+        self.ended_at = 0.0
+        self.num_batches = 0
+        self.num_examples = 0
+        self.waited_s = 0.0
+        self.num_optimizers = 0
+        """Optimizers that stepped in it."""
+
+
+class StepAssembler:
+    """Assembles the steps of one thread. An optimizer that steps as often as the first belongs to the same step."""
+
+    def __init__(self) -> None:
+        self._passes: list[BackwardPass] = []
+        self._counts: dict[int, int] = {}
+        """Steps of each optimizer."""
+        self._num_steps = 0
+        self._open: TrainingStep | None = None
+        """The newest step, if others of its optimizers may follow."""
+        self._next = TrainingStep()
+        """Has the batches of the next step."""
+
+    def take(self, records: Iterable[Record]) -> Iterator[TrainingStep]:
+        """The steps that these records complete."""
+        for record in records:
+            if isinstance(record, BackwardPass):
+                self._passes.append(record)
+                if len(self._passes) > WAITING_MAX:
+                    del self._passes[: WAITING_MAX // 2]
+                if not record.has_optimizer and not self._counts:
+                    yield from self._ended(None, record.began_at)
+            elif isinstance(record, BatchTaken):
+                self._next.num_batches += 1
+                self._next.num_examples += record.num_examples
+                self._next.waited_s += record.waited_s
+            else:
+                yield from self._optimizer_stepped(record)
+
+    def rest(self) -> Iterator[TrainingStep]:
+        """The newest step, if it was held back."""
+        if self._open is not None:
+            yield self._open
+            self._open = None
+
+    def _optimizer_stepped(self, record: OptimizerStep) -> Iterator[TrainingStep]:
+        count = self._counts[record.optimizer] = self._counts.get(record.optimizer, 0) + 1
+        if record.ran_closure:
+            del self._passes[1:]
+        if count > self._num_steps:
+            self._num_steps = count
+            yield from self._ended(record.lr, record.ended_at)
+        else:
+            step = self._open if self._open is not None else self._next
+            self._add_passes(step)
+            step.num_optimizers += 1
+
+    def _ended(self, lr: float | None, ended_at: float) -> Iterator[TrainingStep]:
+        yield from self.rest()
+        step, self._next = self._next, TrainingStep()
+        step.lr, step.ended_at = lr, ended_at
+        step.num_optimizers += 1
+        self._add_passes(step)
+        if len(self._counts) > 1 or self._num_steps == 1:
+            self._open = step
+        else:
+            yield step
+
+    def _add_passes(self, step: TrainingStep) -> None:
+        passes, self._passes = self._passes, []
+        by_site: dict[CallSite, list[BackwardPass]] = {}
+        for one in passes:
+            if one.value is not None:
+                by_site.setdefault(one.site, []).append(one)
+        for site, calls in by_site.items():
+            step.losses[site] = _loss_of(site, calls)
+
+
+def _loss_of(site: CallSite, calls: list[BackwardPass]) -> float:
+    """The loss of passes from one place: their mean, or their sum if they are shares."""
+    values = [one.value for one in calls if one.value is not None]
+    if len(values) == 1:
+        return values[0]
+    return sum(values) if _are_shares(len(values), calls[0].parts, site.rows) else sum(values) / len(values)
+
+
+def _are_shares(number: int, parts: list[float], rows: int) -> bool:
+    """Whether each was divided by their number, or by the examples (tokens) of all of them."""
+    return any(round(part) == number or (rows > 0 and round(part / rows) == number) for part in parts)

@@ -1,0 +1,194 @@
+"""Reports what the hooks noted in one thread to the run, as a script that calls `tputui.start` would."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from tputui.hooks.call_sites import CallSite
+from tputui.hooks.loops import LoopPosition
+from tputui.hooks.notes import ThreadNotes
+from tputui.hooks.steps import StepAssembler, TrainingStep
+from tputui.integrations.callbacks import NamedMetrics
+from tputui.reporting.run import Run
+from tputui.reporting.start import join_unasked, was_asked
+
+ENGINE = "tputui.engine_api"
+"""Imported by a process of the engine, which reports itself."""
+FEW_STEPS = 2
+"""With fewer steps between two evaluations, a module is kept in that mode in each step, such as a teacher, ..."""
+FEW_TIMES = 4
+"""... if that was so as many times in a row."""
+
+
+class HookedTraining:
+    """The training of one thread."""
+
+    def __init__(self, notes: ThreadNotes, run: Run | None) -> None:
+        """Without a run nothing is reported."""
+        self._run = run
+        self._notes = notes
+        self._assembler = StepAssembler()
+        self._waiting: list[TrainingStep] = []
+        """Steps before it is known which loss is that of the training."""
+        self._loss: CallSite | None = None
+        """Whose loss is that of the training."""
+        self._others: dict[CallSite, NamedMetrics] = {}
+        self._num_steps = self._num_batches = 0
+        self._loops: list[LoopPosition] = []
+        self._placed_at: tuple[int, int] | None = None
+        """Value of the counter of the outermost loop, and the step, at a place before."""
+        self._is_planned = False
+        self._epoch: AbstractContextManager[None] | None = None
+        self._epoch_number = self._num_begun = 0
+        self._evaluation: AbstractContextManager[None] | None = None
+        self._evaluated_at_step = 0
+        self._num_short = 0
+        """Evaluations in a row with few steps before them."""
+
+    def report(self, *, is_last: bool = False) -> None:
+        """Reports the steps that were noted; with `is_last` also those whose losses wait on a device."""
+        run, records = self._run, self._notes.take(is_last=is_last)
+        if run is None:
+            return
+        if was_asked():
+            self._run = None
+            return
+        try:
+            self._waiting += self._assembler.take(records)
+            if is_last:
+                self._waiting += self._assembler.rest()
+            if self._loss is None:
+                self._loss = _main_loss(self._waiting, is_last=is_last)
+            if self._loss is not None or is_last:
+                steps, self._waiting = self._waiting, []
+                for step in steps:
+                    self._report_step(run, step)
+                for metrics in self._others.values():
+                    metrics.write(all_values=is_last)
+        except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
+            run.warn_of(error, "a report of the hooks")
+
+    def end(self, *, is_done: bool) -> None:
+        """Reports the rest; `is_done`: no error and no request ended the training, so that its last epoch is whole."""
+        self.report(is_last=True)
+        if self._run is not None and is_done:
+            self._leave_epoch()
+
+    def _report_step(self, run: Run, step: TrainingStep) -> None:
+        has_epochs = self._notes.loader is not None or (self._loops and _counts_epochs(self._loops[0]))
+        if not self._num_begun and has_epochs:
+            self._enter_epoch(run)
+        self._num_steps += 1
+        self._num_batches += step.num_batches
+        if step.waited_s:
+            run.waited_for_data(step.waited_s)
+        loss = step.losses.pop(self._loss, None) if self._loss is not None else None
+        run.step(loss, step.num_examples or None, lr=step.lr)
+        run.stepped_at(step.ended_at)
+        for site, value in step.losses.items():
+            if (metrics := self._others.get(site)) is None:
+                metrics = self._others[site] = NamedMetrics(run, site.place)
+            metrics.take({site.name: value}, run.last_step, math.nan)
+
+    def place(self, loops: list[LoopPosition]) -> None:
+        """Takes the loops around the newest backward pass: the epoch of the script, and how long it goes on."""
+        run, outer = self._run, loops[0] if loops else None
+        if run is None:
+            return
+        if outer is not None and _counts_epochs(outer):
+            if self._epoch is not None and outer.value != self._epoch_number:
+                self.begin_epoch()
+        elif outer is not None and outer.end is not None and self._notes.loader is None:
+            self._plan_steps(run, outer)
+        self._loops = loops
+        if self._epoch is None and self._num_begun:
+            self._enter_epoch(run)
+
+    def _plan_steps(self, run: Run, loop: LoopPosition) -> None:
+        """Plans the steps of a script without epochs, if each pass of its outermost loop is one."""
+        before, self._placed_at = self._placed_at, (loop.value, self._notes.num_steps)
+        if before is None or self._is_planned or loop.value <= before[0] or loop.end is None:
+            return
+        if loop.value - before[0] == self._notes.num_steps - before[1]:
+            run.plan(total_steps=loop.end - (loop.start or 0))
+            self._is_planned = True
+
+    def begin_epoch(self) -> None:
+        """Ends the epoch; the next one begins with the next backward pass, which shows its number."""
+        if self._run is not None:
+            self.report()
+            self._leave_epoch()
+            self._notes.loops_due = 0.0
+
+    def _leave_epoch(self) -> None:
+        self.end_evaluation()
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            epoch.__exit__(None, None, None)
+
+    def _enter_epoch(self, run: Run) -> None:
+        self._num_begun += 1
+        outer = self._loops[0] if self._loops and _counts_epochs(self._loops[0]) else None
+        number, of = self._num_begun, None
+        if outer is not None:
+            number = self._epoch_number = outer.value
+            of = None if outer.end is None else outer.end - (outer.start or 0 if (outer.start or 0) <= 1 else 0)
+        self._epoch = run.epoch(number, of=of, steps=self._steps_per_epoch())
+        self._epoch.__enter__()
+
+    def _steps_per_epoch(self) -> int | None:
+        """The length of the loader, if each of its batches is a step."""
+        loader = self._notes.loader
+        return loader.length if loader is not None and self._num_batches == self._num_steps else None
+
+    def begin_evaluation(self) -> None:
+        """Reports the steps before, and begins the evaluation."""
+        run = self._run
+        if run is None or self._evaluation is not None or self._num_short >= FEW_TIMES:
+            return
+        is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS
+        self._num_short = self._num_short + 1 if is_short else 0
+        self._evaluated_at_step = self._notes.num_steps
+        self.report()
+        self._evaluation = run.phase("evaluate")
+        self._evaluation.__enter__()
+
+    def end_evaluation(self) -> None:
+        """Training goes on."""
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is not None:
+            evaluation.__exit__(None, None, None)
+
+
+def _main_loss(steps: list[TrainingStep], *, is_last: bool) -> CallSite | None:
+    """The loss of most steps; of those that are in as many, the last one before the optimizer steps."""
+    if len(steps) < 2 and not is_last:
+        return None
+    counts: dict[CallSite, int] = {}
+    for step in steps:
+        for site in step.losses:
+            counts[site] = counts.get(site, 0) + 1
+    most = max(counts.values(), default=0)
+    return next((site for site in reversed(counts) if counts[site] == most), None)
+
+
+def _counts_epochs(loop: LoopPosition) -> bool:
+    return "epoch" in loop.name.lower()
+
+
+def make(notes: ThreadNotes) -> HookedTraining:
+    """Makes the report of the current thread. Of threads that are no cores of torch_xla, only the first is reported."""
+    is_first = _pids.get(os.getpid()) is None
+    _pids[os.getpid()] = True
+    run = None
+    if ENGINE not in sys.modules:
+        run = join_unasked(Path(sys.argv[0] if sys.argv else "").stem or "run")
+    return HookedTraining(notes, run if run is not None and (is_first or run.is_of_core) else None)
+
+
+_pids: dict[int, bool] = {}
+"""Processes whose training is reported: this one, and those that it was forked from."""
