@@ -16,12 +16,10 @@ from typing import Any
 
 from tputui.hooks import notes
 from tputui.hooks.call_sites import CallSite, site_of
-from tputui.hooks.loops import positions_at
 from tputui.hooks.steps import BackwardPass, OptimizerStep
 
 CHECKED = 4
 """Backward passes of a place in which a division of the loss is looked for."""
-LOOPS_INTERVAL_S = 0.05
 GRAPH_NODES_MAX = 40
 SCALED_MAX = 8
 _scaled: dict[int, tuple[Any, Any]] = {}
@@ -100,13 +98,10 @@ def _noted(thread: notes.ThreadNotes, root: Any, roots: Any, caller: Any) -> Bac
         root = sum(parts) if len(parts) == len(roots) else None
     if _scaled and (held := _scaled.pop(id(root), None)) is not None and held[0]() is root:
         root = held[1]
-    if thread.is_evaluating:
-        thread.is_evaluating = False
-        if thread.training is not None:
-            thread.training.end_evaluation()
-    if thread.loader is not None:
-        thread.loader.trains = True
-    record = thread.ran_backward(site, None, has_optimizer=num_optimizers > 0)
+    began_at = perf_counter()
+    thread.go_on(caller, began_at)
+    record = BackwardPass(site, began_at, has_optimizer=num_optimizers > 0)
+    thread.records.append(record)
     if root is not None and root.numel() == 1:
         if site.num_checked < CHECKED or site.parts:
             _look_for_division(site, root)
@@ -115,9 +110,6 @@ def _noted(thread: notes.ThreadNotes, root: Any, roots: Any, caller: Any) -> Bac
             record.value = root.item()
         elif not (root.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()):
             thread.wait_for_loss(record, root)
-    if (training := thread.training) is not None and record.began_at >= thread.loops_due:
-        thread.loops_due = record.began_at + LOOPS_INTERVAL_S
-        training.place(positions_at(caller))
     if not num_optimizers:
         thread.stepped(None)
     return record

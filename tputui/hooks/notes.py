@@ -9,16 +9,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import perf_counter
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tputui.hooks.call_sites import CallSite
-from tputui.hooks.loops import LoopPosition
+from tputui.hooks.loops import LoopPosition, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerStep, Record
 
 if TYPE_CHECKING:
     from tputui.reporting.device_values import DeviceValues
 
 REPORT_INTERVAL_S = 1.0
+LOOPS_INTERVAL_S = 0.05
+"""Seconds between two looks at the loops of a script whose loader shows where its epochs begin."""
+LOOPS_INTERVAL_ALONE_S = 0.005
+"""The same where only the loops show it."""
 RECORDS_MAX = 16_384
 """Most records that wait for a report, however fast the steps are."""
 
@@ -74,17 +78,24 @@ class ThreadNotes:
         self.report_due = 0.0
         self.loops_due = 0.0
         self.training: ReportedTraining | None = None
-        """Reports the notes; None before the first step."""
+        """Reports the notes; None before the first backward pass."""
         self._devices: DeviceValues | None = None
         """Losses that wait on their devices, tagged with their backward passes."""
         self._num_newest = self._num_before = 0
         """How many of them are of the newest step, and of the one before."""
 
-    def ran_backward(self, site: CallSite, value: float | None, *, has_optimizer: bool) -> BackwardPass:
-        """Notes a backward pass."""
-        record = BackwardPass(site, value, perf_counter(), has_optimizer=has_optimizer)
-        self.records.append(record)
-        return record
+    def go_on(self, caller: FrameType, now: float) -> None:
+        """A backward pass begins in the call of the user's or a library's code: training begins, or goes on."""
+        if self.training is None:
+            self.training = _make_training(self)
+        if self.is_evaluating:
+            self.is_evaluating = False
+            self.training.end_evaluation()
+        if self.loader is not None:
+            self.loader.trains = True
+        if now >= self.loops_due:
+            self.loops_due = now + (LOOPS_INTERVAL_S if self.loader is not None else LOOPS_INTERVAL_ALONE_S)
+            self.training.place(positions_at(caller))
 
     def wait_for_loss(self, record: BackwardPass, loss: Any) -> None:
         """Keeps the loss of a backward pass on its device until it is reported."""
@@ -107,9 +118,8 @@ class ThreadNotes:
         now = record.ended_at if record is not None else perf_counter()
         if now >= self.report_due or len(self.records) > RECORDS_MAX:
             self.report_due = now + REPORT_INTERVAL_S
-            if self.training is None:
-                self.training = _make_training(self)
-            self.training.report()
+            if self.training is not None:
+                self.training.report()
 
     def took_batch(self, loader: LoaderNotes, num_examples: int, waited_s: float) -> None:
         """Notes a batch that was fetched with gradients."""
@@ -149,7 +159,7 @@ def of_thread() -> ThreadNotes:
 
 
 def report_with(make_training: Callable[[ThreadNotes], ReportedTraining]) -> None:
-    """Sets what makes the reporter of a thread at its first step."""
+    """Sets what makes the report of a thread at its first backward pass."""
     global _make_training
     _make_training = make_training
 

@@ -17,7 +17,8 @@ def hook(module: Any) -> None:
     def stepped(optimizer: Any, args: Any, options: Any) -> None:
         try:
             if not _is_compiling():
-                closure = args[0] if args else options.get("closure")
+                # The optimizer itself comes first.
+                closure = args[1] if len(args) > 1 else options.get("closure")
                 note_step(notes.of_thread(), optimizer, ran_closure=closure is not None)
         except Exception:  # noqa: BLE001, RUF100 - it would end the training
             pass

@@ -20,9 +20,9 @@ class BackwardPass:
 
     __slots__ = ("began_at", "has_optimizer", "is_waiting", "parts", "site", "value")
 
-    def __init__(self, site: CallSite, value: float | None, began_at: float, *, has_optimizer: bool) -> None:
+    def __init__(self, site: CallSite, began_at: float, *, has_optimizer: bool) -> None:
         self.site = site
-        self.value = value
+        self.value: float | None = None
         """The loss; None while it waits on its device, or if the pass has none: its root has several elements, or it
         failed."""
         self.parts = site.parts

@@ -43,26 +43,34 @@ class HookedTraining:
         """Value of the counter of the outermost loop, and the step, at a place before."""
         self._is_planned = False
         self._epoch: AbstractContextManager[None] | None = None
-        self._epoch_number = self._num_begun = 0
+        self._num_begun = 0
+        """Epochs that have begun."""
+        self._num_epochs: int | None = None
+        """As the outermost loop of the script counts."""
+        self._steps_before = self._steps_planned = 0
+        """Steps before the epoch, and steps of an epoch as far as known."""
         self._evaluation: AbstractContextManager[None] | None = None
         self._evaluated_at_step = 0
         self._num_short = 0
         """Evaluations in a row with few steps before them."""
 
-    def report(self, *, is_last: bool = False) -> None:
-        """Reports the steps that were noted; with `is_last` also those whose losses wait on a device."""
+    def report(self) -> None:
+        """Reports the steps that were noted, as far as their losses are known."""
+        self._report()
+
+    def _report(self, *, is_last: bool = False, decides: bool = False) -> None:
+        """With `is_last` also steps whose losses wait on a device. `decides`: it is known which losses there are."""
         run, records = self._run, self._notes.take(is_last=is_last)
+        if run is not None and was_asked():
+            run = self._run = None
         if run is None:
-            return
-        if was_asked():
-            self._run = None
             return
         try:
             self._waiting += self._assembler.take(records)
-            if is_last:
+            if is_last or decides:
                 self._waiting += self._assembler.rest()
-            if self._loss is None:
-                self._loss = _main_loss(self._waiting, is_last=is_last)
+            if self._loss is None and (len(self._waiting) > 1 or is_last or decides):
+                self._loss = _main_loss(self._waiting)
             if self._loss is not None or is_last:
                 steps, self._waiting = self._waiting, []
                 for step in steps:
@@ -74,14 +82,11 @@ class HookedTraining:
 
     def end(self, *, is_done: bool) -> None:
         """Reports the rest; `is_done`: no error and no request ended the training, so that its last epoch is whole."""
-        self.report(is_last=True)
+        self._report(is_last=True)
         if self._run is not None and is_done:
             self._leave_epoch()
 
     def _report_step(self, run: Run, step: TrainingStep) -> None:
-        has_epochs = self._notes.loader is not None or (self._loops and _counts_epochs(self._loops[0]))
-        if not self._num_begun and has_epochs:
-            self._enter_epoch(run)
         self._num_steps += 1
         self._num_batches += step.num_batches
         if step.waited_s:
@@ -100,12 +105,13 @@ class HookedTraining:
         if run is None:
             return
         if outer is not None and _counts_epochs(outer):
-            if self._epoch is not None and outer.value != self._epoch_number:
+            before = self._loops[0] if self._loops else outer
+            if outer.value != before.value and self._epoch is not None:
                 self.begin_epoch()
         elif outer is not None and outer.end is not None and self._notes.loader is None:
             self._plan_steps(run, outer)
         self._loops = loops
-        if self._epoch is None and self._num_begun:
+        if self._epoch is None and (self._notes.loader is not None or (outer is not None and _counts_epochs(outer))):
             self._enter_epoch(run)
 
     def _plan_steps(self, run: Run, loop: LoopPosition) -> None:
@@ -120,30 +126,35 @@ class HookedTraining:
     def begin_epoch(self) -> None:
         """Ends the epoch; the next one begins with the next backward pass, which shows its number."""
         if self._run is not None:
-            self.report()
+            self._report(decides=True)
             self._leave_epoch()
             self._notes.loops_due = 0.0
 
     def _leave_epoch(self) -> None:
         self.end_evaluation()
-        epoch, self._epoch = self._epoch, None
-        if epoch is not None:
+        run, epoch, self._epoch = self._run, self._epoch, None
+        if epoch is not None and run is not None:
             epoch.__exit__(None, None, None)
+            num_steps = self._num_steps - self._steps_before
+            if self._num_epochs and num_steps > self._steps_planned:
+                self._steps_planned = num_steps
+                run.plan(epochs=self._num_epochs, steps=num_steps)
 
     def _enter_epoch(self, run: Run) -> None:
         self._num_begun += 1
+        self._steps_before = self._num_steps
+        number = self._num_begun
         outer = self._loops[0] if self._loops and _counts_epochs(self._loops[0]) else None
-        number, of = self._num_begun, None
         if outer is not None:
-            number = self._epoch_number = outer.value
-            of = None if outer.end is None else outer.end - (outer.start or 0 if (outer.start or 0) <= 1 else 0)
-        self._epoch = run.epoch(number, of=of, steps=self._steps_per_epoch())
-        self._epoch.__enter__()
-
-    def _steps_per_epoch(self) -> int | None:
-        """The length of the loader, if each of its batches is a step."""
+            number = outer.value
+            if outer.end is not None:
+                # From 1 to n + 1, or from 0, or from where an earlier training ended, to n.
+                self._num_epochs = outer.end - (outer.start == 1)
         loader = self._notes.loader
-        return loader.length if loader is not None and self._num_batches == self._num_steps else None
+        if not self._steps_planned and loader is not None and self._num_batches == self._num_steps:
+            self._steps_planned = loader.length or 0
+        self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
+        self._epoch.__enter__()
 
     def begin_evaluation(self) -> None:
         """Reports the steps before, and begins the evaluation."""
@@ -164,10 +175,8 @@ class HookedTraining:
             evaluation.__exit__(None, None, None)
 
 
-def _main_loss(steps: list[TrainingStep], *, is_last: bool) -> CallSite | None:
+def _main_loss(steps: list[TrainingStep]) -> CallSite | None:
     """The loss of most steps; of those that are in as many, the last one before the optimizer steps."""
-    if len(steps) < 2 and not is_last:
-        return None
     counts: dict[CallSite, int] = {}
     for step in steps:
         for site in step.losses:

@@ -634,10 +634,11 @@ class ScriptPlan:
         self._is_announced = False
 
     def replace(self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None) -> None:
-        """Replaces what was said before; announces the plan again."""
-        self._total_steps, self._num_epochs = _whole(total_steps), _whole(num_epochs)
-        self._steps_per_epoch = _whole(steps_per_epoch)
-        self._is_announced = False
+        """Replaces what was said before; announces the plan again if that is not the same."""
+        plan = _whole(total_steps), _whole(num_epochs), _whole(steps_per_epoch)
+        if plan != (self._total_steps, self._num_epochs, self._steps_per_epoch):
+            self._total_steps, self._num_epochs, self._steps_per_epoch = plan
+            self._is_announced = False
 
     def take_epoch(self, num_epochs: int | None, num_steps: int | None) -> None:
         """Completes the plan by what the script said at the start of an epoch."""
