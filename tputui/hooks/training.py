@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tputui.hooks.steps import StepAssembler, TrainingStep
 from tputui.integrations.callbacks import NamedMetrics
 from tputui.reporting.run import Run
 from tputui.reporting.start import join_unasked, was_asked
+from tputui.telemetry.events import LossNamed
 
 ENGINE = "tputui.engine_api"
 """Imported by a process of the engine, which reports itself."""
@@ -71,6 +73,8 @@ class HookedTraining:
                 self._waiting += self._assembler.rest()
             if self._loss is None and (len(self._waiting) > 1 or is_last or decides):
                 self._loss = _main_loss(self._waiting)
+                if self._loss is not None:
+                    run.emit(LossNamed(t=time.time(), name=self._loss.name, source=self._loss.place))
             if self._loss is not None or is_last:
                 steps, self._waiting = self._waiting, []
                 for step in steps:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tputui.logs.damage_notes import ReportedDamage
@@ -205,6 +205,11 @@ class ValueEvents:
         self._lr = math.nan
         self._loss_from_console: int | None = None
         """Newest step whose loss was read from the console."""
+        self.position_at: Callable[[float, bool], tuple[int, int] | None] | None = None
+        """Step and epoch of the training at a unix time, or of the evaluation that had begun then, if a process reports
+        them. The values are metrics beside its loss then; those without a step or epoch get it from there."""
+        self._counts_from_0 = False
+        """Whether the log counts epochs from 0, of a training that reports them."""
         self._printed: set[str] = set()
         """Tags on the console whose values have steps."""
         self.newest_step = 0
@@ -252,6 +257,8 @@ class ValueEvents:
             if source == CONSOLE and step is not None and len(self._printed) < _PRINTED_MAX:
                 self._printed.add(tag)
             column.num_values += 1
+            if self.position_at is not None:
+                step, epoch = self._placed(column.meaning, step, epoch, now if t is None else t)
             has_step = step is not None
             if step is None:
                 step = column.num_values
@@ -272,13 +279,31 @@ class ValueEvents:
                 self._flush(column, now)
         self.num_values += len(values)
 
+    def _placed(
+        self, meaning: TagMeaning, step: int | None, epoch: float | None, t: float
+    ) -> tuple[int | None, float | None]:
+        """The step of a value, and the epoch of one of an evaluation, of a training that reports them."""
+        evaluates = meaning.split == "valid"
+        place = self.position_at(t, evaluates) if self.position_at is not None else None
+        if epoch == 0:
+            self._counts_from_0 = True
+        if place is None:
+            return step, None
+        number = place[1]
+        if epoch is not None and epoch == int(epoch) and number:
+            # A line may be read when the next epoch has begun already.
+            as_logged = int(epoch) + self._counts_from_0
+            number = as_logged if abs(as_logged - number) <= 1 else number
+        return place[0] if step is None else step, float(number) if number and evaluates else None
+
     def events(self, now: float, *, final: bool = False) -> list[ev.Event]:
         """The events of the values since the last call, at the unix time `now`. `final`: no more values follow."""
         self._decide()
         for column in self._columns.values():
             if column is not None and column.values:
                 self._flush(column, now)
-        steps = list(self._rows.events(now, final=final))
+        is_reported = self.position_at is not None
+        steps = [] if is_reported else list(self._rows.events(now, final=final))
         self._events += steps
         if not self._warned_of_range and any(map(_is_cut, steps)):
             self._warned_of_range = True
@@ -291,9 +316,10 @@ class ValueEvents:
             text = "some steps of the loss are left out, because not every core logged a value for them"
             self._events.append(ev.WarningRaised(t=now, text=text))
         self._warn_of_left_out(now, final=final)
-        self._events += self._epochs.events(now, self._lr, final=final)
+        epochs = self._epochs.events(now, self._lr, final=final)
+        self._events += [event for event in epochs if not (is_reported and isinstance(event, ev.EpochStarted))]
         progress = self._pace.event(now, self._epochs, self._lr)
-        if progress is not None:
+        if progress is not None and not is_reported:
             self._events.append(progress)
         events, self._events = self._events, []
         return events
@@ -321,6 +347,11 @@ class ValueEvents:
 
     def _decide(self) -> None:
         """Chooses the metric that is the training loss among those known so far."""
+        if self.position_at is not None:
+            for column in self._columns.values():
+                if column is not None:
+                    column.is_loss = False
+            return
         if self._loss is not None or self._num_ranked == len(self._columns):
             return
         self._num_ranked = len(self._columns)

@@ -515,6 +515,7 @@ class Phases:
     """The phases of one thread: sections of the epoch, of which some are not part of a step."""
 
     def __init__(self, process: RunProcess, pace: StepPace) -> None:
+        self._process = process
         self._progress = process.progress
         self._pace = pace
         self._timer = SectionTimer(names=(), charged=self._charged)
@@ -523,6 +524,8 @@ class Phases:
     def context(self, name: str) -> Iterator[None]:
         """A context for a phase."""
         section = _SECTIONS.get(str(name), str(name)[:NAME_CHARS_MAX])
+        if section == "evaluate":
+            self._process.emit(ev.EvaluationStarted(t=time.time(), epoch=self._progress.epoch, step=self._pace.step))
         before = self._progress.enter_section(section)
         outer = self._timer.enter(section)
         try:

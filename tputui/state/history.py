@@ -16,6 +16,7 @@ from tputui.state.state_struct import Converted
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.state.xla_view import is_used
 from tputui.telemetry.events import EpochEnded, ProgressReported, Split
+from tputui.telemetry.logged_values import LOSS
 
 
 def throughput(
@@ -165,8 +166,12 @@ def _end_s(epochs: list[EpochEnded]) -> float:
 
 
 def logged(state: RunState) -> list[LoggedView]:
-    """The metrics that the script logged itself; of a metric that several processes log, the mean."""
-    key = tuple((worker.name, worker.logged.version) for worker in state.workers)
+    """The metrics that the script logged itself; of a metric that several processes log, the mean.
+
+    What was read from the output of a script whose steps are known otherwise has its source in the names that are
+    taken: two sources never share a series.
+    """
+    key = tuple((process.name, process.logged.version) for process in (*state.workers, *state.read_logs))
     return state.memoized("logged", key, lambda: _logged(state))
 
 
@@ -175,4 +180,9 @@ def _logged(state: RunState) -> list[LoggedView]:
     for worker in state.workers:
         for name, split, series in worker.logged.items():
             by_name.setdefault((name, split), []).append(series)
+    taken = {*by_name, (LOSS, "train")}
+    for process in state.read_logs:
+        for name, split, series in process.logged.items():
+            shown = f"{name} ({series.source})" if (name, split) in taken else name
+            by_name.setdefault((shown, split), []).append(series)
     return [combined_view(name, split, parts) for (name, split), parts in by_name.items()]

@@ -90,6 +90,7 @@ class ProcessState(StateStruct):
     plan: ev.TrainingPlanned | None = None
     beat: ev.HeartbeatSent | None = None
     epoch_started: ev.EpochStarted | None = None
+    loss_named: ev.LossNamed | None = None
     progress: ev.ProgressReported | None = None
     smooth_step_s: float | None = None
     longest_compile_s: float = 0.0
@@ -518,6 +519,7 @@ _NEWEST: dict[type[ev.Event], str] = {
     ev.PicturesKept: "pictures",
     ev.MemoryPredicted: "predicted",
     ev.FlopsCounted: "flops",
+    ev.LossNamed: "loss_named",
     ev.RequestHandlingDeclared: "request_handling",
 }
 """Events of which only the newest is stored, and in which field."""
@@ -530,6 +532,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.FailureReported: failure_reported,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
+    ev.EvaluationStarted: lambda state, event: state._moved(event.t),
     ev.StepsRecorded: ProcessState._steps_recorded,
     ev.ValuesLogged: ProcessState._values_logged,
     ev.StepsDropped: ProcessState._steps_dropped,

@@ -65,16 +65,22 @@ def of_ranks(state: RunState, split: Split, name: str, epoch: int) -> list[RankR
 
 
 def epoch_of(events: Sequence[EpochEnded]) -> EpochEnded:
-    """An epoch that several ranks ended: that of the first rank, with the meters of all."""
+    """An epoch that several ranks ended: that of the first rank, with the meters of all, and with the scores that were
+    read from their output."""
     first = events[0]
     if len(events) == 1:
         return first
     train, valid = (
         [getattr(event, split) for event in events if getattr(event, split)] for split in ("train", "valid")
     )
+    scores = {name: score for event in events for name, score in event.scores.items()}
     return msgspec.structs.replace(
-        first, train=combined(train) if train else {}, valid=combined(valid) if valid else {}
-    )  # fmt: skip
+        first,
+        train=combined(train) if train else {},
+        valid=combined(valid) if valid else {},
+        scores=scores,
+        best=any(event.best for event in events),
+    )
 
 
 def history(state: RunState) -> list[MeterPoint]:

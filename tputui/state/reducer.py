@@ -132,6 +132,11 @@ class RunState:
         return self._of_role("worker") or self._of_role("logs")
 
     @property
+    def read_logs(self) -> list[ProcessState]:
+        """What the supervisors read from the output of training processes that report themselves."""
+        return self._of_role("logs") if self._of_role("worker") else []
+
+    @property
     def ranks(self) -> list[ProcessState]:
         """The processes that each train a part of the cores, beside the one that reports for all."""
         return self._of_role("rank")

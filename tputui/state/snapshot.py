@@ -419,6 +419,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Timeline marks in order of time. Of frequent kinds: the newest, and samples of the others."""
     num_marks: int = 0
     """Number of all marks, including those not stored."""
+    loss_named: ev.LossNamed | None = None
+    """What the script calls its training loss, and where that was read; None if the script reports it by itself."""
     epoch_starts: list[ev.EpochStarted] = []
     """In order of epochs; samples if there are more than 512."""
     throughput: ThroughputView | None = None

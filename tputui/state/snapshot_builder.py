@@ -166,6 +166,7 @@ def build_snapshot(
         marks=marks,
         num_marks=num_marks,
         epoch_starts=timeline.epoch_starts(state),
+        loss_named=next((w.loss_named for w in state.workers if w.loss_named), None),
         throughput=pace,
         flops=flops_view(counted, topology, pace),
         memory_history=history.memory(state),
@@ -322,8 +323,8 @@ def _meters_of(state: RunState, epochs: list[EpochEnded], split: Split) -> list[
 def epochs_of(state: RunState) -> list[EpochEnded]:
     """The completed epochs, in order, with the meters of all ranks of a script."""
     found: dict[int, list[EpochEnded]] = {}
-    for worker in rank_meters.ranks(state):
-        for number, event in worker.epochs.items():
+    for process in (*rank_meters.ranks(state), *state.read_logs):
+        for number, event in process.epochs.items():
             found.setdefault(number, []).append(event)
     events = [event for number in sorted(found) for event in found[number]]
     return state.memoized("epochs", events, lambda: [rank_meters.epoch_of(found[number]) for number in sorted(found)])

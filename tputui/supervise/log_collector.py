@@ -1,8 +1,8 @@
 """Collects what a command of the user writes: its log files and its console output, as the events of `logs-0`.
 
 The command need not know of tputui, so the supervisor reports for it: a heartbeat every second, and the values that it
-logs. A thread reads the logs, so that the supervisor never waits for a disk. Once a process of the command reports
-through the API, only the heartbeat goes on.
+logs. A thread reads the logs, so that the supervisor never waits for a disk. Once a process of the command reports its
+steps, what the command writes are metrics beside its loss.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tputui.logs.tensorboard_dir import EventFileReader
 from tputui.logs.value_events import ValueEvents
 from tputui.supervise.log_files import LogFinder, shown_path
 from tputui.supervise.torch_traces import TorchTraces
+from tputui.supervise.training_positions import TrainingPositions
 from tputui.telemetry import events as ev
-from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.telemetry.reporter import Reporter
 
@@ -58,6 +58,8 @@ GIVE_UP_S = 0.5
 UNWRITTEN_MAX = 64
 """Events that wait for the journal before the next look waits too, for at most `FLUSH_S`."""
 FLUSH_S = 5.0
+PLACE_MAX_S = 2.0
+"""Seconds for which a line waits for the journal of the training to tell where that was."""
 TRIES_MAX = 50
 """Looks at a file that is not recognised yet, because its first line is not complete; only after it has changed."""
 
@@ -130,7 +132,8 @@ class LogCollector:
         self._tries: dict[Path, int] = {}
         self._warned: set[str] = set()
         self.has_reporter = False
-        """Whether a process of the command reports through the API."""
+        """Whether a process of the command reports its steps."""
+        self._positions = TrainingPositions(run_dir)
         self._thread = threading.Thread(target=self._run, name="tputui-logs", daemon=True)
         self._thread.start()
 
@@ -204,10 +207,10 @@ class LogCollector:
         """Reads what was written since the last look; returns whether there is more."""
         self._traces.read(final=final)
         self._num_parts_read += 1
-        if self.has_reporter or any(self._run_dir.glob(f"worker-*{SUFFIX}")):
+        self._positions.read()
+        if self._positions.is_known and not self.has_reporter:
             self.has_reporter = True
-            self._lines.clear()
-            return False
+            self._events.position_at = self._position_at
         num_searches, num_lines = self._finder.num_searches, len(self._lines)
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
@@ -323,7 +326,7 @@ class LogCollector:
         more."""
         values = []
         for _ in range(min(self._num_lines_due, LINES_PER_LOOK)):
-            if self._is_given_up or not self._lines:
+            if self._is_given_up or not self._lines or not self._is_placed(self._lines[0][1]):
                 break
             values += self._console.parse(*self._lines.popleft())
             self._num_lines_due -= 1
@@ -335,7 +338,16 @@ class LogCollector:
                 f"{self._console.num_ranks} ranks print metrics without their rank, so these are shown as one series; "
                 "begin each line with the rank, as `torchrun --tee 3` and `srun --label` do"
             )
-        return self._num_lines_due > 0
+        return self._num_lines_due > 0 and self._is_placed(self._lines[0][1])
+
+    def _is_placed(self, t: float) -> bool:
+        """Whether it is known where training was at a unix time."""
+        is_awaited = self.has_reporter and not self._closing.is_set() and time.time() - t < PLACE_MAX_S
+        return not is_awaited or t <= self._positions.known_until
+
+    def _position_at(self, t: float, evaluates: bool) -> tuple[int, int] | None:
+        position = self._positions.at(t, evaluates=evaluates)
+        return (position.step, position.epoch) if position is not None else None
 
     def _emit(self, *, final: bool) -> None:
         now = time.time()

@@ -86,6 +86,24 @@ class EpochStarted(Event, frozen=True, kw_only=True, tag=True):
     """First step of the epoch in this run."""
 
 
+class EvaluationStarted(Event, frozen=True, kw_only=True, tag=True):
+    """A script began to evaluate. What it prints until the next one, without a step, belongs to this one."""
+
+    epoch: Int
+    """Number of the epoch; 0 if the script has none."""
+    step: Int
+    """Newest step."""
+
+
+class LossNamed(Event, frozen=True, kw_only=True, tag=True):
+    """What a script calls the training loss, and where its values come from."""
+
+    name: Name
+    """Its name in the source or in the log."""
+    source: Text
+    """Where they were read: file and line, such as `train.py:81`, the path of a log, or `console`."""
+
+
 class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):
     """Per-core values of every step since the last report.
 
