@@ -116,13 +116,14 @@ class _ProcessSink:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._sink: Sink | None = None
+        self._knows_step = True
         self._journal: ObserverJournal | None = None
         self._flushes: list[Callable[[], None]] = []
 
     @property
     def step(self) -> int | None:
         sink = self._sink
-        return sink.step if sink is not None else None
+        return sink.step if sink is not None and self._knows_step else None
 
     def emit(self, event: Event) -> None:
         # A forked child, such as a worker of a data loader, has no thread that writes.
@@ -133,11 +134,11 @@ class _ProcessSink:
             with contextlib.suppress(Exception):
                 sink.emit(event)
 
-    def join(self, sink: Sink) -> None:
-        """Sends later events to the sink of a process that reports by itself."""
+    def join(self, sink: Sink, *, knows_step: bool = True) -> None:
+        """Sends later events to the sink of a process that reports by itself; `knows_step`: each step as it ends."""
         if self._pid != os.getpid():
             self._pid, self._journal = os.getpid(), None
-        self._sink = sink
+        self._sink, self._knows_step = sink, knows_step
 
     def leave(self, sink: Sink) -> None:
         """Stops sending events to a sink that ends."""

@@ -135,6 +135,7 @@ def _take_over(plan: ScriptPlan) -> None:
     _joined.was_asked = True
     if _joined.process is not None:
         _joined.process.is_asked = True
+        process_sink.join(_joined.process)
     for run in _joined.runs.values():
         run.take_plan(plan)
 
@@ -165,7 +166,8 @@ def _start(
         if process is None:
             return Run(None)
         process.is_asked = _joined.was_asked
-        process_sink.join(process)
+        # Hooks report steps about once a second.
+        process_sink.join(process, knows_step=_joined.was_asked)
         autoload.observe_torch()
         recorder = _joined.recorder = StepRecorder(process)
         recorder.num_threads = process.requests.num_threads = num_threads
