@@ -410,6 +410,10 @@ class XlaObserver:
             self._failed(window.error)
 
     def _emit_found(self, window: XlaWindow) -> None:
+        if window.was_emitted:
+            # When the run was closed, and the process went on.
+            return
+        window.was_emitted = True
         for event in window.events():
             self._sink.emit(event)
         self.lines_found = window.lines_found or self.lines_found

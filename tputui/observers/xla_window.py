@@ -167,6 +167,8 @@ class XlaWindow:
         self._sized_at: dict[str, UserLine] = {}
         """The line of the first call since the sync by operator, of those whose results have such shapes."""
         self.is_hooked = False
+        self.was_emitted = False
+        """Whether what it found was reported."""
         """Whether it was opened: not if graphs are compared after torch.compile was used."""
         self.error: Exception | None = None
         """The newest error of the hook itself."""
