@@ -42,21 +42,26 @@ class CallSite:
         """Examples or tokens over which a loss is the mean; 0 if unknown."""
 
 
-_sites: dict[tuple[CodeType, int] | None, CallSite] = {}
+_sites: dict[tuple[int, int], CallSite] = {}
+"""By `id` of the code and the offset in it: to hash the code itself would take as long as all the rest."""
+_kept_codes: list[CodeType] = []
 
 
-def site_of(caller: FrameType | None) -> CallSite:
+def site_of(caller: FrameType) -> CallSite:
     """The place from which the user's code called, directly or through a library; `caller` called the hook."""
     # `Tensor.backward` is between the hook and the line of most scripts.
-    frame = caller.f_back if caller is not None else None
-    if frame is None or (site := _sites.get((frame.f_code, frame.f_lasti))) is None:
-        frame = next(user_frames(caller), None)
-        key = (frame.f_code, frame.f_lasti) if frame is not None else None
-        site = _sites.get(key)
-        if site is None:
-            site = _named(frame)
-            if len(_sites) < SITES_MAX:
-                _sites[key] = site
+    frame = caller.f_back
+    if frame is not None and (site := _sites.get((id(frame.f_code), frame.f_lasti))) is not None:
+        return site
+    user = next(user_frames(caller), None)
+    key = (id(user.f_code), user.f_lasti) if user is not None else (0, 0)
+    site = _sites.get(key)
+    if site is None:
+        site = _named(user)
+        if len(_sites) < SITES_MAX:
+            _sites[key] = site
+            if user is not None:
+                _kept_codes.append(user.f_code)
     return site
 
 

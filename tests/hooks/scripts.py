@@ -1,0 +1,216 @@
+"""Trains in one of several ways, and prints the true loss of each step. Argument: the name of the way."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tputui.hooks.entry import torch_imported
+
+torch_imported()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+STEPS = 12
+EXAMPLES = torch.randn(STEPS * 4, 8, 4)
+network = nn.Linear(4, 1)
+
+
+def error_of(step: int) -> torch.Tensor:
+    """The loss of an example."""
+    error: torch.Tensor = (network(EXAMPLES[step]) - 1).square().mean()
+    return error
+
+
+def tell(loss: float) -> None:
+    """Prints a true loss."""
+    sys.stdout.write(f"true loss {loss!r}\n")
+
+
+def plain() -> None:
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        loss = error_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+
+
+def accumulated() -> None:
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses = []
+        for part in range(4):
+            loss = error_of(4 * step + part)
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        tell(sum(losses) / 4)
+
+
+def shares() -> None:
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses = []
+        for part in range(4):
+            loss = error_of(4 * step + part) / 4
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        tell(sum(losses))
+
+
+def scaled() -> None:
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    scaler = torch.amp.grad_scaler.GradScaler("cpu")
+    for step in range(STEPS):
+        # The third step overflows, so the scaler skips it.
+        loss = error_of(step) * (float("inf") if step == 2 else 1)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        tell(loss.item())
+
+
+def closure() -> None:
+    optimizer = torch.optim.LBFGS(network.parameters(), lr=0.1, max_iter=4)
+    for step in range(STEPS):
+        first: list[float] = []
+
+        def evaluated(step: int = step, first: list[float] = first) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = error_of(step)
+            loss.backward()
+            first.append(loss.item())
+            return loss
+
+        optimizer.step(evaluated)
+        tell(first[0])
+
+
+def by_hand() -> None:
+    weights = torch.zeros(4, requires_grad=True)
+    for epoch in range(1, 4):
+        for _ in range(STEPS // 3):
+            loss = (weights - epoch).square().sum()
+            loss.backward()
+            with torch.no_grad():
+                assert weights.grad is not None
+                weights -= 0.1 * weights.grad
+            weights.grad = None
+            tell(loss.item())
+            # The loops are looked at every few milliseconds.
+            threading.Event().wait(0.01)
+
+
+def thread() -> None:
+    trains = threading.Thread(target=plain)
+    trains.start()
+    trains.join()
+
+
+def adversaries() -> None:
+    other = nn.Linear(4, 1)
+    first, second = torch.optim.SGD(network.parameters(), lr=0.01), torch.optim.SGD(other.parameters(), lr=0.02)
+    for step in range(STEPS):
+        first.zero_grad()
+        errD = error_of(step)
+        errD.backward()
+        first.step()
+        second.zero_grad()
+        errG = (other(EXAMPLES[step]) + 1).square().mean()
+        errG.backward()
+        second.step()
+        sys.stdout.write(f"true errD {errD.item()!r}\n")
+        tell(errG.item())
+
+
+def checkpointed() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        # Its backward pass runs another one.
+        hidden = checkpoint(network, EXAMPLES[step].requires_grad_(), use_reentrant=True)
+        loss = (hidden - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+
+
+def failing() -> None:
+    plain()
+    raise ValueError("no more examples")
+
+
+def asked() -> None:
+    import tputui
+
+    run = tputui.start(total_steps=STEPS)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        loss = error_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        # Not what was differentiated, so that the source of a value shows.
+        run.step(loss.item() + 100)
+        tell(loss.item() + 100)
+
+
+def epochs() -> None:
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:60]), batch_size=16)
+    test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[60:100]), batch_size=20)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for epoch in range(3):
+        network.train()
+        for (batch,) in train:
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+        schedule.step()
+        network.eval()
+        with torch.no_grad():
+            losses = [(network(batch) - 1).square().mean().item() for (batch,) in test]
+        network.train()
+        sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
+
+
+def counted() -> None:
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    iter_num, max_iters = 0, STEPS - 1
+    while True:
+        loss = error_of(iter_num)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        threading.Event().wait(0.02)
+        iter_num += 1
+        if iter_num > max_iters:
+            break
+
+
+WAYS: dict[str, Callable[[], Any]] = {
+    way.__name__: way
+    for way in (
+        plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
+        epochs, counted,
+    )
+}  # fmt: skip
+
+if __name__ == "__main__":
+    WAYS[sys.argv[1]]()

@@ -1,0 +1,169 @@
+"""What is told of scripts that report nothing: losses, steps, epochs and learning rates from inside their process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tests import forked
+from tests.deadline import DEADLINE_S
+from tests.observers.observed import environment
+from tputui.exports.rows import MetricRow, RunRows, StepRow
+from tputui.session.session import load
+from tputui.state.snapshot import Snapshot
+
+pytest.importorskip("torch")
+MODULE = "tests.hooks.scripts"
+WITH_EQUAL_LOSSES = (
+    "plain", "accumulated", "shares", "scaled", "closure", "by_hand", "thread", "adversaries", "checkpointed", "asked",
+)  # fmt: skip
+
+
+class Told(NamedTuple):
+    """What a script printed, and what tputui tells of it."""
+
+    printed: dict[str, list[float]]
+    """The true values by name."""
+    losses: list[float]
+    steps: list[int]
+    metrics: dict[str, list[float]]
+    snapshot: Snapshot
+    code: int
+
+
+def told(folder: Path, way: str) -> Told:
+    done = forked.run(MODULE, way, cwd=folder, env=environment(folder), timeout=DEADLINE_S)
+    return _told(folder, done)
+
+
+def told_alone(folder: Path, way: str) -> Told:
+    """As `told`, of a process of its own: loops and errors of a copy are inside those of the template."""
+    done = subprocess.run(
+        [sys.executable, "-m", MODULE, way],
+        env=environment(folder),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    return _told(folder, done)
+
+
+def _told(folder: Path, done: subprocess.CompletedProcess[str]) -> Told:
+    printed: dict[str, list[float]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("true "):
+            _, name, value = line.split()
+            printed.setdefault(name, []).append(float(value))
+    assert printed, done.stderr
+    rows = [*RunRows(folder / "run")]
+    steps = [row for row in rows if isinstance(row, StepRow)]
+    metrics: dict[str, list[float]] = {}
+    for row in rows:
+        if isinstance(row, MetricRow) and row.kind not in ("report", "epoch"):
+            metrics.setdefault(row.name, []).append(row.value)
+    return Told(
+        printed,
+        [row.value for row in steps],
+        [row.step for row in steps],
+        metrics,
+        load(folder / "run"),
+        done.returncode,
+    )
+
+
+@pytest.mark.parametrize("way", WITH_EQUAL_LOSSES)
+def test_losses_are_those_of_the_script_in_each_step(tmp_path: Path, way: str) -> None:
+    script = told(tmp_path, way)
+    assert script.code == 0
+    assert script.steps == [*range(1, 13)]
+    # A mean of parts is computed in another order.
+    np.testing.assert_allclose(script.losses, np.array(script.printed["loss"], np.float32), rtol=1e-6)
+
+
+def test_other_losses_are_metrics_with_their_lines(tmp_path: Path) -> None:
+    script = told(tmp_path, "adversaries")
+    assert script.metrics["errD"] == script.printed["errD"]
+    [metric] = [logged for logged in script.snapshot.logged if logged.name == "errD"]
+    assert metric.source.startswith("scripts.py:")
+    named = script.snapshot.loss_named
+    assert named is not None
+    assert (named.name, named.source.partition(":")[0]) == ("errG", "scripts.py")
+
+
+def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "epochs").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
+    assert [epoch.lr for epoch in snapshot.epochs] == [0.1, 0.05, 0.025]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
+    assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
+
+
+def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "counted").snapshot
+    assert snapshot.plan is not None
+    assert snapshot.plan.total_steps == 12
+
+
+def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_steps(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "by_hand").snapshot
+    assert snapshot.steps == 12
+    assert snapshot.epoch == 3
+
+
+def test_the_error_that_ends_a_script_is_the_failure_with_its_step(tmp_path: Path) -> None:
+    script = told_alone(tmp_path, "failing")
+    assert script.code == 1
+    failure = script.snapshot.failure
+    assert failure is not None
+    assert (failure.error, failure.step) == ("ValueError", 12)
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+
+
+def test_import_of_torch_hooks_the_script_and_prints_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "weight = torch.nn.Parameter(torch.ones(1))\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "for step in range(3):\n"
+        "    loss = (weight * 2).square().sum()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    print('true loss', loss.item())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert done.stderr == ""
+    script_told = _told(tmp_path, done)
+    assert script_told.losses == [np.float32(value) for value in script_told.printed["loss"]]
+    named = script_told.snapshot.loss_named
+    assert named is not None
+    assert (named.name, named.source) == ("loss", "train.py:6")
+
+
+def test_nothing_is_hooked_without_a_run_or_if_it_is_disabled(tmp_path: Path) -> None:
+    code = "import torch; print(hasattr(torch.autograd.backward, '__wrapped__'))"
+    for variables in ({"TPUTUI_RUN_DIR": ""}, {"TPUTUI_DISABLED": "1"}):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment(tmp_path, **variables),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+        assert done.stdout == "False\n"
