@@ -78,7 +78,7 @@ def read(path: Path) -> Form:
     """Reads a form and checks that it is complete."""
     content: dict[str, Any] = tomllib.loads(path.read_text())
     truth = content["truth"]
-    series = {
+    series: Series = {
         _named(name): [(None, float(p)) if isinstance(p, int | float) else (int(p[0]), float(p[1])) for p in points]
         for name, points in truth.pop("series", {}).items()
     }
@@ -123,7 +123,7 @@ def told_of(run_dir: Path) -> Told:
         "step": facts.STEP.of(snapshot),
         "total_steps": (plan.total_steps or None) if plan is not None else None,
         "epoch": facts.EPOCH.of(snapshot),
-        "epochs": (plan.epochs or None) if plan is not None else None,
+        "epochs": (plan.num_epochs or None) if plan is not None else None,
         "lr": facts.LEARNING_RATE.of(snapshot),
         "best_epoch": best[0],
         "best_value": best[1],

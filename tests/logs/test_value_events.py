@@ -163,7 +163,7 @@ def test_epochs_counted_from_zero_and_fractions_become_epochs_from_one() -> None
     for events, last in ((whole, 5), (parts, 10)):
         assert [event.epoch for event in events if isinstance(event, ev.EpochStarted)] == [1, 2]
         (ended,) = [event for event in events if isinstance(event, ev.EpochEnded)]
-        assert (ended.epoch, ended.step, ended.scores, ended.best) == (1, last, {"loss": 0.9}, True)
+        assert (ended.epoch, ended.step, ended.figure("loss"), ended.best) == (1, last, 0.9, True)
 
 
 def test_evaluation_before_training_is_no_epoch() -> None:
@@ -172,10 +172,10 @@ def test_evaluation_before_training_is_no_epoch() -> None:
         values += [value("loss", 10 * epoch, 1.0, epoch), value("eval_loss", 10 * epoch, 1 / epoch, epoch)]
     ended = [event for event in events_of(values) if isinstance(event, ev.EpochEnded)]
     assert [event.epoch for event in ended] == list(range(1, 31))
-    assert ended[0].scores == {"loss": 1.0}
+    assert ended[0].figure("loss") == 1.0
     both = [value("val_loss", 0, 0.9, 0), value("loss", 0, 1.0, 0), value("val_loss", 1, 0.8, 1)]
     (first, second) = [event for event in events_of(both) if isinstance(event, ev.EpochEnded)]
-    assert (first.epoch, first.scores, second.epoch, second.scores) == (1, {"loss": 0.9}, 2, {"loss": 0.8})
+    assert (first.epoch, first.figure("loss"), second.epoch, second.figure("loss")) == (1, 0.9, 2, 0.8)
 
 
 def test_step_time_comes_from_wall_times() -> None:

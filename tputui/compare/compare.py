@@ -147,7 +147,7 @@ def _code_diff(snapshots: Sequence[Snapshot], codes: Sequence[Mapping[str, Any] 
 
 def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
     """By the metric that the base monitors; skips runs of other tasks."""
-    metric = monitored(base.config)
+    metric = monitored(base.config, base.epochs)
     task = base.plan.task if base.plan else None
     same = [run for run in runs if run.task == task or None in (task, run.task)]
     values = {

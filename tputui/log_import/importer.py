@@ -309,6 +309,7 @@ class LogImport:
     def _take(self, until: float) -> None:
         """Writes the values up to a time as events."""
         events: list[ev.Event] = []
+        self._events.take_config(self._reader.config)
         for now, values in self._slices.take(until):
             self._now = max(self._now, now)
             self._events.take(str(self._log), values, self._now)

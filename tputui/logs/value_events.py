@@ -8,15 +8,25 @@ log has epochs, steps and times.
 from __future__ import annotations
 
 import math
-import re
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.epochs import EpochTracker
 from tputui.logs.rows import STEP_MAX, LoggedValue
-from tputui.logs.tags import TagMeaning, TagNames, TagRule, loss_rank
+from tputui.logs.tags import (
+    EPOCH_NAMES,
+    PART_RANK,
+    Role,
+    TagMeaning,
+    TagNames,
+    TagRule,
+    is_test,
+    loss_rank,
+    role_of,
+    total_of,
+)
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks
 from tputui.telemetry.logged_values import CONSOLE, VALUES_PER_EVENT, LoggedColumns, values_logged
@@ -118,6 +128,28 @@ def topology(t: float, cores: list[int]) -> ev.TopologyDeclared:
     )
 
 
+def planned(t: float, num_steps: int, num_epochs: int) -> ev.TrainingPlanned:
+    """The totals that a log tells, 0 for unknown ones, at the unix time `t`."""
+    per_epoch = -(-num_steps // num_epochs) if num_epochs else num_steps
+    return ev.TrainingPlanned(
+        t=t,
+        task="",
+        num_epochs=num_epochs,
+        steps_per_epoch=per_epoch,
+        valid_steps=0,
+        first_step=1,
+        batch_per_core=0,
+        global_batch=0,
+        train_examples=0,
+        valid_examples=0,
+        num_parameters=0,
+        precision="",
+        lr=math.nan,
+        lr_rule="",
+        num_steps=num_steps,
+    )
+
+
 def steps_recorded(rows: Sequence[LossRow], now: float) -> Iterator[ev.StepsRecorded]:
     """The steps as events; consecutive ones together."""
     start = 0
@@ -157,8 +189,9 @@ def _events(rows: Sequence[LossRow], now: float) -> Iterator[ev.StepsRecorded]:
 PACE_INTERVAL_S = 1.0
 """Shortest time over which the step time is measured."""
 _PRINTED_MAX = 4_096
-_LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*)?", re.IGNORECASE)
-"""Names of the learning rate: `lr-Adam` is that of Lightning's monitor."""
+_POSITIONS_MAX = 1 << 16
+"""Steps of which the epoch is remembered that a scalar named `epoch` tells."""
+_TOTAL_MAX = 2**53
 
 
 class _PendingValues:
@@ -169,6 +202,10 @@ class _PendingValues:
         self.tag = tag
         self.meaning = meaning
         self.is_loss = False
+        self.role: Role = role_of(meaning.name)
+        self.is_test = meaning.split == "valid" and is_test(meaning.name)
+        self.is_counted = True
+        """Whether none of its values has had a step."""
         self.num_values = 0
         self.values: list[float] = []
         self.steps: list[int] = []
@@ -202,7 +239,18 @@ class ValueEvents:
         self._num_left_out = 0
         """Tags that are left out, at the last look."""
         self._warned_of_rows = self._warned_of_range = False
-        self._lr = math.nan
+        self._lr = self._examples_per_s = math.nan
+        self._lr_name: str | None = None
+        """The metric that is the learning rate."""
+        self._totals: dict[str, int] = {}
+        """Steps and epochs of the whole training, as the log tells."""
+        self._has_new_totals = False
+        self._newest_of: dict[str, int] = {}
+        """Newest step by source, of those whose values have steps."""
+        self._epoch_of: dict[str, float] = {}
+        """Epoch of the newest value by source."""
+        self._by_step: dict[str, dict[int, float]] = {}
+        """Epochs by source and step, if a scalar tells them."""
         self._loss_from_console: int | None = None
         """Newest step whose loss was read from the console."""
         self._printed: set[str] = set()
@@ -242,6 +290,7 @@ class ValueEvents:
         checkpoints, a metric is taken only if the console does not have it with its steps.
         """
         columns = self._columns
+        by_step = self._epochs_of_steps(source, values)
         for tag, step, t, value, epoch in values:
             if is_late and tag in self._printed:
                 continue
@@ -249,21 +298,28 @@ class ValueEvents:
             column = columns[key] if key in columns else self._add_column(source, tag, now)
             if column is None or (source == CONSOLE and self._files.is_known(tag)):
                 continue
+            if column.role != "metric" and self._take_role(column, value):
+                continue
             if source == CONSOLE and step is not None and len(self._printed) < _PRINTED_MAX:
                 self._printed.add(tag)
             column.num_values += 1
-            has_step = step is not None
+            if has_step := step is not None:
+                if not -STEP_MAX <= step <= STEP_MAX:
+                    continue
+                column.is_counted = False
+                self._newest_of[source] = step
+            if epoch is None and (by_step is not None or column.meaning.split == "valid"):
+                epoch = self._epoch_at(source, step, by_step)
             if step is None:
-                step = column.num_values
-            elif not -STEP_MAX <= step <= STEP_MAX:
-                continue
+                step = self._position_of(source, column, epoch)
             column.values.append(value)
             column.steps.append(step)
             column.times.append(math.nan if t is None else t)
             column.epochs.append(math.nan if epoch is None else epoch)
-            if step > self.newest_step:
+            if step > self.newest_step and not column.is_test:
                 self.newest_step = step
             if epoch is not None:
+                self._epoch_of[source] = epoch
                 of_epoch = step if has_step else self.newest_step
                 self._epochs.add(column.meaning, value, of_epoch, epoch, now, has_step=has_step)
             if t is not None and t > self.newest_t:
@@ -271,6 +327,56 @@ class ValueEvents:
             if len(column.values) == VALUES_PER_EVENT:
                 self._flush(column, now)
         self.num_values += len(values)
+
+    def _epochs_of_steps(self, source: str, values: Sequence[LoggedValue]) -> dict[int, float] | None:
+        """The epochs by step that a scalar named `epoch` tells, which Lightning logs beside the others; None if a log
+        has none."""
+        known = self._by_step.get(source)
+        if source == CONSOLE:
+            return known
+        for value in values:
+            if value[0] in EPOCH_NAMES and value[1] is not None:
+                known = self._by_step.setdefault(source, {}) if known is None else known
+                known[value[1]] = value[3]
+        while known is not None and len(known) > _POSITIONS_MAX:
+            del known[next(iter(known))]
+        return known
+
+    def _epoch_at(self, source: str, step: int | None, by_step: dict[int, float] | None) -> float | None:
+        """The epoch of a value without one: that of its step, or else of the value before."""
+        at_step = by_step.get(step) if by_step is not None and step is not None else None
+        return at_step if at_step is not None else self._epoch_of.get(source)
+
+    def _position_of(self, source: str, column: _PendingValues, epoch: float | None) -> int:
+        """The step of a value without one: the newest of its log, or the end of its epoch in another log. Where no log
+        has steps, values are counted."""
+        if source in self._newest_of:
+            return self._newest_of[source]
+        if not self._newest_of:
+            return column.num_values
+        end = self._epochs.end_of(epoch) if epoch is not None else None
+        return self._newest_of[next(iter(self._newest_of))] if end is None else end
+
+    def take_config(self, config: Mapping[str, Any]) -> None:
+        """Takes the totals in the configuration of a log, such as `max_steps`."""
+        for name, value in config.items():
+            if type(value) in (int, float) and (role := total_of(name)) != "nothing":
+                self._take_total(role, value)
+
+    def _take_total(self, role: Role, value: float) -> None:
+        if math.isfinite(value) and 0 < value < _TOTAL_MAX and self._totals.get(role) != int(value):
+            self._totals[role] = int(value)
+            self._has_new_totals = True
+
+    def _take_role(self, column: _PendingValues, value: float) -> bool:
+        """Takes a value that is no metric; returns whether it is none."""
+        role = column.role
+        if role in ("total_steps", "total_epochs"):
+            self._take_total(role, value)
+            return True
+        if role == "speed" and column.meaning.split == "train" and math.isfinite(value):
+            self._examples_per_s = value
+        return role in ("step", "epoch", "nothing")
 
     def events(self, now: float, *, final: bool = False) -> list[ev.Event]:
         """The events of the values since the last call, at the unix time `now`. `final`: no more values follow."""
@@ -292,10 +398,13 @@ class ValueEvents:
             self._events.append(ev.WarningRaised(t=now, text=text))
         self._warn_of_left_out(now, final=final)
         self._events += self._epochs.events(now, self._lr, final=final)
-        progress = self._pace.event(now, self._epochs, self._lr)
+        progress = self._pace.event(now, self._epochs, self._lr, self._examples_per_s)
         if progress is not None:
             self._events.append(progress)
         events, self._events = self._events, []
+        if self._has_new_totals:
+            self._has_new_totals = False
+            events.insert(0, planned(now, self._totals.get("total_steps", 0), self._totals.get("total_epochs", 0)))
         return events
 
     def _warn_of_left_out(self, now: float, *, final: bool) -> None:
@@ -331,6 +440,8 @@ class ValueEvents:
             rank = loss_rank(column.meaning) if self._rule.loss is None else -1 if self._is_named(column) else None
             if rank is not None:
                 ranked.append((rank, place, column.meaning.name))
+        if len({name for _, _, name in ranked}) > 1 and min(ranked)[0] >= PART_RANK:
+            return  # Losses of parts, whose sum is not logged.
         if ranked:
             self._loss = min(ranked)[2]
             for column in self._columns.values():
@@ -352,13 +463,15 @@ class ValueEvents:
         values, steps, times, epochs = column.values, column.steps, column.times, column.epochs
         meaning = column.meaning
         has_epochs = not all(map(math.isnan, epochs))
-        if meaning.split == "train" and _LR.fullmatch(meaning.name):
-            self._lr = values[-1]
+        if column.role == "lr" and meaning.split == "train" and self._lr_name in (None, meaning.name):
+            self._lr_name, self._lr = meaning.name, values[-1]
         if column.is_loss:
             self._add_loss(column, now)
         if not (column.is_loss and meaning.core is not None):
             columns = LoggedColumns(values, steps, times, epochs if has_epochs else None)
-            self._events.append(values_logged(now, meaning.label, meaning.split, column.tag, column.source, columns))
+            label, counted = meaning.label, column.is_counted and not self._newest_of
+            event = values_logged(now, label, meaning.split, column.tag, column.source, columns, counted=counted)
+            self._events.append(event)
         column.clear()
 
     def _add_loss(self, column: _PendingValues, now: float) -> None:
@@ -399,7 +512,7 @@ class _StepTime:
         elif self._to is None or step > self._to[0]:
             self._to = (step, t)
 
-    def event(self, now: float, epochs: EpochTracker, lr: float) -> ev.ProgressReported | None:
+    def event(self, now: float, epochs: EpochTracker, lr: float, examples_per_s: float) -> ev.ProgressReported | None:
         """The progress, if the steps since the last one took long enough."""
         if self._from is None or self._to is None or self._to[1] - self._from[1] < PACE_INTERVAL_S:
             return None
@@ -413,7 +526,7 @@ class _StepTime:
             epoch_step=max(0, last - epochs.first_step + 1) if epochs.number else last,
             step=last,
             step_s=(until - since) / (last - first),
-            examples_per_s=math.nan,
+            examples_per_s=examples_per_s,
             lr=lr,
             report_steps=last - first,
         )

@@ -289,6 +289,7 @@ class LogCollector:
                         log.reader.close()
                         return num_values
                 num_values += len(values)
+                self._events.take_config(log.reader.config)
                 values = self._without_repeated(log, values)
                 self._events.take(log.source, values, time.time(), is_late=log.is_late)
         except OSError as error:

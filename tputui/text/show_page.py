@@ -329,7 +329,7 @@ def _metric_table(snapshot: Snapshot) -> list[str]:
     """Every metric in the newest and in the best epoch, in training and validation."""
     views = snapshot.epochs
     best, last = best_epoch(views), views[-1]
-    by = monitored(snapshot.config)
+    by = monitored(snapshot.config, snapshot.epochs)
     heads = [f"epoch {last.epoch} train", "valid"]
     heads += [f"best epoch {best.epoch} train", "valid"] if best is not None else []
     rows = [[f"metrics by {by}" if best is not None else "metrics", *heads]]
@@ -344,7 +344,7 @@ def _epoch_table(snapshot: Snapshot) -> list[str]:
     views = snapshot.epochs
     shown, note = _newest_and_best(views, EPOCHS_SHOWN)
     best = best_epoch(views)
-    names = _metric_names(views, monitored(snapshot.config))
+    names = _metric_names(views, monitored(snapshot.config, snapshot.epochs))
     wanted = [(split, name) for name in names for split in (0, 1) if _has(views, name, split)]
     has_lr = not all(math.isnan(view.lr) for view in views)
     rows = [["epoch", "train s", "valid s", *(["lr"] if has_lr else [])]]

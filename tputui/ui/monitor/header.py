@@ -279,7 +279,7 @@ def _best(snapshot: Snapshot) -> list[Line]:
     value = facts.BEST_VALUE.text(snapshot)
     if not value:
         return []
-    label = Span(f"\u2605 best valid {clean(monitored(snapshot.config))} ", "good")
+    label = Span(f"\u2605 best valid {clean(monitored(snapshot.config, snapshot.epochs))} ", "good")
     return [[label, Span(value, "strong"), Span(f" (epoch {facts.BEST_EPOCH.text(snapshot)})", "dim")]]
 
 

@@ -207,7 +207,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
     from tputui.config import recorded_name
 
     plan = snapshot.plan
-    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config, snapshot.epochs)
     listed = with_progress(
         ListedRun(run=path.name, dir=str(path), created=snapshot.created or 0.0, state="unreadable"), snapshot
     )
