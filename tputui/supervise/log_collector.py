@@ -23,6 +23,7 @@ from tputui.logs.jsonl_log import TrainerStateReader
 from tputui.logs.rows import LoggedValue, LogReader, UnknownLog
 from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
 from tputui.logs.tensorboard_dir import EventFileReader
+from tputui.logs.text_log import TextLogReader
 from tputui.logs.value_events import ValueEvents
 from tputui.supervise.log_files import LogFinder, shown_path
 from tputui.supervise.torch_traces import TorchTraces
@@ -250,6 +251,8 @@ class LogCollector:
             elif is_chosen:
                 self._warn(f"script.logs: {error}")
             return
+        if isinstance(reader, TextLogReader) and not is_chosen:
+            return  # It repeats what the command prints.
         is_accepted = is_chosen or not _is_table(path)
         source, prefix = shown_path(path, self._cwd), ""
         if isinstance(reader, EventFileReader):
