@@ -33,6 +33,7 @@ class _Place(NamedTuple):
     epoch: float
     now: float
     has_step: bool
+    counting: _Counting
 
 
 class _Means:
@@ -65,6 +66,21 @@ class _Means:
         return bool(self._sums)
 
 
+class _Counting:
+    """How a log counts its epochs."""
+
+    def __init__(self) -> None:
+        self.offset: int | None = None
+        self.is_fractional = False
+        self.newest = math.nan
+        self.first: list[_Place] = []
+        """Its first values, if it does not begin with epoch 0, until two steps show how it counts."""
+
+    def number_of(self, epoch: float) -> int:
+        """The epoch, counted from 1."""
+        return max(1, math.ceil(epoch)) if self.is_fractional else int(epoch) + (self.offset or 0)
+
+
 class EpochTracker:
     """The current epoch, and the values of it."""
 
@@ -73,21 +89,16 @@ class EpochTracker:
         """The current epoch; 0 before the first."""
         self.first_step = 1
         """Its first step, as far as known."""
-        self.total = 0
-        """Number of epochs that the log tells; 0 if unknown."""
         self._last_step = 0
         self._steps_before: int | None = None
         """Steps of the epoch before; None if there is none, or if it had validation values."""
-        self._newest = math.nan
-        self._offset: int | None = None
-        self._is_fractional = False
+        self._counting: dict[str, _Counting] = {}
+        """By log."""
         self._train, self._valid = _Means(), _Means()
         self._before: dict[str, float] = {}
         """Validation values of epoch 0 and step 0, until training shows where epochs begin."""
         self._ahead: list[_Place] = []
         """Values of a test in an epoch that no training has begun."""
-        self._first: list[_Place] = []
-        """The first values of a log that does not begin with epoch 0, until two steps show how it counts."""
         self._has_trained = False
         self._monitor: str | None = None
         self._best = math.nan
@@ -95,27 +106,42 @@ class EpochTracker:
         self._events: list[ev.Event] = []
 
     def add(
-        self, meaning: TagMeaning, value: float, step: int, epoch: float, now: float, *, has_step: bool = True
+        self,
+        meaning: TagMeaning,
+        value: float,
+        step: int,
+        epoch: float,
+        now: float,
+        *,
+        has_step: bool = True,
+        source: str = "",
     ) -> None:
-        """Adds a value in the order of the log; `epoch` as logged, `has_step`: `step` is, too. `now` is unix time."""
+        """Adds a value in the order of its log; `epoch` as logged, `has_step`: `step` is, too. `now` is unix time."""
         if not 0 <= epoch <= EPOCH_MAX:
             return
-        place = _Place(meaning, value, step, epoch, now, has_step)
-        if self._offset is None and (self._first or (has_step and epoch >= 1 and epoch == int(epoch))):
-            self._first.append(place)
-            steps = {one.step for one in self._first if one.has_step and one.meaning.split == "train"}
-            if len(steps) > 1 or len(self._first) > _METRICS_MAX:
-                self._settle()
+        counting = self._counting.get(source)
+        if counting is None:
+            counting = self._counting[source] = _Counting()
+        place = _Place(meaning, value, step, epoch, now, has_step, counting)
+        if counting.offset is None and (counting.first or (has_step and epoch >= 1 and epoch == int(epoch))):
+            counting.first.append(place)
+            steps = {one.step for one in counting.first if one.has_step and one.meaning.split == "train"}
+            if len(steps) > 1 or len(counting.first) > _METRICS_MAX:
+                self._settle(counting)
         else:
             self._add(place)
 
-    def end_of(self, epoch: float) -> int | None:
-        """The newest step of an epoch, as it was logged; None if it has none yet."""
-        return self._ends.get(self._number_of(epoch))
+    def end_of(self, source: str, epoch: float) -> int | None:
+        """The newest step of an epoch of a log; None if none has it yet."""
+        counting = self._counting.get(source, _Counting())
+        offset = counting.offset if counting.offset is not None else int(epoch == 0)
+        is_whole = not counting.is_fractional and epoch == int(epoch)
+        return self._ends.get(int(epoch) + offset if is_whole else counting.number_of(epoch))
 
     def events(self, now: float, lr: float, *, final: bool = False) -> list[ev.Event]:
         """The epochs that began or ended since the last call. `final`: the log has ended."""
-        self._settle()
+        for counting in self._counting.values():
+            self._settle(counting)
         if final and self.number and (self._valid or self._has_all_steps):
             self._end(now)
         events, self._events = self._events, []
@@ -126,40 +152,40 @@ class EpochTracker:
         """Whether as many steps of the current epoch were logged as of the one before."""
         return self._steps_before is not None and self._last_step - self.first_step + 1 >= self._steps_before
 
-    def _settle(self) -> None:
-        """Adds the first values, once it is known how the log counts its epochs.
+    def _settle(self, counting: _Counting) -> None:
+        """Adds the first values of a log, once it is known how it counts its epochs.
 
         A log whose positions are 49, 99, ... counts steps from 0, so its epochs, too.
         """
-        if not self._first:
+        if not counting.first:
             return
-        steps = sorted({one.step for one in self._first if one.has_step and one.meaning.split == "train"})[:2]
+        steps = sorted({one.step for one in counting.first if one.has_step and one.meaning.split == "train"})[:2]
         stride = steps[1] - steps[0] if len(steps) > 1 else 0
-        is_from_0 = stride > 1 and (steps[0] + 1) % stride == 0 and steps[0] >= 0
-        self._offset = 1 if is_from_0 else None
-        first, self._first = self._first, []
+        if stride > 1 and steps[0] >= 0 and (steps[0] + 1) % stride == 0:
+            counting.offset = 1
+        first, counting.first = counting.first, []
         for place in first:
             self._add(place)
 
     def _add(self, place: _Place) -> None:
-        meaning, value, step, epoch, now, has_step = place
-        if epoch == 0 and has_step and step <= 0 and meaning.split == "valid" and self._offset is None:
+        meaning, value, step, epoch, now, has_step, counting = place
+        if epoch == 0 and has_step and step <= 0 and meaning.split == "valid" and counting.offset is None:
             # An evaluation before training does not show that epochs are counted from 0.
             self._before[meaning.label] = value
             return
         is_ahead = meaning.split == "valid" and is_test(meaning.name)
-        if is_ahead and self._has_trained and self._number_of(epoch) > self.number:
+        if is_ahead and self._has_trained and counting.number_of(epoch) > self.number:
             # `trainer.test()` of Lightning logs the epoch after the last one.
             self._ahead.append(place)
             return
         self._has_trained = self._has_trained or meaning.split == "train"
-        if epoch != self._newest:
-            if self._offset is None and epoch == 0:
+        if epoch != counting.newest:
+            if counting.offset is None and epoch == 0:
                 for name, before in self._before.items():
                     self._valid.add(name, before, is_newest=True)
-            self._newest = epoch
-            self._enter(epoch, step, now)
-        if self._number_of(epoch) == self.number:
+            counting.newest = epoch
+            self._enter(counting, epoch, step, now)
+        if counting.number_of(epoch) == self.number:
             self._last_step = max(self._last_step, step)
             if len(self._ends) < _EPOCHS_MAX:
                 self._ends[self.number] = self._last_step
@@ -171,12 +197,12 @@ class EpochTracker:
         elif role_of(meaning.name) == "metric":
             self._train.add(meaning.label, value, is_newest=False)
 
-    def _enter(self, epoch: float, step: int, now: float) -> None:
+    def _enter(self, counting: _Counting, epoch: float, step: int, now: float) -> None:
         if epoch != int(epoch):
-            self._is_fractional = True
-        if self._offset is None:
-            self._offset = 1 if epoch == 0 else 0
-        number = self._number_of(epoch)
+            counting.is_fractional = True
+        if counting.offset is None:
+            counting.offset = 1 if epoch == 0 else 0
+        number = counting.number_of(epoch)
         if number <= self.number:
             return
         if self.number:
@@ -186,11 +212,8 @@ class EpochTracker:
         self._events.append(ev.EpochStarted(t=now, epoch=number, first_step=self.first_step))
         ahead, self._ahead = self._ahead, []
         for place in ahead:
-            if self._number_of(place.epoch) == number:
+            if place.counting.number_of(place.epoch) == number:
                 self._take(place.meaning, place.value)
-
-    def _number_of(self, epoch: float) -> int:
-        return max(1, math.ceil(epoch)) if self._is_fractional else int(epoch) + (self._offset or 0)
 
     def _end(self, now: float) -> None:
         train, valid = self._train, self._valid

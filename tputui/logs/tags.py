@@ -343,8 +343,3 @@ class TagNames:
         """Number of tags at which a new one is left out."""
         is_named = self._rule.loss in (tag, meaning.name)
         return NAMES_MAX_OF_CLASS[0 if is_named else class_of(meaning.name, meaning.split)]
-
-    def is_known(self, tag: str) -> bool:
-        """Whether a log has the metric of a tag."""
-        meaning = self._rule.meaning_of(tag)
-        return any((name, meaning.split) in self._taken for name in (meaning.label, meaning.name))

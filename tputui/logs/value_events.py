@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.epochs import EpochTracker
+from tputui.logs.repeats import Repeats, Shown
 from tputui.logs.rows import STEP_MAX, LoggedValue
 from tputui.logs.tags import (
     EPOCH_NAMES,
@@ -192,6 +193,8 @@ _PRINTED_MAX = 4_096
 _POSITIONS_MAX = 1 << 16
 """Steps of which the epoch is remembered that a scalar named `epoch` tells."""
 _TOTAL_MAX = 2**53
+REPEAT_WAIT_S = 3.0
+"""Seconds for which a value that another log does not have is held back, because that log may be behind."""
 
 
 class _PendingValues:
@@ -206,11 +209,23 @@ class _PendingValues:
         self.is_test = meaning.split == "valid" and is_test(meaning.name)
         self.is_counted = True
         """Whether none of its values has had a step."""
+        self.shown = Shown()
+        self.repeats: Repeats | None = None
+        """Set if it may repeat what the other logs have; its values are held back until that is known."""
+        self.num_repeated = 0
+        """Values held back that repeat others."""
+        self.waits_since: float | None = None
+        """Unix time since which a value is held back that does not."""
         self.num_values = 0
         self.values: list[float] = []
         self.steps: list[int] = []
         self.times: list[float] = []
         self.epochs: list[float] = []
+
+    @property
+    def is_console(self) -> bool:
+        """Whether its values were printed."""
+        return self.source == CONSOLE
 
     def clear(self) -> None:
         """Removes the values."""
@@ -220,13 +235,16 @@ class _PendingValues:
 class ValueEvents:
     """Gathers values of one run from all of its logs."""
 
-    def __init__(self, rule: TagRule | None = None) -> None:
+    def __init__(self, rule: TagRule | None = None, *, has_console: bool = True) -> None:
+        """`has_console`: values of the console may come beside those of files."""
         self._rule = rule or TagRule()
-        self._files = TagNames(self._rule)
-        self._console = TagNames(self._rule)
+        self._has_console = has_console
+        self._names = TagNames(self._rule)
         self._columns: dict[tuple[str, str], _PendingValues | None] = {}
         self._loss: str | None = None
         """Name of the metric that is the training loss, once it is known."""
+        self._is_loss_printed = False
+        """Whether that is a metric of the console."""
         self._num_ranked = 0
         """Columns among which the training loss was looked for."""
         self._per_core = False
@@ -251,8 +269,6 @@ class ValueEvents:
         """Epoch of the newest value by source."""
         self._by_step: dict[str, dict[int, float]] = {}
         """Epochs by source and step, if a scalar tells them."""
-        self._loss_from_console: int | None = None
-        """Newest step whose loss was read from the console."""
         self._printed: set[str] = set()
         """Tags on the console whose values have steps."""
         self.newest_step = 0
@@ -286,8 +302,8 @@ class ValueEvents:
     def take(self, source: str, values: Sequence[LoggedValue], now: float, *, is_late: bool = False) -> None:
         """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
 
-        A metric that a file has is not taken from the console. From a log that is late, which is written with
-        checkpoints, a metric is taken only if the console does not have it with its steps.
+        From a log that is late, which is written with checkpoints, a metric is taken only if the console does not have
+        it with its steps.
         """
         columns = self._columns
         by_step = self._epochs_of_steps(source, values)
@@ -296,11 +312,12 @@ class ValueEvents:
                 continue
             key = (source, tag)
             column = columns[key] if key in columns else self._add_column(source, tag, now)
-            if column is None or (source == CONSOLE and self._files.is_known(tag)):
+            if column is None:
                 continue
             if column.role != "metric" and self._take_role(column, value):
                 continue
-            if source == CONSOLE and step is not None and len(self._printed) < _PRINTED_MAX:
+            is_printed = source == CONSOLE and column.repeats is None
+            if is_printed and step is not None and len(self._printed) < _PRINTED_MAX:
                 self._printed.add(tag)
             column.num_values += 1
             if has_step := step is not None:
@@ -321,10 +338,10 @@ class ValueEvents:
             if epoch is not None:
                 self._epoch_of[source] = epoch
                 of_epoch = step if has_step else self.newest_step
-                self._epochs.add(column.meaning, value, of_epoch, epoch, now, has_step=has_step)
+                self._epochs.add(column.meaning, value, of_epoch, epoch, now, has_step=has_step, source=source)
             if t is not None and t > self.newest_t:
                 self.newest_t = t
-            if len(column.values) == VALUES_PER_EVENT:
+            if len(column.values) >= VALUES_PER_EVENT:
                 self._flush(column, now)
         self.num_values += len(values)
 
@@ -354,7 +371,7 @@ class ValueEvents:
             return self._newest_of[source]
         if not self._newest_of:
             return column.num_values
-        end = self._epochs.end_of(epoch) if epoch is not None else None
+        end = self._epochs.end_of(source, epoch) if epoch is not None else None
         return self._newest_of[next(iter(self._newest_of))] if end is None else end
 
     def take_config(self, config: Mapping[str, Any]) -> None:
@@ -381,9 +398,9 @@ class ValueEvents:
     def events(self, now: float, *, final: bool = False) -> list[ev.Event]:
         """The events of the values since the last call, at the unix time `now`. `final`: no more values follow."""
         self._decide()
-        for column in self._columns.values():
-            if column is not None and column.values:
-                self._flush(column, now)
+        columns = [column for column in self._columns.values() if column is not None and column.values]
+        for column in sorted(columns, key=lambda column: column.repeats is not None):
+            self._flush(column, now, final=final)
         steps = list(self._rows.events(now, final=final))
         self._events += steps
         if not self._warned_of_range and any(map(_is_cut, steps)):
@@ -409,24 +426,37 @@ class ValueEvents:
 
     def _warn_of_left_out(self, now: float, *, final: bool) -> None:
         """Warns of tags that are left out, once no further ones appear."""
-        before, self._num_left_out = self._num_left_out, self._files.num_left_out + self._console.num_left_out
+        before, self._num_left_out = self._num_left_out, self._names.num_left_out
         if self._num_left_out == before or final:
-            sentences = filter(None, [self._files.left_out, self._console.left_out])
+            sentences = filter(None, [self._names.left_out])
             for text in self._reported.new(sentences, final=final):
                 self._events.append(ev.WarningRaised(t=now, text=text))
 
     def _add_column(self, source: str, tag: str, now: float) -> _PendingValues | None:
         if source == CONSOLE and names_secret(tag, "0"):
             return None  # `password: 1234`, which is masked in the printed line too.
-        names = self._console if source == CONSOLE else self._files
-        meaning = names.meaning_of(source, tag)
+        meaning = self._names.meaning_of(source, tag)
         column = _PendingValues(source, tag, meaning) if meaning is not None else None
         if column is None:
             return None
         self._columns[source, tag] = column
-        if self._loss is not None and column is not None:
+        if self._loss is not None:
             column.is_loss = self._is_loss(column)
+        if self._has_console and self._others(column, of_any_split=True):
+            is_of_loss = self._loss is not None and self._is_loss_printed == column.is_console
+            column.repeats = None if is_of_loss else Repeats()
         return column
+
+    def _others(self, column: _PendingValues, *, of_any_split: bool = False) -> list[_PendingValues]:
+        """The metrics of files for one of the console, and the other way round."""
+        columns = [
+            other for other in self._columns.values() if other is not None and other.role in ("metric", "lr", "speed")
+        ]
+        return [
+            other
+            for other in columns
+            if other.is_console != column.is_console and (of_any_split or other.meaning.split == column.meaning.split)
+        ]
 
     def _decide(self) -> None:
         """Chooses the metric that is the training loss among those known so far."""
@@ -437,19 +467,23 @@ class ValueEvents:
         for place, column in enumerate(self._columns.values()):
             if column is None:
                 continue
-            rank = loss_rank(column.meaning) if self._rule.loss is None else -1 if self._is_named(column) else None
+            meaning = column.meaning if column.meaning.core is not None else self._rule.meaning_of(column.tag)
+            rank = loss_rank(meaning) if self._rule.loss is None else -1 if self._is_named(column) else None
             if rank is not None:
-                ranked.append((rank, place, column.meaning.name))
-        if len({name for _, _, name in ranked}) > 1 and min(ranked)[0] >= PART_RANK:
-            return  # Losses of parts, whose sum is not logged.
-        if ranked:
-            self._loss = min(ranked)[2]
-            for column in self._columns.values():
-                if column is not None:
-                    column.is_loss = self._is_loss(column)
-            loss_columns = [column for column in self._columns.values() if column is not None and column.is_loss]
-            self._per_core = any(column.meaning.core is not None for column in loss_columns)
-            self._rows = self._new_rows(per_core=self._per_core)
+                ranked.append((rank, place, column))
+        kinds = {column.is_console: column for _, _, column in sorted(ranked, reverse=True)}
+        if not ranked or (len({column.tag for _, _, column in ranked}) > 1 and min(ranked)[0] >= PART_RANK):
+            return  # None, or losses of parts, whose sum is not logged.
+        chosen = max(kinds.values(), key=lambda column: (column.num_values, not column.is_console))
+        self._loss, self._is_loss_printed = chosen.meaning.name, chosen.is_console
+        for column in self._columns.values():
+            if column is not None:
+                column.is_loss = self._is_loss(column)
+                is_other = len(kinds) > 1 and column.is_console != chosen.is_console
+                column.repeats = Repeats() if is_other else None
+        loss_columns = [column for column in self._columns.values() if column is not None and column.is_loss]
+        self._per_core = any(column.meaning.core is not None for column in loss_columns)
+        self._rows = self._new_rows(per_core=self._per_core)
 
     def _is_named(self, column: _PendingValues) -> bool:
         """Whether the user named the tag, or the metric, as the loss."""
@@ -458,8 +492,13 @@ class ValueEvents:
     def _is_loss(self, column: _PendingValues) -> bool:
         return column.meaning.split == "train" and column.meaning.name == self._loss
 
-    def _flush(self, column: _PendingValues, now: float) -> None:
+    def _flush(self, column: _PendingValues, now: float, *, final: bool = False) -> None:
         self._decide()
+        if column.repeats is not None and self._is_repeated(column, column.repeats, now, final=final):
+            return
+        if self._has_console:
+            for value, step in zip(column.values, column.steps, strict=True):
+                column.shown.add(None if column.is_counted else step, value)
         values, steps, times, epochs = column.values, column.steps, column.times, column.epochs
         meaning = column.meaning
         has_epochs = not all(map(math.isnan, epochs))
@@ -474,6 +513,32 @@ class ValueEvents:
             self._events.append(event)
         column.clear()
 
+    def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
+        """Whether the values of a metric are held back, since they are those of another log so far."""
+        others = [other.shown for other in self._others(column)]
+        while column.num_repeated < len(column.values):
+            step = None if column.is_counted else column.steps[column.num_repeated]
+            value = column.values[column.num_repeated]
+            if repeats.take(step, value, others, is_printed=column.is_console):
+                column.num_repeated, column.waits_since = column.num_repeated + 1, None
+                continue
+            # The other log may be behind.
+            column.waits_since = now if column.waits_since is None else column.waits_since
+            is_late = now - column.waits_since > REPEAT_WAIT_S or len(column.values) >= VALUES_PER_EVENT
+            if final or is_late or not (column.num_repeated or self._has_namesake(column)):
+                column.repeats = None
+                return False
+            return True
+        if len(column.values) >= VALUES_PER_EVENT:
+            column.clear()
+            column.num_repeated = 0
+        return True
+
+    def _has_namesake(self, column: _PendingValues) -> bool:
+        """Whether another log has a metric of the same name."""
+        meaning = self._rule.meaning_of(column.tag)
+        return any(meaning == self._rule.meaning_of(other.tag) for other in self._others(column))
+
     def _add_loss(self, column: _PendingValues, now: float) -> None:
         core = column.meaning.core
         if core is None and self._per_core:
@@ -482,10 +547,6 @@ class ValueEvents:
             # Until now there was one loss; the first core's takes its place.
             self._per_core, self._rows = True, self._new_rows(per_core=True)
         for value, step in zip(column.values, column.steps, strict=True):
-            if column.source == CONSOLE:
-                self._loss_from_console = step
-            elif core is None and self._loss_from_console is not None and step <= self._loss_from_console:
-                continue
             self._rows.add(core or 0, step, value)
         newest_t = column.times[-1]
         self._pace.add(column.steps[-1], newest_t if not math.isnan(newest_t) else now)

@@ -111,7 +111,7 @@ class LogCollector:
         self._lines: deque[tuple[str, float]] = deque(maxlen=LINES_MAX)
         """Lines that the thread has not parsed yet, with their unix times."""
         self._num_lines_due = 0
-        """How many of them were printed before the newest search for log files."""
+        """How many of them were printed before the newest look at the files."""
         self._console = _console_parser(script_config)
         self._num_labels = LABELS_MAX if _labels_lines(script_config) else 0
         self._closing = threading.Event()
@@ -209,19 +209,20 @@ class LogCollector:
             self.has_reporter = True
             self._lines.clear()
             return False
-        num_searches, num_lines = self._finder.num_searches, len(self._lines)
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
             self._num_parts_read += 1
-        if self._finder.num_searches > num_searches:
-            self._num_lines_due = num_lines
+        # Before the values of a file, which may repeat them.
+        self._num_lines_due = len(self._lines)
         for note in self._finder.notes:
             self._warn(note)
         self._finder.notes.clear()
         self._use_ranks()
-        is_behind = self._read_logs([log for log in self._logs if not log.is_late])
+        if self._take_lines():
+            return True
         # Files that are written with checkpoints come last: they repeat what was printed long before.
-        return self._take_lines() or self._read_logs([log for log in self._logs if log.is_late]) or is_behind
+        is_behind = self._read_logs([log for log in self._logs if not log.is_late])
+        return self._read_logs([log for log in self._logs if log.is_late]) or is_behind
 
     def _read_logs(self, logs: list[_Log]) -> bool:
         """Reads logs to their ends, or as much as one look may; returns whether there is more."""
@@ -322,9 +323,7 @@ class LogCollector:
         return [value for value in named if not self._events.has(source, value.tag)]
 
     def _take_lines(self) -> bool:
-        """Reads values from the lines that are due: those printed before a search for log files, because a metric that
-        a file has is not taken from the console, and would count its steps in another way. Returns whether there are
-        more."""
+        """Reads values from the lines that are due; returns whether there are more."""
         values = []
         for _ in range(min(self._num_lines_due, LINES_PER_LOOK)):
             if self._is_given_up or not self._lines:
