@@ -13,6 +13,7 @@ from tputui.logs.tags import (
     TagRule,
     choice_rank,
     is_falling,
+    is_of_xla,
     loss_rank,
     meaning_of,
 )
@@ -108,6 +109,16 @@ def test_best_epoch_is_chosen_by_the_loss_or_the_main_result() -> None:
     ordered = sorted(ranks, key=lambda name: ranks[name])
     assert ordered[:6] == ["loss", "test_loss", "loss_epoch", "metrics/mAP50-95(B)", "coco/bbox_mAP", "acc@1"]
     assert not {"box_loss", "lr", "runtime"} & {*ranks}
+
+
+def test_the_report_of_xla_is_known_by_its_names() -> None:
+    tags = [
+        "CompileTime__Percentile_50_sec",
+        "ExecuteTime__TotalSamples",
+        "aten___local_scalar_dense__Value",
+        "a__loss",
+    ]
+    assert [is_of_xla(tag) for tag in tags] == [True, True, True, False]
 
 
 def test_second_tag_for_a_metric_keeps_its_tag_as_its_name() -> None:

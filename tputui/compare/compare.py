@@ -193,7 +193,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         epoch=snapshot.epoch,
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps,
-        total_steps=plan.total_steps if plan else None,
+        total_steps=(plan and plan.total_steps) or None,
         loss=facts.listed_loss(snapshot).of(snapshot),
         task=plan.task if plan else None,
         device=topology.device if topology else None,

@@ -80,6 +80,10 @@ _RESULTS = re.compile(
     re.IGNORECASE,
 )
 """Names of results that only an evaluation gives: of their last part, or of the whole name."""
+_OF_XLA = re.compile(
+    r"(?:.*/)?(?:aten|xla|[A-Z])\w{1,80}__"
+    r"(?:TotalSamples|Accumulator|ValueRate|Rate|Percentile_\d{1,2}|Counter|Value)(?:_\w{1,9})?"
+)
 _FALLING = frozenset(
     (
         "loss",
@@ -113,6 +117,11 @@ _AROUND_LOSS = frozenset(("test", "epoch", "avg", "average", "mean", "total", "g
 def in_words(name: str) -> str:
     """A name in the form in which names are compared."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def is_of_xla(name: str) -> bool:
+    """Whether a name is of the report of torch_xla's metrics and counters, which its examples log by the hundred."""
+    return "__" in name and _OF_XLA.fullmatch(name) is not None
 
 
 def total_of(name: str) -> Role:

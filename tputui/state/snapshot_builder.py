@@ -310,6 +310,8 @@ def meters_of(state: RunState, epochs: list[EpochEnded]) -> list[MeterView]:
 def _meters_of(state: RunState, epochs: list[EpochEnded], split: Split) -> list[MeterView]:
     reports = [w.meters[split] for w in rank_meters.ranks(state) if split in w.meters]
     newest = rank_meters.newest(reports)
+    if not reports and all(w.role == "logs" for w in state.workers):
+        return []  # The epochs are those of logged metrics.
     ended = next((view for view in reversed(epochs) if (view.train if split == "train" else view.valid)), None)
     epoch, readings = 0, dict[str, MeterReading]()
     if ended is not None:

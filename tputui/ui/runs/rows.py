@@ -217,7 +217,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         reason=snapshot.condition_reason,
         task=str(snapshot.config.get("task") or recorded_name(snapshot.config) or (plan.task if plan else "")),
         config=flatten(snapshot.config),
-        total_steps=plan.total_steps if plan else None,
+        total_steps=(plan and plan.total_steps) or None,
         num_bad=snapshot.num_non_finite,
         best=best.figure(name) if best is not None else None,
         best_name=name,
