@@ -331,6 +331,8 @@ class LogCollector:
             values += self._console.parse(*self._lines.popleft())
             self._num_lines_due -= 1
             self._num_parts_read += 1
+        if self._closing.is_set() and not self._lines:
+            values += self._console.finish()
         if values:
             self._events.take(CONSOLE, values, time.time())
         if self._console.is_mixed:
