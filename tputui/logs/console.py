@@ -154,14 +154,12 @@ class ConsoleParser:
         return self.num_ranks > 1 and "" in self._ranks and self._ranks[""].progress.has_repeats
 
     @property
-    def epochs(self) -> int | None:
-        """Number of epochs of the run, if it is printed."""
-        return next((rank.progress.epochs for rank in self._ranks.values() if rank.progress.epochs), None)
-
-    @property
-    def total_steps(self) -> int | None:
-        """Number of steps of the run, if it is printed."""
-        return next((rank.progress.total_steps for rank in self._ranks.values() if rank.progress.total_steps), None)
+    def totals(self) -> dict[str, int]:
+        """Steps and epochs of the whole training, as far as they are printed, under the names of a configuration."""
+        ranks = [rank.progress for rank in self._ranks.values()]
+        steps = next((rank.total_steps for rank in ranks if rank.total_steps), None)
+        epochs = next((rank.epochs for rank in ranks if rank.epochs), None)
+        return {name: number for name, number in (("total_steps", steps), ("total_epochs", epochs)) if number}
 
     def finish(self) -> list[LoggedValue]:
         """The values that waited for further lines, at the end of the output."""

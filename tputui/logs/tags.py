@@ -280,13 +280,16 @@ def _canonical(name: str, split: Split) -> str:
 
 
 PART_RANK = 2 * len(LOSS_NAMES)
+_OBJECTIVES = frozenset(("rmse", "mse", "mae", "l1", "l2", "logloss", "mlogloss", "deviance", "learn"))
+"""What is minimised where nothing is called a loss, as in gradient boosting."""
 
 
 def loss_rank(meaning: TagMeaning) -> int | None:
     """How likely a metric is the training loss, 0 most; None if it is not.
 
     First the names of `LOSS_NAMES`, then names with such a last part (`learning/loss`); only of the training split.
-    From `PART_RANK` on it is one with the word `loss`, which may as well be that of a part, as of boxes.
+    From `PART_RANK` on it is one with the word `loss`, which may as well be that of a part, as of boxes;
+    behind it are those of gradient boosting.
     """
     if meaning.split != "train":
         return None
@@ -294,7 +297,8 @@ def loss_rank(meaning: TagMeaning) -> int | None:
     for base, wanted in ((0, name), (len(LOSS_NAMES), name.rpartition("/")[2])):
         if wanted in LOSS_NAMES:
             return base + LOSS_NAMES.index(wanted)
-    return PART_RANK if LOSS in name.rpartition("/")[2].split("_") else None
+    words = name.rpartition("/")[2].split("_")
+    return PART_RANK if LOSS in words else PART_RANK + 1 if words[-1] in _OBJECTIVES else None
 
 
 class TagNames:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from tputui.logs.console import ConsoleParser
 from tputui.logs.growing import LineLog
@@ -42,6 +43,11 @@ class TextLogReader(LineLog):
         super().__init__(path, _continues)
         self._parser = ConsoleParser()
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The totals that are printed."""
+        return self._parser.totals
+
     def read(self) -> list[LoggedValue]:
         """Values of the next complete lines. Raises `OSError`."""
         while lines := self._lines.read():
@@ -55,7 +61,7 @@ class TextLogReader(LineLog):
                     values += [value._replace(t=t) for value in found]
             if values:
                 return values
-        return []
+        return self._parser.finish()
 
 
 def _time_of(text: str) -> float | None:
