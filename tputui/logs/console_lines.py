@@ -28,10 +28,11 @@ _FIELD = re.compile(
     r"[^():=]{0,30}\)|\(\d[^():=]{0,40}[a-z][^():=]{0,20}\))?)"
     rf"(?:(['\"]?\s{{0,4}}[:=]\s{{0,12}}['\"]?)|\s{{1,12}})"
     rf"(?:(?:\d{{1,18}}\s?/\s?\d{{1,18}}\s)?\(\s?({NUMBER})%\s?\)|"
-    rf"({NUMBER})(?(2)|(?!(?<=nan|inf) [a-z]{{1,20}}\s?[:=]))\s?(?:%|(?=\D)|$){END}(?:{_MEAN})?)",
+    rf"({NUMBER})(?(2)|(?!(?<=nan|inf) [a-z]{{1,20}}\s?[:=]))((?-i:[kKMG])(?![\w/]))?\s?(?:%|(?=\D)|$){END}(?:{_MEAN})?)",
     re.IGNORECASE,
 )
 """A whole phrase, a sign or blanks, and a number; or a share behind a fraction: `Accuracy: 96/100 (96%)`."""
+_THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 _KNOWN_WORDS = (
     r"loss(?:es)?|lr|learning|learn|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|rouge|f1|auc|mae|mse|rmse|l1|l2|"
     r"logloss|m?iou|dice|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|nll|gnorm|norm|"
@@ -89,7 +90,8 @@ _FRACTION = re.compile(r"(?<![\w./:=-])(\d{1,18})\s?/\s{0,8}(\d{1,18})(?![\w./])
 _LEADING = re.compile(r"\s{0,4}(?:\[(\d{1,12})\]|(\d{1,12}):)\s{1,4}(?=[a-z])", re.IGNORECASE)
 
 _HEADER = re.compile(
-    r"(?:.{0,110}?\b(?:INFO|DEBUG|WARNING|SUCCESS|NOTICE)\b[\s:|\]>-]{0,12}(?:[\w.]{1,60}:[\w<>.]{1,60}:\d{1,6} - |"
+    r"(?:.{0,110}?\b(?:INFO|DEBUG|WARNING|SUCCESS|NOTICE)\b(?:[|:][^\]\s]{1,60}\]:? )?[\s:|\]>-]{0,12}"
+    r"(?:[\w.]{1,60}:[\w<>.]{1,60}:\d{1,6} - |"
     r"tensorflow:|root:|__main__:)?|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9} [\w.-]{1,60}:\d{1,6}\] ?|"
     r"\s?\[[^\]]{0,40}\d\d:\d\d:\d\d[^\]]{0,60}\]:? ?|[a-z_]\w{0,40}(?:\.\w{1,40}){1,4} - )"
 )
@@ -312,9 +314,8 @@ def _field_of(match: re.Match[str], has_position: bool) -> Field | None:
         is_number = has_position and "." in number
         if match[1].count(" ") > 2 or not (is_known(name) or is_number):
             return None
-    return Field(
-        name, number_of(number), number_of(match[5]) if match[5] else None, match.start(), match.end(), has_sign
-    )
+    value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)
+    return Field(name, value, number_of(match[6]) if match[6] else None, match.start(), match.end(), has_sign)
 
 
 @lru_cache(maxsize=4096)

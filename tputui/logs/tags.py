@@ -111,7 +111,7 @@ _RISING = frozenset(
 """... and higher ones; both without digits at their ends."""
 _CHOOSING = ("map_50_95", "map", "ap", "miou", "iou", "acc", "accuracy", "top", "f", "auc", "bleu", "reward", "score")
 """Ends of names by which the best epoch is chosen if there is no validation loss, the preferred one first."""
-_AROUND_LOSS = frozenset(("test", "epoch", "avg", "average", "mean", "total", "global", "eval", "per", LOSS))
+_AROUND_LOSS = frozenset(("test", "set", "epoch", "avg", "average", "mean", "total", "global", "eval", "per", LOSS))
 
 
 def in_words(name: str) -> str:
