@@ -24,11 +24,12 @@ _MEAN = rf"\s{{0,3}}\(\s{{0,8}}({NUMBER})%?\s?\)"
 """The mean behind a value of a meter: `6.91 (7.07)`."""
 _WORD = r"[a-z_][^\s:=|,;\[\]{}<>()\"*]{0,60}"
 _FIELD = re.compile(
-    rf"(?<![^\s|,;\[\]{{}}<>(*])({_WORD}(?: {_WORD}){{0,5}}?(?:\s?\((?!\s?\d)[^():=]{{0,30}}(?:\([^():=]{{1,30}}\))?"
+    rf"(?<![^\s|,;\[\]{{}}<>(*'\"])({_WORD}(?: {_WORD}){{0,5}}?(?:\s?\((?!\s?\d)[^():=]{{0,30}}(?:\([^():=]{{1,30}}\))?"
     r"[^():=]{0,30}\)|\(\d[^():=]{0,40}[a-z][^():=]{0,20}\))?)"
     rf"(?:(['\"]?\s{{0,4}}[:=]\s{{0,12}}['\"]?)|\s{{1,12}})"
     rf"(?:(?:\d{{1,18}}\s?/\s?\d{{1,18}}\s)?\(\s?({NUMBER})%\s?\)|"
-    rf"({NUMBER})(?(2)|(?!(?<=nan|inf) [a-z]{{1,20}}\s?[:=]))((?-i:[kKMG])(?![\w/]))?\s?(?:%|(?=\D)|$){END}(?:{_MEAN})?)",
+    rf"({NUMBER})(?(2)|(?!(?<=nan|inf) [a-z]{{1,20}}\s?[:=]))((?-i:[kKMG])(?![\w/]))?"
+    rf"\s?(?:%|(?=\D)|$){END}(?:{_MEAN})?)",
     re.IGNORECASE,
 )
 """A whole phrase, a sign or blanks, and a number; or a share behind a fraction: `Accuracy: 96/100 (96%)`."""
@@ -56,7 +57,7 @@ _DEVICES = re.compile(
     r"(?:on |device[=:]\s?)?\b(?:xla|cuda|cpu|tpu|mps|gpu|npu|hpu|xpu|hip|meta):\d{1,6}", re.IGNORECASE
 )
 _NO_FIGURE = re.compile(
-    r"(?:^|_)(?:best|num_examples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now)$"
+    r"(?:^|_)(?:best|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over)$"
 )
 """In names whose numbers are not metrics: those of settings, and phrases that are no names."""
 _FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)
@@ -74,11 +75,12 @@ _EPOCH = re.compile(
 _STEP = re.compile(
     r"(?<![\w./-])(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iter|it|batch|update|num_updates|"
     rf"episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
-    rf"(?:\s?(?:/|of)\s{{0,6}}({_SHORT}|{_COUNT}))?(?![\w.]|,\d){_PERCENT}\s?[\])]?",
+    rf"(?:\s?(?:/|of)\s{{0,6}}({_SHORT}|{_COUNT}))?(?!\w|\.\d|,\d){_PERCENT}\s?[\])]?",
     re.IGNORECASE,
 )
 _GLOBAL = re.compile(r"step|iteration|update|timesteps", re.IGNORECASE)
 """In the word for a position that counts the steps of training, also on a line of an evaluation."""
+_STEPS_FIRST = re.compile(r"\s{0,4}(steps)\s?[:=]\s{0,4}(\d{1,18})()(?=[\s,|])", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(
     r"\[\s{0,8}(\d{1,9})(?:\s?/\s?(\d{1,9}))?\s?\]\s{0,4}\[\s{0,8}(\d{1,18})\s?/\s{0,8}(\d{1,18})\s?\]"
 )
@@ -119,6 +121,8 @@ _PROSE = re.compile(
     re.IGNORECASE,
 )
 """On lines that report about values of lines before."""
+_VALID_WORDS = ("val", "valid", "validation")
+_GROUP = re.compile(r"(\w{1,40})\[[^\[\]]{0,200}$")
 _SPACES = re.compile(r"[^a-z]+", re.IGNORECASE)
 
 
@@ -229,7 +233,7 @@ def taken_apart(text: str) -> Line:
     for field in fields:
         outside[field.start : field.end] = ";" * (field.end - field.start)
     words = "".join(outside)
-    split = _SPLITS.search(words)
+    split = _SPLITS.search(words, 0, fields[0].start if fields else len(words))
     named = "" if split is None else "train" if split[1] else "valid"
     if not named and _STARRED.match(text) is not None and "/" not in text[:8]:
         named = "valid"
@@ -270,7 +274,7 @@ def _position(text: str) -> tuple[Position, str]:
     elif (leading := _SPLIT_AND_EPOCH.search(text)) is not None:
         epoch = float(leading[1])
         cuts.append(leading.span())
-    counted = _STEP.search(text)
+    counted = _STEPS_FIRST.match(text) or _STEP.search(text)
     if counted is not None and (step is None or "update" in counted[1].lower()):
         step, total = _count_of(counted[2]), _count_of(counted[3]) if counted[3] else None
         is_global = _GLOBAL.search(counted[1]) is not None
@@ -280,7 +284,7 @@ def _position(text: str) -> tuple[Position, str]:
         found = _BRACKET.search(text, max(0, place - 1))
         if found is None and cuts:
             found = _FRACTION.search(text, place + 1, place + 60)
-        if found is not None and is_loss_or_score(text[place : found.start()]):
+        if found is not None and found[0][0] != "[" and is_loss_or_score(text[place : found.start()]):
             found = None
         if found is not None and (cuts or sum(map(str.isalpha, text[: found.start()])) <= 20):
             step, total = _count_of(found[1]), _count_of(found[2])
@@ -295,24 +299,35 @@ def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
 
 
 def _fields(text: str, has_position: bool) -> list[Field]:
-    fields = []
+    fields: list[Field] = []
     place = 0
     while (match := _FIELD.search(text, place)) is not None:
-        field = _field_of(match, has_position)
-        if field is not None:
+        field = _field_of(match, has_position, fields[-1].name if fields else "")
+        if field is not None and (field := _told_apart(field, fields, text)) is not None:
             fields.append(field)
         # A phrase that is no name may end with one: `number of nan iterations: 0`.
         place = match.end() if field is not None or match[2] else match.start() + len(match[1].split(" ", 1)[0])
     return fields
 
 
-def _field_of(match: re.Match[str], has_position: bool) -> Field | None:
+def _told_apart(field: Field, fields: list[Field], text: str) -> Field | None:
+    """A field whose name another one of the line has: with the word before its bracket, as in `tot_loss[loss=1.3]`."""
+    if all(field.name != other.name for other in fields):
+        return field
+    group = _GROUP.search(text, max(0, field.start - 200), field.start)
+    return field._replace(name=f"{group[1].lower()}_{field.name}") if group is not None else None
+
+
+def _field_of(match: re.Match[str], has_position: bool, before: str) -> Field | None:
     name, has_sign, number = _name_of(match[1]), match[2] is not None, match[3] or match[4]
+    if name in _VALID_WORDS:
+        # `loss train 0.85 valid 0.91`
+        name = f"valid/{before.removesuffix('_train') if before.endswith('_train') else name}"
     if form(name) in _NOT_METRICS or _FILES.fullmatch(name) or name.startswith("__") or _NO_FIGURE.search(name):
         return None
     if not has_sign:
         is_number = has_position and "." in number
-        if match[1].count(" ") > 2 or not (is_known(name) or is_number):
+        if match[1].count(" ") > 2 or not (is_known(name) or is_number or name.startswith("valid/")):
             return None
     value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)
     return Field(name, value, number_of(match[6]) if match[6] else None, match.start(), match.end(), has_sign)

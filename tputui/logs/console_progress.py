@@ -81,6 +81,14 @@ class Progress:
         self._first_epoch = epoch if self._first_epoch is None else self._first_epoch
         self.epoch = epoch
         self.epochs = self.epochs or epochs
+        if self._first_epoch == 0 and self.epochs is not None and epoch >= self.epochs:
+            self.epochs = int(epoch) + 1  # `2/2` of epochs that are counted from 0 is the third.
+
+    def enter_evaluated(self, epoch: float | None, epochs: int | None) -> None:
+        """Takes the epoch of an evaluation, which may be the number of those that have ended."""
+        is_number_ended = self._first_epoch == 0 and self.step is not None and epoch == (self.epoch or 0.0) + 1
+        if not is_number_ended:
+            self.enter(epoch, epochs)
 
     def advance(self, kind: str, position: Position, *, is_mixed: bool = False) -> int | None:
         """The step of a position in training. `is_mixed`: several ranks print without their rank."""

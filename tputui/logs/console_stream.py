@@ -261,7 +261,7 @@ class Stream:
         """The values of an evaluation on a line."""
         position = line.position
         if not has_training:
-            self.progress.enter(position.epoch, position.epochs)
+            self.progress.enter_evaluated(position.epoch, position.epochs)
             self._in_evaluation = True
         step = self.progress.step if has_training else self.progress.step_of(suffix, position)
         suffix = "" if suffix == "/rank0" else suffix
