@@ -239,7 +239,7 @@ class EpochTracker:
         """Whether an epoch is the best so far, by the metric that tells most of those that were logged."""
         ranked = [(rank, name) for name in valid if (rank := choice_rank(name)) is not None]
         if ranked:
-            rank, name = min(ranked, key=lambda one: one[0])
+            rank, name = min(ranked, key=lambda one: (one[0], len(one[1])))
             if self._monitor is None or rank < (choice_rank(self._monitor) or 0):
                 self._monitor, self._best = name, math.nan
         value = valid.value(self._monitor)

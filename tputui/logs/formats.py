@@ -131,6 +131,8 @@ def _fits(header: CsvHeader, row: str) -> bool:
     if header.delimiter == BLANKS:
         cells = row.split()
         return decimal(cells[0]) is not None and all(decimal(cell) is not None or cell in NO_VALUES for cell in cells)
+    if any(":" in name and decimal(name.rpartition(":")[2].strip()) is not None for name in header.names):
+        return False  # Printed pairs of name and number.
     return len(header.names) > 1 and row.count(header.delimiter) == len(header.names) - 1
 
 
