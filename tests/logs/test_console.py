@@ -442,3 +442,64 @@ def test_positions_of_the_examples_of_torch_xla_count_on_for_every_core() -> Non
     lines = [f"[xla:{core}]({step}) Loss=0.5 Rate=10.0" for _ in range(2) for step in (0, 10, 20) for core in (0, 1)]
     found = [value for line in lines for value in parser.parse(line, 1.0) if value.tag == "loss/core1"]
     assert [value.step for value in found] == [0, 10, 20, 30, 40, 50]
+
+
+def series(text: str) -> dict[str, list[tuple[int | None, float]]]:
+    """Step and value of every value in the lines of a text, by tag."""
+    found: dict[str, list[tuple[int | None, float]]] = {}
+    for tag, step, value, _ in parsed(text):
+        found.setdefault(tag, []).append((step, value))
+    return found
+
+
+def test_a_name_on_lines_of_another_template_is_another_metric() -> None:
+    text = (
+        "Epoch: [1] [ 10/20]  loss: 0.9 (0.95)\nEpoch: [1] [ 20/20]  loss: 0.8 (0.85)\nAveraged stats: loss: 0.8 (0.85)"
+    )
+    assert series(text) == {"loss": [(10, 0.9), (20, 0.8)], "averaged_stats_loss": [(20, 0.85)]}
+    text = "step 0: train loss 4.25, val loss 4.5\niter 0: loss 4.0, time 1.0ms\niter 10: loss 3.0, time 1.0ms"
+    assert series(text) == {"train/train_loss": [(0, 4.25)], "val_loss": [(0, 4.5)], "loss": [(0, 4.0), (10, 3.0)]}
+
+
+def test_lines_below_a_test_are_of_it_until_training_goes_on() -> None:
+    text = "step 10 loss 0.5\nTest Error: \n Accuracy: 45.5%, Avg loss: 2.5\nstep 20 loss 0.25\nSPS: 100.5"
+    assert series(text) == {
+        "loss": [(10, 0.5), (20, 0.25)], "valid/accuracy": [(10, 45.5)], "valid/avg_loss": [(10, 2.5)],
+        "sps": [(20, 100.5)],
+    }  # fmt: skip
+
+
+def test_an_evaluation_in_parts_has_the_means_of_its_last_line_or_its_summary() -> None:
+    text = "Epoch: [0][5/9]\tLoss 3.0 (3.5)\nTest: [1/2]\tLoss 2.0 (2.5)\tAcc@1 1.0 (1.5)\n"
+    text += "Test: [2/2]\tLoss 2.0 (2.25)\tAcc@1 1.0 (2.5)\n *   Acc@1 2.75\nEpoch: [1][5/9]\tLoss 1.0 (1.5)"
+    assert series(text) == {"loss": [(5, 3.0), (14, 1.0)], "valid/loss": [(5, 2.25)], "valid/acc@1": [(5, 2.75)]}
+
+
+def test_tables_and_boxes_are_read() -> None:
+    text = (
+        "epoch     train_loss  valid_loss  accuracy  time    \n0         1.25        0.75        0.5       00:21     \n"
+    )
+    assert series(text) == {"train_loss": [(None, 1.25)], "valid_loss": [(None, 0.75)], "valid/accuracy": [(None, 0.5)]}
+    rule, head = "-" * 38, "| time/              |              |"
+    text = f"{rule}\n{head}\n|    total_timesteps | 2048         |\n| train/             |              |\n"
+    text += f"|    loss            | 7.5          |\n{rule}"
+    assert series(text) == {"train/loss": [(2048, 7.5)]}
+
+
+def test_totals_are_printed_in_positions_and_in_words() -> None:
+    for text, totals in (
+        ("Epoch 1/3 step 5/10 loss 0.5", {"total_steps": 30, "total_epochs": 3}),
+        ("step 5/10 loss 0.5", {"total_steps": 10}),
+        ("Epoch 1 [5/10] loss: 0.5", {}),
+        ("workflow, max: 12 epochs\nEpoch [1][50/120]\tloss: 0.5", {"total_steps": 1440, "total_epochs": 12}),
+        ("max steps: 234\nstep 5 loss 0.5", {"total_steps": 234}),
+    ):
+        parser = ConsoleParser()
+        parsed(text, parser)
+        assert parser.totals == totals
+
+
+def test_rank_0_has_no_suffix_while_it_is_alone() -> None:
+    assert series("[rank0]: step 1 loss 0.5") == {"loss": [(1, 0.5)]}
+    text = "a1:0: ready\na2:1: ready\na1:0: step 1 loss 0.5\na2:1: step 1 loss 0.25\na1:0: step 1 val loss 0.75"
+    assert series(text) == {"loss/rank0": [(1, 0.5)], "loss/rank1": [(1, 0.25)], "val_loss": [(1, 0.75)]}
