@@ -38,7 +38,7 @@ _KNOWN_WORDS = (
     r"loss(?:es)?|lr|learning|learn|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|rouge|f1|auc|mae|mse|rmse|l1|l2|"
     r"logloss|m?iou|dice|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|nll|gnorm|norm|"
     r"score|err(?:or)?|precision|recall|rewards?|returns?|mfu|tps|wps|ups|sps|fps|ips|rate|throughput|per_s|scale|"
-    r"temperature|momentum|wd|time|data|metric|[dg]"
+    r"temperature|momentum|wd|time|data|metric|episode|[dg]"
 )
 _KNOWN = re.compile(
     rf"(?:.{{0,60}}[^a-z])?(?:{_KNOWN_WORDS})(?:[^a-z].{{0,60}})?|.{{0,60}}(?:loss|acc|/s(?:ec)?)", re.IGNORECASE

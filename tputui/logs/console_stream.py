@@ -28,6 +28,7 @@ from tputui.logs.console_lines import (
     Line,
     Position,
     is_configuration,
+    is_known,
     is_loss_or_score,
     is_rate,
     meaning_of_name,
@@ -187,8 +188,10 @@ class Stream:
         splits = line.split or split_of(fields[0].name)
         if not self.progress.has_begun:
             return bool(splits) and is_loss_or_score(fields[0].name)
-        if splits == "valid" or self._in_evaluation:
+        if splits == "valid":
             return True
+        if self._in_evaluation:
+            return any(is_known(field.name) for field in fields)
         return any(is_loss_or_score(field.name) or is_rate(field.name) for field in fields)
 
     def _is_training(self, line: Line) -> bool:
