@@ -68,13 +68,13 @@ _SHORT = r"\d{1,6}(?:\.\d{1,3})?(?:k|(?-i:M))(?!\w)"
 """`12k`, `1.5M`."""
 _PERCENT = r"\s{0,2}(?:\(\s{0,3}\d{1,3}(?:\.\d{1,3})?%\s?\))?"
 _EPOCH = re.compile(
-    r"(?<![\w./-])epoch\s{0,2}(\(\w{1,12}\)\s{0,3})?[:=#]?\s{0,4}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)"
+    r"(?<![\w./-])(?<!per )epoch\s{0,2}(\(\w{1,12}\)\s{0,3})?[:=#]?\s{0,4}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)"
     r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)",
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"(?<![\w./-])(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iter|it|batch|update|num_updates|"
-    rf"episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
+    r"(?<![\w./-])(?<!per )(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iters?|it|batch|update|"
+    rf"num_updates|episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
     rf"(?:\s?(?:/|of)\s{{0,6}}({_SHORT}|{_COUNT}))?(?!\w|\.\d|,\d){_PERCENT}\s?[\])]?",
     re.IGNORECASE,
 )
@@ -121,6 +121,7 @@ _PROSE = re.compile(
     re.IGNORECASE,
 )
 """On lines that report about values of lines before."""
+_NEXT_NUMBER = re.compile(r"\s{1,8}\d{1,20}\.\d")
 _VALID_WORDS = ("val", "valid", "validation")
 _GROUP = re.compile(r"(\w{1,40})\[[^\[\]]{0,200}$")
 _SPACES = re.compile(r"[^a-z]+", re.IGNORECASE)
@@ -326,6 +327,8 @@ def _field_of(match: re.Match[str], has_position: bool, before: str) -> Field | 
     if form(name) in _NOT_METRICS or _FILES.fullmatch(name) or name.startswith("__") or _NO_FIGURE.search(name):
         return None
     if not has_sign:
+        if "." not in number and _NEXT_NUMBER.match(match.string, match.end()) is not None:
+            return None  # `loss 10 0.512`: a position, and the value.
         is_number = has_position and "." in number
         if match[1].count(" ") > 2 or not (is_known(name) or is_number or name.startswith("valid/")):
             return None

@@ -47,6 +47,8 @@ class Progress:
         """Positions of an epoch, or of the run if there are no epochs."""
         self._steps: int | None = None
         """Steps of the run, as printed."""
+        self._has_restarted = False
+        """Whether positions have begun again."""
         self._counters: dict[str, _Counter] = {}
 
     @property
@@ -55,7 +57,7 @@ class Progress:
         if self._steps is not None or self._length is None:
             return self._steps
         if self.epoch is None:
-            return self._length
+            return None if self._has_restarted else self._length
         return self.epochs * self._length if self.epochs else None
 
     @property
@@ -90,12 +92,15 @@ class Progress:
         if not is_number_ended:
             self.enter(epoch, epochs)
 
-    def advance(self, kind: str, position: Position, *, is_mixed: bool = False) -> int | None:
-        """The step of a position in training. `is_mixed`: several ranks print without their rank."""
+    def advance(
+        self, kind: str, position: Position, *, is_mixed: bool = False, is_after_evaluation: bool = False
+    ) -> int | None:
+        """The step of a position in training. `is_mixed`: several ranks print without their rank;
+        `is_after_evaluation`: a position that comes again is another one."""
         self.enter(position.epoch, position.epochs)
         if position.step is not None:
             self._length = position.total or self._length
-            self.step = self._counted(kind, position.step, position.total, is_mixed)
+            self.step = self._counted(kind, position.step, position.total, is_mixed, is_after_evaluation)
         return self.step
 
     def step_of(self, kind: str, position: Position) -> int | None:
@@ -114,14 +119,16 @@ class Progress:
     def _is_behind(self, kind: str, step: int) -> bool:
         return kind in self._counters and step < self._counters[kind].newest
 
-    def _counted(self, kind: str, position: int, total: int | None, is_mixed: bool) -> int:
+    def _counted(self, kind: str, position: int, total: int | None, is_mixed: bool, is_after_evaluation: bool) -> int:
         newest, before, stride, epoch = self._counters.get(kind, _Counter(0, 0, 0, self.epoch))
         is_known = kind in self._counters
         has_moved_on = epoch is not None and self.epoch is not None and self.epoch > epoch
         self.has_repeats = self.has_repeats or (position == newest > 0 and epoch == self.epoch)
         if is_mixed and position < newest and not has_moved_on:
             return before + position  # Another rank is behind.
-        if is_known and (position < newest or (position == newest and has_moved_on)):
+        comes_again = position == newest and (has_moved_on or (is_after_evaluation and self.epoch is None))
+        if is_known and (position < newest or comes_again):
+            self._has_restarted = True
             if total is None:
                 before += newest + (stride or max(position, 1)) - position
             elif has_moved_on and self._first_epoch is not None and self.epoch is not None:

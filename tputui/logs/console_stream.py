@@ -60,7 +60,7 @@ _LETTERS_WITH_EPOCH_MAX = 45
 _LETTERS_WITH_STEP_MAX = 70
 _LETTERS_BEHIND_MAX = 24
 """... and behind the last number."""
-_HEADER_LETTERS_MAX = 16
+_HEADER_LETTERS_MAX = 20
 """Letters of a line that has an epoch and nothing else, such as `Epoch 3/10`, besides it."""
 _SETTINGS = re.compile(r"(?:^|_)(?:num|number|parameters|params|steps)(?:_|$)")
 """In names that are not metrics on a line without a position."""
@@ -122,7 +122,7 @@ class Stream:
             return []
         if not self._box.is_empty and is_rule(text):
             return self._of_row(self._box.end(), t)
-        if text.lstrip().startswith("|") and self._box.take_row(text):
+        if text.lstrip().startswith(("|", "│")) and self._box.take_row(text):
             return []
         if _DIGIT.search(text) is None or not self._table.is_empty or "  " in text or "|" in text:
             if self._table.take_header(text, self._in_evaluation):
@@ -332,12 +332,15 @@ class Stream:
         if is_validation:
             tags = [(name if split_of(form(name)) == "valid" else f"valid/{name}") + self.suffix for name, _ in pairs]
             shown = zip(tags, pairs, strict=True)
+            self._in_evaluation = True
             at = self.progress.step, t
             self._evaluated |= {tag: LoggedValue(tag, *at, value, self.progress.epoch) for tag, (_, value) in shown}
             return []
+        is_after_evaluation = self._in_evaluation
         values = self._end_evaluation()
         kind = f"bar {re.sub(r'[0-9]+', '', label)}"
-        step = self.progress.advance(kind, Position(position, total, None, None, is_global=False))
+        place = Position(position, total, None, None, is_global=False)
+        step = self.progress.advance(kind, place, is_after_evaluation=is_after_evaluation)
         return values + self._shown_on_bar(pairs, step, t)
 
     def _shown_on_bar(self, pairs: list[tuple[str, float]], step: int | None, t: float) -> list[LoggedValue]:

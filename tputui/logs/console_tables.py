@@ -10,9 +10,9 @@ from tputui.logs.rows import form
 
 _CELL = re.compile(rf"{NUMBER}", re.IGNORECASE)
 _BOX_ROW = re.compile(
-    rf"\s{{0,4}}\|\s{{0,40}}([^|]{{1,100}}?)\s{{0,60}}\|\s{{0,60}}({NUMBER})?\s{{0,60}}\|\s?", re.IGNORECASE
+    rf"\s{{0,4}}[|│]\s{{0,40}}([^|│]{{1,100}}?)\s{{0,60}}[|│]\s{{0,60}}({NUMBER})?\s{{0,60}}[|│]\s?", re.IGNORECASE
 )
-_RULE = re.compile(r"[\s|+:=_-]{3,4000}")
+_RULE = re.compile(r"[\s|+:=_─│└┘┴┌┐┬├┤-]{3,4000}")
 _NAME = re.compile(r"[A-Za-z#][\w@./#%()-]{0,60}(?: [A-Za-z][\w@./#%()-]{0,60}){0,2}:?")
 _STEP_COLUMNS = ("#", "step", "steps", "iter", "iteration", "global_step", "batch")
 _EPOCH_COLUMNS = ("e", "ep", "epoch", "epochs")
@@ -124,7 +124,7 @@ class Box:
         if number is None:
             self._section = name if name.endswith("/") else self._section
             return name.endswith("/")
-        is_inner = self._section and text[text.index("|") + 1 :].startswith("   ")
+        is_inner = self._section and text.lstrip()[1:].startswith("   ")
         self._values.append((f"{self._section if is_inner else ''}{name}", number_of(number)))
         return True
 
@@ -134,11 +134,12 @@ class Box:
         by_name = {name.rpartition("/")[2]: value for name, value in values}
         step = next((int(by_name[name]) for name in _STEP_ROWS if name in by_name), None)
         epoch = next((by_name[name] for name in _EPOCH_COLUMNS if name in by_name), None)
-        if step is None and epoch is None:
+        is_test = bool(values) and all(split_of(name) == "valid" for name, _ in values)
+        if step is None and epoch is None and not is_test:
             return None
         left_out = {*_STEP_ROWS, *_EPOCH_COLUMNS}
         shown = [(name, value) for name, value in values if name.rpartition("/")[2] not in left_out]
-        is_evaluation = any(name.startswith("eval/") for name, _ in values)
+        is_evaluation = is_test or any(name.startswith("eval/") for name, _ in values)
         return Row(step, epoch, None, shown, is_evaluation)
 
 
