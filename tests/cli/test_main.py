@@ -179,7 +179,7 @@ sys.stderr.write(json.dumps({"code": code or 0, "modules": sorted(sys.modules)})
 _HEAVY = {
     *("torch", "torch_xla", "jax", "lightning", "textual", "rich", "numpy", "pyarrow", "psutil", "grpc"),
     *("engine", "asyncio", "multiprocessing", "unittest", "email", "http", "ssl", "urllib.request", "xml"),
-    *("tputui.supervise", "tputui.integrations", "tputui.reporting", "tputui.observers", "tputui.logs"),
+    *("tputui.supervise", "tputui.integrations", "tputui.reporting", "tputui.observers", "tputui.logs.formats"),
 }
 """What takes a tenth of a second or more to import, or belongs to other commands."""
 

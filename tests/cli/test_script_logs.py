@@ -150,9 +150,9 @@ def test_csv_is_found_and_becomes_curves(tmp_path: Path) -> None:
     assert [point.mean for point in loss.points] == [1 / step for step in range(1, 41)]
     assert [core.loss for core in snapshot.cores] == pytest.approx([1 / 40])
     assert snapshot.steps == 40
-    assert [(epoch.epoch, epoch.step, epoch.scores) for epoch in snapshot.epochs] == [
-        (1, 20, {"acc": 0.5}),
-        (2, 40, {"acc": 1.0}),
+    assert [(epoch.epoch, epoch.step, epoch.figure("acc"), epoch.best) for epoch in snapshot.epochs] == [
+        (1, 20, 0.5, True),
+        (2, 40, 1.0, True),
     ]
     assert not snapshot.warnings
 
@@ -221,7 +221,7 @@ def test_printed_dictionaries_become_curves_that_are_marked_as_read_from_the_con
     loss = by_name["loss", "train"]
     assert (loss.value, loss.num_values, loss.source) == (round(2 / 30, 4), 30, "console")
     assert (by_name["loss", "valid"].value, by_name["loss", "valid"].num_values) == (3 / 30, 3)
-    assert [epoch.scores["loss"] for epoch in snapshot.epochs] == [3 / 10, 3 / 20, 3 / 30]
+    assert [epoch.figure("loss") for epoch in snapshot.epochs] == [3 / 10, 3 / 20, 3 / 30]
     assert "from console" in tputui("show", only_run(tmp_path)).out
 
 

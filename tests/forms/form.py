@@ -78,7 +78,7 @@ def read(path: Path) -> Form:
     """Reads a form and checks that it is complete."""
     content: dict[str, Any] = tomllib.loads(path.read_text())
     truth = content["truth"]
-    series = {
+    series: Series = {
         _named(name): [(None, float(p)) if isinstance(p, int | float) else (int(p[0]), float(p[1])) for p in points]
         for name, points in truth.pop("series", {}).items()
     }
@@ -94,11 +94,8 @@ def read(path: Path) -> Form:
 
 def tell(form: Form, folder: Path) -> Told:
     """Has tputui read the form, as the output and the logs of a command that has ended, or as a log that is opened."""
-    for name, text in form.files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, newline="")
     if form.opened is not None:
+        _write_files(form, folder)
         try:
             with OpenedLog(folder / form.opened) as opened:
                 assert opened.wait(DEADLINE_S)
@@ -109,9 +106,17 @@ def tell(form: Form, folder: Path) -> Told:
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": [*form.files]})
     collector.take_console(form.console.split("\n"))
+    _write_files(form, folder)
     collector.close()
     reporter.close()
     return told_of(run_dir)
+
+
+def _write_files(form: Form, folder: Path) -> None:
+    for name, text in form.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, newline="")
 
 
 def told_of(run_dir: Path) -> Told:
@@ -123,7 +128,7 @@ def told_of(run_dir: Path) -> Told:
         "step": facts.STEP.of(snapshot),
         "total_steps": (plan.total_steps or None) if plan is not None else None,
         "epoch": facts.EPOCH.of(snapshot),
-        "epochs": (plan.epochs or None) if plan is not None else None,
+        "epochs": (plan.num_epochs or None) if plan is not None else None,
         "lr": facts.LEARNING_RATE.of(snapshot),
         "best_epoch": best[0],
         "best_value": best[1],

@@ -17,7 +17,7 @@ Found = list[tuple[str, int | None, float, float | None]]
 def parsed(text: str, parser: ConsoleParser | None = None) -> Found:
     """Tag, step, value and epoch of every value in the lines of a text."""
     parser = parser or ConsoleParser()
-    values = [value for line in text.split("\n") for value in parser.parse(line, T)]
+    values = [value for line in text.split("\n") for value in parser.parse(line, T)] + parser.finish()
     assert all(value.t == T for value in values)
     return [(value.tag, value.step, value.value, value.epoch) for value in values]
 
@@ -83,8 +83,11 @@ def test_ranks_that_print_without_their_rank_do_not_count_as_epochs() -> None:
         ("step 120 | loss 0.123 | lr 1e-3", [("loss", 120, 0.123, None), ("lr", 120, 1e-3, None)]),
         ("Epoch 3/10 loss: 0.5 acc: 0.9", [("loss", None, 0.5, 3.0), ("acc", None, 0.9, 3.0)]),
         ("epoch=2 step=30 loss=nan lr=1e-05", [("loss", 30, math.nan, 2.0), ("lr", 30, 1e-5, 2.0)]),
-        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1", [("train/loss", 640, 2.1, 1.0)]),
-        ("Test set: Average loss: 0.1015, Accuracy: 9675/10000 (97%)", [("test/average_loss", None, 0.1015, None)]),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1", [("loss", 640, 2.1, 1.0)]),
+        (
+            "Test set: Average loss: 0.1015, Accuracy: 9675/10000 (97%)",
+            [("valid/average_loss", None, 0.1015, None), ("valid/accuracy", None, 97.0, None)],
+        ),
         (
             "[xla:0](3) Loss=2.33 Rate=432.10 GlobalRate=430.00 Time=Sat Nov 22 17:05:13 2026",
             [("loss/core0", 3, 2.33, None), ("rate/core0", 3, 432.1, None), ("globalrate/core0", 3, 430.0, None)],
@@ -92,8 +95,8 @@ def test_ranks_that_print_without_their_rank_do_not_count_as_epochs() -> None:
         (
             "| Training Device=xla:0/3 Epoch=1 Step=20 Loss=2.30000 Rate=123.40 GlobalRate=120.00 Time=17:05:13",
             [
-                ("train/loss/core3", 20, 2.3, 1.0), ("train/rate/core3", 20, 123.4, 1.0),
-                ("train/globalrate/core3", 20, 120.0, 1.0),
+                ("loss/core3", 20, 2.3, 1.0), ("rate/core3", 20, 123.4, 1.0),
+                ("globalrate/core3", 20, 120.0, 1.0),
             ],
         ),
         (
@@ -107,7 +110,7 @@ def test_ranks_that_print_without_their_rank_do_not_count_as_epochs() -> None:
         ("iter 10: loss 1.2345, time 12.30ms, mfu 3.20%", [("loss", 10, 1.2345, None), ("mfu", 10, 3.2, None)]),
         (
             "step 250: train loss 1.9634, val loss 2.0585",
-            [("train/loss", 250, 1.9634, None), ("val/loss", 250, 2.0585, None)],
+            [("train/train_loss", 250, 1.9634, None), ("val_loss", 250, 2.0585, None)],
         ),
         *(
             (f"{prefix}step 10 loss 0.5", [("loss/rank3", 10, 0.5, None)])
@@ -122,8 +125,8 @@ def test_ranks_that_print_without_their_rank_do_not_count_as_epochs() -> None:
         ("[pod/a-workers-0-1-x7k2p/main] [default3]:step 10 loss 0.5", [("loss/pod1/rank3", 10, 0.5, None)]),
         ("3: step 10 loss 0.5", [("loss", 10, 0.5, None)]),
         ("[2,  2000] loss: 1.234", [("loss", 2000, 1.234, 2.0)]),
-        ("train Loss: 0.4528 Acc: 0.7828", [("train/loss", None, 0.4528, None), ("train/acc", None, 0.7828, None)]),
-        ("Epoch 1, val_loss: inf, t_loss=1", [("val_loss", None, math.inf, 1.0), ("t_loss", None, 1.0, 1.0)]),
+        ("train Loss: 0.4528 Acc: 0.7828", [("train_loss", None, 0.4528, None), ("acc", None, 0.7828, None)]),
+        ("Epoch 1, val_loss: inf, t_loss=1", [("t_loss", None, 1.0, 1.0), ("val_loss", None, math.inf, 1.0)]),
         ("INFO:root:Iteration 100: loss=0.5, acc=91.2%", [("loss", 100, 0.5, None), ("acc", 100, 91.2, None)]),
         ('{"step": 3, "loss": 0.25}', [("loss", 3, 0.25, None)]),
         ("{'loss': 0.1, 'norm': nan, 'epoch': 1.0}", [("loss", None, 0.1, 1.0), ("norm", None, math.nan, 1.0)]),
@@ -309,7 +312,7 @@ def test_bar_of_lightning_is_read_without_its_version() -> None:
     bar = "Epoch 3: 100%|██████████| 12/12 [00:01<00:00, 10.53it/s, v_num=0, train_loss=0.200]"
     assert parsed(bar) == [("train_loss", 12, 0.2, 3.0)]
     assert parsed("Validation DataLoader 0: 50%|#####     | 1/2 [00:00<00:00, 99it/s, loss=0.1]") == [
-        ("val/loss", 1, 0.1, None)
+        ("valid/loss", None, 0.1, None)
     ]
     assert parsed("Sanity Checking DataLoader 0: 50%|#####     | 1/2 [00:00<00:00, 99it/s, loss=0.1]") == []
 
@@ -318,8 +321,7 @@ def test_header_gives_the_epoch_of_the_lines_below_it() -> None:
     text = "Epoch 0/24\n----------\ntrain Loss: 0.45 Acc: 0.78\nval Loss: 0.38 Acc: 0.84\nEpoch 1/24\n"
     text += "train Loss: 0.41 Acc: 0.80"
     assert [(tag, epoch) for tag, _, _, epoch in parsed(text)] == [
-        ("train/loss", 0.0), ("train/acc", 0.0), ("val/loss", 0.0), ("val/acc", 0.0),
-        ("train/loss", 1.0), ("train/acc", 1.0),
+        ("train_loss", 0.0), ("acc", 0.0), ("val_loss", 0.0), ("valid/acc", 0.0), ("train_loss", 1.0), ("acc", 1.0),
     ]  # fmt: skip
 
 
@@ -439,4 +441,65 @@ def test_positions_of_the_examples_of_torch_xla_count_on_for_every_core() -> Non
     parser = ConsoleParser()
     lines = [f"[xla:{core}]({step}) Loss=0.5 Rate=10.0" for _ in range(2) for step in (0, 10, 20) for core in (0, 1)]
     found = [value for line in lines for value in parser.parse(line, 1.0) if value.tag == "loss/core1"]
-    assert [value.step for value in found] == [0, 10, 20, 21, 31, 41]
+    assert [value.step for value in found] == [0, 10, 20, 30, 40, 50]
+
+
+def series(text: str) -> dict[str, list[tuple[int | None, float]]]:
+    """Step and value of every value in the lines of a text, by tag."""
+    found: dict[str, list[tuple[int | None, float]]] = {}
+    for tag, step, value, _ in parsed(text):
+        found.setdefault(tag, []).append((step, value))
+    return found
+
+
+def test_a_name_on_lines_of_another_template_is_another_metric() -> None:
+    text = (
+        "Epoch: [1] [ 10/20]  loss: 0.9 (0.95)\nEpoch: [1] [ 20/20]  loss: 0.8 (0.85)\nAveraged stats: loss: 0.8 (0.85)"
+    )
+    assert series(text) == {"loss": [(10, 0.9), (20, 0.8)], "averaged_stats_loss": [(20, 0.85)]}
+    text = "step 0: train loss 4.25, val loss 4.5\niter 0: loss 4.0, time 1.0ms\niter 10: loss 3.0, time 1.0ms"
+    assert series(text) == {"train/train_loss": [(0, 4.25)], "val_loss": [(0, 4.5)], "loss": [(0, 4.0), (10, 3.0)]}
+
+
+def test_lines_below_a_test_are_of_it_until_training_goes_on() -> None:
+    text = "step 10 loss 0.5\nTest Error: \n Accuracy: 45.5%, Avg loss: 2.5\nstep 20 loss 0.25\nSPS: 100.5"
+    assert series(text) == {
+        "loss": [(10, 0.5), (20, 0.25)], "valid/accuracy": [(10, 45.5)], "valid/avg_loss": [(10, 2.5)],
+        "sps": [(20, 100.5)],
+    }  # fmt: skip
+
+
+def test_an_evaluation_in_parts_has_the_means_of_its_last_line_or_its_summary() -> None:
+    text = "Epoch: [0][5/9]\tLoss 3.0 (3.5)\nTest: [1/2]\tLoss 2.0 (2.5)\tAcc@1 1.0 (1.5)\n"
+    text += "Test: [2/2]\tLoss 2.0 (2.25)\tAcc@1 1.0 (2.5)\n *   Acc@1 2.75\nEpoch: [1][5/9]\tLoss 1.0 (1.5)"
+    assert series(text) == {"loss": [(5, 3.0), (14, 1.0)], "valid/loss": [(5, 2.25)], "valid/acc@1": [(5, 2.75)]}
+
+
+def test_tables_and_boxes_are_read() -> None:
+    text = (
+        "epoch     train_loss  valid_loss  accuracy  time    \n0         1.25        0.75        0.5       00:21     \n"
+    )
+    assert series(text) == {"train_loss": [(None, 1.25)], "valid_loss": [(None, 0.75)], "valid/accuracy": [(None, 0.5)]}
+    rule, head = "-" * 38, "| time/              |              |"
+    text = f"{rule}\n{head}\n|    total_timesteps | 2048         |\n| train/             |              |\n"
+    text += f"|    loss            | 7.5          |\n{rule}"
+    assert series(text) == {"train/loss": [(2048, 7.5)]}
+
+
+def test_totals_are_printed_in_positions_and_in_words() -> None:
+    for text, totals in (
+        ("Epoch 1/3 step 5/10 loss 0.5", {"total_steps": 30, "total_epochs": 3}),
+        ("step 5/10 loss 0.5", {"total_steps": 10}),
+        ("Epoch 1 [5/10] loss: 0.5", {}),
+        ("workflow, max: 12 epochs\nEpoch [1][50/120]\tloss: 0.5", {"total_steps": 1440, "total_epochs": 12}),
+        ("max steps: 234\nstep 5 loss 0.5", {"total_steps": 234}),
+    ):
+        parser = ConsoleParser()
+        parsed(text, parser)
+        assert parser.totals == totals
+
+
+def test_rank_0_has_no_suffix_while_it_is_alone() -> None:
+    assert series("[rank0]: step 1 loss 0.5") == {"loss": [(1, 0.5)]}
+    text = "a1:0: ready\na2:1: ready\na1:0: step 1 loss 0.5\na2:1: step 1 loss 0.25\na1:0: step 1 val loss 0.75"
+    assert series(text) == {"loss/rank0": [(1, 0.5)], "loss/rank1": [(1, 0.25)], "val_loss": [(1, 0.75)]}

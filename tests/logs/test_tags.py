@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.logs.tags import BadPattern, TagMeaning, TagNames, TagRule, loss_rank, meaning_of
+from tputui.logs.tags import (
+    BadPattern,
+    TagMeaning,
+    TagNames,
+    TagRule,
+    choice_rank,
+    is_falling,
+    is_of_xla,
+    loss_rank,
+    meaning_of,
+)
 
 CASES = {
     "loss": ("loss", "train", None),
@@ -25,7 +35,19 @@ CASES = {
     "acc_val": ("acc", "valid", None),
     "accuracy/validation": ("accuracy", "valid", None),
     "epoch/val_loss": ("epoch/loss", "valid", None),
-    "validation/epoch_loss": ("epoch_loss", "valid", None),
+    "validation/epoch_loss": ("loss", "valid", None),
+    "val_loss_epoch": ("loss", "valid", None),
+    "epoch_val_loss": ("loss", "valid", None),
+    "epoch_val_acc": ("epoch_acc", "valid", None),
+    "eval_episode/score": ("episode/score", "valid", None),
+    "metrics/mAP50-95(B)": ("metrics/mAP50-95(B)", "valid", None),
+    "metrics/recall(B)": ("metrics/recall(B)", "valid", None),
+    "metrics/mAP_0.5": ("metrics/mAP_0.5", "valid", None),
+    "metrics/reward": ("metrics/reward", "train", None),
+    "bbox/AP": ("bbox/AP", "valid", None),
+    "bbox/AP50": ("bbox/AP50", "valid", None),
+    "coco/bbox_mAP_50": ("coco/bbox_mAP_50", "valid", None),
+    "map_size": ("map_size", "train", None),
     "test_loss": ("test_loss", "valid", None),
     "test/acc": ("test/acc", "valid", None),
     "acc_test": ("acc_test", "valid", None),
@@ -72,6 +94,31 @@ def test_different_tags_never_become_one_metric(tags: list[tuple[str, str]]) -> 
     meanings = [names.meaning_of(*tag) for tag in tags]
     assert len({(meaning.label, meaning.split) for meaning in meanings if meaning}) == len(tags)
     assert meanings == [names.meaning_of(*tag) for tag in tags]
+
+
+def test_direction_of_a_metric_is_that_of_the_last_word_that_tells() -> None:
+    falling = ["loss", "test/loss", "valid_ppl", "top1_err", "Average loss", "wer", "score_loss", "rmse"]
+    rising = ["acc@1", "metrics/mAP50-95(B)", "episode_reward", "loss_acc", "top1", "f1", "mfu"]
+    assert [name for name in (*falling, *rising) if is_falling(name)] == falling
+
+
+def test_best_epoch_is_chosen_by_the_loss_or_the_main_result() -> None:
+    names = ["coco/bbox_mAP_50", "box_loss", "metrics/mAP50(B)", "acc@5", "lr", "metrics/mAP50-95(B)", "acc@1", "loss"]
+    names += ["test_loss", "coco/bbox_mAP", "loss_epoch", "runtime"]
+    ranks = {name: rank for name in names if (rank := choice_rank(name)) is not None}
+    ordered = sorted(ranks, key=lambda name: ranks[name])
+    assert ordered[:6] == ["loss", "test_loss", "loss_epoch", "metrics/mAP50-95(B)", "coco/bbox_mAP", "acc@1"]
+    assert not {"box_loss", "lr", "runtime"} & {*ranks}
+
+
+def test_the_report_of_xla_is_known_by_its_names() -> None:
+    tags = [
+        "CompileTime__Percentile_50_sec",
+        "ExecuteTime__TotalSamples",
+        "aten___local_scalar_dense__Value",
+        "a__loss",
+    ]
+    assert [is_of_xla(tag) for tag in tags] == [True, True, True, False]
 
 
 def test_second_tag_for_a_metric_keeps_its_tag_as_its_name() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -369,3 +370,50 @@ def test_format_is_found_by_content_whatever_the_name(tmp_path: Path) -> None:
     with pytest.raises(UnknownLog, match="unknown format"):
         open_log(written(tmp_path / "log4.txt", "Some prose\nand more\n"))
     assert open_log(written(tmp_path / "state.json", trainer_state(1))).form == "Hugging Face trainer state"
+
+
+PRINTED_LOG = """\
+2026-01-02 10:15:01,447 INFO model: 1,234,567 parameters, lr 0.1
+2026-01-02 10:15:03,100 INFO step 10 loss 2.5 lr 0.001
+2026-01-02 10:15:05,100 INFO step 20 loss 1.5 lr 0.001
+"""
+
+
+def test_printed_text_opens_like_any_other_log_with_the_times_of_its_lines(tmp_path: Path) -> None:
+    values = all_values(open_log(written(tmp_path / "train.log", PRINTED_LOG)))
+    found = [(value.tag, value.step, value.value) for value in values]
+    assert found == [("loss", 10, 2.5), ("lr", 10, 0.001), ("loss", 20, 1.5), ("lr", 20, 0.001)]
+    assert [value.t for value in values[:1]] == [datetime(2026, 1, 2, 10, 15, 3, 100_000).timestamp()]
+    assert len(all_values(open_log(tmp_path))) == 4, "the folder of the log"
+    (tmp_path / "other").mkdir()
+    for name, text in (("notes.txt", "The loss of step 10 was high.\n"), ("train.py", PRINTED_LOG)):
+        with pytest.raises(UnknownLog):
+            open_log(written(tmp_path / "other" / name, text))
+
+
+def test_a_table_of_blanks_may_have_colours_a_ruler_and_dashes_for_no_value(tmp_path: Path) -> None:
+    table = "  epoch   loss  val_loss\n-------  -----  --------\n   1  \x1b[36m0.50\x1b[0m    -\n   2   0.25   0.5\n"
+    found = [
+        (value.tag, value.epoch, value.value) for value in all_values(open_log(written(tmp_path / "a.log", table)))
+    ]
+    assert found == [("loss", 1, 0.5), ("loss", 2, 0.25), ("val_loss", 2, 0.5)]
+
+
+def test_charts_that_were_downloaded_are_named_as_their_metric(tmp_path: Path) -> None:
+    tensorboard = written(tmp_path / "run-a-tag-Loss_train.csv", "Wall time,Step,Value\n1790000000.5,3,0.5\n")
+    wandb = written(
+        tmp_path / "b.csv", '"Step","x-1 - val/loss","x-1 - val/loss__MIN","x-1 - val/loss__MAX"\n3,1,1,1\n'
+    )
+    (tmp_path / "metrics").mkdir()
+    mlflow = written(tmp_path / "metrics" / "train_loss", "1790000000500 0.5 3\n1790000001500 0.25 4\n")
+    found = [[(value.tag, value.step) for value in all_values(open_log(path))] for path in (tensorboard, wandb, mlflow)]
+    assert found == [[("Loss_train", 3)], [("val/loss", 3)], [("train_loss", 3), ("train_loss", 4)]]
+
+
+def test_a_row_with_one_of_two_steps_has_the_number_of_its_epoch_instead(tmp_path: Path) -> None:
+    rows = '{"iter": 20, "step": 20, "loss": 1}\n{"step": 1, "coco/bbox_mAP": 0.5}\n'
+    found = all_values(open_log(written(tmp_path / "scalars.json", rows)))
+    assert [(value.tag, value.step) for value in found if value.tag != "iter"] == [
+        ("loss", 20),
+        ("coco/bbox_mAP", None),
+    ]

@@ -163,7 +163,7 @@ def test_epochs_counted_from_zero_and_fractions_become_epochs_from_one() -> None
     for events, last in ((whole, 5), (parts, 10)):
         assert [event.epoch for event in events if isinstance(event, ev.EpochStarted)] == [1, 2]
         (ended,) = [event for event in events if isinstance(event, ev.EpochEnded)]
-        assert (ended.epoch, ended.step, ended.scores, ended.best) == (1, last, {"loss": 0.9}, True)
+        assert (ended.epoch, ended.step, ended.figure("loss"), ended.best) == (1, last, 0.9, True)
 
 
 def test_evaluation_before_training_is_no_epoch() -> None:
@@ -172,10 +172,10 @@ def test_evaluation_before_training_is_no_epoch() -> None:
         values += [value("loss", 10 * epoch, 1.0, epoch), value("eval_loss", 10 * epoch, 1 / epoch, epoch)]
     ended = [event for event in events_of(values) if isinstance(event, ev.EpochEnded)]
     assert [event.epoch for event in ended] == list(range(1, 31))
-    assert ended[0].scores == {"loss": 1.0}
+    assert ended[0].figure("loss") == 1.0
     both = [value("val_loss", 0, 0.9, 0), value("loss", 0, 1.0, 0), value("val_loss", 1, 0.8, 1)]
     (first, second) = [event for event in events_of(both) if isinstance(event, ev.EpochEnded)]
-    assert (first.epoch, first.scores, second.epoch, second.scores) == (1, {"loss": 0.9}, 2, {"loss": 0.8})
+    assert (first.epoch, first.figure("loss"), second.epoch, second.figure("loss")) == (1, 0.9, 2, 0.8)
 
 
 def test_step_time_comes_from_wall_times() -> None:
@@ -208,15 +208,47 @@ def test_printed_number_with_the_name_of_a_secret_is_no_metric() -> None:
     assert sorted(event.name for event in found) == ["key", "loss", "tokens"]
 
 
-def test_file_that_appears_after_the_console_takes_over_without_repeating_steps() -> None:
+def test_file_that_appears_after_the_console_is_shown_beside_it_and_not_spliced() -> None:
     gathered = ValueEvents()
-    gathered.take(CONSOLE, [value("loss", 1, 0.5), value("loss", 2, 0.25)], T0)
+    gathered.take(CONSOLE, [value("loss", step, 1 / step) for step in range(1, 11)], T0)
     first = gathered.events(T0)
-    gathered.take("a.csv", [value("loss", step, 1 / step) for step in (1, 2, 3)], T0)
-    gathered.take(CONSOLE, [value("loss", 3, 0.33)], T0)
-    second = gathered.events(T0)
-    assert [step for step, _ in (*rows(first), *rows(second))] == [1, 2, 3]
-    assert [(event.source, event.n) for event in logged(second)] == [("a.csv", 3)]
+    gathered.take("a.csv", [value("loss", 5, 0.5), value("loss", 10, 0.25)], T0)
+    gathered.take(CONSOLE, [value("loss", 11, 1 / 11)], T0)
+    second = gathered.events(T0, final=True)
+    assert [step for step, _ in (*rows(first), *rows(second))] == [*range(1, 12)]
+    assert [(event.name, event.source, event.n) for event in logged(second)] == [
+        ("loss", CONSOLE, 1),
+        ("loss (a.csv)", "a.csv", 2),
+    ]
+
+
+def test_the_loss_is_that_of_the_file_if_it_has_at_least_as_many_values() -> None:
+    gathered = ValueEvents()
+    gathered.take(CONSOLE, [value("loss", 10, 0.5)], T0)
+    gathered.take("a.csv", [value("loss", step, 1 / step) for step in (5, 10)], T0)
+    events = gathered.events(T0, final=True)
+    assert [step for step, _ in rows(events)] == [5, 10]
+    assert {(event.name, event.source) for event in logged(events)} == {("loss (a.csv)", "a.csv"), ("loss", CONSOLE)}
+
+
+def test_values_that_are_printed_and_logged_are_shown_once_whatever_their_names() -> None:
+    gathered = ValueEvents()
+    for epoch in (1, 2, 3):
+        printed = [value("loss", step, 1 / step, epoch) for step in range(10 * epoch - 9, 10 * epoch + 1)]
+        printed.append(value("valid/acc@1", 10 * epoch, round(0.512345 + epoch / 10, 3), epoch))
+        gathered.take(CONSOLE, printed, T0)
+        row = {"train_loss": 1 / epoch - 0.1, "eval_top1": 0.512345 + epoch / 10, "lr": epoch / 8}
+        gathered.take("summary.csv", [value(tag, None, number, epoch - 1) for tag, number in row.items()], T0)
+    events = gathered.events(T0, final=True)
+    found = {(event.split, event.name): list(unpack(event).steps) for event in logged(events)}
+    ends = [10, 20, 30]
+    assert found == {
+        ("train", "loss"): [*range(1, 31)],
+        ("valid", "acc@1"): ends,
+        ("train", "train_loss"): ends,
+        ("train", "lr"): ends,
+    }
+    assert [event.epoch for event in events if isinstance(event, ev.EpochEnded)] == [1, 2, 3]
 
 
 def test_losses_are_read_however_many_metrics_come_first_and_the_others_are_counted() -> None:

@@ -148,28 +148,21 @@ def test_output_is_parsed_to_its_end_and_left_out_lines_are_reported(
     assert "some of those printed are left out" in warning.text
 
 
-def test_a_metric_of_a_file_that_is_found_late_is_not_taken_from_the_console(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_files, "TREE_INTERVAL_S", 4 * DEADLINE_S)
-    other = tmp_path / "other.csv"
-    other.write_text("step,accuracy\n0,0.5\n")
+def test_a_file_that_is_found_late_does_not_replace_what_was_printed(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path), "logs": ["*.csv"]})
-    wait_for(lambda: collector.num_values == 1, "the first log")
-
     collector.take_console([f"epoch 1 step {step} loss {1 / step:.3f}" for step in (1, 2, 3)])
-    with other.open("a") as file:
-        file.write("1,0.6\n")
-    wait_for(lambda: collector.num_values >= 2, "its next row")
-    (tmp_path / "loss.csv").write_text("epoch,step,loss\n0,0,1.0\n0,1,0.5\n1,2,0.33\n")
+    wait_for(lambda: collector.num_values == 3, "the printed losses")
+    (tmp_path / "loss.csv").write_text("epoch,step,loss,aux_loss\n0,1,1.0,7\n0,2,0.5,8\n0,3,0.33333,9\n")
+    (tmp_path / "mean.csv").write_text("epoch,loss\n0,0.61\n")
     collector.close()
     reporter.close()
 
-    logged = [event for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.name == "loss"]
-    assert {event.source for event in logged} == {"loss.csv"}
-    assert [event.epoch for event in events_in(run_dir, "logs-0", ev.EpochStarted)] == [1, 2]
+    found = {(event.name, event.source): event.step for event in events_in(run_dir, "logs-0", ev.ValuesLogged)}
+    assert found == {("loss", "console"): 3, ("aux_loss", "loss.csv"): 3, ("loss (mean.csv)", "mean.csv"): 3}
+    assert [event.first + event.n - 1 for event in events_in(run_dir, "logs-0", ev.StepsRecorded)] == [3]
+    assert [event.epoch for event in events_in(run_dir, "logs-0", ev.EpochStarted)] == [1]
 
 
 def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RUN_OR_LOG = (
     "name or directory of a run, ssh://[user@]HOST[:port]/RUN, or a log: TensorBoard, W&B, CSV, JSON lines, "
-    "trainer_state.json, parquet"
+    "trainer_state.json, parquet, printed text"
 )
 """Help of an argument that may be a log."""
 NARRATE_S = 1.0

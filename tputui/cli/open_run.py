@@ -197,7 +197,7 @@ def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
 
 
 def _best(snapshot: Snapshot) -> list[str]:
-    epoch, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    epoch, name = best_epoch(snapshot.epochs), monitored(snapshot.config, snapshot.epochs)
     value = epoch.figure(name) if epoch is not None else None
     if epoch is None or value is None:
         return []

@@ -147,7 +147,7 @@ def _code_diff(snapshots: Sequence[Snapshot], codes: Sequence[Mapping[str, Any] 
 
 def _quality(runs: Sequence[ComparedRun], base: Snapshot) -> QualityVerdict:
     """By the metric that the base monitors; skips runs of other tasks."""
-    metric = monitored(base.config)
+    metric = monitored(base.config, base.epochs)
     task = base.plan.task if base.plan else None
     same = [run for run in runs if run.task == task or None in (task, run.task)]
     values = {
@@ -193,7 +193,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         epoch=snapshot.epoch,
         num_epochs=plan.num_epochs if plan else None,
         steps=snapshot.steps,
-        total_steps=plan.total_steps if plan else None,
+        total_steps=(plan and plan.total_steps) or None,
         loss=facts.listed_loss(snapshot).of(snapshot),
         task=plan.task if plan else None,
         device=topology.device if topology else None,

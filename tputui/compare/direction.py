@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from tputui.logs.tags import is_falling
 from tputui.state.snapshot import Snapshot
-
-_FALLING = frozenset({"loss", "error", "err", "mae", "mse", "rmse", "nll", "perplexity"})
-"""Words in the names of meters whose lower values are better."""
 
 
 def less_is_better(name: str, snapshot: Snapshot) -> bool:
@@ -13,4 +11,4 @@ def less_is_better(name: str, snapshot: Snapshot) -> bool:
     checkpoint = snapshot.config.get("checkpoint")
     if isinstance(checkpoint, dict) and checkpoint.get("monitor") == name and checkpoint.get("mode") in ("min", "max"):
         return bool(checkpoint["mode"] == "min")
-    return bool(_FALLING & set(name.lower().replace("-", "_").replace(" ", "_").split("_")))
+    return is_falling(name)

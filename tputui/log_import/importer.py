@@ -142,7 +142,7 @@ class LogImport:
         stored = place.read_state(run_dir)
         self._stored = stored if stored is not None and self._is_usable(stored) else None
         self._journal: JournalWriter | None = None
-        self._events = ValueEvents()
+        self._events = ValueEvents(has_console=False)
         self._slices = TimeSlices(time.time() + _DAY_S)
         self._stored_counts: Counter[str] = Counter()
         """Values by tag that are in the journal and that the reader has not returned yet."""
@@ -177,7 +177,7 @@ class LogImport:
         if stored is None:
             self._begin_anew()
             return
-        self._events = ValueEvents(TagRule(None, stored.loss))
+        self._events = ValueEvents(TagRule(None, stored.loss), has_console=False)
         self._stored_counts = Counter(stored.counts)
         self._num_stored = self._stored_counts.total()
         self._counts, self._reported = Counter(stored.counts), ReportedDamage(stored.warned)
@@ -309,6 +309,7 @@ class LogImport:
     def _take(self, until: float) -> None:
         """Writes the values up to a time as events."""
         events: list[ev.Event] = []
+        self._events.take_config(self._reader.config)
         for now, values in self._slices.take(until):
             self._now = max(self._now, now)
             self._events.take(str(self._log), values, self._now)

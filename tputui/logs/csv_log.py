@@ -29,7 +29,12 @@ DELIMITERS = ",;\t"
 BLANKS = " "
 """The delimiter of columns that are separated by one or more blanks."""
 COLUMNS_MAX = 10_000
-_COMMENT = re.compile(r"\s{0,9}#|sep=.$", re.IGNORECASE)
+NO_VALUES = ("-", "--", "n/a", "N/A", "None")
+"""Cells without a value."""
+_COMMENT = re.compile(r"\s{0,9}#|sep=.$|[-=+|\s]*[-=]{3}[-=+|\s]*$", re.IGNORECASE)
+_LEAST, _MOST, _RUN, _TAG = "__MIN", "__MAX", " - ", "-tag-"
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
+_METRIC_LINE = re.compile(rb"\d{13} [-+.\deE]{1,40}(?:nan|inf)? \d{1,18}")
 """`#{...}` as Stable-Baselines begins its files, `# step loss` as numpy does, `sep=;` as Excel does."""
 _SPECIAL = '"(<'
 """What makes a row more than cells between delimiters."""
@@ -46,6 +51,11 @@ class CsvHeader(NamedTuple):
 
     names: list[str]
     delimiter: str
+
+
+def cleaned(text: str) -> str:
+    """A line without colours."""
+    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def header_of(line: bytes) -> CsvHeader | None:
@@ -151,7 +161,7 @@ class CsvReader(LineLog):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _continues, needs_header=True)
-        self._search = HeaderSearch()
+        self._search = self._new_search()
         self._header = CsvHeader([], ",")
         self._columns: list[tuple[int, str]] = []
         self._places: tuple[int | None, int | None, int | None] = (None, None, None)
@@ -164,6 +174,9 @@ class CsvReader(LineLog):
         self._text_cells: dict[int, tuple[int, str]] = {}
         """Line and content of the first cell of each column that is not a number, until there are values."""
         self._number_columns: set[int] = set()
+
+    def _new_search(self) -> HeaderSearch:
+        return HeaderSearch()
 
     @property
     def damage(self) -> list[str]:
@@ -187,13 +200,15 @@ class CsvReader(LineLog):
     def _values_of(self, lines: list[bytes]) -> list[LoggedValue]:
         start = self._lines.first_number
         if self._lines.restarted:
-            self._search = HeaderSearch()
+            self._search = self._new_search()
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
         values: list[LoggedValue] = []
         content = b"\n".join(lines).decode("utf-8", "replace")
         texts = content.split("\n")
         if "\r" in content:
             texts = [text.rstrip("\r") for text in texts]
+        if "\x1b" in content:
+            texts = [cleaned(text) for text in texts]
         rows: Iterable[tuple[int, str]] = enumerate(texts, start)
         if self._search.header is None:
             rows = self._below_header(list(rows))
@@ -228,7 +243,7 @@ class CsvReader(LineLog):
 
     def _is_row(self, text: str) -> bool:
         """Whether a line is a row, and not a comment or another header."""
-        if text[0] in "#s" and _COMMENT.match(text):
+        if text[0] in "#s-=+|" and _COMMENT.match(text):
             self._is_after_comment = True
             return False
         may_be_header = text[0].isalpha() or (text[0] == '"' and text[1:2] not in _ROW_SIGNS)
@@ -254,11 +269,12 @@ class CsvReader(LineLog):
         self._header = header
         context = context_of(header.names)
         self._places = _places(header.names, context)
-        self._columns = [
+        columns = [
             (place, name)
             for place, name in enumerate(header.names)
             if name and len(name) <= TAG_CHARS_MAX and place not in self._places
         ]
+        self._columns = _named_by_file(_of_one_run(columns), self._path.stem)
 
     def _cells_of(self, text: str) -> list[str]:
         if "(" in text or "<" in text:
@@ -336,6 +352,49 @@ class CsvReader(LineLog):
             f"{self._path}: {num_numbers} of {num_named} columns are numbers, and no metric is among them: "
             f"{', '.join(shown)}{more}"
         )
+
+
+def _of_one_run(columns: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The columns of a chart of W&B: without the ranges of each, and the name of the run if there is only one."""
+    names = {name for _, name in columns}
+    metrics = [
+        (place, name)
+        for place, name in columns
+        if not (name.endswith((_LEAST, _MOST)) and name[: -len(_LEAST)] in names)
+    ]
+    runs = {name.partition(_RUN)[0] if _RUN in name else "" for _, name in metrics}
+    if len(metrics) == len(columns) or len(runs) > 1 or "" in runs:
+        return metrics
+    return [(place, name.partition(_RUN)[2]) for place, name in metrics]
+
+
+def _named_by_file(columns: list[tuple[int, str]], stem: str) -> list[tuple[int, str]]:
+    """The columns of a chart of TensorBoard, whose metric only the file names: `run-a-tag-Loss_train.csv`."""
+    tag = stem.partition(_TAG)[2]
+    if tag and [name.lower() for _, name in columns] == ["value"]:
+        return [(columns[0][0], tag)]
+    return columns
+
+
+class MetricFileReader(CsvReader):
+    """Reads a metric that MLflow keeps in a file of its name: lines of time in ms, value and step, no header."""
+
+    form = "MLflow metric"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._set_header(self._new_search().header or self._header)
+
+    def _new_search(self) -> HeaderSearch:
+        search = HeaderSearch()
+        search.header = CsvHeader(["timestamp", self._path.name, "step"], BLANKS)
+        return search
+
+
+def is_metric_file(head: bytes) -> bool:
+    """Whether the beginning of a file is that of a metric of MLflow."""
+    lines = head.split(b"\n")[:-1]
+    return bool(lines) and all(_METRIC_LINE.fullmatch(line.rstrip(b"\r")) for line in lines[:10])
 
 
 def _places(names: list[str], context: RowContext) -> tuple[int | None, int | None, int | None]:

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.logs.csv_log import BLANKS, CsvHeader, CsvReader, HeaderSearch
+from tputui.logs.csv_log import (
+    BLANKS,
+    NO_VALUES,
+    CsvHeader,
+    CsvReader,
+    HeaderSearch,
+    MetricFileReader,
+    cleaned,
+    is_metric_file,
+)
 from tputui.logs.growing import files_under, read_at
 from tputui.logs.jsonl_log import JsonlReader, TrainerStateReader, object_of
 from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
@@ -19,12 +28,14 @@ from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
 from tputui.logs.parquet_log import ParquetReader, parquet_files
 from tputui.logs.rows import LogReader, UnknownLog, decimal
 from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_files
+from tputui.logs.text_log import SUFFIXES, TextLogReader, is_text_log
 from tputui.logs.tfevents import NAME_PART
 from tputui.logs.wandb_log import SUFFIX as WANDB_SUFFIX
 from tputui.logs.wandb_log import WandbReader, is_wandb
 
 EXPECTED = (
-    "expected TensorBoard event files, a .wandb file, CSV with a header, JSON lines, trainer_state.json or parquet"
+    "expected TensorBoard event files, a .wandb file, CSV with a header, JSON lines, trainer_state.json, parquet, or "
+    "text with metrics"
 )
 _HEAD_BYTES = 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -97,7 +108,7 @@ def _search_header(head: bytes) -> tuple[HeaderSearch, str | None]:
     """The search for the header of a table in the complete lines at the beginning of a file, and the first row."""
     search = HeaderSearch()
     for line in head.removeprefix(_BYTE_ORDER_MARK).split(b"\n")[:-1]:
-        text = line.decode("utf-8", "replace").rstrip("\r")
+        text = cleaned(line.decode("utf-8", "replace").rstrip("\r"))
         if search.header is not None or search.take(text):
             return search, text
         if search.is_refused:
@@ -118,7 +129,10 @@ def _is_table(head: bytes) -> bool:
 def _fits(header: CsvHeader, row: str) -> bool:
     """Whether the first row makes it likely that a file is a table. Words between blanks may as well be prose."""
     if header.delimiter == BLANKS:
-        return all(decimal(cell) is not None for cell in row.split())
+        cells = row.split()
+        return decimal(cells[0]) is not None and all(decimal(cell) is not None or cell in NO_VALUES for cell in cells)
+    if any(":" in name and decimal(name.rpartition(":")[2].strip()) is not None for name in header.names):
+        return False  # Printed pairs of name and number.
     return len(header.names) > 1 and row.count(header.delimiter) == len(header.names) - 1
 
 
@@ -137,7 +151,9 @@ _BY_CONTENT = (
         lambda _, head: _has_lines(head) and head.lstrip().startswith(b"{") and b'"log_history"' in head,
         TrainerStateReader,
     ),
+    LogFormat(lambda _, head: is_metric_file(head), MetricFileReader),
     LogFormat(lambda _, head: _has_lines(head) and _is_table(head), CsvReader),
+    LogFormat(is_text_log, TextLogReader),
 )
 """Formats that the first lines of a file with another name look like."""
 
@@ -187,11 +203,16 @@ def _log_in(path: Path) -> Path:
         return path
     logs = sorted(file for file in path.iterdir() if file.suffix.lower() in (*_TABLES, *_LINES))
     logs = logs or list(files_under(path, lambda name: name == _LIGHTNING_NAME))
+    logs = logs or sorted(file for file in path.iterdir() if file.suffix and _is_text_log(file))
     if len(logs) > 1:
         raise UnknownLog(f"{path}: contains {len(logs)} logs; name one of them, such as {logs[-1]}")
     if logs:
         return logs[0]
     raise UnknownLog(f"{path}: contains no log; {EXPECTED}")
+
+
+def _is_text_log(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and path.is_file() and is_text_log(path, read_at(path, 0, _HEAD_BYTES))
 
 
 _LOG = re.compile(r"(.*\.(csv|tsv|jsonl|ndjson|wandb)|.*tfevents.*|trainer_state\.json)", re.IGNORECASE | re.DOTALL)

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tputui.logs.growing import LineLog
-from tputui.logs.rows import TAG_CHARS_MAX, LoggedValue, encodable, number, step_number, unix_time_s, values_of
+from tputui.logs.rows import (
+    STEP_NAMES,
+    TAG_CHARS_MAX,
+    LoggedValue,
+    encodable,
+    number,
+    step_number,
+    unix_time_s,
+    values_of,
+)
 from tputui.telemetry.files import read_small
 
 _SPAN_END = "_end"
@@ -38,6 +47,10 @@ class JsonlReader(LineLog):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _continues)
+        self._has_two_steps = False
+        """Whether rows have two names of the step; one with one of them, as of MMEngine's evaluation, counts epochs."""
+        self._before: dict[str, LoggedValue] = {}
+        """The values of the row before by tag."""
 
     def read(self) -> list[LoggedValue]:
         """Values of the next complete lines. Raises `OSError`."""
@@ -47,7 +60,7 @@ class JsonlReader(LineLog):
         # An object is complete with its last brace, also in a file that ends without a newline.
         if self._lines.rest.rstrip().endswith(b"}") and (row := object_of(self._lines.rest)) is not None:
             self._lines.take_rest()
-            return _values_of(row)
+            return self._values_of(row)
         return []
 
     def _values_of_lines(self, lines: list[bytes]) -> list[LoggedValue]:
@@ -59,12 +72,22 @@ class JsonlReader(LineLog):
             if row is None:
                 self._lines.note_line(line_number, "not a JSON object")
             else:
-                values += _values_of(row)
+                values += self._values_of(row)
         return values
 
-
-def _values_of(row: Mapping[str, Any]) -> list[LoggedValue]:
-    return torchtitan_values(row) if "log_type_name" in row and "seq_id" in row else values_of(row)
+    def _values_of(self, row: Mapping[str, Any]) -> list[LoggedValue]:
+        if "log_type_name" in row and "seq_id" in row:
+            return torchtitan_values(row)
+        num_steps = sum(name in STEP_NAMES for name in row)
+        self._has_two_steps = self._has_two_steps or num_steps > 1
+        values = values_of(row)
+        if num_steps == 1 and self._has_two_steps:
+            values = [value._replace(step=None) for value in values]
+        # The row of an evaluation may repeat what the row before it has of the same step.
+        before, self._before = self._before, {value.tag: value for value in values}
+        if before.keys() >= self._before.keys():
+            return values
+        return [value for value in values if value.step is None or before.get(value.tag) != value]
 
 
 def torchtitan_values(row: Mapping[str, Any]) -> list[LoggedValue]:

@@ -9,6 +9,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from tputui.logs.number_forms import printed_number
+from tputui.logs.tags import EPOCH_NAMES as EPOCH_NAMES
+from tputui.logs.tags import STEP_NAMES as STEP_NAMES
+from tputui.logs.tags import TIME_NAMES as TIME_NAMES
+from tputui.logs.tags import in_words
 
 
 class LoggedValue(NamedTuple):
@@ -58,13 +62,6 @@ class LogReader(Protocol):
         """Closes the files."""
 
 
-STEP_NAMES = (
-    "global_step", "trainer/global_step", "train/global_step", "step", "_step", "train_step", "iteration", "iter",
-    "num_updates", "update", "updates",
-)  # fmt: skip
-"""Names of the step, the preferred one first; compared in lower case with `_` for blanks and dashes."""
-EPOCH_NAMES = ("epoch", "train/epoch", "trainer/epoch", "_epoch")
-TIME_NAMES = ("timestamp", "_timestamp", "wall_time", "unix_time", "datetime", "created_at", "date", "time", "ts", "t")
 TAG_CHARS_MAX = 512
 """Values with a longer name are left out."""
 STEP_MAX = 2**63 - 1
@@ -105,7 +102,7 @@ def context_of(names: Iterable[str]) -> RowContext:
 
 def form(name: str) -> str:
     """A name in the form in which names are compared."""
-    return name.strip().lower().replace(" ", "_").replace("-", "_")
+    return in_words(name)
 
 
 def number(value: Any) -> float | None:

@@ -5,18 +5,23 @@ The rule, in this order; letters may be upper or lower case:
 1. A pattern of the user (`[script.tags]`), if it matches the whole tag.
 2. A core is named by `core`, `rank`, `replica`, `device`, `shard`, `worker`, `process`, `tpu`, `gpu` or `xla` with a
    number, as a part of its own or at the end of a part: `loss/core3`, `loss_rank3`, `rank3/loss`, `[xla:0] loss`.
-3. A split is named by a part of its own, or by the beginning or end of the last part: `train/loss`, `Loss/valid`,
-   `eval_loss`, `acc_val`. `test` stays in the name, and its values count as validation.
+3. A split is named by a part of its own, by the beginning of the first or last part, by the end of the last part, or
+   between the other words of the last part: `train/loss`, `Loss/valid`, `eval_loss`, `acc_val`, `epoch_val_loss`.
+   `test` stays in the name, and its values count as validation; so do the results that only an evaluation has, such as
+   `bbox/AP` and `metrics/recall`.
 4. The rest is the name. `Loss` and `loss/loss` become `loss`.
 
-Two tags never become the same metric: the second one keeps its tag as its name. Pure.
+Two tags never become the same metric: the second one keeps its tag as its name.
+
+Some names are no metrics: step, epoch, the totals of both, and shares of them. `role_of` tells what a name is, for
+columns of tables, keys of JSON, tags of TensorBoard and printed names alike. Pure.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import LOSS, LOSS_NAMES, class_of, in_form
@@ -40,7 +45,123 @@ _CORE_PART = re.compile(_CORE, re.IGNORECASE)
 _CORE_END = re.compile(rf"(.+?){_SEPARATOR}{_CORE}", re.IGNORECASE)
 _SPLIT_START = re.compile(rf"({_SPLIT}){_SEPARATOR}+(.+)", re.IGNORECASE)
 _SPLIT_END = re.compile(rf"(.+?){_SEPARATOR}+({_SPLIT})", re.IGNORECASE)
+_SPLIT_INSIDE = re.compile(rf"(epoch|step|batch|running|avg|mean)_({_SPLIT})_(.+)", re.IGNORECASE)
+"""Keras and W&B's `epoch_val_loss`."""
 _TEST = re.compile(r"(?:.*[/_.:\- ])?test(?:ing)?(?:[/_.:\- ].*)?", re.IGNORECASE | re.DOTALL)
+
+
+STEP_NAMES = (
+    "global_step", "trainer/global_step", "train/global_step", "step", "_step", "train_step", "iteration", "iter",
+    "num_updates", "update", "updates", "current_steps", "current_step", "timesteps", "total_timesteps",
+    "num_timesteps", "env_steps", "totalenvinteracts", "time/total_timesteps", "misc/total_timesteps",
+)  # fmt: skip
+"""Names of the step, the preferred one first; compared in lower case with `_` for blanks and dashes."""
+EPOCH_NAMES = ("epoch", "train/epoch", "trainer/epoch", "_epoch")
+TIME_NAMES = ("timestamp", "_timestamp", "wall_time", "unix_time", "datetime", "created_at", "date", "time", "ts", "t")
+
+Role = Literal["metric", "step", "epoch", "total_steps", "total_epochs", "lr", "speed", "nothing"]
+_ROLES: dict[str, Role] = {
+    **dict.fromkeys(STEP_NAMES, "step"),
+    **dict.fromkeys(EPOCH_NAMES, "epoch"),
+    **dict.fromkeys(("total_steps", "max_steps", "num_training_steps", "max_iters", "max_iter"), "total_steps"),
+    **dict.fromkeys(("total_epochs", "num_epochs", "max_epochs", "num_train_epochs"), "total_epochs"),
+    **dict.fromkeys(
+        ("samples_per_second", "train_samples_per_second", "samples/sec", "samples/s", "samples_per_sec",
+         "examples/sec", "examples_per_second", "examples_per_s", "examples/s", "images/sec", "img/s", "rate",
+         "imgs_per_sec"), "speed"
+    ),
+    **dict.fromkeys(("percentage", "n_parameters", "num_parameters", "num_params", "n_params"), "nothing"),
+}  # fmt: skip
+_LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*)?", re.IGNORECASE)
+"""Names of the learning rate: `lr-Adam` is that of Lightning's monitor."""
+_RESULTS = re.compile(
+    r"(?:\w{1,60}_)?m?ap(?:[sml]|[_@]?\d[\w.:-]{0,20})?|(?:\w{1,60}_)?m?iou|bleu\d?|rouge\w{0,20}|wer|cer|fid"
+    r"|metrics/.*(?:precision|recall|map|acc|top|f1|iou).*",
+    re.IGNORECASE,
+)
+"""Names of results that only an evaluation gives: of their last part, or of the whole name."""
+_OF_XLA = re.compile(
+    r"(?:.*/)?(?:aten|xla|[A-Z])\w{1,80}__"
+    r"(?:TotalSamples|Accumulator|ValueRate|Rate|Percentile_\d{1,2}|Counter|Value)(?:_\w{1,9})?"
+)
+_FALLING = frozenset(
+    (
+        "loss",
+        "losses",
+        "error",
+        "err",
+        "mae",
+        "mse",
+        "rmse",
+        "nll",
+        "perplexity",
+        "ppl",
+        "wer",
+        "cer",
+        "fid",
+        "bpb",
+        "bpc",
+    )
+)
+"""Words of metrics whose lower values are better ..."""
+_RISING = frozenset(
+    ("acc", "accuracy", "top", "map", "ap", "iou", "miou", "f", "auc", "bleu", "rouge", "psnr", "ssim", "dice",
+     "reward", "rew", "return", "score", "precision", "recall", "r", "mrr", "ndcg")
+)  # fmt: skip
+"""... and higher ones; both without digits at their ends."""
+_CHOOSING = ("map_50_95", "map", "ap", "miou", "iou", "acc", "accuracy", "top", "f", "auc", "bleu", "reward", "score")
+"""Ends of names by which the best epoch is chosen if there is no validation loss, the preferred one first."""
+_AROUND_LOSS = frozenset(("test", "set", "epoch", "avg", "average", "mean", "total", "global", "eval", "per", LOSS))
+
+
+def in_words(name: str) -> str:
+    """A name in the form in which names are compared."""
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def is_of_xla(name: str) -> bool:
+    """Whether a name is of the report of torch_xla's metrics and counters, which its examples log by the hundred."""
+    return "__" in name and _OF_XLA.fullmatch(name) is not None
+
+
+def total_of(name: str) -> Role:
+    """What a key of a configuration is: `total_steps`, `total_epochs`, or `nothing` of the progress."""
+    key = in_words(name)
+    role = "total_epochs" if key == "epochs" else _ROLES.get(key, "nothing")
+    return role if role in ("total_steps", "total_epochs") else "nothing"
+
+
+def role_of(name: str) -> Role:
+    """What a name of a value is, as far as the name alone tells."""
+    if (role := _ROLES.get(in_words(name))) is not None:
+        return role
+    return "lr" if _LR.fullmatch(name) else "metric"
+
+
+def _words(name: str) -> list[str]:
+    return [word.rstrip("0123456789") or word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+
+
+def is_falling(name: str) -> bool:
+    """Whether lower values of a metric are better: by the last word of its name that tells."""
+    return next((word in _FALLING for word in reversed(_words(name)) if word in _FALLING | _RISING), False)
+
+
+def choice_rank(name: str) -> int | None:
+    """How well a validation metric is suited to choose the best epoch, 0 best: a loss, then the main result.
+
+    None if not at all, as the loss of a part, such as of boxes.
+    """
+    words = _words(name)
+    if LOSS in words and set(words) <= _AROUND_LOSS:
+        return 0 if words == [LOSS] else 1
+    joined = "_".join(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=\d)", re.sub(r"\(\w\)", "", name.lower()))).strip("_")
+    for rank, ending in enumerate(_CHOOSING, 2):
+        if re.search(rf"(?:^|_){ending}(?:_1)?$", joined):
+            return rank
+    if LOSS in words:
+        return None
+    return 2 + len(_CHOOSING) if any(word in _FALLING | _RISING for word in words) else None
 
 
 class TagMeaning(NamedTuple):
@@ -95,7 +216,8 @@ def _by_groups(groups: dict[str, str | None], tag: str) -> TagMeaning:
     name = groups["name"] or tag
     is_valid = split.lower() not in ("", *(word for word, of in _SPLITS.items() if of == "train"))
     number = int(core) if core.isascii() and core.isdecimal() and len(core) <= 5 else None
-    return TagMeaning(_canonical(name), "valid" if is_valid else "train", number)
+    split_of: Split = "valid" if is_valid else "train"
+    return TagMeaning(_canonical(name, split_of), split_of, number)
 
 
 def meaning_of(tag: str) -> TagMeaning:
@@ -112,9 +234,18 @@ def meaning_of(tag: str) -> TagMeaning:
             del parts[place]
             break
         split = None
-    if split is None and parts:
-        parts[-1], split = _without_split(parts[-1])
-    return TagMeaning(_canonical("/".join(parts) or tag), split or "train", core)
+    for place in (-1, 0) if split is None else ():
+        if split is None and parts:
+            parts[place], split = _without_split(parts[place])
+    name = "/".join(parts) or tag
+    if split is None and parts and (_RESULTS.fullmatch(parts[-1]) or _RESULTS.fullmatch(name)):
+        split = "valid"
+    return TagMeaning(_canonical(name, split or "train"), split or "train", core)
+
+
+def is_test(name: str) -> bool:
+    """Whether the values of a name are those of a test, which may come after training."""
+    return _TEST.fullmatch(name) is not None
 
 
 def _without_core(tag: str) -> tuple[str, int | None]:
@@ -137,19 +268,28 @@ def _without_split(part: str) -> tuple[str, Split | None]:
         return start[2], _SPLITS[start[1].lower()]
     if (end := _SPLIT_END.fullmatch(part)) is not None:
         return end[1], _SPLITS[end[2].lower()]
+    if (inside := _SPLIT_INSIDE.fullmatch(part)) is not None:
+        return f"{inside[1]}_{inside[3]}", _SPLITS[inside[2].lower()]
     return part, None
 
 
-def _canonical(name: str) -> str:
-    """The name; `loss` however often and in whatever case it is written."""
-    return LOSS if set(name.lower().split("/")) == {LOSS} else name
+def _canonical(name: str, split: Split) -> str:
+    """The name; `loss` however often and in whatever case it is written, and of the epochs of validation."""
+    is_of_epoch = split == "valid" and name.lower() in ("loss_epoch", "epoch_loss")
+    return LOSS if is_of_epoch or set(name.lower().split("/")) == {LOSS} else name
+
+
+PART_RANK = 2 * len(LOSS_NAMES)
+_OBJECTIVES = frozenset(("rmse", "mse", "mae", "l1", "l2", "logloss", "mlogloss", "deviance", "learn"))
+"""What is minimised where nothing is called a loss, as in gradient boosting."""
 
 
 def loss_rank(meaning: TagMeaning) -> int | None:
     """How likely a metric is the training loss, 0 most; None if it is not.
 
-    First the names of `LOSS_NAMES`, then names with such a last part (`learning/loss`), then names with the word
-    `loss`; only of the training split.
+    First the names of `LOSS_NAMES`, then names with such a last part (`learning/loss`); only of the training split.
+    From `PART_RANK` on it is one with the word `loss`, which may as well be that of a part, as of boxes;
+    behind it are those of gradient boosting.
     """
     if meaning.split != "train":
         return None
@@ -157,7 +297,8 @@ def loss_rank(meaning: TagMeaning) -> int | None:
     for base, wanted in ((0, name), (len(LOSS_NAMES), name.rpartition("/")[2])):
         if wanted in LOSS_NAMES:
             return base + LOSS_NAMES.index(wanted)
-    return 2 * len(LOSS_NAMES) if LOSS in re.split(r"[/_]", name) else None
+    words = name.rpartition("/")[2].split("_")
+    return PART_RANK if LOSS in words else PART_RANK + 1 if words[-1] in _OBJECTIVES else None
 
 
 class TagNames:
@@ -215,8 +356,3 @@ class TagNames:
         """Number of tags at which a new one is left out."""
         is_named = self._rule.loss in (tag, meaning.name)
         return NAMES_MAX_OF_CLASS[0 if is_named else class_of(meaning.name, meaning.split)]
-
-    def is_known(self, tag: str) -> bool:
-        """Whether a log has the metric of a tag."""
-        meaning = self._rule.meaning_of(tag)
-        return any((name, meaning.split) in self._taken for name in (meaning.label, meaning.name))

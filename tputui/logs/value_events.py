@@ -8,15 +8,26 @@ log has epochs, steps and times.
 from __future__ import annotations
 
 import math
-import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.epochs import EpochTracker
+from tputui.logs.repeats import Repeats, Shown
 from tputui.logs.rows import STEP_MAX, LoggedValue
-from tputui.logs.tags import TagMeaning, TagNames, TagRule, loss_rank
+from tputui.logs.tags import (
+    EPOCH_NAMES,
+    PART_RANK,
+    Role,
+    TagMeaning,
+    TagNames,
+    TagRule,
+    is_test,
+    loss_rank,
+    role_of,
+    total_of,
+)
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks
 from tputui.telemetry.logged_values import CONSOLE, VALUES_PER_EVENT, LoggedColumns, values_logged
@@ -118,6 +129,28 @@ def topology(t: float, cores: list[int]) -> ev.TopologyDeclared:
     )
 
 
+def planned(t: float, num_steps: int, num_epochs: int) -> ev.TrainingPlanned:
+    """The totals that a log tells, 0 for unknown ones, at the unix time `t`."""
+    per_epoch = -(-num_steps // num_epochs) if num_epochs else num_steps
+    return ev.TrainingPlanned(
+        t=t,
+        task="",
+        num_epochs=num_epochs,
+        steps_per_epoch=per_epoch,
+        valid_steps=0,
+        first_step=1,
+        batch_per_core=0,
+        global_batch=0,
+        train_examples=0,
+        valid_examples=0,
+        num_parameters=0,
+        precision="",
+        lr=math.nan,
+        lr_rule="",
+        num_steps=num_steps,
+    )
+
+
 def steps_recorded(rows: Sequence[LossRow], now: float) -> Iterator[ev.StepsRecorded]:
     """The steps as events; consecutive ones together."""
     start = 0
@@ -157,8 +190,11 @@ def _events(rows: Sequence[LossRow], now: float) -> Iterator[ev.StepsRecorded]:
 PACE_INTERVAL_S = 1.0
 """Shortest time over which the step time is measured."""
 _PRINTED_MAX = 4_096
-_LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*)?", re.IGNORECASE)
-"""Names of the learning rate: `lr-Adam` is that of Lightning's monitor."""
+_POSITIONS_MAX = 1 << 16
+"""Steps of which the epoch is remembered that a scalar named `epoch` tells."""
+_TOTAL_MAX = 2**53
+REPEAT_WAIT_S = 3.0
+"""Seconds for which a value that another log does not have is held back, because that log may be behind."""
 
 
 class _PendingValues:
@@ -169,11 +205,27 @@ class _PendingValues:
         self.tag = tag
         self.meaning = meaning
         self.is_loss = False
+        self.role: Role = role_of(meaning.name)
+        self.is_test = meaning.split == "valid" and is_test(meaning.name)
+        self.is_counted = True
+        """Whether none of its values has had a step."""
+        self.shown = Shown()
+        self.repeats: Repeats | None = None
+        """Set if it may repeat what the other logs have; its values are held back until that is known."""
+        self.num_repeated = 0
+        """Values held back that repeat others."""
+        self.waits_since: float | None = None
+        """Unix time since which a value is held back that does not."""
         self.num_values = 0
         self.values: list[float] = []
         self.steps: list[int] = []
         self.times: list[float] = []
         self.epochs: list[float] = []
+
+    @property
+    def is_console(self) -> bool:
+        """Whether its values were printed."""
+        return self.source == CONSOLE
 
     def clear(self) -> None:
         """Removes the values."""
@@ -183,13 +235,16 @@ class _PendingValues:
 class ValueEvents:
     """Gathers values of one run from all of its logs."""
 
-    def __init__(self, rule: TagRule | None = None) -> None:
+    def __init__(self, rule: TagRule | None = None, *, has_console: bool = True) -> None:
+        """`has_console`: values of the console may come beside those of files."""
         self._rule = rule or TagRule()
-        self._files = TagNames(self._rule)
-        self._console = TagNames(self._rule)
+        self._has_console = has_console
+        self._names = TagNames(self._rule)
         self._columns: dict[tuple[str, str], _PendingValues | None] = {}
         self._loss: str | None = None
         """Name of the metric that is the training loss, once it is known."""
+        self._is_loss_printed = False
+        """Whether that is a metric of the console."""
         self._num_ranked = 0
         """Columns among which the training loss was looked for."""
         self._per_core = False
@@ -202,14 +257,23 @@ class ValueEvents:
         self._num_left_out = 0
         """Tags that are left out, at the last look."""
         self._warned_of_rows = self._warned_of_range = False
-        self._lr = math.nan
-        self._loss_from_console: int | None = None
-        """Newest step whose loss was read from the console."""
         self.position_at: Callable[[float, bool], tuple[int, int] | None] | None = None
         """Step and epoch of the training at a unix time, or of the evaluation that had begun then, if a process reports
         them. The values are metrics beside its loss then; those without a step or epoch get it from there."""
         self._counts_from_0 = False
         """Whether the log counts epochs from 0, of a training that reports them."""
+        self._lr = self._examples_per_s = math.nan
+        self._lr_name: str | None = None
+        """The metric that is the learning rate."""
+        self._totals: dict[str, int] = {}
+        """Steps and epochs of the whole training, as the log tells."""
+        self._has_new_totals = False
+        self._newest_of: dict[str, int] = {}
+        """Newest step by source, of those whose values have steps."""
+        self._epoch_of: dict[str, float] = {}
+        """Epoch of the newest value by source."""
+        self._by_step: dict[str, dict[int, float]] = {}
+        """Epochs by source and step, if a scalar tells them."""
         self._printed: set[str] = set()
         """Tags on the console whose values have steps."""
         self.newest_step = 0
@@ -243,39 +307,48 @@ class ValueEvents:
     def take(self, source: str, values: Sequence[LoggedValue], now: float, *, is_late: bool = False) -> None:
         """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
 
-        A metric that a file has is not taken from the console. From a log that is late, which is written with
-        checkpoints, a metric is taken only if the console does not have it with its steps.
+        From a log that is late, which is written with checkpoints, a metric is taken only if the console does not have
+        it with its steps.
         """
         columns = self._columns
+        by_step = self._epochs_of_steps(source, values)
         for tag, step, t, value, epoch in values:
             if is_late and tag in self._printed:
                 continue
             key = (source, tag)
             column = columns[key] if key in columns else self._add_column(source, tag, now)
-            if column is None or (source == CONSOLE and self._files.is_known(tag)):
+            if column is None:
                 continue
-            if source == CONSOLE and step is not None and len(self._printed) < _PRINTED_MAX:
+            if column.role != "metric" and self._take_role(column, value):
+                continue
+            is_printed = source == CONSOLE and column.repeats is None
+            if is_printed and step is not None and len(self._printed) < _PRINTED_MAX:
                 self._printed.add(tag)
             column.num_values += 1
             if self.position_at is not None:
                 step, epoch = self._placed(column.meaning, step, epoch, now if t is None else t)
-            has_step = step is not None
+            if has_step := step is not None:
+                if not -STEP_MAX <= step <= STEP_MAX:
+                    continue
+                column.is_counted = False
+                self._newest_of[source] = step
+            if self.position_at is None and epoch is None and (by_step is not None or column.meaning.split == "valid"):
+                epoch = self._epoch_at(source, step, by_step)
             if step is None:
-                step = column.num_values
-            elif not -STEP_MAX <= step <= STEP_MAX:
-                continue
+                step = self._position_of(source, column, epoch)
             column.values.append(value)
             column.steps.append(step)
             column.times.append(math.nan if t is None else t)
             column.epochs.append(math.nan if epoch is None else epoch)
-            if step > self.newest_step:
+            if step > self.newest_step and not column.is_test:
                 self.newest_step = step
             if epoch is not None:
+                self._epoch_of[source] = epoch
                 of_epoch = step if has_step else self.newest_step
-                self._epochs.add(column.meaning, value, of_epoch, epoch, now, has_step=has_step)
+                self._epochs.add(column.meaning, value, of_epoch, epoch, now, has_step=has_step, source=source)
             if t is not None and t > self.newest_t:
                 self.newest_t = t
-            if len(column.values) == VALUES_PER_EVENT:
+            if len(column.values) >= VALUES_PER_EVENT:
                 self._flush(column, now)
         self.num_values += len(values)
 
@@ -296,12 +369,62 @@ class ValueEvents:
             number = as_logged if abs(as_logged - number) <= 1 else number
         return place[0] if step is None else step, float(number) if number and evaluates else None
 
+    def _epochs_of_steps(self, source: str, values: Sequence[LoggedValue]) -> dict[int, float] | None:
+        """The epochs by step that a scalar named `epoch` tells, which Lightning logs beside the others; None if a log
+        has none."""
+        known = self._by_step.get(source)
+        if source == CONSOLE:
+            return known
+        for value in values:
+            if value[0] in EPOCH_NAMES and value[1] is not None:
+                known = self._by_step.setdefault(source, {}) if known is None else known
+                known[value[1]] = value[3]
+        while known is not None and len(known) > _POSITIONS_MAX:
+            del known[next(iter(known))]
+        return known
+
+    def _epoch_at(self, source: str, step: int | None, by_step: dict[int, float] | None) -> float | None:
+        """The epoch of a value without one: that of its step, or else of the value before."""
+        at_step = by_step.get(step) if by_step is not None and step is not None else None
+        return at_step if at_step is not None else self._epoch_of.get(source)
+
+    def _position_of(self, source: str, column: _PendingValues, epoch: float | None) -> int:
+        """The step of a value without one: the newest of its log, or the end of its epoch in another log. Where no log
+        has steps, values are counted."""
+        if source in self._newest_of:
+            return self._newest_of[source]
+        if not self._newest_of:
+            return column.num_values
+        end = self._epochs.end_of(source, epoch) if epoch is not None else None
+        return self._newest_of[next(iter(self._newest_of))] if end is None else end
+
+    def take_config(self, config: Mapping[str, Any]) -> None:
+        """Takes the totals in the configuration of a log, such as `max_steps`."""
+        for name, value in config.items():
+            if type(value) in (int, float) and (role := total_of(name)) != "nothing":
+                self._take_total(role, value)
+
+    def _take_total(self, role: Role, value: float) -> None:
+        if math.isfinite(value) and 0 < value < _TOTAL_MAX and self._totals.get(role) != int(value):
+            self._totals[role] = int(value)
+            self._has_new_totals = True
+
+    def _take_role(self, column: _PendingValues, value: float) -> bool:
+        """Takes a value that is no metric; returns whether it is none."""
+        role = column.role
+        if role in ("total_steps", "total_epochs"):
+            self._take_total(role, value)
+            return True
+        if role == "speed" and column.meaning.split == "train" and math.isfinite(value):
+            self._examples_per_s = value
+        return role in ("step", "epoch", "nothing")
+
     def events(self, now: float, *, final: bool = False) -> list[ev.Event]:
         """The events of the values since the last call, at the unix time `now`. `final`: no more values follow."""
         self._decide()
-        for column in self._columns.values():
-            if column is not None and column.values:
-                self._flush(column, now)
+        columns = [column for column in self._columns.values() if column is not None and column.values]
+        for column in sorted(columns, key=lambda column: column.repeats is not None):
+            self._flush(column, now, final=final)
         is_reported = self.position_at is not None
         steps = [] if is_reported else list(self._rows.events(now, final=final))
         self._events += steps
@@ -318,32 +441,48 @@ class ValueEvents:
         self._warn_of_left_out(now, final=final)
         epochs = self._epochs.events(now, self._lr, final=final)
         self._events += [event for event in epochs if not (is_reported and isinstance(event, ev.EpochStarted))]
-        progress = self._pace.event(now, self._epochs, self._lr)
+        progress = self._pace.event(now, self._epochs, self._lr, self._examples_per_s)
         if progress is not None and not is_reported:
             self._events.append(progress)
         events, self._events = self._events, []
+        if self._has_new_totals and not is_reported:
+            self._has_new_totals = False
+            events.insert(0, planned(now, self._totals.get("total_steps", 0), self._totals.get("total_epochs", 0)))
         return events
 
     def _warn_of_left_out(self, now: float, *, final: bool) -> None:
         """Warns of tags that are left out, once no further ones appear."""
-        before, self._num_left_out = self._num_left_out, self._files.num_left_out + self._console.num_left_out
+        before, self._num_left_out = self._num_left_out, self._names.num_left_out
         if self._num_left_out == before or final:
-            sentences = filter(None, [self._files.left_out, self._console.left_out])
+            sentences = filter(None, [self._names.left_out])
             for text in self._reported.new(sentences, final=final):
                 self._events.append(ev.WarningRaised(t=now, text=text))
 
     def _add_column(self, source: str, tag: str, now: float) -> _PendingValues | None:
         if source == CONSOLE and names_secret(tag, "0"):
             return None  # `password: 1234`, which is masked in the printed line too.
-        names = self._console if source == CONSOLE else self._files
-        meaning = names.meaning_of(source, tag)
+        meaning = self._names.meaning_of(source, tag)
         column = _PendingValues(source, tag, meaning) if meaning is not None else None
         if column is None:
             return None
         self._columns[source, tag] = column
-        if self._loss is not None and column is not None:
+        if self._loss is not None:
             column.is_loss = self._is_loss(column)
+        if self._has_console and self._others(column, of_any_split=True):
+            is_of_loss = self._loss is not None and self._is_loss_printed == column.is_console
+            column.repeats = None if is_of_loss else Repeats()
         return column
+
+    def _others(self, column: _PendingValues, *, of_any_split: bool = False) -> list[_PendingValues]:
+        """The metrics of files for one of the console, and the other way round."""
+        columns = [
+            other for other in self._columns.values() if other is not None and other.role in ("metric", "lr", "speed")
+        ]
+        return [
+            other
+            for other in columns
+            if other.is_console != column.is_console and (of_any_split or other.meaning.split == column.meaning.split)
+        ]
 
     def _decide(self) -> None:
         """Chooses the metric that is the training loss among those known so far."""
@@ -359,17 +498,23 @@ class ValueEvents:
         for place, column in enumerate(self._columns.values()):
             if column is None:
                 continue
-            rank = loss_rank(column.meaning) if self._rule.loss is None else -1 if self._is_named(column) else None
+            meaning = column.meaning if column.meaning.core is not None else self._rule.meaning_of(column.tag)
+            rank = loss_rank(meaning) if self._rule.loss is None else -1 if self._is_named(column) else None
             if rank is not None:
-                ranked.append((rank, place, column.meaning.name))
-        if ranked:
-            self._loss = min(ranked)[2]
-            for column in self._columns.values():
-                if column is not None:
-                    column.is_loss = self._is_loss(column)
-            loss_columns = [column for column in self._columns.values() if column is not None and column.is_loss]
-            self._per_core = any(column.meaning.core is not None for column in loss_columns)
-            self._rows = self._new_rows(per_core=self._per_core)
+                ranked.append((rank, place, column))
+        kinds = {column.is_console: column for _, _, column in sorted(ranked, reverse=True)}
+        if not ranked or (len({column.tag for _, _, column in ranked}) > 1 and min(ranked)[0] >= PART_RANK):
+            return  # None, or losses of parts, whose sum is not logged.
+        chosen = max(kinds.values(), key=lambda column: (column.num_values, not column.is_console))
+        self._loss, self._is_loss_printed = chosen.meaning.name, chosen.is_console
+        for column in self._columns.values():
+            if column is not None:
+                column.is_loss = self._is_loss(column)
+                is_other = len(kinds) > 1 and column.is_console != chosen.is_console
+                column.repeats = Repeats() if is_other else None
+        loss_columns = [column for column in self._columns.values() if column is not None and column.is_loss]
+        self._per_core = any(column.meaning.core is not None for column in loss_columns)
+        self._rows = self._new_rows(per_core=self._per_core)
 
     def _is_named(self, column: _PendingValues) -> bool:
         """Whether the user named the tag, or the metric, as the loss."""
@@ -378,19 +523,52 @@ class ValueEvents:
     def _is_loss(self, column: _PendingValues) -> bool:
         return column.meaning.split == "train" and column.meaning.name == self._loss
 
-    def _flush(self, column: _PendingValues, now: float) -> None:
+    def _flush(self, column: _PendingValues, now: float, *, final: bool = False) -> None:
         self._decide()
+        if column.repeats is not None and self._is_repeated(column, column.repeats, now, final=final):
+            return
+        if self._has_console:
+            for value, step in zip(column.values, column.steps, strict=True):
+                column.shown.add(None if column.is_counted else step, value)
         values, steps, times, epochs = column.values, column.steps, column.times, column.epochs
         meaning = column.meaning
         has_epochs = not all(map(math.isnan, epochs))
-        if meaning.split == "train" and _LR.fullmatch(meaning.name):
-            self._lr = values[-1]
+        if column.role == "lr" and meaning.split == "train" and self._lr_name in (None, meaning.name):
+            self._lr_name, self._lr = meaning.name, values[-1]
         if column.is_loss:
             self._add_loss(column, now)
         if not (column.is_loss and meaning.core is not None):
             columns = LoggedColumns(values, steps, times, epochs if has_epochs else None)
-            self._events.append(values_logged(now, meaning.label, meaning.split, column.tag, column.source, columns))
+            label, counted = meaning.label, column.is_counted and not self._newest_of
+            event = values_logged(now, label, meaning.split, column.tag, column.source, columns, counted=counted)
+            self._events.append(event)
         column.clear()
+
+    def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
+        """Whether the values of a metric are held back, since they are those of another log so far."""
+        others = [other.shown for other in self._others(column)]
+        while column.num_repeated < len(column.values):
+            step = None if column.is_counted else column.steps[column.num_repeated]
+            value = column.values[column.num_repeated]
+            if repeats.take(step, value, others, is_printed=column.is_console):
+                column.num_repeated, column.waits_since = column.num_repeated + 1, None
+                continue
+            # The other log may be behind.
+            column.waits_since = now if column.waits_since is None else column.waits_since
+            is_late = now - column.waits_since > REPEAT_WAIT_S or len(column.values) >= VALUES_PER_EVENT
+            if final or is_late or not (column.num_repeated or self._has_namesake(column)):
+                column.repeats = None
+                return False
+            return True
+        if len(column.values) >= VALUES_PER_EVENT:
+            column.clear()
+            column.num_repeated = 0
+        return True
+
+    def _has_namesake(self, column: _PendingValues) -> bool:
+        """Whether another log has a metric of the same name."""
+        meaning = self._rule.meaning_of(column.tag)
+        return any(meaning == self._rule.meaning_of(other.tag) for other in self._others(column))
 
     def _add_loss(self, column: _PendingValues, now: float) -> None:
         core = column.meaning.core
@@ -400,10 +578,6 @@ class ValueEvents:
             # Until now there was one loss; the first core's takes its place.
             self._per_core, self._rows = True, self._new_rows(per_core=True)
         for value, step in zip(column.values, column.steps, strict=True):
-            if column.source == CONSOLE:
-                self._loss_from_console = step
-            elif core is None and self._loss_from_console is not None and step <= self._loss_from_console:
-                continue
             self._rows.add(core or 0, step, value)
         newest_t = column.times[-1]
         self._pace.add(column.steps[-1], newest_t if not math.isnan(newest_t) else now)
@@ -430,7 +604,7 @@ class _StepTime:
         elif self._to is None or step > self._to[0]:
             self._to = (step, t)
 
-    def event(self, now: float, epochs: EpochTracker, lr: float) -> ev.ProgressReported | None:
+    def event(self, now: float, epochs: EpochTracker, lr: float, examples_per_s: float) -> ev.ProgressReported | None:
         """The progress, if the steps since the last one took long enough."""
         if self._from is None or self._to is None or self._to[1] - self._from[1] < PACE_INTERVAL_S:
             return None
@@ -444,7 +618,7 @@ class _StepTime:
             epoch_step=max(0, last - epochs.first_step + 1) if epochs.number else last,
             step=last,
             step_s=(until - since) / (last - first),
-            examples_per_s=math.nan,
+            examples_per_s=examples_per_s,
             lr=lr,
             report_steps=last - first,
         )

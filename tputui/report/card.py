@@ -92,7 +92,7 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
         rows.append(("step", f"{fmt.count(snapshot.steps)}{of}"))
     rows += [(fact.label, text) for fact in (facts.DURATION, facts.LOSS) if (text := fact.text(snapshot))]
     if text := facts.BEST_VALUE.text(snapshot):
-        best = f"best validation {_text(monitored(snapshot.config))}"
+        best = f"best validation {_text(monitored(snapshot.config, snapshot.epochs))}"
         rows.append((best, f"{text} in epoch {facts.BEST_EPOCH.text(snapshot)}"))
     pace = (facts.STEP_TIME, facts.SPEED, facts.REMAINING)
     return rows + [(fact.label, text) for fact in pace if (text := fact.text(snapshot))]

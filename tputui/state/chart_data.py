@@ -268,6 +268,8 @@ class LoggedView(msgspec.Struct, frozen=True, kw_only=True):
     max: float
     points: list[Segment]
     """In order of steps; at most 512 however long the run."""
+    counted: bool = False
+    """Whether the log has no steps, so that `step` counts its values."""
 
 
 def share_between(value: float, low: float, high: float) -> float:

@@ -73,7 +73,14 @@ def _best(snapshot: Snapshot) -> EpochEnded | None:
 
 def _best_value(snapshot: Snapshot) -> float | None:
     best = _best(snapshot)
-    return best.figure(monitored(snapshot.config)) if best is not None else None
+    return best.figure(monitored(snapshot.config, snapshot.epochs)) if best is not None else None
+
+
+def _steps(snapshot: Snapshot) -> int | None:
+    """None for logs without steps, whose values are only counted."""
+    if snapshot.logged and all(view.counted for view in snapshot.logged):
+        return None
+    return snapshot.steps or None
 
 
 def _remaining_s(snapshot: Snapshot) -> float | None:
@@ -105,7 +112,7 @@ EPOCH: Fact[int] = Fact(
 )  # fmt: skip
 STEP: Fact[int] = Fact(
     "step", "steps", "Training steps done, with those before a resume.",
-    lambda run: run.steps or None, fmt.count, "steps",
+    _steps, fmt.count, "steps",
 )  # fmt: skip
 LOSS: Fact[float] = Fact(
     "train loss",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tputui.logs.tags import is_of_xla
 from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
 from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
@@ -74,7 +75,7 @@ def _steady(history: list[ThroughputPoint]) -> SteadyPace | None:
 def eta_s(state: RunState, plan: PlanView | None, epochs: list[EpochEnded], now: float) -> float | None:
     """Seconds from `now` to the end of training, by the expected step time and the mean time of an epoch's end."""
     anchored = _anchored(state, plan, epochs)
-    if plan is None or anchored is None:
+    if plan is None or not plan.total_steps or anchored is None:
         return None
     pace, anchor = anchored
     done = state.steps_done
@@ -93,7 +94,7 @@ def eta_epoch_s(state: RunState, plan: PlanView | None, epochs: list[EpochEnded]
     epoch = max((w.epoch_started.epoch for w in state.workers if w.epoch_started), default=0)
     if any(view.epoch == epoch for view in epochs) or not epoch:
         return None
-    if not plan.num_epochs:
+    if not (plan.num_epochs and plan.steps_per_epoch):
         return None
     left = max(0, epoch * plan.steps_per_epoch - done) * pace + _end_s(epochs)
     return max(0.0, left - _worked_off_s(state, epochs, pace, now - anchor))
@@ -162,11 +163,12 @@ def _worked_off_s(state: RunState, epochs: list[EpochEnded], pace: float, silent
 def _end_s(epochs: list[EpochEnded]) -> float:
     """Mean seconds at the end of an epoch: evaluation without its compilations, and the save."""
     ends = [view.sections_s.get("evaluate", view.valid_s) + view.sections_s.get("save", 0.0) for view in epochs]
-    return sum(ends) / len(ends) if ends else 0.0
+    known = [end for end in ends if not math.isnan(end)]
+    return sum(known) / len(known) if known else 0.0
 
 
 def logged(state: RunState) -> list[LoggedView]:
-    """The metrics that the script logged itself; of a metric that several processes log, the mean.
+    """The metrics that the script logged itself, those of XLA last; of one that several processes log, the mean.
 
     What was read from the output of a script whose steps are known otherwise has its source in the names that are
     taken: two sources never share a series.
@@ -185,4 +187,5 @@ def _logged(state: RunState) -> list[LoggedView]:
         for name, split, series in process.logged.items():
             shown = f"{name} ({series.source})" if (name, split) in taken else name
             by_name.setdefault((shown, split), []).append(series)
-    return [combined_view(name, split, parts) for (name, split), parts in by_name.items()]
+    views = [combined_view(name, split, parts) for (name, split), parts in by_name.items()]
+    return sorted(views, key=lambda view: is_of_xla(view.name))

@@ -44,6 +44,8 @@ class LoggedSeries(StateStruct, dict=True):
     step: Int = 0
     t: float = math.nan
     epoch: float = math.nan
+    counted: bool = False
+    """Whether all steps only count its values."""
 
     def __post_init__(self) -> None:
         self._shown: tuple[int, list[Segment]] | None = None
@@ -54,6 +56,7 @@ class LoggedSeries(StateStruct, dict=True):
         Raises `BlockError` if the values cannot be decoded; the event is then added by its summary.
         """
         self.tag, self.source = event.tag[:TEXT_CHARS_MAX], event.source[:TEXT_CHARS_MAX]
+        self.counted = event.counted and (self.counted or not self.points.items)
         # Values that were damaged in their log arrive late.
         if not event.value_t < self.t:
             self.value, self.step, self.t, self.epoch = event.value, event.step, event.value_t, event.epoch
@@ -87,6 +90,7 @@ class LoggedSeries(StateStruct, dict=True):
             min=min((piece.least for piece in finite), default=math.nan),
             max=max((piece.greatest for piece in finite), default=math.nan),
             points=self._points(),
+            counted=self.counted,
         )
 
     def _points(self) -> list[Segment]:

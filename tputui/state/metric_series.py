@@ -120,7 +120,7 @@ class MetricSource(NamedTuple):
             meters=snapshot.meter_history,
             loss=snapshot.loss,
             throughput=snapshot.throughput.history if snapshot.throughput is not None else [],
-            monitored=monitored(snapshot.config),
+            monitored=monitored(snapshot.config, snapshot.epochs),
             epoch=snapshot.epoch,
             newest_loss=snapshot.newest_loss,
             logged=snapshot.logged,

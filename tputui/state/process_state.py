@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tputui import formatting as fmt
+from tputui.logs.tags import is_test
 from tputui.state import meter_limits
 from tputui.state.chart_data import MemoryPoint, MeterPoint, XlaPoint
 from tputui.state.evidence import OBSERVED, Evidence, Observed
@@ -351,7 +352,7 @@ class ProcessState(StateStruct):
         if not logged_values.makes_sense(event):
             self.num_senseless += 1
             return
-        if event.split == "train":
+        if event.split == "train" or not is_test(event.name):
             self._done(event.step if event.n == 1 else event.last_step, event.t)
         try:
             if not self.logged.add(event):

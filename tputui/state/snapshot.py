@@ -235,8 +235,10 @@ def best_epoch(epochs: Sequence[ev.EpochEnded]) -> ev.EpochEnded | None:
     return next((epoch for epoch in reversed(epochs) if epoch.best), None)
 
 
-def monitored(config: Mapping[str, Any]) -> str:
-    """Name of the validation metric by which a configuration chooses the best epoch."""
+def monitored(config: Mapping[str, Any], epochs: Sequence[ev.EpochEnded] = ()) -> str:
+    """Name of the validation metric by which the best epoch is chosen: by the run, or else by its configuration."""
+    if epochs and epochs[-1].monitor:
+        return epochs[-1].monitor
     checkpoint = config.get("checkpoint")
     return str(checkpoint.get("monitor", "loss")) if isinstance(checkpoint, Mapping) else "loss"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import attrgetter
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tputui.config.script import SCRIPT
+from tputui.logs.tags import role_of
 from tputui.state import (
     core_views,
     device_views,
@@ -27,7 +28,7 @@ from tputui.state import (
     timeline,
 )
 from tputui.state.aligned import COMBINED_MAX
-from tputui.state.chart_data import Segment, ThroughputView
+from tputui.state.chart_data import LoggedView, Segment, ThroughputView
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
@@ -112,6 +113,7 @@ def build_snapshot(
     memory = memory_of(state)
     pace = history.throughput(state, plan, epochs, now, going_on=running)
     step_s, examples_per_s = _speed(state, pace, liveness.condition)
+    logged = history.logged(state)
     return Snapshot(
         now=now,
         run=context.run,
@@ -132,7 +134,7 @@ def build_snapshot(
         steps=steps,
         step_s=step_s,
         examples_per_s=_known(examples_per_s),
-        lr=_known(progress.lr if progress else plan.lr if plan else None),
+        lr=_lr(progress, plan, logged),
         report_steps=progress.report_steps if progress else None,
         eta_s=history.eta_s(state, plan, epochs, now) if running else None,
         cores=cores,
@@ -175,7 +177,7 @@ def build_snapshot(
         meter_history=rank_meters.history(state),
         stacks=process_stacks.stacks(state, requests),
         details=_details(state, context.details),
-        logged=history.logged(state),
+        logged=logged,
         alerts=state.of_rare_events("alerts", lambda: timeline.alerts(state)),
         traces=state.of_rare_events("traces", lambda: timeline.traces(state)),
         evidence=evidence_of(state),
@@ -185,6 +187,15 @@ def build_snapshot(
         generations=host_views.generations(state),
         is_behind=bool(state.behind),
     )
+
+
+def _lr(progress: ProgressReported | None, plan: PlanView | None, logged: Sequence[LoggedView]) -> float | None:
+    """The newest learning rate that was reported, or else that was logged as a metric."""
+    reported = _known(progress.lr if progress else plan.lr if plan else None)
+    if reported is not None:
+        return reported
+    views = (view for view in logged if view.split == "train" and role_of(view.name) == "lr")
+    return _known(next((view.value for view in views), None))
 
 
 def _speed(state: RunState, pace: ThroughputView | None, condition: RunCondition) -> tuple[float | None, float | None]:
@@ -289,7 +300,7 @@ def plan_of(state: RunState) -> PlanView | None:
     planned = msgspec.structs.asdict(plan)
     if not plan.num_epochs:
         planned["steps_per_epoch"] = 0
-    return PlanView(**planned, total_steps=max(1, plan.num_epochs) * plan.steps_per_epoch)
+    return PlanView(**planned, total_steps=plan.num_steps or max(1, plan.num_epochs) * plan.steps_per_epoch)
 
 
 def meters_of(state: RunState, epochs: list[EpochEnded]) -> list[MeterView]:
@@ -300,6 +311,8 @@ def meters_of(state: RunState, epochs: list[EpochEnded]) -> list[MeterView]:
 def _meters_of(state: RunState, epochs: list[EpochEnded], split: Split) -> list[MeterView]:
     reports = [w.meters[split] for w in rank_meters.ranks(state) if split in w.meters]
     newest = rank_meters.newest(reports)
+    if not reports and all(w.role == "logs" for w in state.workers):
+        return []  # The epochs are those of logged metrics.
     ended = next((view for view in reversed(epochs) if (view.train if split == "train" else view.valid)), None)
     epoch, readings = 0, dict[str, MeterReading]()
     if ended is not None:

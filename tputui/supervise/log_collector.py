@@ -23,6 +23,7 @@ from tputui.logs.jsonl_log import TrainerStateReader
 from tputui.logs.rows import LoggedValue, LogReader, UnknownLog
 from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
 from tputui.logs.tensorboard_dir import EventFileReader
+from tputui.logs.text_log import TextLogReader
 from tputui.logs.value_events import ValueEvents
 from tputui.supervise.log_files import LogFinder, shown_path
 from tputui.supervise.torch_traces import TorchTraces
@@ -112,7 +113,7 @@ class LogCollector:
         self._lines: deque[tuple[str, float]] = deque(maxlen=LINES_MAX)
         """Lines that the thread has not parsed yet, with their unix times."""
         self._num_lines_due = 0
-        """How many of them were printed before the newest search for log files."""
+        """How many of them were printed before the newest look at the files."""
         self._console = _console_parser(script_config)
         self._num_labels = LABELS_MAX if _labels_lines(script_config) else 0
         self._closing = threading.Event()
@@ -211,19 +212,20 @@ class LogCollector:
         if self._positions.is_known and not self.has_reporter:
             self.has_reporter = True
             self._events.position_at = self._position_at
-        num_searches, num_lines = self._finder.num_searches, len(self._lines)
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
             self._num_parts_read += 1
-        if self._finder.num_searches > num_searches:
-            self._num_lines_due = num_lines
+        # Before the values of a file, which may repeat them.
+        self._num_lines_due = len(self._lines)
         for note in self._finder.notes:
             self._warn(note)
         self._finder.notes.clear()
         self._use_ranks()
-        is_behind = self._read_logs([log for log in self._logs if not log.is_late])
+        if self._take_lines():
+            return True
         # Files that are written with checkpoints come last: they repeat what was printed long before.
-        return self._take_lines() or self._read_logs([log for log in self._logs if log.is_late]) or is_behind
+        is_behind = self._read_logs([log for log in self._logs if not log.is_late])
+        return self._read_logs([log for log in self._logs if log.is_late]) or is_behind
 
     def _read_logs(self, logs: list[_Log]) -> bool:
         """Reads logs to their ends, or as much as one look may; returns whether there is more."""
@@ -253,6 +255,8 @@ class LogCollector:
             elif is_chosen:
                 self._warn(f"script.logs: {error}")
             return
+        if isinstance(reader, TextLogReader) and not is_chosen:
+            return  # It repeats what the command prints.
         is_accepted = is_chosen or not _is_table(path)
         source, prefix = shown_path(path, self._cwd), ""
         if isinstance(reader, EventFileReader):
@@ -292,6 +296,7 @@ class LogCollector:
                         log.reader.close()
                         return num_values
                 num_values += len(values)
+                self._events.take_config(log.reader.config)
                 values = self._without_repeated(log, values)
                 self._events.take(log.source, values, time.time(), is_late=log.is_late)
         except OSError as error:
@@ -321,9 +326,7 @@ class LogCollector:
         return [value for value in named if not self._events.has(source, value.tag)]
 
     def _take_lines(self) -> bool:
-        """Reads values from the lines that are due: those printed before a search for log files, because a metric that
-        a file has is not taken from the console, and would count its steps in another way. Returns whether there are
-        more."""
+        """Reads values from the lines that are due; returns whether there are more."""
         values = []
         for _ in range(min(self._num_lines_due, LINES_PER_LOOK)):
             if self._is_given_up or not self._lines or not self._is_placed(self._lines[0][1]):
@@ -331,8 +334,11 @@ class LogCollector:
             values += self._console.parse(*self._lines.popleft())
             self._num_lines_due -= 1
             self._num_parts_read += 1
+        if self._closing.is_set() and not self._lines:
+            values += self._console.finish()
         if values:
             self._events.take(CONSOLE, values, time.time())
+            self._events.take_config(self._console.totals)
         if self._console.is_mixed:
             self._warn(
                 f"{self._console.num_ranks} ranks print metrics without their rank, so these are shown as one series; "

@@ -53,8 +53,11 @@ class LoggedColumns(NamedTuple):
     """Epochs as logged, NaN if unknown; None if all are unknown."""
 
 
-def values_logged(t: float, name: str, split: Split, tag: str, source: str, columns: LoggedColumns) -> ValuesLogged:
-    """An event with the values of one metric, at least one and at most `VALUES_MAX`, at the unix time `t`."""
+def values_logged(
+    t: float, name: str, split: Split, tag: str, source: str, columns: LoggedColumns, *, counted: bool = False
+) -> ValuesLogged:
+    """An event with the values of one metric, at least one and at most `VALUES_MAX`, at the unix time `t`; `counted`:
+    their steps only count them."""
     values, steps, times, epochs = columns
     num_values = len(values)
     if not 1 <= num_values <= VALUES_MAX or len(steps) != num_values:
@@ -70,6 +73,7 @@ def values_logged(t: float, name: str, split: Split, tag: str, source: str, colu
         value=values[-1],
         value_t=times[-1] if times is not None else math.nan,
         epoch=epochs[-1] if epochs is not None else math.nan,
+        counted=counted,
     )
     if num_values == 1:
         return event

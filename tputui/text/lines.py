@@ -262,7 +262,9 @@ class LineWriter:
             parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
             epochs = f"{fmt.counted(plan.num_epochs, 'epoch')} of " if plan.num_epochs else ""
             steps = f"{epochs}{plan.steps_per_epoch or plan.total_steps} steps{first}"
-            yield f"task {plan.task}: " + ", ".join(filter(None, (steps, parameters, plan.precision)))
+            of_task = f"task {plan.task}: " if plan.task else "plan: "
+            if plan.task or plan.total_steps:
+                yield of_task + ", ".join(filter(None, (steps, parameters, plan.precision)))
             if plan.global_batch:
                 validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
                 yield (
@@ -306,7 +308,7 @@ class LineWriter:
         """Holds a report back until the meters of its step arrive."""
         plan, epochs = snapshot_builder.plan_of(self._state), snapshot_builder.epochs_of(self._state)
         epoch = fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)
-        of_steps = f"/{plan.total_steps}" if plan else ""
+        of_steps = f"/{plan.total_steps}" if plan and plan.total_steps else ""
         eta = eta_s(self._state, plan, epochs, event.t)
         self._report = _WaitingReport(
             event,
@@ -542,7 +544,8 @@ class QuietWriter(LineWriter):
 
     def _epoch(self, process: ProcessState, event: ev.EpochEnded) -> str:
         plan = snapshot_builder.plan_of(self._state)
-        of_epochs, of_steps = (f"/{plan.num_epochs}", f"/{plan.total_steps}") if plan else ("", "")
+        of_epochs = f"/{plan.num_epochs}" if plan and plan.num_epochs else ""
+        of_steps = f"/{plan.total_steps}" if plan and plan.total_steps else ""
         loss = process.values.newest.get("loss") if not event.train else None
         took = event.train_s + event.valid_s
         columns = [

@@ -129,7 +129,7 @@ def _of_training(snapshot: Snapshot) -> Iterable[_Family]:
     yield _Family("metric", "gauge", "Newest value of a metric, in its own unit.", metrics)
     omitted = f"Metrics beyond {METRICS_MAX}, which are left out of tputui_metric; losses and validation come first."
     yield _one("metrics_omitted", "gauge", omitted, max(0, len(all_series) - METRICS_MAX) or None)
-    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config, snapshot.epochs)
     if best is not None:
         best_value = [_Sample(facts.BEST_VALUE.of(snapshot), {"metric": name})]
         yield _Family("best_metric", "gauge", facts.BEST_VALUE.definition, best_value)

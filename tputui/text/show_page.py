@@ -15,6 +15,7 @@ from tputui import formatting as fmt
 from tputui.config_diff import config_lines
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.verdict import found
+from tputui.logs.tags import is_of_xla
 from tputui.state import facts, root_cause
 from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import ENDED, MemoryView, MeterView, Snapshot, best_epoch, monitored
@@ -212,7 +213,7 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
     if plan is not None:
         batch = f"batch {plan.batch_per_core} per core, {plan.global_batch} global"
         parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
-        lines.append(row("task", plan.task, parameters, plan.precision))
+        lines += [row("task", plan.task, parameters, plan.precision)] if plan.task or parameters else []
         if plan.global_batch:
             validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
             lines.append(row("data", f"{fmt.count(plan.train_examples)} examples{validate}", batch))
@@ -227,16 +228,22 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
                 )
             )
         epoch = f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}"
-        lines.append(row("progress", epoch, f"step {snapshot.steps}/{plan.total_steps}", _pace(snapshot)))
+        step = f"step {snapshot.steps}/{plan.total_steps}" if plan.total_steps else _step(snapshot)
+        lines.append(row("progress", epoch, step, _pace(snapshot)))
     elif snapshot.steps:
         epoch = f"epoch {snapshot.epoch}" if snapshot.epoch else ""
-        lines.append(row("progress", epoch, f"step {snapshot.steps}", _pace(snapshot)))
+        lines.append(row("progress", epoch, _step(snapshot), _pace(snapshot)))
     if snapshot.flops is not None:
         lines.append(row("flops", *phrases.flops(snapshot.flops)))
     lines += _train_loss(snapshot)
     if snapshot.phase is not None and snapshot.ended is None and snapshot.condition != "lost":
         lines.append(row("phase", fmt.PHASES[snapshot.phase], f"for {fmt.whole(snapshot.phase_s)}"))
     return lines
+
+
+def _step(snapshot: Snapshot) -> str:
+    """The step; empty for logs that have none."""
+    return f"step {snapshot.steps}" if facts.STEP.of(snapshot) is not None else ""
 
 
 def _details(snapshot: Snapshot) -> list[str]:
@@ -299,12 +306,19 @@ def _meters(snapshot: Snapshot) -> list[str]:
 
 def _logged(snapshot: Snapshot) -> list[str]:
     """What the script logged itself; the word console marks values that were read from printed text."""
-    return [row(view.split, f"{view.name:<12} {fmt.number(view.value)}", *_origin(view)) for view in snapshot.logged]
+    views = [view for view in snapshot.logged if not is_of_xla(view.name)]
+    lines = [row(view.split, f"{view.name:<12} {fmt.number(view.value)}", *_origin(view)) for view in views]
+    of_xla = len(snapshot.logged) - len(views)
+    return [
+        *lines,
+        *([row("xla", f"{fmt.count(of_xla)} metrics of XLA's own report; --json has them")] if of_xla else []),
+    ]
 
 
 def _origin(view: LoggedView) -> Iterable[str]:
     """Step, range and source of the values of a metric."""
-    yield f"step {fmt.count(view.step)}"
+    if not view.counted:
+        yield f"step {fmt.count(view.step)}"
     if view.num_values > 1:
         yield f"{fmt.number(view.min)} to {fmt.number(view.max)} in {fmt.count(view.num_values)} values"
     if view.num_bad:
@@ -331,7 +345,7 @@ def _metric_table(snapshot: Snapshot) -> list[str]:
     """Every metric in the newest and in the best epoch, in training and validation."""
     views = snapshot.epochs
     best, last = best_epoch(views), views[-1]
-    by = monitored(snapshot.config)
+    by = monitored(snapshot.config, snapshot.epochs)
     heads = [f"epoch {last.epoch} train", "valid"]
     heads += [f"best epoch {best.epoch} train", "valid"] if best is not None else []
     rows = [[f"metrics by {by}" if best is not None else "metrics", *heads]]
@@ -346,7 +360,7 @@ def _epoch_table(snapshot: Snapshot) -> list[str]:
     views = snapshot.epochs
     shown, note = _newest_and_best(views, EPOCHS_SHOWN)
     best = best_epoch(views)
-    names = _metric_names(views, monitored(snapshot.config))
+    names = _metric_names(views, monitored(snapshot.config, snapshot.epochs))
     wanted = [(split, name) for name in names for split in (0, 1) if _has(views, name, split)]
     has_lr = not all(math.isnan(view.lr) for view in views)
     rows = [["epoch", "train s", "valid s", *(["lr"] if has_lr else [])]]

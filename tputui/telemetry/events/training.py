@@ -75,6 +75,8 @@ class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
     """Learning rate of the first step, after scaling."""
     lr_rule: Text
     """How it is derived from the configured learning rate, as text."""
+    num_steps: Int = 0
+    """Steps of the whole training, if that is not `num_epochs` times `steps_per_epoch`; else 0."""
 
 
 class EpochStarted(Event, frozen=True, kw_only=True, tag=True):
@@ -173,6 +175,8 @@ class ValuesLogged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     """Maximum of the finite values; NaN if none is finite."""
     bad: Int = 0
     """Number of NaN and infinite values."""
+    counted: bool = False
+    """Whether the log has no steps, so that `step` counts its values."""
     values: Exact = ""
     """The encoded values, [n] float64."""
     steps: Exact = ""
@@ -283,6 +287,8 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """Whether the monitored metric is the best so far."""
     scores: dict[Name, float] = {}
     """Scores of the whole validation split that are not means over examples, such as `auc`."""
+    monitor: Name = ""
+    """The validation metric by which `best` was chosen; empty if it is the one of the configuration."""
     trace_s: dict[Name, float] = {}
     """Parts of `trace`: forward, loss, backward, optimizer. Host time, since the device runs them as one program."""
 

@@ -99,7 +99,12 @@ class EpochsPanel(RunPanel[EpochsPart]):
         plan = snapshot.plan
         first_step, global_batch = (plan.first_step, plan.global_batch) if plan is not None else (1, 0)
         return EpochsPart(
-            snapshot.epochs, monitored(snapshot.config), why, first_step, global_batch, snapshot.generations
+            snapshot.epochs,
+            monitored(snapshot.config, snapshot.epochs),
+            why,
+            first_step,
+            global_batch,
+            snapshot.generations,
         )
 
     def draw(self, part: EpochsPart, width: int, height: int) -> Drawing:

@@ -215,7 +215,7 @@ def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
 
 def _progress_line(snapshot: Snapshot, width: int) -> Line:
     plan = snapshot.plan
-    if plan is None:
+    if plan is None or not plan.total_steps:
         has_steps = snapshot.condition == "running" and snapshot.steps > 0
         return _steps_so_far(snapshot) if has_steps else [Span(f" {clean(snapshot.condition_reason)}", "dim")]
     left: Line = [
@@ -241,7 +241,8 @@ def _steps_so_far(snapshot: Snapshot) -> Line:
     """The progress of a run that did not report how many steps it will take."""
     line: Line = [Span(" step ", "label"), Span(f"{snapshot.steps:,}", "strong")]
     if snapshot.epoch:
-        line += [Span("  epoch ", "label"), Span(f"{snapshot.epoch:,}", "strong")]
+        num_epochs = snapshot.plan.num_epochs if snapshot.plan is not None else 0
+        line += [Span("  epoch ", "label"), Span(fmt.epoch_of(snapshot.epoch, num_epochs), "strong")]
     return line
 
 
@@ -279,7 +280,7 @@ def _best(snapshot: Snapshot) -> list[Line]:
     value = facts.BEST_VALUE.text(snapshot)
     if not value:
         return []
-    label = Span(f"\u2605 best valid {clean(monitored(snapshot.config))} ", "good")
+    label = Span(f"\u2605 best valid {clean(monitored(snapshot.config, snapshot.epochs))} ", "good")
     return [[label, Span(value, "strong"), Span(f" (epoch {facts.BEST_EPOCH.text(snapshot)})", "dim")]]
 
 

@@ -207,7 +207,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
     from tputui.config import recorded_name
 
     plan = snapshot.plan
-    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config)
+    best, name = best_epoch(snapshot.epochs), monitored(snapshot.config, snapshot.epochs)
     listed = with_progress(
         ListedRun(run=path.name, dir=str(path), created=snapshot.created or 0.0, state="unreadable"), snapshot
     )
@@ -217,7 +217,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         reason=snapshot.condition_reason,
         task=str(snapshot.config.get("task") or recorded_name(snapshot.config) or (plan.task if plan else "")),
         config=flatten(snapshot.config),
-        total_steps=plan.total_steps if plan else None,
+        total_steps=(plan and plan.total_steps) or None,
         num_bad=snapshot.num_non_finite,
         best=best.figure(name) if best is not None else None,
         best_name=name,

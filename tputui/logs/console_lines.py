@@ -1,0 +1,345 @@
+"""One printed line taken apart: its position, its names with numbers, and the words that say what they are of. Pure.
+
+Console output is untrusted input: every repetition in these expressions is bounded, and so is the length of a line, so
+the time to take a line apart is linear in its length.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, form
+from tputui.logs.tags import TagMeaning, meaning_of
+
+NUMBER = (
+    r"[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?|\.\d{1,20}(?:e[-+]?\d{1,4})?"
+    r"|nan|inf(?:inity)?)"
+)
+_UNIT = r"\s?(?:[kmgt]i?b|[mun]?s|secs?|seconds|m|min|minutes|h|hours|days)(?![\w/])"
+END = rf"(?![\w:/]|\.\w|-\d|,\d|{_UNIT})"
+"""After a number: not a time, a version, a path, a date, a fraction, or a number of seconds or bytes."""
+_MEAN = rf"\s{{0,3}}\(\s{{0,8}}({NUMBER})%?\s?\)"
+"""The mean behind a value of a meter: `6.91 (7.07)`."""
+_WORD = r"[a-z_][^\s:=|,;\[\]{}<>()\"*]{0,60}"
+_FIELD = re.compile(
+    rf"(?<![^\s|,;\[\]{{}}<>(*'\"])({_WORD}(?: {_WORD}){{0,5}}?(?:\s?\((?!\s?\d)[^():=]{{0,30}}(?:\([^():=]{{1,30}}\))?"
+    r"[^():=]{0,30}\)|\(\d[^():=]{0,40}[a-z][^():=]{0,20}\))?)"
+    rf"(?:(['\"]?\s{{0,4}}[:=]\s{{0,12}}['\"]?)|\s{{1,12}})"
+    rf"(?:(?:\d{{1,18}}\s?/\s?\d{{1,18}}\s)?\(\s?({NUMBER})%\s?\)|"
+    rf"({NUMBER})(?(2)|(?!(?<=nan|inf) [a-z]{{1,20}}\s?[:=]))((?-i:[kKMG])(?![\w/]))?"
+    rf"\s?(?:%|(?=\D)|$){END}(?:{_MEAN})?)",
+    re.IGNORECASE,
+)
+"""A whole phrase, a sign or blanks, and a number; or a share behind a fraction: `Accuracy: 96/100 (96%)`."""
+_THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
+_KNOWN_WORDS = (
+    r"loss(?:es)?|lr|learning|learn|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|rouge|f1|auc|mae|mse|rmse|l1|l2|"
+    r"logloss|m?iou|dice|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|nll|gnorm|norm|"
+    r"score|err(?:or)?|precision|recall|rewards?|returns?|mfu|tps|wps|ups|sps|fps|ips|rate|throughput|per_s|scale|"
+    r"temperature|momentum|wd|time|data|metric|episode|[dg]"
+)
+_KNOWN = re.compile(
+    rf"(?:.{{0,60}}[^a-z])?(?:{_KNOWN_WORDS})(?:[^a-z].{{0,60}})?|.{{0,60}}(?:loss|acc|/s(?:ec)?)", re.IGNORECASE
+)
+_LOSS_OR_SCORE = re.compile(r"loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|f1|auc)(?![a-z])", re.IGNORECASE)
+_RATE = re.compile(r".*(?:/s(?:ec)?|per_sec(?:ond)?|per_s|[twsufi]ps|throughput)(?:[^a-z].*)?", re.IGNORECASE)
+_NOT_METRICS = {
+    *STEP_NAMES, *EPOCH_NAMES, "pid", "port", "rank", "local_rank", "world_size", "seed", "gpu", "device", "v_num",
+    "version", "line", "exit_code", "code", "id", "node", "host", "thread", "core", "worker", "eta", "date", "warning",
+    "error_code", "errno", "status", "epochs", "steps", "it", "batch", "http", "https", "localhost", "job",
+    "num_epochs", "max_steps", "total_steps", "max_epochs", "batch_size", "num_examples", "num_timesteps", "episode",
+    "round", "took",
+}  # fmt: skip
+"""Names in the form of `rows.form` whose numbers are not metrics."""
+_DEVICES = re.compile(
+    r"(?:on |device[=:]\s?)?\b(?:xla|cuda|cpu|tpu|mps|gpu|npu|hpu|xpu|hip|meta):\d{1,6}", re.IGNORECASE
+)
+_NO_FIGURE = re.compile(
+    r"(?:^|_)(?:best|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over)$"
+)
+"""In names whose numbers are not metrics: those of settings, and phrases that are no names."""
+_FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)
+
+_GROUPED = r"[1-9]\d{0,2}(?:[,_]\d{3}){1,5}"
+_COUNT = rf"{_GROUPED}|\d{{1,18}}"
+_SHORT = r"\d{1,6}(?:\.\d{1,3})?(?:k|(?-i:M))(?!\w)"
+"""`12k`, `1.5M`."""
+_PERCENT = r"\s{0,2}(?:\(\s{0,3}\d{1,3}(?:\.\d{1,3})?%\s?\))?"
+_EPOCH = re.compile(
+    r"(?<![\w./-])(?<!per )epoch\s{0,2}(\(\w{1,12}\)\s{0,3})?[:=#]?\s{0,4}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)"
+    r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)",
+    re.IGNORECASE,
+)
+_STEP = re.compile(
+    r"(?<![\w./-])(?<!per )(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iters?|it|batch|update|"
+    rf"num_updates|episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
+    rf"(?:\s?(?:/|of)\s{{0,6}}({_SHORT}|{_COUNT}))?(?!\w|\.\d|,\d){_PERCENT}\s?[\])]?",
+    re.IGNORECASE,
+)
+_GLOBAL = re.compile(r"step|iteration|update|timesteps", re.IGNORECASE)
+"""In the word for a position that counts the steps of training, also on a line of an evaluation."""
+_STEPS_FIRST = re.compile(r"\s{0,4}(steps)\s?[:=]\s{0,4}(\d{1,18})()(?=[\s,|])", re.IGNORECASE)
+_TWO_BRACKETS = re.compile(
+    r"\[\s{0,8}(\d{1,9})(?:\s?/\s?(\d{1,9}))?\s?\]\s{0,4}\[\s{0,8}(\d{1,18})\s?/\s{0,8}(\d{1,18})\s?\]"
+)
+_EPOCH_AND_STEP = re.compile(r"\s{0,4}\[\s{0,8}(\d{1,9}),\s{1,8}(\d{1,18})\]\s{1,4}(?=\w{0,20}loss)", re.IGNORECASE)
+"""As in PyTorch's tutorials: `[2,  2000] loss: 1.234`."""
+_SPLIT_AND_EPOCH = re.compile(r"(?<=train: )\s{0,4}(\d{1,9})\s{1,4}(?=\[\s{0,8}\d{1,18}\s?/)", re.IGNORECASE)
+_BRACKET = re.compile(rf"[\[(]\s{{0,8}}({_COUNT})\s?/\s{{0,8}}({_COUNT}){_PERCENT}\s?[\])]")
+_FRACTION = re.compile(r"(?<![\w./:=-])(\d{1,18})\s?/\s{0,8}(\d{1,18})(?![\w./])(?: batches)?")
+_LEADING = re.compile(r"\s{0,4}(?:\[(\d{1,12})\]|(\d{1,12}):)\s{1,4}(?=[a-z])", re.IGNORECASE)
+
+_HEADER = re.compile(
+    r"(?:.{0,110}?\b(?:INFO|DEBUG|WARNING|SUCCESS|NOTICE)\b(?:[|:][^\]\s]{1,60}\]:? )?[\s:|\]>-]{0,12}"
+    r"(?:[\w.]{1,60}:[\w<>.]{1,60}:\d{1,6} - |"
+    r"tensorflow:|root:|__main__:)?|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9} [\w.-]{1,60}:\d{1,6}\] ?|"
+    r"\s?\[[^\]]{0,40}\d\d:\d\d:\d\d[^\]]{0,60}\]:? ?|[a-z_]\w{0,40}(?:\.\w{1,40}){1,4} - )"
+)
+"""What loggers write before a message: time, level, name and place."""
+_SPLITS = re.compile(
+    r"(?<![a-z_.])(?:(train(?:ing|_inner)?)|(val(?:id(?:ation|ate|ating)?)?|eval(?:uat(?:e|ion|ing))?|test(?:ing)?|dev))"
+    r"(?![a-z_./=])",
+    re.IGNORECASE,
+)
+HEADING = re.compile(
+    r"[\s*=>#|-]{0,60}(?:(?:running|starting|start|begin) )?(?:valid(?:at(?:ion|ing|e))?|val|eval(?:uat(?:ion|ing|e))?|"
+    r"test(?:ing)?|inference|completed eval)\b",
+    re.IGNORECASE,
+)
+"""The beginning of a line that begins an evaluation."""
+_STARRED = re.compile(r"\s{0,4}\*\s")
+_TEXT_VALUE = re.compile(r"=\s?(?!nan|inf)(?:['\"/A-Za-z\[(]|,)", re.IGNORECASE)
+"""Texts as values, of which a line of metrics has at most one."""
+_CONFIGURATION = re.compile(
+    r"\s{0,4}(?:Namespace\(|Args\b|(?:Hyper)?parameters\b|Config\b|optimizer\b|Resum|Load|Restor)", re.IGNORECASE
+)
+_PROSE = re.compile(
+    r"\b(?:better|best(?!\s?[:=_])|improved?|did not|(?:sav(?:ed|ing)|load(?:ed|ing)|resum(?:ed|ing))\b.{0,30}"
+    r"\b(?:model|checkpoints?|weights|to|from))\b",
+    re.IGNORECASE,
+)
+"""On lines that report about values of lines before."""
+_NEXT_NUMBER = re.compile(r"\s{1,8}\d{1,20}\.\d")
+_VALID_WORDS = ("val", "valid", "validation")
+_GROUP = re.compile(r"(\w{1,40})\[[^\[\]]{0,200}$")
+_SPACES = re.compile(r"[^a-z]+", re.IGNORECASE)
+
+
+class Field(NamedTuple):
+    """A name and a number of a line."""
+
+    name: str
+    """In lower case, with `_` for blanks."""
+    value: float
+    mean: float | None
+    """Of a meter: the mean behind the value."""
+    start: int
+    end: int
+    has_sign: bool
+    """Whether a sign separates name and number."""
+
+
+class Position(NamedTuple):
+    """What a line says about the time of its values."""
+
+    step: int | None
+    total: int | None
+    """Number of steps after which `step` begins again, or at which the run ends."""
+    epoch: float | None
+    epochs: int | None
+    """Number of epochs of the run."""
+    is_global: bool
+    """Whether the step is called one, or an iteration or update."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the line has neither step nor epoch."""
+        return self.step is None and self.epoch is None
+
+
+class Line(NamedTuple):
+    """A line taken apart."""
+
+    position: Position
+    fields: list[Field]
+    split: str
+    """`train` or `valid`, if a word outside of the names says so."""
+    head: str
+    """The letters before the first name: what lines of one template have in common."""
+    num_letters: int
+    """Letters that are part of neither names nor positions."""
+    num_letters_behind: int
+    """Those of them behind the last number."""
+    is_prose: bool
+    """Whether it reports about values of lines before."""
+
+
+def number_of(text: str) -> float:
+    """The value of text that `NUMBER` matches."""
+    return float(text.replace(",", ""))
+
+
+def is_known(name: str) -> bool:
+    """Whether a name is one that training scripts print: loss, accuracy, learning rate, ..."""
+    return _KNOWN.fullmatch(name) is not None
+
+
+def is_loss_or_score(name: str) -> bool:
+    """Whether a name is certainly that of a metric, on a line without step or epoch."""
+    return _LOSS_OR_SCORE.search(name) is not None
+
+
+def is_rate(name: str) -> bool:
+    """Whether a name is that of a throughput."""
+    return _RATE.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def meaning_of_name(name: str) -> TagMeaning:
+    """What a printed name means, as a tag."""
+    return meaning_of(name)
+
+
+@lru_cache(maxsize=4096)
+def split_of(name: str) -> str:
+    """`train` or `valid` if a name says so; else empty."""
+    meaning = meaning_of_name(name)
+    return meaning.split if meaning.split == "valid" or meaning.name != name else ""
+
+
+def without_header(text: str) -> str:
+    """A line without what a logger writes before its message."""
+    header = _HEADER.match(text)
+    return text[header.end() :] if header is not None else text
+
+
+def is_configuration(text: str) -> bool:
+    """Whether a line has settings rather than metrics."""
+    if _CONFIGURATION.match(text) is not None:
+        return True
+    return "=" in text and len(_TEXT_VALUE.findall(_DEVICES.sub("", text))) > 1
+
+
+def taken_apart(text: str) -> Line:
+    """A line without the header of its logger, taken apart."""
+    text = _DEVICES.sub(" ", text)
+    position, rest = _position(text)
+    fields = _fields(rest, not position.is_none)
+    if position.is_none and (leading := _LEADING.match(text)) is not None and fields and fields[0].has_sign:
+        position = Position(int(leading[1] or leading[2]), None, None, None, is_global=True)
+        rest = f"{' ' * (leading.end() - 1)};{rest[leading.end() :]}"
+    outside = list(rest)
+    for field in fields:
+        outside[field.start : field.end] = ";" * (field.end - field.start)
+    words = "".join(outside)
+    split = _SPLITS.search(words, 0, fields[0].start if fields else len(words))
+    named = "" if split is None else "train" if split[1] else "valid"
+    if not named and _STARRED.match(text) is not None and "/" not in text[:8]:
+        named = "valid"
+    if not named and position.is_none and fields and not rest[: fields[0].start].strip():
+        # `val Loss: 0.38 Acc: 0.84` is of the validation as a whole.
+        first = _SPLITS.match(fields[0].name.replace("_", " "))
+        named = "" if first is None or " " not in rest[fields[0].start :].lstrip() else "train" if first[1] else "valid"
+    plain = _SPLITS.sub("", words)
+    end = fields[-1].end if fields else 0
+    num_behind = sum(map(str.isalpha, words[end:]))
+    head = _SPACES.sub(" ", rest[: fields[0].start] if fields else rest).strip().lower()
+    return Line(
+        position, fields, named, head[:60], sum(map(str.isalpha, plain)), num_behind, _PROSE.search(words) is not None
+    )
+
+
+def _count_of(text: str) -> int:
+    """The number of steps that `_SHORT` or `_COUNT` matches."""
+    unit = {"k": 1e3, "m": 1e6}.get(text[-1].lower())
+    return round(float(text[:-1]) * unit) if unit is not None else int(text.replace(",", "").replace("_", ""))
+
+
+def _position(text: str) -> tuple[Position, str]:
+    """The position on a line, and the line with a `;` in place of it."""
+    cuts: list[tuple[int, int]] = []
+    step = total = epochs = None
+    epoch: float | None = None
+    is_global = False
+    if (both := _EPOCH_AND_STEP.match(text)) is not None:
+        return Position(int(both[2]), None, float(both[1]), None, False), _cut(text, [both.span()])
+    if (two := _TWO_BRACKETS.search(text)) is not None:
+        epoch, epochs = float(two[1]), int(two[2]) if two[2] else None
+        step, total = int(two[3]), int(two[4])
+        cuts.append(two.span())
+    elif (named := _EPOCH.search(text)) is not None:
+        epoch, epochs = float(named[2]), int(named[3]) if named[3] else None
+        cuts.append((named.end(1) if named[1] else named.start(), named.end()))
+    elif (leading := _SPLIT_AND_EPOCH.search(text)) is not None:
+        epoch = float(leading[1])
+        cuts.append(leading.span())
+    counted = _STEPS_FIRST.match(text) or _STEP.search(text)
+    if counted is not None and (step is None or "update" in counted[1].lower()):
+        step, total = _count_of(counted[2]), _count_of(counted[3]) if counted[3] else None
+        is_global = _GLOBAL.search(counted[1]) is not None
+        cuts.append(counted.span())
+    if step is None:
+        place = cuts[0][1] - 1 if cuts else 0
+        found = _BRACKET.search(text, max(0, place - 1))
+        if found is None and cuts:
+            found = _FRACTION.search(text, place + 1, place + 60)
+        if found is not None and found[0][0] != "[" and is_loss_or_score(text[place : found.start()]):
+            found = None
+        if found is not None and (cuts or sum(map(str.isalpha, text[: found.start()])) <= 20):
+            step, total = _count_of(found[1]), _count_of(found[2])
+            cuts.append(found.span())
+    return Position(step, total, epoch, epochs, is_global), _cut(text, cuts)
+
+
+def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
+    for start, end in cuts:
+        text = f"{text[:start]}{';' * (end - start)}{text[end:]}"
+    return text
+
+
+def _fields(text: str, has_position: bool) -> list[Field]:
+    fields: list[Field] = []
+    place = 0
+    while (match := _FIELD.search(text, place)) is not None:
+        field = _field_of(match, has_position, fields[-1].name if fields else "")
+        if field is not None and (field := _told_apart(field, fields, text)) is not None:
+            fields.append(field)
+        # A phrase that is no name may end with one: `number of nan iterations: 0`.
+        place = match.end() if field is not None or match[2] else match.start() + len(match[1].split(" ", 1)[0])
+    return fields
+
+
+def _told_apart(field: Field, fields: list[Field], text: str) -> Field | None:
+    """A field whose name another one of the line has: with the word before its bracket, as in `tot_loss[loss=1.3]`."""
+    if all(field.name != other.name for other in fields):
+        return field
+    group = _GROUP.search(text, max(0, field.start - 200), field.start)
+    return field._replace(name=f"{group[1].lower()}_{field.name}") if group is not None else None
+
+
+def _field_of(match: re.Match[str], has_position: bool, before: str) -> Field | None:
+    name, has_sign, number = _name_of(match[1]), match[2] is not None, match[3] or match[4]
+    if name in _VALID_WORDS:
+        # `loss train 0.85 valid 0.91`
+        name = f"valid/{before.removesuffix('_train') if before.endswith('_train') else name}"
+    if form(name) in _NOT_METRICS or _FILES.fullmatch(name) or name.startswith("__") or _NO_FIGURE.search(name):
+        return None
+    if not has_sign:
+        if "." not in number and _NEXT_NUMBER.match(match.string, match.end()) is not None:
+            return None  # `loss 10 0.512`: a position, and the value.
+        is_number = has_position and "." in number
+        if match[1].count(" ") > 2 or not (is_known(name) or is_number or name.startswith("valid/")):
+            return None
+    value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)
+    return Field(name, value, number_of(match[6]) if match[6] else None, match.start(), match.end(), has_sign)
+
+
+@lru_cache(maxsize=4096)
+def _name_of(text: str) -> str:
+    """A name as it is printed, in lower case: `training's l2` -> `training_l2`, `lr(Cosine)` -> `lr`."""
+    name = re.sub(r"(?:_\d{1,3})?'s\s", "_", text.strip().lower())
+    if (scheduled := re.fullmatch(r"(lr|learning rate)\s?\(.*\)", name)) is not None:
+        name = scheduled[1]
+    return re.sub(r"\s{1,4}", "_", name).strip("-./'\"_")

@@ -1,0 +1,151 @@
+"""Tables in console output: rows below a header, and boxes with a name and a number per line. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tputui.logs.console_lines import NUMBER, is_known, number_of, split_of
+from tputui.logs.rows import form
+
+_CELL = re.compile(rf"{NUMBER}", re.IGNORECASE)
+_BOX_ROW = re.compile(
+    rf"\s{{0,4}}[|│]\s{{0,40}}([^|│]{{1,100}}?)\s{{0,60}}[|│]\s{{0,60}}({NUMBER})?\s{{0,60}}[|│]\s?", re.IGNORECASE
+)
+_RULE = re.compile(r"[\s|+:=_─│└┘┴┌┐┬├┤-]{3,4000}")
+_NAME = re.compile(r"[A-Za-z#][\w@./#%()-]{0,60}(?: [A-Za-z][\w@./#%()-]{0,60}){0,2}:?")
+_STEP_COLUMNS = ("#", "step", "steps", "iter", "iteration", "global_step", "batch")
+_EPOCH_COLUMNS = ("e", "ep", "epoch", "epochs")
+_STEP_ROWS = (
+    "total_timesteps",
+    "totalenvinteracts",
+    "total_env_interacts",
+    "step",
+    "global_step",
+    "iteration",
+    "frames",
+)
+_NOT_COLUMNS = {"time", "gpu_mem", "instances", "size", "images", "class", "dur", "cp", "eta", "n"}
+_CELLS_MAX = 64
+_ROWS_MAX = 512
+_NAMES_OF_TRAINING = re.compile(r"(?:^|[_/])(?:lr|learning_rate|loss|norm)(?:[_/]|$)|loss", re.IGNORECASE)
+
+
+class Row(NamedTuple):
+    """The values of a row or a box."""
+
+    step: int | None
+    epoch: float | None
+    epochs: int | None
+    values: list[tuple[str, float]]
+    is_evaluation: bool
+    """Whether all of it is of an evaluation."""
+
+
+def is_rule(text: str) -> bool:
+    """Whether a line consists of signs that separate rows."""
+    return _RULE.fullmatch(text) is not None
+
+
+class Table:
+    """The header of a table, until the next one."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._is_evaluation = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no header yet."""
+        return not self._names
+
+    def take_header(self, text: str, in_evaluation: bool) -> bool:
+        """Takes a line if it is a header: at least two names side by side, one of them known."""
+        names = _cells(text.partition("%|")[0].rpartition(":")[0] if "%|" in text else text)
+        if not 3 <= len(names) <= _CELLS_MAX or not all(map(_NAME.fullmatch, names)):
+            return False
+        forms = [form(name.rstrip(":")) for name in names]
+        has_position = forms[0] in _EPOCH_COLUMNS + _STEP_COLUMNS
+        is_classes = forms[0] == "class"
+        if not (has_position or is_classes or in_evaluation) or not any(map(is_known, forms)):
+            return False
+        self._names, self._is_evaluation = forms, is_classes or (in_evaluation and not has_position)
+        return True
+
+    def row_of(self, text: str) -> Row | None:
+        """The values of a line that is a row of the table."""
+        if not self._names:
+            return None
+        cells = _cells(text)
+        if len(cells) != len(self._names):
+            return None
+        step = epoch = epochs = None
+        values: list[tuple[str, float]] = []
+        for name, cell in zip(self._names, cells, strict=True):
+            if name in _EPOCH_COLUMNS and (of := re.fullmatch(r"(\d{1,9})/(\d{1,9})", cell)) is not None:
+                epoch, epochs = float(of[1]), int(of[2])
+            elif name in _NOT_COLUMNS:
+                continue
+            elif _CELL.fullmatch(cell) is None:
+                return None
+            elif name in _EPOCH_COLUMNS:
+                epoch = number_of(cell)
+            elif name in _STEP_COLUMNS:
+                step = int(number_of(cell))
+            else:
+                values.append((self._column(name), number_of(cell)))
+        return Row(step, epoch, epochs, values, self._is_evaluation)
+
+    def _column(self, name: str) -> str:
+        """The tag of a column; scores beside losses are those of the validation."""
+        if self._is_evaluation or split_of(name) or _NAMES_OF_TRAINING.search(name) is not None:
+            return name
+        return f"valid/{name}"
+
+
+class Box:
+    """The lines of a box so far."""
+
+    def __init__(self) -> None:
+        self._section = ""
+        self._values: list[tuple[str, float]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no lines."""
+        return not self._values and not self._section
+
+    def take_row(self, text: str) -> bool:
+        """Takes a line if it is one of a box."""
+        row = _BOX_ROW.fullmatch(text)
+        if row is None or len(self._values) >= _ROWS_MAX:
+            return False
+        name, number = form(row[1]), row[2]
+        if number is None:
+            self._section = name if name.endswith("/") else self._section
+            return name.endswith("/")
+        is_inner = self._section and text.lstrip()[1:].startswith("   ")
+        self._values.append((f"{self._section if is_inner else ''}{name}", number_of(number)))
+        return True
+
+    def end(self) -> Row | None:
+        """The values of the box at its end; None if it is none of training. It is empty then."""
+        values, self._values, self._section = self._values, [], ""
+        by_name = {name.rpartition("/")[2]: value for name, value in values}
+        step = next((int(by_name[name]) for name in _STEP_ROWS if name in by_name), None)
+        epoch = next((by_name[name] for name in _EPOCH_COLUMNS if name in by_name), None)
+        is_test = bool(values) and all(split_of(name) == "valid" for name, _ in values)
+        if step is None and epoch is None and not is_test:
+            return None
+        left_out = {*_STEP_ROWS, *_EPOCH_COLUMNS}
+        shown = [(name, value) for name, value in values if name.rpartition("/")[2] not in left_out]
+        is_evaluation = is_test or any(name.startswith("eval/") for name, _ in values)
+        return Row(step, epoch, None, shown, is_evaluation)
+
+
+def _cells(text: str) -> list[str]:
+    """The cells of a line, separated by bars or by two blanks; by one if there are numbers only."""
+    text = text.strip()
+    if text.startswith("|"):
+        return [cell.strip() for cell in text.strip("|").split("|")]
+    return re.split(r"\s{2,60}", text)

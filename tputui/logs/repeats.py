@@ -1,0 +1,72 @@
+"""Recognises the values that a script both prints and logs to a file, so that they are shown once. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from decimal import Decimal
+
+RECENT_MAX = 4_096
+"""Values of a metric among which others are looked for."""
+_SHARE_MAX = 5e-3
+"""Greatest relative difference of equal values, however few digits are printed."""
+
+
+class Shown:
+    """The newest values of a metric that is shown."""
+
+    def __init__(self) -> None:
+        self.values: deque[tuple[int | None, float]] = deque(maxlen=RECENT_MAX)
+        """Step and value."""
+        self.num_values = 0
+        """Of all values, also of those that are left out."""
+
+    def add(self, step: int | None, value: float) -> None:
+        """Adds a value in the order of its log."""
+        self.values.append((step, value))
+        self.num_values += 1
+
+
+class Repeats:
+    """Whether a metric of one log only repeats, in their order, values of a metric that another log has."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, int] = {}
+        """Number of the value after the one that was found last, by the number of the metric."""
+        self._lost: set[int] = set()
+        """The metrics that it does not repeat."""
+
+    def take(self, step: int | None, value: float, others: Iterable[Shown], *, is_printed: bool) -> bool:
+        """Whether some metric that has all values so far has this one, too. `is_printed`: this one was printed, else
+        those of the others were."""
+        found: dict[int, int] = {}
+        missing: set[int] = set()
+        for number, other in enumerate(others):
+            if number in self._lost:
+                continue
+            missing.add(number)
+            first = other.num_values - len(other.values)
+            start = max(self._places.get(number, 0), first)
+            for place in range(start, other.num_values):
+                at, known = other.values[place - first]
+                near = step is None or at is None or abs(step - at) <= 1
+                if near and _is_same(*((value, known) if is_printed else (known, value))):
+                    found[number] = place + 1
+                    break
+        if found:
+            self._places |= found
+            self._lost |= missing - found.keys()
+        return bool(found)
+
+
+def _is_same(printed: float, exact: float) -> bool:
+    """Whether a number is the other one, as it was printed with fewer digits."""
+    if not (math.isfinite(printed) and math.isfinite(exact)):
+        return printed == exact or (math.isnan(printed) and math.isnan(exact))
+    if printed == exact:
+        return True
+    difference = abs(printed - exact)
+    exponent = Decimal(repr(printed)).as_tuple().exponent
+    unit = 10.0**exponent if isinstance(exponent, int) else 0.0
+    return difference <= 0.501 * unit and difference <= _SHARE_MAX * abs(exact)

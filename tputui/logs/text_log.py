@@ -1,0 +1,76 @@
+"""Logs of printed text, such as `train.log`: what a training script printed, read like its output."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tputui.logs.console import ConsoleParser
+from tputui.logs.growing import LineLog
+from tputui.logs.rows import LoggedValue
+
+SUFFIXES = ("", ".log", ".txt", ".out", ".err", ".stdout", ".stderr")
+_VALUES_MIN = 4
+"""Values with a step or an epoch in the beginning of a file that make it a log."""
+_TIME = re.compile(r"[\s\[(]{0,4}(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
+
+
+def is_text_log(path: Path, head: bytes) -> bool:
+    """Whether the beginning of a file is text with the metrics of a training."""
+    if path.suffix.lower() not in SUFFIXES or b"\0" in head or b"\n" not in head:
+        return False
+    parser, num_values = ConsoleParser(), 0
+    for line in head.decode("utf-8", "replace").split("\n")[:-1]:
+        values = parser.parse(line, 0.0)
+        num_values += sum(value.step is not None or value.epoch is not None for value in values)
+        if num_values >= _VALUES_MIN:
+            return True
+    return False
+
+
+def _continues(old: list[bytes], new: list[bytes]) -> bool:
+    return old == new
+
+
+class TextLogReader(LineLog):
+    """Reads printed lines, with the time that a line begins with, if it does."""
+
+    form = "text log"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, _continues)
+        self._parser = ConsoleParser()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The totals that are printed."""
+        return self._parser.totals
+
+    def read(self) -> list[LoggedValue]:
+        """Values of the next complete lines. Raises `OSError`."""
+        while lines := self._lines.read():
+            if self._lines.restarted:
+                self._parser = ConsoleParser()
+            values: list[LoggedValue] = []
+            for line in lines:
+                text = line.decode("utf-8", "replace")
+                if found := self._parser.parse(text, 0.0):
+                    t = _time_of(text)
+                    values += [value._replace(t=t) for value in found]
+            if values:
+                return values
+        return self._parser.finish()
+
+
+def _time_of(text: str) -> float | None:
+    """Unix time in seconds at which a line was printed, in the time zone of this machine; None if it names none."""
+    match = _TIME.match(text)
+    if match is None:
+        return None
+    year, month, day, clock, fraction = match.groups()
+    try:
+        return datetime.fromisoformat(f"{year}-{month}-{day}T{clock}.{(fraction or '0'):0<6}").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
