@@ -311,6 +311,28 @@ class Run:
         """Newest step; 0 before the first."""
         return self._pace.step
 
+    @property
+    def last_epoch(self) -> int:
+        """Newest epoch; 0 before the first, and if the script has none."""
+        return self._process.progress.epoch if self._uses_epochs else 0
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether tputui launched the script, so that the run lasts as long as that."""
+        return not self._is_off and self._process.supervised
+
+    def pause(self, reason: str) -> None:
+        """Reports that a training has ended, though the script goes on: what it does then is not known, and it serves
+        no request. For callbacks of frameworks."""
+        with self._guarded("run.pause") as active:
+            if active:
+                self._values.fetch(all_values=True)
+                self._recorder.flush()
+                self.report()
+                self._process.requests.withdraw()
+                self._process.progress.enter("unknown")
+                self.text(reason)
+
     def warn(self, text: str) -> None:
         """Reports a warning, once per text. For callbacks of frameworks."""
         if not self._is_off:

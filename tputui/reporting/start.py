@@ -84,9 +84,17 @@ def start(
     )
 
 
-def join(program: str, config: Mapping[str, Any], runs_dir: str | Path | None, *, rank: int, world_size: int) -> Run:
-    """As `start`, for a callback of a framework that knows the rank of the process."""
-    return _joined_run(ScriptPlan(program), program, config, runs_dir, RankInfo(rank, None, world_size))
+def join(
+    program: str,
+    config: Mapping[str, Any],
+    runs_dir: str | Path | None,
+    *,
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> Run:
+    """As `start`, for a callback of a framework, which may know the rank of the process."""
+    info = None if rank is None else RankInfo(rank, None, world_size)
+    return _joined_run(ScriptPlan(program), program, config, runs_dir, info)
 
 
 def _joined_run(
