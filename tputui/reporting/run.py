@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,7 +19,7 @@ from typing import Any, Self
 
 from tputui.reporting import artifacts
 from tputui.reporting.device_values import host_number
-from tputui.reporting.process import RunProcess, StepPace
+from tputui.reporting.process import QueuedStep, RunProcess, StepPace
 from tputui.reporting.process_exit import ScriptEnding, ending_of
 from tputui.reporting.requests import ServedSave
 from tputui.reporting.section_timer import SectionTimer
@@ -34,6 +35,8 @@ _SECTIONS = {
 _PAUSES = frozenset({"evaluate", "save", "compile"})
 """Sections whose time is not part of a step."""
 NAME_CHARS_MAX = 64
+QUEUED_MAX = 1024
+"""Most steps that wait to be counted."""
 _log = logging.getLogger("tputui")
 _clock = time.perf_counter
 
@@ -59,6 +62,9 @@ class Run:
         self._width = 0
         """Values per step that `_record_plain` takes; 0 until they are known."""
         self._record_plain: Callable[[int, Any], None] = ignore
+        self._queued: list[QueuedStep] | None = None
+        """Takes steps with plain numbers; None until they are known, and while values wait on devices."""
+        self._counting = threading.RLock()
         self._pace = StepPace()
         self._examples: int | None = None
         """Of the newest step."""
@@ -105,11 +111,32 @@ class Run:
         learning rate. `step`: its number, from 1; by default one more than before. Steps between the one before and
         `step` count as steps without values.
         """
+        queued, kind = self._queued, type(loss)
+        if (
+            queued is not None
+            and step is None
+            and (kind is float if self._width == 1 else kind is list and len(loss) == self._width)
+            and (examples is None or type(examples) is int)
+            and examples == self._examples
+            and (lr is None or type(lr) is float)
+            and not self._tracer.is_busy
+        ):
+            # All else waits for the report: whatever it touches is no longer in the caches of the CPU after a step.
+            queued.append(((loss,) if kind is float else tuple(loss), lr, _clock()))
+            if len(queued) >= QUEUED_MAX:
+                self._count_queued()
+                self._pace.drop_counted()
+            return
+        self._step(loss, examples, lr, step)
+
+    def _step(self, loss: Any, examples: int | None, lr: float | None, step: int | None) -> None:
+        """Reports a step that is not queued."""
         if self._is_off:
             if self._warns_of_fork:
                 self._warn_of_fork()
             return
         try:
+            self._count_queued()
             pace = self._pace
             num_steps = 1
             if step is None:
@@ -118,24 +145,14 @@ class Run:
                 step = self._process.step_number(step, pace)
                 if pace.num_steps and step > pace.step:
                     num_steps = step - pace.step
-            pace.step = step
-            pace.num_steps += num_steps
-            pace.stepped_at = _clock()
-            if examples is not None:
-                if type(examples) is not int:
-                    examples = self._process.whole("examples", examples, 0)
-                pace.num_examples += num_steps * examples
-                if examples != self._examples:
-                    self._weigh(step, examples)
+            if examples is not None and type(examples) is not int:
+                examples = self._process.whole("examples", examples, 0)
+            pace.advance(step, num_steps, num_steps * (examples or 0))
+            if examples is not None and examples != self._examples:
+                self._weigh(step, examples)
             if lr is not None:
                 self._lr = lr if type(lr) is float else host_number("lr", lr)
-            kind = type(loss)
-            if kind is float and self._width == 1:
-                self._record_plain(step, (loss,))
-            elif kind is list and len(loss) == self._width and type(loss[0]) is float:
-                self._record_plain(step, loss)
-            else:
-                self._record(step, loss)
+            self._record(step, loss)
             if self._tracer.is_busy and not self._column:
                 self._tracer.at_boundary(step)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
@@ -146,6 +163,7 @@ class Run:
         several steps: `examples` is their number of examples, and the loss is recorded at the last of them."""
         with self._guarded("run.loss") as active:
             if active:
+                self._count_queued()
                 self._recorder.weigh(step, examples)
                 self._values.record(step, loss)
 
@@ -165,6 +183,7 @@ class Run:
                 for name, value in {**(metrics or {}), **values}.items():
                     self._recorder.meters["valid"][name] = AverageMeter()
                     self._values.add("valid", name, value, examples)
+                self._count_queued()
                 self._values.fetch()
                 self._report_meters("valid")
 
@@ -257,6 +276,7 @@ class Run:
         if self._is_off:
             return
         try:
+            self._count_queued()
             self._values.fetch(all_values=True)
             if not self._process.leave():
                 return
@@ -271,7 +291,7 @@ class Run:
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end the script
             self.warn_of(error, "run.close")
         finally:
-            self._is_off = True
+            self._is_off, self._queued = True, None
 
     def close_after(self, error: BaseException) -> None:
         """Reports that an exception ended training, and closes the journal. Ctrl-C stops the run."""
@@ -299,7 +319,7 @@ class Run:
     def detach(self, *, warn: bool = False) -> None:
         """Makes every later call do nothing, without writing anything. For a process forked from that of the run."""
         self._warns_of_fork = warn and not self._is_off
-        self._is_off = True
+        self._is_off, self._queued = True, None
 
     def emit(self, event: ev.Event) -> None:
         """Writes an event to the journal. For callbacks of frameworks."""
@@ -346,6 +366,7 @@ class Run:
     def report(self) -> None:
         """Writes plan, progress and meters. Called about once a second by the thread of the heartbeat."""
         process, pace = self._process, self._pace
+        self._count_queued()
         self._announce_plan()
         since = pace.since_last()
         if since is None:
@@ -376,6 +397,7 @@ class Run:
         with self._guarded("run.epoch") as active:
             if not active:
                 return
+            self._count_queued()
             context.number = int(host_number("the number of an epoch", context.number))
             if not self._uses_epochs:
                 self._uses_epochs = True
@@ -399,6 +421,7 @@ class Run:
             if not active:
                 return
             self._epoch = None
+            self._count_queued()
             self._values.fetch()
             if self._column:
                 self._recorder.end_epoch(None)
@@ -446,6 +469,15 @@ class Run:
         # The values of earlier steps come first.
         self._width = 0 if values.num_waiting or values.log is None else values.width
         self._record_plain = values.log or ignore
+        self._queued = self._pace.queued if self._width and not self._column else None
+
+    def _count_queued(self) -> None:
+        """Counts and records the steps that were queued. Called by the thread of the heartbeat, too."""
+        with self._counting:
+            first, queued = self._pace.count_queued(self._examples or 0)
+            for step, (row, lr, _) in enumerate(queued, first):
+                self._record_plain(step, row)
+                self._lr = self._lr if lr is None else lr
 
     def _weigh(self, step: int, examples: int) -> None:
         self._examples = examples
