@@ -33,7 +33,10 @@ def case(script: str, word: str, framework: str, package: str, what: str, tolera
             "train_transformers", "callback", "transformers", "transformers",
             "what the Trainer logs, exactly, by `TputuiCallback`", FLOAT32,
         ),
-        case("train_transformers", "", "transformers", "transformers", "what the Trainer logs, without a change", FLOAT32),
+        case(
+            "train_transformers", "", "transformers", "transformers",
+            "what the Trainer logs, without a change", FLOAT32,
+        ),
         case("train_accelerate", "tracker", "accelerate", "accelerate", "what is logged, by `TputuiTracker`", FLOAT32),
         case("train_accelerate", "", "accelerate", "accelerate", "losses that the script prints", PRINTED),
         case("train_keras", "jax", "Keras", "keras", "every step, with the JAX backend, without a change", FLOAT32),

@@ -38,8 +38,8 @@ _UNKNOWN_DEVICE = "the script uses no framework that names its devices"
 _log = logging.getLogger("tputui")
 
 
-QueuedStep = tuple[tuple[float, ...], float | None, float]
-"""Losses per core, learning rate and end (`time.perf_counter`) of a step."""
+QueuedStep = tuple[float | list[float], float | None, float]
+"""Loss, or losses per core, learning rate and end (`time.perf_counter`) of a step."""
 
 
 class MeanPace(NamedTuple):

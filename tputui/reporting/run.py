@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from tputui.reporting.device_values import host_number
 from tputui.reporting.process import QueuedStep, RunProcess, StepPace
 from tputui.reporting.process_exit import ScriptEnding, ending_of
 from tputui.reporting.requests import ServedSave
+from tputui.reporting.script_plan import ScriptPlan
 from tputui.reporting.section_timer import SectionTimer
 from tputui.reporting.step_recorder import StepRecorder, ThreadValues, ignore
 from tputui.telemetry import events as ev
@@ -39,6 +41,11 @@ QUEUED_MAX = 1024
 """Most steps that wait to be counted."""
 _log = logging.getLogger("tputui")
 _clock = time.perf_counter
+
+
+_PlainSteps = tuple[list[QueuedStep], Any, Any, int, int | None]
+"""Steps that are queued, each like the one before it: the queue; the type of a loss, a float or a list of them with one
+per core; the class of a loss with one element that may be on the host; values per step, and examples."""
 
 
 class Run:
@@ -62,8 +69,8 @@ class Run:
         self._width = 0
         """Values per step that `_record_plain` takes; 0 until they are known."""
         self._record_plain: Callable[[int, Any], None] = ignore
-        self._queued: list[QueuedStep] | None = None
-        """Takes steps with plain numbers; None until they are known, and while values wait on devices."""
+        self._plain: _PlainSteps | None = None
+        """The steps that are queued; None until the first is known, and while values wait on devices."""
         self._counting = threading.RLock()
         self._pace = StepPace()
         self._examples: int | None = None
@@ -111,22 +118,23 @@ class Run:
         learning rate. `step`: its number, from 1; by default one more than before. Steps between the one before and
         `step` count as steps without values.
         """
-        queued, kind = self._queued, type(loss)
-        if (
-            queued is not None
-            and step is None
-            and (kind is float if self._width == 1 else kind is list and len(loss) == self._width)
-            and (examples is None or type(examples) is int)
-            and examples == self._examples
-            and (lr is None or type(lr) is float)
-            and not self._tracer.is_busy
-        ):
-            # All else waits for the report: whatever it touches is no longer in the caches of the CPU after a step.
-            queued.append(((loss,) if kind is float else tuple(loss), lr, _clock()))
-            if len(queued) >= QUEUED_MAX:
-                self._count_queued()
-                self._pace.drop_counted()
-            return
+        plain = self._plain
+        if plain is not None and step is None:
+            # All else waits for the report: what it touches has left the caches of the CPU during a step.
+            queued, kind, tensor, width, usual = plain
+            if (examples is usual or (type(examples) is int and examples == usual)) and (
+                lr is None or type(lr) is float
+            ):
+                try:
+                    if type(loss) is tensor and loss.is_cpu:
+                        loss = loss.item()
+                    if type(loss) is kind and (kind is float or (len(loss) == width and type(loss[0]) is float)):
+                        queued.append((loss if kind is float else loss[:], lr, _clock()))
+                        if len(queued) >= QUEUED_MAX:
+                            self._empty_queue()
+                        return
+                except Exception:  # noqa: BLE001, RUF100 - such as a tensor with several elements
+                    pass
         self._step(loss, examples, lr, step)
 
     def _step(self, loss: Any, examples: int | None, lr: float | None, step: int | None) -> None:
@@ -291,7 +299,7 @@ class Run:
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end the script
             self.warn_of(error, "run.close")
         finally:
-            self._is_off, self._queued = True, None
+            self._is_off, self._plain = True, None
 
     def close_after(self, error: BaseException) -> None:
         """Reports that an exception ended training, and closes the journal. Ctrl-C stops the run."""
@@ -319,7 +327,7 @@ class Run:
     def detach(self, *, warn: bool = False) -> None:
         """Makes every later call do nothing, without writing anything. For a process forked from that of the run."""
         self._warns_of_fork = warn and not self._is_off
-        self._is_off, self._queued = True, None
+        self._is_off, self._plain = True, None
 
     def emit(self, event: ev.Event) -> None:
         """Writes an event to the journal. For callbacks of frameworks."""
@@ -346,6 +354,7 @@ class Run:
         no request. For callbacks of frameworks."""
         with self._guarded("run.pause") as active:
             if active:
+                self._count_queued()
                 self._values.fetch(all_values=True)
                 self._recorder.flush()
                 self.report()
@@ -469,15 +478,28 @@ class Run:
         # The values of earlier steps come first.
         self._width = 0 if values.num_waiting or values.log is None else values.width
         self._record_plain = values.log or ignore
-        self._queued = self._pace.queued if self._width and not self._column else None
+        if self._width and not self._column and not self._tracer.is_busy:
+            tensor = getattr(sys.modules.get("torch"), "Tensor", None) if self._width == 1 else None
+            kind = float if self._width == 1 else list
+            self._plain = (self._pace.queued, kind, tensor, self._width, self._examples)
+        else:
+            self._plain = None
+
+    def _empty_queue(self) -> None:
+        with self._guarded("run.step"):
+            self._count_queued()
+            self._pace.drop_counted()
 
     def _count_queued(self) -> None:
         """Counts and records the steps that were queued. Called by the thread of the heartbeat, too."""
         with self._counting:
             first, queued = self._pace.count_queued(self._examples or 0)
-            for step, (row, lr, _) in enumerate(queued, first):
-                self._record_plain(step, row)
+            for step, (loss, lr, _) in enumerate(queued, first):
+                self._record_plain(step, (loss,) if type(loss) is float else loss)
                 self._lr = self._lr if lr is None else lr
+            if self._tracer.is_busy:
+                # A profile begins and ends between two steps.
+                self._plain = None
 
     def _weigh(self, step: int, examples: int) -> None:
         self._examples = examples
@@ -638,67 +660,3 @@ class Saves:
         finally:
             # An open request would be served again at the next step, perhaps by this rank alone.
             requests.saved([*asked], self._column, ServedSave(self._pace.step, shown, num_bytes, seconds))
-
-
-class ScriptPlan:
-    """How long training will take, as far as the script said."""
-
-    def __init__(
-        self,
-        task: str,
-        total_steps: int | None = None,
-        num_epochs: int | None = None,
-        num_parameters: int = 0,
-        flops_per_step: float | None = None,
-    ) -> None:
-        self._task = task
-        self._total_steps = _whole(total_steps)
-        self._num_epochs = _whole(num_epochs)
-        self._steps_per_epoch: int | None = None
-        self._num_parameters = int(num_parameters)
-        self.flops_per_step = flops_per_step
-        self._is_announced = False
-
-    def take_epoch(self, num_epochs: int | None, num_steps: int | None) -> None:
-        """Completes the plan by what the script said at the start of an epoch."""
-        self._num_epochs = self._num_epochs or _whole(num_epochs)
-        self._steps_per_epoch = self._steps_per_epoch or _whole(num_steps)
-
-    def take_steps(self, num_steps: int) -> None:
-        """Completes the plan by the number of steps of the first epoch."""
-        if self._num_epochs and not self._total_steps:
-            self._steps_per_epoch = self._steps_per_epoch or num_steps or None
-
-    def announce(self, examples: int, num_columns: int, world_size: int, first_step: int, lr: float) -> ev.Event | None:
-        """The plan, once it is known; None if it was returned before or is not known yet.
-
-        `examples`: examples of a step in this process, 0 if not known.
-        """
-        steps = self._steps_per_epoch or (self._total_steps or 0) // (self._num_epochs or 1)
-        # Without a number of epochs, the steps of one epoch are not the whole training.
-        steps = steps if self._num_epochs else self._total_steps or 0
-        if self._is_announced or steps <= 0:
-            return None
-        self._is_announced = True
-        global_batch = examples * world_size
-        return ev.TrainingPlanned(
-            t=time.time(),
-            task=self._task,
-            num_epochs=self._num_epochs or 0,
-            steps_per_epoch=steps,
-            valid_steps=0,
-            first_step=first_step,
-            batch_per_core=examples // max(1, num_columns),
-            global_batch=global_batch,
-            train_examples=steps * global_batch,
-            valid_examples=0,
-            num_parameters=self._num_parameters,
-            precision="",
-            lr=lr,
-            lr_rule="as the script reported it",
-        )
-
-
-def _whole(number: int | None) -> int | None:
-    """A whole number as an int; arrays of numpy have numbers of other types, which JSON does not have."""
-    return None if number is None else int(number)

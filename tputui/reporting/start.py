@@ -23,7 +23,8 @@ from tputui.observers.sinks import process_sink
 from tputui.reporting import jax_runtime
 from tputui.reporting.process import ROLE, RunProcess, create_run
 from tputui.reporting.process_exit import ExitWatch, ScriptEnding, ending_of_child
-from tputui.reporting.run import Run, ScriptPlan
+from tputui.reporting.run import Run
+from tputui.reporting.script_plan import ScriptPlan
 from tputui.reporting.step_recorder import StepRecorder
 from tputui.telemetry import rundir
 from tputui.telemetry.events import FlopsCounted, JournalOpened
