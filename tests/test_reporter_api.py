@@ -500,3 +500,53 @@ def test_ranks_under_the_launcher_stop_at_the_same_step(tmp_path: Path) -> None:
     assert [end.outcome for end in ends] == ["stopped", "stopped"]
     assert ends[0].step == ends[1].step
     assert show(run_dir)["state"] == "stopped"
+
+
+@pytest.mark.xla
+def test_queued_steps_are_those_of_the_script_and_hold_no_graph(tmp_path: Path) -> None:
+    body = """
+import json, weakref
+import torch
+import tputui
+
+run = tputui.start(epochs=2)
+weight = torch.tensor(1.0, requires_grad=True)
+losses, held = {}, []
+with run.epoch(1, of=2):
+    for step in range(1, 3001):
+        loss = weight * (0.5 + step % 7)
+        if step % 500 == 0:
+            loss = float(loss)
+        elif step % 50 == 0:
+            held.append(weakref.ref(loss.grad_fn))
+        losses[step] = float(loss)
+        run.step(loss=loss, examples=32 if step < 2000 else 8, lr=1 / step)
+    loss = None
+    assert run.last_step == 3000
+run.step(loss=torch.tensor([1.0, 2.0]))
+with run.epoch(2):
+    run.step(loss=torch.tensor(2.0), examples=8, step=4000)
+    run.step(loss=torch.tensor(3.0), examples=8)
+losses |= {4000: 2.0, 4001: 3.0}
+run.close()
+assert not any(ref() is not None for ref in held)
+json.dump(losses, open("losses.json", "w"))
+"""
+    done = run_script(tmp_path, body)
+    assert done.returncode == 0, done.stderr
+    losses = {int(step): loss for step, loss in json.loads((tmp_path / "losses.json").read_text()).items()}
+    run_dir = the_run(tmp_path)
+    exported = tputui("export", run_dir, "--to", "jsonl", "--out", tmp_path / "tables")
+    assert exported.code == 0, exported.err
+    rows = map(json.loads, (tmp_path / "tables" / "steps.jsonl").read_text().splitlines())
+    values = {row["step"]: row["value"] for row in rows if row["metric"] == "loss"}
+    del values[3001]  # of a loss of another shape, which is warned of
+    assert values == pytest.approx(losses)
+    first, second = of_type(read_events(run_dir / "worker-0.jsonl"), ev.EpochEnded)
+    weights = {step: 32 if step < 2000 else 8 for step in range(1, 3001)}
+    mean = sum(losses[step] * weights[step] for step in weights) / sum(weights.values())
+    assert (first.step, first.train["loss"].avg) == (3000, pytest.approx(mean))
+    assert first.train["loss"].count == sum(weights.values())
+    assert (second.step, second.train["loss"].avg) == (4001, pytest.approx(2.5))
+    assert [warning for warning in show(run_dir)["warnings"] if "2 values in step 3001" not in warning] == []
+    assert first.lr == pytest.approx(1 / 3000)

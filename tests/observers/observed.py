@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -14,11 +15,7 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
 PROGRAMS = Path(__file__).parents[1] / "faulty_programs"
-_ENTRY_POINTS = """[torch.backends]
-tputui = tputui.observers.autoload:torch_imported
-[jax_plugins]
-tputui = tputui.observers.jax_plugin
-"""
+_PYPROJECT = PROGRAMS.parents[1] / "pyproject.toml"
 _RUN_ALL = "import runpy, sys\nfor file in sys.argv[1:]: runpy.run_path(file, run_name='__main__')"
 
 
@@ -83,9 +80,16 @@ def _rule_of(event: ev.Event) -> str:
 def installed(folder: Path) -> Path:
     """A directory with the entry points of this tree, if the installed tputui has others."""
     site = folder / "site"
-    if not any(entry.name == "tputui" for entry in entry_points(group="jax_plugins")):
+    groups = tomllib.loads(_PYPROJECT.read_text())["project"]["entry-points"]
+    if not all(entry_points(group=group, name=name, value=target) for group, name, target in _flat(groups)):
         info = site / "tputui_observers-0.dist-info"
         info.mkdir(parents=True, exist_ok=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tputui-observers\nVersion: 0\n")
-        (info / "entry_points.txt").write_text(_ENTRY_POINTS)
+        lines = [f"[{group}]\n{name} = {target}\n" for group, name, target in _flat(groups)]
+        (info / "entry_points.txt").write_text("".join(lines))
     return site
+
+
+def _flat(groups: dict[str, dict[str, str]]) -> list[tuple[str, str, str]]:
+    """Group, name and target of entry points."""
+    return [(group, name, target) for group, named in groups.items() for name, target in named.items()]

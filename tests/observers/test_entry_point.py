@@ -59,13 +59,15 @@ def test_entry_points_exist() -> None:
 
 def test_nothing_is_imported_in_other_programs() -> None:
     code = (
-        "import sys; before = set(sys.modules); from tputui.observers import autoload; autoload.torch_imported(); "
+        "import sys; before = set(sys.modules); from tputui.hooks import entry, frameworks; entry.torch_imported(); "
+        "entry.jax_started(); frameworks.lightning_callbacks(); "
         "print(sorted(name for name in set(sys.modules) - before if 'tputui' in name), len(sys.meta_path))"
     )
     env = {name: value for name, value in os.environ.items() if name != rundir.RUN_DIR_VARIABLE}
     finders = len(sys.meta_path)
     printed = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
-    assert "['tputui', 'tputui.observers', 'tputui.observers.autoload']" in printed
+    modules = ["tputui", "tputui.hooks", "tputui.hooks.entry", "tputui.hooks.frameworks", "tputui.observers"]
+    assert str([*modules, "tputui.observers.autoload"]) in printed
     assert int(printed.split()[-1]) <= finders
 
 

@@ -1,1 +1,1 @@
-"""Hooks in torch that report the training of a script which does not report itself: exact losses, steps and epochs."""
+"""What tputui adds to frameworks in commands of `tputui run --`: hooks that report training exactly, and callbacks."""

@@ -24,10 +24,24 @@ def torch_imported() -> None:
     if not os.environ.get(RUN_DIR_VARIABLE):
         return
     with contextlib.suppress(Exception, SystemExit):
+        from tputui.hooks import frameworks
         from tputui.observers import autoload
 
         if autoload.torch_imported() and not _is_hooked:
             hook_torch()
+            frameworks.attach_frameworks()
+
+
+def jax_started() -> None:
+    """Called by the entry point of the group `jax_plugins`, when the backend of JAX starts."""
+    if not os.environ.get(RUN_DIR_VARIABLE):
+        return
+    with contextlib.suppress(Exception, SystemExit):
+        from tputui.hooks import frameworks
+        from tputui.observers import autoload
+
+        autoload.jax_started()
+        frameworks.attach_frameworks()
 
 
 def hook_torch() -> None:

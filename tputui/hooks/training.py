@@ -96,8 +96,7 @@ class HookedTraining:
         if step.waited_s:
             run.waited_for_data(step.waited_s)
         loss = step.losses.pop(self._loss, None) if self._loss is not None else None
-        run.step(loss, step.num_examples or None, lr=step.lr)
-        run.stepped_at(step.ended_at)
+        run.step_ended(loss, step.num_examples or None, step.lr, step.ended_at)
         for site, value in step.losses.items():
             if (metrics := self._others.get(site)) is None:
                 metrics = self._others[site] = NamedMetrics(run, site.place)

@@ -13,6 +13,7 @@ from tputui.logs.damage_notes import ReportedDamage
 from tputui.logs.tags import TagMeaning, TagNames, TagRule
 from tputui.reporting.device_values import PENDING_MAX, DeviceValues, host_row
 from tputui.reporting.run import Run
+from tputui.reporting.start import current, join
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
 WRITE_INTERVAL_S = 1.0
@@ -22,11 +23,63 @@ _log = logging.getLogger("tputui")
 _Hook = TypeVar("_Hook", bound=Callable[..., None])
 
 
+_attached: Run | None = None
+"""The run that callbacks report to which tputui attached; None if the script has another source."""
+
+
+def attached_run() -> Run | None:
+    """The run of the callbacks that tputui attached, if it is open."""
+    return _attached if _attached is not None and current() is _attached else None
+
+
 class Harmless:
     """Base of callbacks whose errors are reported once and never reach the training."""
 
+    is_attached = False
+    """Whether tputui attached the callback, so that it leaves the run to any other source."""
     _run: Run | None = None
     _error_reported = False
+    _is_own = True
+    """Whether the callback opened the run, and closes it."""
+    _step_shift = _epoch_shift = 0
+    """Steps and epochs of earlier trainings in the run, which are added to those that the framework counts."""
+
+    def _join(
+        self,
+        task: str,
+        config: Mapping[str, Any],
+        runs_dir: str | None = None,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        """Opens the run, or joins it; neither if another source reports to it."""
+        global _attached
+        before = current()
+        if self.is_attached and before is not None and before is not _attached:
+            self._run = None
+            return
+        self._is_own = before is None or (before is self._run and self._is_own)
+        run = join(task, config, runs_dir, rank=rank, world_size=world_size)
+        # A run without a journal: tputui launched this process and reports it already, or only rank 0 is shown.
+        self._run = run if run.is_active else None
+        _attached = self._run if self.is_attached else None
+
+    def _count_from(self, run: Run, step: int, epoch: int) -> None:
+        """Begins a training that the framework counts from a step and an epoch, both the ones before the first."""
+        self._step_shift = max(0, run.last_step - step)
+        self._epoch_shift = max(0, run.last_epoch - epoch)
+
+    def _end_training(self, reason: str) -> None:
+        """Closes the run if the callback opened it. One that tputui launched lasts as long as the script."""
+        run = self._run
+        if run is None:
+            return
+        if run.is_launched:
+            run.pause(reason)
+        elif self._is_own:
+            run.close(reason=reason)
+            self._run = None
 
     def _report_once(self, error: Exception, where: str) -> None:
         if self._error_reported:
@@ -52,16 +105,22 @@ def harmless(hook: _Hook) -> _Hook:
     return cast(_Hook, guarded)
 
 
+ATTACHED = "AttachedCallback"
+"""The class of the callbacks that tputui attaches."""
+
+
 def made_class(module: dict[str, Any], wanted: str, name: str, base: Callable[[], type]) -> type:
-    """The class `name` of a module of a framework: its `_Hooks` as a subclass of what the framework calls.
+    """The class `name` of a module of a framework: its `_Hooks` as a subclass of what the framework calls; or the
+    class `AttachedCallback`, which tputui attaches by itself.
 
     For `__getattr__` of the module with these globals, so that importing the module does not import the framework.
     `wanted`: the attribute that was accessed; raises `AttributeError` if it is another. `base` imports the framework.
     """
-    if wanted != name:
+    if wanted not in (name, ATTACHED):
         raise AttributeError(f"module {module['__name__']!r} has no attribute {wanted!r}")
     hooks: type = module["_Hooks"]
-    made = module[name] = type(name, (hooks, base()), {"__doc__": hooks.__doc__, "__module__": module["__name__"]})
+    namespace = {"__doc__": hooks.__doc__, "__module__": module["__name__"], "is_attached": wanted == ATTACHED}
+    made = module[wanted] = type(wanted, (hooks, base()), namespace)
     return made
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, length_of, made_class
-from tputui.reporting.start import current, join
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
 
@@ -37,8 +36,8 @@ class _Hooks(Harmless):
         """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
         super().__init__()
         self._runs_dir = runs_dir
-        self._is_own = True
-        """Whether the callback opened the run, and closes it."""
+        self._is_begun = False
+        """Whether the training is reported that runs now."""
         self._logged: NamedMetrics | None = None
         self._shape = _Shape()
         self._examples_open = 0
@@ -56,15 +55,19 @@ class _Hooks(Harmless):
 
     @harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **given: Any) -> None:
-        """Opens the run, and reports the plan."""
-        if self._run is None:
-            self._is_own = current() is None
-            task = type(model).__name__ if model is not None else "Trainer"
-            config = {"task": task, "epochs": state.num_train_epochs, **_changed(args)}
-            run = join(task, config, self._runs_dir, rank=args.process_index, world_size=args.world_size)
-            self._run = run if run.is_active else None
+        """Opens the run, and reports the plan; an attached callback waits for what other callbacks open."""
+        self._is_begun = False
+        if not self.is_attached:
+            self._begin(args, state, model, given)
+
+    def _begin(self, args: Any, state: Any, model: Any, given: Mapping[str, Any]) -> None:
+        self._is_begun = True
+        task = type(model).__name__ if model is not None else "Trainer"
+        config = {"task": task, "epochs": state.num_train_epochs, **_changed(args)}
+        self._join(task, config, self._runs_dir, rank=args.process_index, world_size=args.world_size)
         if self._run is None:
             return
+        self._count_from(self._run, int(state.global_step), math.floor(state.epoch or 0))
         self._logged = NamedMetrics(self._run, SOURCE) if state.is_world_process_zero else None
         self._shape = _Shape.of(args, state, given.get("train_dataloader"))
         self._epoch_number, self._first_step = 0, int(state.global_step) + 1
@@ -75,10 +78,10 @@ class _Hooks(Harmless):
         return ev.TrainingPlanned(
             t=time.time(),
             task=type(model).__name__,
-            num_epochs=shape.num_epochs,
+            num_epochs=shape.num_epochs + self._epoch_shift,
             steps_per_epoch=shape.steps_per_epoch,
             valid_steps=length_of(valid) or 0,
-            first_step=self._first_step,
+            first_step=self._first_step + self._step_shift,
             batch_per_core=shape.batch // max(1, args.world_size),
             global_batch=shape.batch,
             train_examples=shape.train_examples or shape.steps_per_epoch * shape.batch,
@@ -90,14 +93,16 @@ class _Hooks(Harmless):
         )
 
     @harmless
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, model: Any = None, **given: Any) -> None:
         """Ends the epoch before, whose evaluation is done by now, and begins the next one."""
+        if not self._is_begun:
+            self._begin(args, state, model, given)
         if self._run is None:
             return
         self._end_epoch()
         self._epoch_number = max(self._epoch_number, math.floor(state.epoch or 0)) + 1
         self._first_step = int(state.global_step) + 1
-        self._epoch = self._run.epoch(self._epoch_number)
+        self._epoch = self._run.epoch(self._epoch_number + self._epoch_shift)
         self._epoch.__enter__()
 
     def _end_epoch(self) -> None:
@@ -125,7 +130,8 @@ class _Hooks(Harmless):
             return
         examples = self._shape.examples_of(int(state.global_step) - self._first_step)
         self._examples_open += examples
-        run.step(None, examples // max(1, args.world_size), lr=self._lr, step=int(state.global_step))
+        step = int(state.global_step) + self._step_shift
+        run.step(None, examples // max(1, args.world_size), lr=self._lr, step=step)
         if self._logged is not None:
             self._logged.write_if_due()
         self._asked = run.saves_asked()
@@ -173,9 +179,9 @@ class _Hooks(Harmless):
         """Reports what the Trainer logs, and its loss as that of the step."""
         if self._run is None or self._logged is None or not logs:
             return
-        step = int(state.global_step)
+        step = int(state.global_step) + self._step_shift
         values = {tag: value for tag, value in logs.items() if tag not in ("epoch", "step")}
-        self._logged.take(values, step, math.nan if state.epoch is None else float(state.epoch))
+        self._logged.take(values, step, math.nan if state.epoch is None else float(state.epoch) + self._epoch_shift)
         if "loss" in logs and step:
             self._run.loss(step, logs["loss"], self._examples_open or 1)
             self._examples_open = 0
@@ -199,6 +205,11 @@ class _Hooks(Harmless):
             self._run.valid({name: value for name, value in scores.items() if _is_score(name, value)})
         if control.should_save:
             self._enter_phase("save")
+
+    @harmless
+    def on_predict(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Ends the phase that `on_prediction_step` began."""
+        self._leave_phase()
 
     @harmless
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -226,15 +237,12 @@ class _Hooks(Harmless):
     @harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Reports the end of training, and closes the run if the callback opened it."""
-        run = self._run
-        if run is None:
+        if self._run is None:
             return
         self._end_epoch()
         if self._logged is not None:
             self._logged.write(all_values=True)
-        if self._is_own:
-            run.close(reason=f"Trainer.train ended at step {state.global_step} of {state.max_steps}")
-            self._run = None
+        self._end_training(f"Trainer.train ended at step {state.global_step} of {state.max_steps}")
 
 
 class _Shape:
@@ -300,6 +308,9 @@ if TYPE_CHECKING:
 
     class TputuiCallback(_Hooks):
         """Reports a Trainer's run; see the module."""
+
+    class AttachedCallback(_Hooks):
+        """The same, attached by tputui."""
 
 
 def __getattr__(name: str) -> Any:

@@ -12,15 +12,15 @@ on the device and are read about once a second.
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, harmless, length_of, made_class
+from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, length_of, made_class
 from tputui.reporting.run import Run
-from tputui.reporting.start import join
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import logged_meters, newly_logged
 
@@ -36,7 +36,15 @@ class _Hooks(Harmless):
         """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
         super().__init__()
         self._runs_dir = runs_dir
+        self._is_training = False
         self._step = 0
+        """Newest step of this training: batches after which the optimizers stepped."""
+        self._losses: list[Any] = []
+        """Of the batches since the newest step."""
+        self._examples_open = 0
+        """Examples of these batches."""
+        self._lr = math.nan
+        """Learning rate of the newest step."""
         self._batch_size: int | None = None
         """Examples of a complete batch; None if the loader does not have a batch size."""
         self._epoch: AbstractContextManager[None] | None = None
@@ -48,45 +56,55 @@ class _Hooks(Harmless):
     @harmless
     def setup(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
         """Opens the run before data and module are set up."""
-        if stage != "fit" or self._run is not None:
-            return
+        if stage == "fit" and not self.is_attached:
+            self._open(trainer, pl_module)
+
+    def _open(self, trainer: Any, pl_module: Any) -> None:
         task = type(pl_module).__name__
         config = {"task": task, "epochs": trainer.max_epochs}
-        run = join(task, config, self._runs_dir, rank=trainer.global_rank, world_size=trainer.world_size)
-        # A run without a journal: tputui launched this process and reports it already, or only rank 0 is shown.
-        self._run = run if run.is_active else None
+        self._join(task, config, self._runs_dir, rank=trainer.global_rank, world_size=trainer.world_size)
 
     @harmless
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Reports the plan."""
+        """Reports the plan. An attached callback opens the run: others have by now, and a tuner comes no further."""
+        if self.is_attached:
+            # Two installations of tputui attach two.
+            first = next(callback for callback in trainer.callbacks if isinstance(callback, type(self)))
+            if first is not self:
+                return
+            self._open(trainer, pl_module)
         if self._run is not None:
-            self._step = int(trainer.fit_loop.epoch_loop.total_batch_idx) + 1
+            self._is_training = True
+            self._step = _steps_before(trainer)
+            self._count_from(self._run, self._step, int(trainer.current_epoch))
             self._report_plan(self._run, trainer, pl_module)
 
     def _report_plan(self, run: Run, trainer: Any, pl_module: Any) -> None:
         train, valid = _loader(trainer.train_dataloader), _loader(trainer.val_dataloaders)
-        batch_size = getattr(train, "batch_size", None)
-        sizes = [length_of(getattr(loader, "dataset", None)) for loader in (train, valid)]
-        batches = trainer.num_training_batches
-        if batch_size is None or sizes[0] is None or batches == float("inf") or trainer.max_epochs in (None, -1):
-            run.warn("the number of steps is not available: the loader has no length, or the Trainer no max_epochs")
+        self._batch_size = getattr(train, "batch_size", None)
+        num_epochs, num_steps = _length(trainer)
+        if not num_steps:
+            if not self.is_attached:
+                run.warn("the number of steps is not available: the loader has no length, or the Trainer no max_epochs")
             return
-        self._batch_size = batch_size
+        batch = self._batch_size or 0
+        global_batch = batch * trainer.world_size * trainer.accumulate_grad_batches
+        sizes = [length_of(getattr(loader, "dataset", None)) for loader in (train, valid)]
         run.emit(
             ev.TrainingPlanned(
                 t=time.time(),
                 task=type(pl_module).__name__,
-                num_epochs=trainer.max_epochs,
-                steps_per_epoch=int(batches),
-                valid_steps=int(sum(trainer.num_val_batches)),
-                first_step=self._step + 1,
-                batch_per_core=batch_size,
-                global_batch=batch_size * trainer.world_size,
-                train_examples=sizes[0],
+                num_epochs=num_epochs + self._epoch_shift * bool(num_epochs),
+                steps_per_epoch=num_steps,
+                valid_steps=_whole(sum(trainer.num_val_batches)),
+                first_step=self._step + self._step_shift + 1,
+                batch_per_core=batch,
+                global_batch=global_batch,
+                train_examples=min(sizes[0] or num_steps * global_batch, num_steps * global_batch),
                 valid_examples=sizes[1] or 0,
                 num_parameters=sum(p.numel() for p in pl_module.parameters() if p.requires_grad),
                 precision=_PRECISIONS.get(str(trainer.precision), str(trainer.precision)),
-                lr=_lr(trainer),
+                lr=_lr(trainer.optimizers),
                 lr_rule="the module's own",
             )
         )
@@ -96,23 +114,45 @@ class _Hooks(Harmless):
         """Begins the epoch."""
         if self._run is not None:
             self._valid_names = set()
-            self._epoch = self._run.epoch(trainer.current_epoch + 1)
+            self._losses, self._examples_open = [], 0
+            self._epoch = self._run.epoch(trainer.current_epoch + 1 + self._epoch_shift)
             self._epoch.__enter__()
 
     @harmless
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Notes the learning rate before the schedulers change it."""
+        first = trainer.optimizers[:1]
+        if self._run is not None and first and optimizer.param_groups is first[0].param_groups:
+            self._lr = _lr(first)
+
+    @harmless
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Reports the step, and serves requests."""
+        """Reports the step if this was its last batch, and serves requests."""
         run = self._run
         if run is None:
             return
+        self._losses.append(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
+        self._examples_open += self._examples(batch)
+        accumulated = trainer.accumulate_grad_batches
+        if (batch_idx + 1) % accumulated and not trainer.is_last_batch and batch_idx + 1 < trainer.num_training_batches:
+            return
         self._step += 1
-        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        run.step(loss, self._examples(batch), lr=_lr(trainer), step=self._step)
+        if math.isnan(self._lr):
+            self._lr = _lr(trainer.optimizers)
+        run.step(self._loss(accumulated), self._examples_open, lr=self._lr, step=self._step + self._step_shift)
+        self._losses, self._examples_open = [], 0
         run.save_if_asked(lambda: self._save(run, trainer))
         self._stop_if_asked(run, trainer)
 
+    def _loss(self, accumulated: int) -> Any:
+        """The mean over the batches of a step. Lightning has divided their losses by the number that it accumulates."""
+        losses = [loss for loss in self._losses if loss is not None]
+        if accumulated == 1 or not losses:
+            return losses[0] if losses else None
+        return sum(losses[1:], losses[0]) * (accumulated / len(losses))
+
     def _save(self, run: Run, trainer: Any) -> str:
-        path = f"{run.dir}/checkpoints/step-{self._step}.ckpt"
+        path = f"{run.dir}/checkpoints/step-{run.last_step}.ckpt"
         trainer.save_checkpoint(path)
         return path
 
@@ -130,23 +170,49 @@ class _Hooks(Harmless):
 
     @harmless
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins the validation split."""
-        if self._run is not None and not trainer.sanity_checking:
-            self._logged_before = dict(trainer.callback_metrics)
-            self._evaluation = self._run.phase("evaluate")
-            self._evaluation.__enter__()
+        """Begins the validation split. A sanity check is none."""
+        if not trainer.sanity_checking:
+            self._begin_evaluation(trainer)
 
     @harmless
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Reports what the module logged in the validation split."""
-        run, evaluation = self._run, self._evaluation
-        if run is None or evaluation is None or trainer.sanity_checking:
-            return
-        self._evaluation = None
-        logged = newly_logged(self._logged_before, trainer.callback_metrics)
-        self._valid_names |= set(logged)
+        logged, run = self._end_evaluation(trainer, "Trainer.validate"), self._run
+        if self._is_training and run is not None:
+            self._valid_names |= set(logged)
+            run.valid({name: reading.val for name, reading in logged_meters(_floats(logged), "valid").items()})
+
+    @harmless
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begins `Trainer.test` after a training."""
+        self._begin_evaluation(trainer)
+
+    @harmless
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """Reports what the module logged in `Trainer.test`; it belongs to no epoch."""
+        self._end_evaluation(trainer, "Trainer.test")
+
+    def _begin_evaluation(self, trainer: Any) -> None:
+        if self.is_attached and self._run is None:
+            self._run = attached_run()
+        if self._run is not None:
+            self._logged_before = dict(trainer.callback_metrics)
+            self._evaluation = self._run.phase("evaluate")
+            self._evaluation.__enter__()
+
+    def _end_evaluation(self, trainer: Any, source: str) -> dict[str, Any]:
+        """Ends an evaluation; returns what was logged in it. Values of one that is no part of a training are written
+        with the newest step."""
+        run, evaluation, self._evaluation = self._run, self._evaluation, None
+        if run is None or evaluation is None:
+            return {}
         evaluation.__exit__(None, None, None)
-        run.valid({name: reading.val for name, reading in logged_meters(_floats(logged), "valid").items()})
+        logged = newly_logged(self._logged_before, trainer.callback_metrics)
+        if not self._is_training and not trainer.global_rank:
+            values = NamedMetrics(run, source)
+            values.take(_floats(logged), run.last_step)
+            values.write(all_values=True)
+        return logged
 
     @harmless
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -163,23 +229,49 @@ class _Hooks(Harmless):
 
     @harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Reports a failure, or Ctrl-C."""
-        if self._run is not None:
-            self._run.close_after(exception)
+        """Reports a failure, or Ctrl-C. In a run that tputui launched the script may catch the exception and go on."""
+        run, was_training, self._is_training = self._run, self._is_training, False
+        if run is None or not (was_training or self._is_own):
+            return
+        if run.is_launched and trainer.world_size == 1:
+            run.pause(f"Trainer.fit ended by {type(exception).__name__} at step {run.last_step}")
+        else:
+            run.close_after(exception)
 
     @harmless
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Reports the end of training."""
-        if self._run is not None:
-            done = trainer.current_epoch
-            self._run.close(reason=f"Trainer.fit ended after epoch {done} of {trainer.max_epochs}")
+        of = f" of {trainer.max_epochs}" if (trainer.max_epochs or -1) > 0 else ""
+        self._is_training = False
+        self._end_training(f"Trainer.fit ended after epoch {trainer.current_epoch}{of}")
 
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
-        """Closes the journal however training ended; another fit is another run."""
-        if self._run is not None and stage == "fit":
+        """Closes the journal however training ended; another fit is another run, unless tputui launched the script."""
+        self._is_training = False
+        if self._run is not None and stage == "fit" and self._is_own and not self._run.is_launched:
             self._run.close("stopped", f"torn down at step {self._step}")
             self._run = None
+
+
+def _steps_before(trainer: Any) -> int:
+    """Steps that a Trainer has made. Its own count for loggers; `global_step` counts each of several optimizers."""
+    return int(getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step))
+
+
+def _length(trainer: Any) -> tuple[int, int]:
+    """Epochs, and steps of each; 0 epochs and all steps if training ends within one, and 0 for what is not known."""
+    batches, epochs, total = trainer.num_training_batches, trainer.max_epochs or -1, trainer.max_steps
+    steps = 0 if batches == math.inf else math.ceil(batches / trainer.accumulate_grad_batches)
+    if steps and epochs > 0 and not 0 <= total < steps * epochs:
+        return epochs, steps
+    if total <= 0:
+        return 0, 0
+    return (total // steps, steps) if steps and not total % steps else (0, total)
+
+
+def _whole(number: Any) -> int:
+    return 0 if number == math.inf else int(number)
 
 
 def _floats(logged: Mapping[str, Any]) -> dict[str, float]:
@@ -200,15 +292,19 @@ def _loader(loaders: Any) -> Any:
     return loaders[0] if isinstance(loaders, list | tuple) and loaders else loaders
 
 
-def _lr(trainer: Any) -> float:
-    optimizers = trainer.optimizers
-    return float(optimizers[0].param_groups[0]["lr"]) if optimizers else float("nan")
+def _lr(optimizers: Any) -> float:
+    """NaN if there are no optimizers, or the learning rate is on a device."""
+    lr: Any = optimizers[0].param_groups[0]["lr"] if optimizers else None
+    return float(lr) if isinstance(lr, int | float) or getattr(lr, "is_cpu", False) else math.nan
 
 
 if TYPE_CHECKING:
 
     class TputuiCallback(_Hooks):
         """Reports a Trainer's run; see the module."""
+
+    class AttachedCallback(_Hooks):
+        """The same, attached by tputui."""
 
 
 def __getattr__(name: str) -> Any:

@@ -326,6 +326,7 @@ class ValueEvents:
                 self._printed.add(tag)
             column.num_values += 1
             if self.position_at is not None:
+                step = None if column.is_console and column.meaning.split == "valid" else step
                 step, epoch = self._placed(column.meaning, step, epoch, now if t is None else t)
             if has_step := step is not None:
                 if not -STEP_MAX <= step <= STEP_MAX:

@@ -38,6 +38,10 @@ _UNKNOWN_DEVICE = "the script uses no framework that names its devices"
 _log = logging.getLogger("tputui")
 
 
+QueuedStep = tuple[float | list[float], float | None, float]
+"""Loss, or losses per core, learning rate and end (`time.perf_counter`) of a step."""
+
+
 class MeanPace(NamedTuple):
     """Means over some steps."""
 
@@ -54,17 +58,55 @@ class StepPace:
     """Counters of one thread, and its step times without those of other phases."""
 
     def __init__(self) -> None:
-        self.step = 0
-        """Newest step."""
+        self.queued: list[QueuedStep] = []
+        """The newest steps, oldest first. Only the thread that trains appends to it; the first ones may be counted."""
+        self._num_counted = 0
+        """How many of those queued are counted."""
+        self._before = 0
+        """The step before them."""
         self.num_steps = 0
         self.num_examples = 0
         self.stepped_at = self._reported_at = time.perf_counter()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._paused_s = 0.0
         """Time since the last report that is not part of a step."""
         self._steps_before = self._examples_before = 0
         self._data_s: float | None = None
         """Time of waiting for batches that is in no report yet; None if that was never measured."""
+
+    @property
+    def step(self) -> int:
+        """Newest step."""
+        with self._lock:
+            return self._before + len(self.queued)
+
+    def advance(self, step: int, num_steps: int, num_examples: int) -> None:
+        """Counts steps up to `step`, which has just ended. Those queued must be counted."""
+        with self._lock:
+            self._before, self._num_counted = step, 0
+            self.queued.clear()
+            self.num_steps += num_steps
+            self.num_examples += num_examples
+            self.stepped_at = time.perf_counter()
+
+    def count_queued(self, examples: int) -> tuple[int, list[QueuedStep]]:
+        """Counts the queued steps, of `examples` each; returns those that were not counted yet, and the first one's
+        number."""
+        with self._lock:
+            first, queued = self._before + self._num_counted + 1, self.queued[self._num_counted :]
+            if queued:
+                self._num_counted += len(queued)
+                self.num_steps += len(queued)
+                self.num_examples += len(queued) * examples
+                self.stepped_at = max(self.stepped_at, queued[-1][2])
+            return first, queued
+
+    def drop_counted(self) -> None:
+        """Frees the queue. Called by the thread that trains."""
+        with self._lock:
+            del self.queued[: self._num_counted]
+            self._before += self._num_counted
+            self._num_counted = 0
 
     def begin(self) -> None:
         """Begins to measure anew: the time since the last step is not part of the next one."""

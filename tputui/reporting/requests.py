@@ -122,6 +122,12 @@ class RunRequests:
             accepted = sorted(self._accepted)
         self._process.emit(ev.RequestHandlingDeclared(t=time.time(), kinds=accepted))
 
+    def withdraw(self) -> None:
+        """Declares that the script serves no request to save or to stop any more, until it asks for them again."""
+        with self._lock:
+            self._accepted.difference_update(STOPS, SAVES)
+        self._accept(())
+
     def poll(self) -> None:
         """Reads new requests. Called by the thread of the heartbeat."""
         if self._store is None and self._accepted and self._process.world_size > 1:

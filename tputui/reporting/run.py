@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,9 +20,10 @@ from typing import Any, Self
 
 from tputui.reporting import artifacts
 from tputui.reporting.device_values import host_number
-from tputui.reporting.process import RunProcess, StepPace
+from tputui.reporting.process import QueuedStep, RunProcess, StepPace
 from tputui.reporting.process_exit import ScriptEnding, ending_of
 from tputui.reporting.requests import ServedSave
+from tputui.reporting.script_plan import ScriptPlan
 from tputui.reporting.section_timer import SectionTimer
 from tputui.reporting.step_recorder import StepRecorder, ThreadValues, ignore
 from tputui.telemetry import events as ev
@@ -34,8 +37,15 @@ _SECTIONS = {
 _PAUSES = frozenset({"evaluate", "save", "compile"})
 """Sections whose time is not part of a step."""
 NAME_CHARS_MAX = 64
+QUEUED_MAX = 1024
+"""Most steps that wait to be counted."""
 _log = logging.getLogger("tputui")
 _clock = time.perf_counter
+
+
+_PlainSteps = tuple[list[QueuedStep], Any, Any, int, int | None]
+"""Steps that are queued, each like the one before it: the queue; the type of a loss, a float or a list of them with one
+per core; the class of a loss with one element that may be on the host; values per step, and examples."""
 
 
 class Run:
@@ -59,6 +69,9 @@ class Run:
         self._width = 0
         """Values per step that `_record_plain` takes; 0 until they are known."""
         self._record_plain: Callable[[int, Any], None] = ignore
+        self._plain: _PlainSteps | None = None
+        """The steps that are queued; None until the first is known, and while values wait on devices."""
+        self._counting = threading.RLock()
         self._pace = StepPace()
         self._examples: int | None = None
         """Of the newest step."""
@@ -105,11 +118,33 @@ class Run:
         learning rate. `step`: its number, from 1; by default one more than before. Steps between the one before and
         `step` count as steps without values.
         """
+        plain = self._plain
+        if plain is not None and step is None:
+            # All else waits for the report: what it touches has left the caches of the CPU during a step.
+            queued, kind, tensor, width, usual = plain
+            if (examples is usual or (type(examples) is int and examples == usual)) and (
+                lr is None or type(lr) is float
+            ):
+                try:
+                    if type(loss) is tensor and loss.is_cpu:
+                        loss = loss.item()
+                    if type(loss) is kind and (kind is float or (len(loss) == width and type(loss[0]) is float)):
+                        queued.append((loss if kind is float else loss[:], lr, _clock()))
+                        if len(queued) >= QUEUED_MAX:
+                            self._empty_queue()
+                        return
+                except Exception:  # noqa: BLE001, RUF100 - such as a tensor with several elements
+                    pass
+        self._step(loss, examples, lr, step)
+
+    def _step(self, loss: Any, examples: int | None, lr: float | None, step: int | None) -> None:
+        """Reports a step that is not queued."""
         if self._is_off:
             if self._warns_of_fork:
                 self._warn_of_fork()
             return
         try:
+            self._count_queued()
             pace = self._pace
             num_steps = 1
             if step is None:
@@ -118,24 +153,14 @@ class Run:
                 step = self._process.step_number(step, pace)
                 if pace.num_steps and step > pace.step:
                     num_steps = step - pace.step
-            pace.step = step
-            pace.num_steps += num_steps
-            pace.stepped_at = _clock()
-            if examples is not None:
-                if type(examples) is not int:
-                    examples = self._process.whole("examples", examples, 0)
-                pace.num_examples += num_steps * examples
-                if examples != self._examples:
-                    self._weigh(step, examples)
+            if examples is not None and type(examples) is not int:
+                examples = self._process.whole("examples", examples, 0)
+            pace.advance(step, num_steps, num_steps * (examples or 0))
+            if examples is not None and examples != self._examples:
+                self._weigh(step, examples)
             if lr is not None:
                 self._lr = lr if type(lr) is float else host_number("lr", lr)
-            kind = type(loss)
-            if kind is float and self._width == 1:
-                self._record_plain(step, (loss,))
-            elif kind is list and len(loss) == self._width and type(loss[0]) is float:
-                self._record_plain(step, loss)
-            else:
-                self._record(step, loss)
+            self._record(step, loss)
             if self._tracer.is_busy and not self._column:
                 self._tracer.at_boundary(step)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end training
@@ -146,6 +171,7 @@ class Run:
         several steps: `examples` is their number of examples, and the loss is recorded at the last of them."""
         with self._guarded("run.loss") as active:
             if active:
+                self._count_queued()
                 self._recorder.weigh(step, examples)
                 self._values.record(step, loss)
 
@@ -165,6 +191,7 @@ class Run:
                 for name, value in {**(metrics or {}), **values}.items():
                     self._recorder.meters["valid"][name] = AverageMeter()
                     self._values.add("valid", name, value, examples)
+                self._count_queued()
                 self._values.fetch()
                 self._report_meters("valid")
 
@@ -183,8 +210,9 @@ class Run:
         """
         return contextlib.nullcontext() if self._is_off else self._phases.context(name)
 
-    def stepped_at(self, ended_at: float) -> None:
-        """Says when the newest step ended (`time.perf_counter`). For hooks, which report it later."""
+    def step_ended(self, loss: float | None, examples: int | None, lr: float | None, ended_at: float) -> None:
+        """Reports a step that ended at `ended_at` (`time.perf_counter`). For hooks, which report it later."""
+        self._step(loss, examples, lr, None)
         self._pace.date(ended_at)
 
     def waited_for_data(self, seconds: float) -> None:
@@ -276,6 +304,7 @@ class Run:
         if self._is_off:
             return
         try:
+            self._count_queued()
             self._values.fetch(all_values=True)
             if not self._process.leave():
                 return
@@ -290,7 +319,7 @@ class Run:
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end the script
             self.warn_of(error, "run.close")
         finally:
-            self._is_off = True
+            self._is_off, self._plain = True, None
 
     def close_after(self, error: BaseException) -> None:
         """Reports that an exception ended training, and closes the journal. Ctrl-C stops the run."""
@@ -318,7 +347,7 @@ class Run:
     def detach(self, *, warn: bool = False) -> None:
         """Makes every later call do nothing, without writing anything. For a process forked from that of the run."""
         self._warns_of_fork = warn and not self._is_off
-        self._is_off = True
+        self._is_off, self._plain = True, None
 
     def emit(self, event: ev.Event) -> None:
         """Writes an event to the journal. For callbacks of frameworks."""
@@ -335,6 +364,29 @@ class Run:
         """Newest step; 0 before the first."""
         return self._pace.step
 
+    @property
+    def last_epoch(self) -> int:
+        """Newest epoch; 0 before the first, and if the script has none."""
+        return self._process.progress.epoch if self._uses_epochs else 0
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether tputui launched the script, so that the run lasts as long as that."""
+        return not self._is_off and self._process.supervised
+
+    def pause(self, reason: str) -> None:
+        """Reports that a training has ended, though the script goes on: what it does then is not known, and it serves
+        no request. For callbacks of frameworks."""
+        with self._guarded("run.pause") as active:
+            if active:
+                self._count_queued()
+                self._values.fetch(all_values=True)
+                self._recorder.flush()
+                self.report()
+                self._process.requests.withdraw()
+                self._process.progress.enter("unknown")
+                self.text(reason)
+
     def warn(self, text: str) -> None:
         """Reports a warning, once per text. For callbacks of frameworks."""
         if not self._is_off:
@@ -348,6 +400,7 @@ class Run:
     def report(self) -> None:
         """Writes plan, progress and meters. Called about once a second by the thread of the heartbeat."""
         process, pace = self._process, self._pace
+        self._count_queued()
         self._announce_plan()
         since = pace.since_last()
         if since is None:
@@ -378,6 +431,7 @@ class Run:
         with self._guarded("run.epoch") as active:
             if not active:
                 return
+            self._count_queued()
             context.number = int(host_number("the number of an epoch", context.number))
             if not self._uses_epochs:
                 self._uses_epochs = True
@@ -401,6 +455,7 @@ class Run:
             if not active:
                 return
             self._epoch = None
+            self._count_queued()
             self._values.fetch()
             if self._column:
                 self._recorder.end_epoch(None)
@@ -448,6 +503,28 @@ class Run:
         # The values of earlier steps come first.
         self._width = 0 if values.num_waiting or values.log is None else values.width
         self._record_plain = values.log or ignore
+        if self._width and not self._column and not self._tracer.is_busy:
+            tensor = getattr(sys.modules.get("torch"), "Tensor", None) if self._width == 1 else None
+            kind = float if self._width == 1 else list
+            self._plain = (self._pace.queued, kind, tensor, self._width, self._examples)
+        else:
+            self._plain = None
+
+    def _empty_queue(self) -> None:
+        with self._guarded("run.step"):
+            self._count_queued()
+            self._pace.drop_counted()
+
+    def _count_queued(self) -> None:
+        """Counts and records the steps that were queued. Called by the thread of the heartbeat, too."""
+        with self._counting:
+            first, queued = self._pace.count_queued(self._examples or 0)
+            for step, (loss, lr, _) in enumerate(queued, first):
+                self._record_plain(step, (loss,) if type(loss) is float else loss)
+                self._lr = self._lr if lr is None else lr
+            if self._tracer.is_busy:
+                # A profile begins and ends between two steps.
+                self._plain = None
 
     def _weigh(self, step: int, examples: int) -> None:
         self._examples = examples
@@ -615,74 +692,3 @@ class Saves:
         finally:
             # An open request would be served again at the next step, perhaps by this rank alone.
             requests.saved([*asked], self._column, ServedSave(self._pace.step, shown, num_bytes, seconds))
-
-
-class ScriptPlan:
-    """How long training will take, as far as the script said."""
-
-    def __init__(
-        self,
-        task: str,
-        total_steps: int | None = None,
-        num_epochs: int | None = None,
-        num_parameters: int = 0,
-        flops_per_step: float | None = None,
-    ) -> None:
-        self._task = task
-        self._total_steps = _whole(total_steps)
-        self._num_epochs = _whole(num_epochs)
-        self._steps_per_epoch: int | None = None
-        self._num_parameters = int(num_parameters)
-        self.flops_per_step = flops_per_step
-        self._is_announced = False
-
-    def replace(self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None) -> None:
-        """Replaces what was said before; announces the plan again if that is not the same."""
-        plan = _whole(total_steps), _whole(num_epochs), _whole(steps_per_epoch)
-        if plan != (self._total_steps, self._num_epochs, self._steps_per_epoch):
-            self._total_steps, self._num_epochs, self._steps_per_epoch = plan
-            self._is_announced = False
-
-    def take_epoch(self, num_epochs: int | None, num_steps: int | None) -> None:
-        """Completes the plan by what the script said at the start of an epoch."""
-        self._num_epochs = self._num_epochs or _whole(num_epochs)
-        self._steps_per_epoch = self._steps_per_epoch or _whole(num_steps)
-
-    def take_steps(self, num_steps: int) -> None:
-        """Completes the plan by the number of steps of the first epoch."""
-        if self._num_epochs and not self._total_steps:
-            self._steps_per_epoch = self._steps_per_epoch or num_steps or None
-
-    def announce(self, examples: int, num_columns: int, world_size: int, first_step: int, lr: float) -> ev.Event | None:
-        """The plan, once it is known; None if it was returned before or is not known yet.
-
-        `examples`: examples of a step in this process, 0 if not known.
-        """
-        steps = self._steps_per_epoch or (self._total_steps or 0) // (self._num_epochs or 1)
-        # Without a number of epochs, the steps of one epoch are not the whole training.
-        steps = steps if self._num_epochs else self._total_steps or 0
-        if self._is_announced or steps <= 0:
-            return None
-        self._is_announced = True
-        global_batch = examples * world_size
-        return ev.TrainingPlanned(
-            t=time.time(),
-            task=self._task,
-            num_epochs=self._num_epochs or 0,
-            steps_per_epoch=steps,
-            valid_steps=0,
-            first_step=first_step,
-            batch_per_core=examples // max(1, num_columns),
-            global_batch=global_batch,
-            train_examples=steps * global_batch,
-            valid_examples=0,
-            num_parameters=self._num_parameters,
-            precision="",
-            lr=lr,
-            lr_rule="as the script reported it",
-        )
-
-
-def _whole(number: int | None) -> int | None:
-    """A whole number as an int; arrays of numpy have numbers of other types, which JSON does not have."""
-    return None if number is None else int(number)

@@ -23,7 +23,8 @@ from tputui.observers.sinks import process_sink
 from tputui.reporting import jax_runtime
 from tputui.reporting.process import ROLE, RunProcess, create_run
 from tputui.reporting.process_exit import ExitWatch, ScriptEnding, ending_of_child
-from tputui.reporting.run import Run, ScriptPlan
+from tputui.reporting.run import Run
+from tputui.reporting.script_plan import ScriptPlan
 from tputui.reporting.step_recorder import StepRecorder
 from tputui.telemetry import rundir
 from tputui.telemetry.events import FlopsCounted, JournalOpened
@@ -87,9 +88,17 @@ def start(
     )
 
 
-def join(program: str, config: Mapping[str, Any], runs_dir: str | Path | None, *, rank: int, world_size: int) -> Run:
-    """As `start`, for a callback of a framework that knows the rank of the process."""
-    return _joined_run(ScriptPlan(program), program, config, runs_dir, RankInfo(rank, None, world_size))
+def join(
+    program: str,
+    config: Mapping[str, Any],
+    runs_dir: str | Path | None,
+    *,
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> Run:
+    """As `start`, for a callback of a framework, which may know the rank of the process."""
+    info = None if rank is None else RankInfo(rank, None, world_size)
+    return _joined_run(ScriptPlan(program), program, config, runs_dir, info)
 
 
 def _joined_run(
@@ -141,8 +150,8 @@ def _take_over(plan: ScriptPlan) -> None:
 
 
 def current() -> Run | None:
-    """The run of this process; None if it has joined none, or the run has ended."""
-    run = _joined.runs.get(0) if _joined.pid == os.getpid() else None
+    """The run that this process asked for; None if it has joined none, or the run has ended."""
+    run = _joined.runs.get(0) if _joined.pid == os.getpid() and _joined.was_asked else None
     return run if run is not None and run.is_active else None
 
 

@@ -1,4 +1,4 @@
-"""Lightning's Trainer, with the callback of tputui or a logger of its own."""
+"""Lightning's Trainer, with the callback of tputui in the script, or without."""
 
 import json
 import sys
@@ -18,18 +18,18 @@ class Line(LightningModule):
         x, y = batch
         loss = torch.nn.functional.mse_loss(self.layer(x), y)
         self.log("train_loss", loss)
-        self.losses[self.global_step + FIRST] = loss.item()
+        self.losses[self.global_step + 1] = loss.item()
         return loss
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.05)
 
 
-callbacks, logger, FIRST = [], CSVLogger("logs"), 0
+callbacks, logger = [], CSVLogger("logs")
 if sys.argv[1] == "callback":
     from tputui.integrations.lightning import TputuiCallback
 
-    callbacks, logger, FIRST = [TputuiCallback()], False, 1
+    callbacks, logger = [TputuiCallback()], False
 torch.manual_seed(0)
 x = torch.randn(256, 8)
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True)), batch_size=32)

@@ -1,4 +1,4 @@
-"""The Trainer of transformers, with the callback of tputui or as it prints by itself."""
+"""The Trainer of transformers, with the callback of tputui in the script, or without."""
 
 import json
 import sys

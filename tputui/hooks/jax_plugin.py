@@ -5,7 +5,7 @@ It registers no device. Like the entry point of torch, it returns at once unless
 
 from __future__ import annotations
 
-from tputui.observers.autoload import jax_started
+from tputui.hooks.entry import jax_started
 
 
 def initialize() -> None:

@@ -1,0 +1,295 @@
+"""Trainers of frameworks in scripts that know nothing of tputui, as `tputui run --` launches them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cli import helpers
+from tests.observers.observed import installed
+from tests.test_huggingface import logged_by_trainer, logged_in
+from tests.test_reporter_api import of_type, read_events
+from tputui.telemetry import events as ev
+
+pytestmark = pytest.mark.xla
+ROOT = Path(__file__).parents[2]
+
+
+class Reported(NamedTuple):
+    """What a script computed, what its run has, and what it printed."""
+
+    truth: Any
+    shown: dict[str, Any]
+    events: list[ev.Event]
+    out: str
+
+    def losses(self) -> dict[int, float]:
+        """The losses by step, as `tputui export` writes them."""
+        return {row["step"]: row["value"] for row in self._rows if row["metric"] == "loss"}
+
+    @property
+    def _rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self.shown["_rows"])
+        return rows
+
+
+Launch = Callable[..., Reported]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    """Runs a script that writes what it computed to `truth.json`."""
+
+    def run(text: str, *arguments: str, **environ: str) -> Reported:
+        path = os.pathsep.join([str(installed(tmp_path)), str(ROOT)])
+        words = ("--no-ui", "--", sys.executable, helpers.script(tmp_path, text), *arguments)
+        done = helpers.run(tmp_path, *words, PYTHONPATH=path, USE_TORCH_XLA="0", **environ)
+        assert done.code == 0, done.out + done.err
+        run_dir = helpers.only_run(tmp_path)
+        tables = tmp_path / "tables"
+        exported = helpers.tputui("export", run_dir, "--to", "jsonl", "--out", tables)
+        assert exported.code == 0, exported.err
+        shown = helpers.shown(run_dir)
+        shown["_rows"] = "[" + ",".join((tables / "steps.jsonl").read_text().splitlines()) + "]"
+        truth = json.loads((tmp_path / "truth.json").read_text())
+        return Reported(truth, shown, read_events(run_dir / "worker-0.jsonl"), done.out)
+
+    return run
+
+
+LIGHTNING = """
+import json, sys
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
+
+class Line(LightningModule):
+    def __init__(self, fails_at=None):
+        super().__init__()
+        self.layer, self.fails_at = torch.nn.Linear(4, 1), fails_at
+        self.losses, self.valid, self.lrs, self.test = [], [], [], []
+    def loss(self, batch):
+        return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+    def training_step(self, batch, batch_idx):
+        if self.global_step == self.fails_at:
+            raise ValueError("left by the user")
+        loss = self.loss(batch)
+        self.losses.append(loss.item())
+        return loss
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.loss(batch))
+    def on_validation_epoch_end(self):
+        if not self.trainer.sanity_checking:
+            self.valid.append(self.trainer.callback_metrics["val_loss"].item())
+    def test_step(self, batch, batch_idx):
+        self.log("test_loss", self.loss(batch))
+    def on_before_optimizer_step(self, optimizer):
+        self.lrs.append(optimizer.param_groups[0]["lr"])
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+torch.manual_seed(0)
+x = torch.randn(64, 4)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8)
+
+def fit(module, epochs, **given):
+    trainer = Trainer(max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False, **given)
+    trainer.fit(module, loader, loader)
+    return trainer
+"""
+_FITS = """
+first, second = Line(), Line()
+trainer = fit(first, 3, limit_train_batches=6, accumulate_grad_batches=2)
+test = trainer.test(first, loader)[0]["test_loss"]
+try:
+    fit(Line(fails_at=0), 1)
+except ValueError as error:
+    print(error)
+fit(second, 5, callbacks=[EarlyStopping("val_loss", patience=0, mode="max")])
+json.dump({"losses": first.losses, "valid": first.valid + second.valid, "lr": second.lrs[-1], "test": test,
+           "later": second.losses}, open("truth.json", "w"))
+"""
+
+
+def test_lightning_is_reported_through_several_fits(launch: Launch) -> None:
+    reported = launch(LIGHTNING + _FITS, PJRT_DEVICE="CPU")
+    truth, shown = reported.truth, reported.shown
+    pairs = [sum(truth["losses"][at : at + 2]) / 2 for at in range(0, len(truth["losses"]), 2)]
+    assert list(reported.losses()) == list(range(1, 10 + len(truth["later"])))
+    assert list(reported.losses().values()) == pytest.approx([*pairs, *truth["later"]])
+    assert (shown["state"], shown["warnings"]) == ("done", [])
+    assert "left by the user" in reported.out
+    assert shown["lr"] == pytest.approx(truth["lr"])
+    # The second epoch of the last fit is the first one without improvement; neither sanity checks nor the test are one.
+    epochs = of_type(reported.events, ev.EpochEnded)
+    assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 3), (2, 6), (3, 9), (5, 17), (6, 25)]
+    assert [epoch.valid["loss"].avg for epoch in epochs] == pytest.approx(truth["valid"])
+    assert [(plan.num_epochs, plan.steps_per_epoch, plan.global_batch) for plan in plans(reported)] == [
+        (3, 3, 16),
+        (4, 8, 8),
+        (9, 8, 8),
+    ]
+    [(step, test, _)] = logged_in(reported.events)["test_loss"]
+    assert step == 9
+    assert test == pytest.approx(truth["test"])
+
+
+def plans(reported: Reported) -> list[ev.TrainingPlanned]:
+    return of_type(reported.events, ev.TrainingPlanned)
+
+
+_OWN_CALLBACK = """
+from tputui.integrations import lightning
+def fault(self, *given):
+    raise RuntimeError("a fault of the callback")
+lightning.AttachedCallback._report_plan = fault
+before, module = Line(), Line()
+fit(before, 1)
+fit(module, 2, callbacks=[lightning.TputuiCallback()])
+json.dump([*before.losses, *module.losses], open("truth.json", "w"))
+"""
+_OWN_STEPS = """
+import tputui
+run = tputui.start()
+module = Line()
+fit(module, 1)
+for step in range(3):
+    run.step(float(step))
+json.dump([0.0, 1.0, 2.0], open("truth.json", "w"))
+"""
+
+
+@pytest.mark.parametrize("source", [_OWN_CALLBACK, _OWN_STEPS], ids=["callback", "start"])
+def test_a_source_in_the_script_is_the_only_one(launch: Launch, source: str) -> None:
+    reported = launch(LIGHTNING + source, PJRT_DEVICE="CPU")
+    losses = reported.losses()
+    assert losses == pytest.approx(dict(enumerate(reported.truth, start=1)))
+    assert (reported.shown["state"], reported.shown["steps"]) == ("done", len(reported.truth))
+    assert ["a fault of the callback" in warning for warning in reported.shown["warnings"]] == [True] * (
+        source is _OWN_CALLBACK
+    )
+
+
+def test_nothing_is_attached_if_the_user_disabled_it(launch: Launch, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(installed(tmp_path)), str(ROOT)])
+    text = LIGHTNING + "print([type(callback).__name__ for callback in fit(Line(), 1).callbacks])"
+    words = ("--no-ui", "--", sys.executable, helpers.script(tmp_path, text))
+    done = helpers.run(tmp_path, *words, PYTHONPATH=path, PJRT_DEVICE="CPU", TPUTUI_OBSERVE_OFF="1")
+    assert done.code == 0, done.out + done.err
+    assert "AttachedCallback" not in done.out
+    assert not list(helpers.only_run(tmp_path).glob("worker-*.jsonl"))
+
+
+TRAINER = """
+import json, sys
+import torch
+from transformers import Trainer, TrainingArguments
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x, labels):
+        predicted = self.layer(x)
+        return {"loss": torch.nn.functional.mse_loss(predicted, labels), "logits": predicted}
+
+torch.manual_seed(0)
+x = torch.randn(64, 4)
+data = [{"x": row, "labels": row.sum(0, keepdim=True)} for row in x]
+
+def train(epochs, callbacks=None):
+    arguments = TrainingArguments("saved", num_train_epochs=epochs, per_device_train_batch_size=4, use_cpu=True,
+                                  gradient_accumulation_steps=2, learning_rate=0.1, optim="sgd", logging_steps=2,
+                                  eval_strategy="epoch", save_strategy="no", report_to=[], disable_tqdm=True)
+    trainer = Trainer(Line(), arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks)
+    trainer.train()
+    return trainer
+
+callbacks = None
+if sys.argv[1:]:
+    from tputui.integrations.huggingface import TputuiCallback
+    callbacks = [TputuiCallback()]
+trainer = train(2, callbacks)
+trainer.evaluate()
+json.dump(trainer.state.log_history, open("history.json", "w"))
+later = train(1, callbacks)
+json.dump([trainer.state.log_history, later.state.log_history], open("truth.json", "w"))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+@pytest.mark.parametrize("own", [False, True], ids=["attached", "with-callback"])
+def test_the_trainer_of_transformers_is_reported_once(launch: Launch, tmp_path: Path, own: bool) -> None:
+    reported = launch(TRAINER, *["callback"] * own, HF_HUB_OFFLINE="1")
+    first, later = reported.truth
+    by_step = {row["step"]: row["loss"] for row in first if "loss" in row}
+    by_step |= {16 + row["step"]: row["loss"] for row in later if "loss" in row}
+    assert reported.losses() == pytest.approx(by_step)
+    shown = reported.shown
+    assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", 24, [])
+    epochs = of_type(reported.events, ev.EpochEnded)
+    assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 8), (2, 16), (3, 24)]
+    assert [(plan.num_epochs, plan.steps_per_epoch) for plan in plans(reported)] == [(2, 8), (3, 8)]
+    history, logged = logged_by_trainer(tmp_path / "history.json"), logged_in(reported.events)
+    # The evaluation after the training is there too.
+    assert [value for _, value, _ in logged["eval_loss"]][:3] == [value for _, value, _ in history["eval_loss"]]
+
+
+KERAS = """
+import json, os, sys
+os.environ["KERAS_BACKEND"] = sys.argv[1]
+import keras
+import numpy as np
+
+class Means(keras.callbacks.Callback):
+    losses = []
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(float(logs["loss"]))
+
+keras.utils.set_random_seed(0)
+x = np.random.default_rng(0).normal(size=(250, 8)).astype("float32")
+y = x.sum(1, keepdims=True)
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+schedule = keras.optimizers.schedules.ExponentialDecay(0.01, decay_steps=1, decay_rate=0.9, staircase=True)
+model.compile(optimizer=keras.optimizers.Adam(schedule), loss="mse", metrics=["mae"])
+callbacks = [Means(), keras.callbacks.EarlyStopping("val_loss", mode="max")]
+if sys.argv[2:]:
+    from tputui.integrations.keras import TputuiCallback
+    callbacks.append(TputuiCallback())
+first = model.fit(x, y, epochs=4, batch_size=32, validation_split=0.2, verbose=0, callbacks=callbacks)
+test = model.evaluate(x, y, verbose=0)
+# Without other callbacks Keras calls ours in threads.
+later = model.fit(x, y, epochs=3, initial_epoch=2, batch_size=50, verbose=0, callbacks=callbacks[2:])
+json.dump([first.history, later.history, Means.losses, test], open("truth.json", "w"))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="keras is not installed")
+@pytest.mark.parametrize("own", [False, True], ids=["attached", "with-callback"])
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_fit_of_keras_is_reported(launch: Launch, tmp_path: Path, backend: str, own: bool) -> None:
+    reported = launch(KERAS, backend, *["callback"] * own, JAX_PLATFORMS="cpu", KERAS_HOME=str(tmp_path))
+    first, later, means, test = reported.truth
+    losses, shown = reported.losses(), reported.shown
+    assert list(losses) == list(range(1, 20))
+    assert [losses[step] for step in range(1, 15)] == pytest.approx(means)
+    assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", 19, [])
+    epochs = of_type(reported.events, ev.EpochEnded)
+    assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 7), (2, 14), (3, 19)]
+    assert [epoch.train["loss"].avg for epoch in epochs] == pytest.approx(first["loss"] + later["loss"])
+    assert [epoch.train["mae"].avg for epoch in epochs] == pytest.approx(first["mae"] + later["mae"])
+    assert [epoch.valid["loss"].avg for epoch in epochs[:2]] == pytest.approx(first["val_loss"])
+    planned = [(plan.num_epochs, plan.steps_per_epoch, plan.train_examples) for plan in plans(reported)]
+    assert planned == [(4, 7, 200), (3, 5, 250)]
+    assert [plan.lr for plan in plans(reported)] == pytest.approx([0.01, 0.01 * 0.9**14])
+    assert [value for _, value, _ in logged_in(reported.events)["test_loss"]] == pytest.approx([] if own else test[:1])
