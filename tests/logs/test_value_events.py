@@ -312,3 +312,81 @@ def test_a_metric_that_was_first_read_from_such_a_log_is_not_taken_from_the_cons
 
     found = [(event.source, list(unpack(event).values)) for event in logged(gathered.events(T0, final=True))]
     assert found == [(late, [0.5, 0.4])]
+
+
+def ended(values: list[LoggedValue]) -> list[ev.EpochEnded]:
+    return [event for event in events_of(values) if isinstance(event, ev.EpochEnded)]
+
+
+def test_a_scalar_named_epoch_gives_epochs_and_is_no_metric() -> None:
+    values = []
+    for epoch in range(3):
+        for step in range(10 * epoch, 10 * epoch + 10):
+            values += [value("train_loss", step, 1 / (step + 1)), value("epoch", step, epoch)]
+        values += [value("val_loss", 10 * epoch + 9, 1.5 / (epoch + 1)), value("epoch", 10 * epoch + 9, epoch)]
+    assert [(event.epoch, event.step, event.figure("loss"), event.best) for event in ended(values)] == [
+        (1, 9, 1.5, True),
+        (2, 19, 0.75, True),
+        (3, 29, 0.5, True),
+    ]
+    assert {event.name for event in logged(events_of(values))} == {"loss"}
+
+
+def test_the_row_of_a_test_after_training_begins_no_epoch() -> None:
+    values = []
+    for epoch in range(3):
+        values += [value("train_loss", 10 * epoch + 9, 1.0, epoch), value("val_loss", 10 * epoch + 9, 0.5, epoch)]
+    values.append(value("test_loss", 30, 0.6, 3))
+    assert [event.epoch for event in ended(values)] == [1, 2, 3]
+    of_each = [value(tag, None, 1.0, epoch) for epoch in range(3) for tag in ("test_loss", "train_loss")]
+    assert [(event.epoch, event.figure("test_loss")) for event in ended(of_each)] == [(1, 1.0), (2, 1.0), (3, 1.0)]
+
+
+def test_a_log_that_begins_in_its_second_epoch_has_the_true_numbers() -> None:
+    from_0 = [value("loss", step, 1.0, step // 32) for step in range(49, 320, 50)]
+    from_1 = [value("loss", step, 1.0, (step - 1) // 32 + 1) for step in range(50, 320, 50)]
+    for values in (from_0, from_1):
+        started = [event.epoch for event in events_of(values) if isinstance(event, ev.EpochStarted)]
+        assert started == [2, 4, 5, 7, 8, 10]
+
+
+def test_the_table_of_epochs_has_the_means_of_training_and_the_best_by_the_main_result() -> None:
+    values = []
+    for epoch, result in ((1, 0.2), (2, 0.4), (3, 0.3)):
+        values += [value("train/box_loss", 10 * epoch - half, epoch + half, epoch) for half in (1, 0)]
+        values += [value("lr", 10 * epoch, 0.1, epoch), value("val/box_loss", 10 * epoch, epoch, epoch)]
+        values += [value("metrics/mAP50(B)", 10 * epoch, 1 - result, epoch)]
+        values += [value("metrics/mAP50-95(B)", 10 * epoch, result, epoch)]
+    epochs = ended(values)
+    assert [{name: reading.avg for name, reading in event.train.items()} for event in epochs] == [
+        {"box_loss": epoch + 0.5} for epoch in (1, 2, 3)
+    ]
+    assert [(event.best, event.monitor) for event in epochs] == [
+        (True, "metrics/mAP50-95(B)"),
+        (True, "metrics/mAP50-95(B)"),
+        (False, "metrics/mAP50-95(B)"),
+    ]
+
+
+def test_totals_and_shares_are_no_metrics() -> None:
+    values = [value("loss", 20, 0.5), value("total_steps", 20, 200), value("percentage", 20, 10)]
+    events = events_of(values)
+    (plan,) = [event for event in events if isinstance(event, ev.TrainingPlanned)]
+    assert (plan.num_steps, plan.num_epochs) == (200, 0)
+    assert {event.name for event in logged(events)} == {"loss"}
+    gathered = ValueEvents()
+    gathered.take_config({"max_steps": 61, "num_train_epochs": 3, "batch_size": 8})
+    (plan,) = [event for event in gathered.events(T0) if isinstance(event, ev.TrainingPlanned)]
+    assert (plan.num_steps, plan.num_epochs) == (61, 3)
+
+
+def test_losses_of_parts_are_not_the_loss_of_training() -> None:
+    values = [value(tag, 1, 1.0) for tag in ("losses/value_loss", "losses/policy_loss", "loss/approxkl")]
+    assert rows(events_of(values)) == []
+    assert rows(events_of([value("losses/value_loss", 1, 1.0)])) == [(1, [1.0])]
+
+
+def test_values_of_a_log_without_steps_are_only_counted() -> None:
+    stepless = [value("loss", None, 1.0, epoch) for epoch in (1, 2)]
+    assert [event.counted for event in logged(events_of(stepless))] == [True]
+    assert [event.counted for event in logged(events_of([*stepless, value("acc", 3, 1.0)]))] == [False, False]

@@ -206,9 +206,11 @@ class _PendingValues:
         self.meaning = meaning
         self.is_loss = False
         self.role: Role = role_of(meaning.name)
+        self.is_valid = meaning.split == "valid"
         self.is_test = meaning.split == "valid" and is_test(meaning.name)
-        self.is_counted = True
-        """Whether none of its values has had a step."""
+        self.num_stepless = 0
+        """Values that have had no step."""
+        self.is_metric = self.role == "metric"
         self.shown = Shown()
         self.repeats: Repeats | None = None
         """Set if it may repeat what the other logs have; its values are held back until that is known."""
@@ -221,6 +223,11 @@ class _PendingValues:
         self.steps: list[int] = []
         self.times: list[float] = []
         self.epochs: list[float] = []
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether none of its values has had a step."""
+        return self.num_stepless == self.num_values
 
     @property
     def is_console(self) -> bool:
@@ -274,6 +281,8 @@ class ValueEvents:
         """Epoch of the newest value by source."""
         self._by_step: dict[str, dict[int, float]] = {}
         """Epochs by source and step, if a scalar tells them."""
+        self._scanned: set[str] = set()
+        """Sources whose first values were searched for such a scalar."""
         self._printed: set[str] = set()
         """Tags on the console whose values have steps."""
         self.newest_step = 0
@@ -312,6 +321,7 @@ class ValueEvents:
         """
         columns = self._columns
         by_step = self._epochs_of_steps(source, values)
+        newest: int | None = None
         for tag, step, t, value, epoch in values:
             if is_late and tag in self._printed:
                 continue
@@ -319,23 +329,25 @@ class ValueEvents:
             column = columns[key] if key in columns else self._add_column(source, tag, now)
             if column is None:
                 continue
-            if column.role != "metric" and self._take_role(column, value):
+            if not column.is_metric and self._take_role(column, value):
                 continue
             is_printed = source == CONSOLE and column.repeats is None
             if is_printed and step is not None and len(self._printed) < _PRINTED_MAX:
                 self._printed.add(tag)
             column.num_values += 1
             if self.position_at is not None:
-                step = None if column.is_console and column.meaning.split == "valid" else step
+                step = None if column.is_console and column.is_valid else step
                 step, epoch = self._placed(column.meaning, step, epoch, now if t is None else t)
             if has_step := step is not None:
                 if not -STEP_MAX <= step <= STEP_MAX:
                     continue
-                column.is_counted = False
-                self._newest_of[source] = step
-            if self.position_at is None and epoch is None and (by_step is not None or column.meaning.split == "valid"):
+                newest = step
+            if self.position_at is None and epoch is None and (by_step is not None or column.is_valid):
                 epoch = self._epoch_at(source, step, by_step)
             if step is None:
+                if newest is not None:
+                    self._newest_of[source] = newest
+                column.num_stepless += 1
                 step = self._position_of(source, column, epoch)
             column.values.append(value)
             column.steps.append(step)
@@ -351,6 +363,8 @@ class ValueEvents:
                 self.newest_t = t
             if len(column.values) >= VALUES_PER_EVENT:
                 self._flush(column, now)
+        if newest is not None:
+            self._newest_of[source] = newest
         self.num_values += len(values)
 
     def _placed(
@@ -374,8 +388,9 @@ class ValueEvents:
         """The epochs by step that a scalar named `epoch` tells, which Lightning logs beside the others; None if a log
         has none."""
         known = self._by_step.get(source)
-        if source == CONSOLE:
+        if source == CONSOLE or (known is None and source in self._scanned):
             return known
+        self._scanned.add(source)
         for value in values:
             if value[0] in EPOCH_NAMES and value[1] is not None:
                 known = self._by_step.setdefault(source, {}) if known is None else known
@@ -463,6 +478,8 @@ class ValueEvents:
         if source == CONSOLE and names_secret(tag, "0"):
             return None  # `password: 1234`, which is masked in the printed line too.
         meaning = self._names.meaning_of(source, tag)
+        if tag in EPOCH_NAMES:
+            self._by_step.setdefault(source, {})
         column = _PendingValues(source, tag, meaning) if meaning is not None else None
         if column is None:
             return None

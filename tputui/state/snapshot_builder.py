@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tputui.config.script import SCRIPT
-from tputui.logs.tags import role_of
+from tputui.logs.tags import Role, role_of
 from tputui.state import (
     core_views,
     device_views,
@@ -114,6 +114,8 @@ def build_snapshot(
     pace = history.throughput(state, plan, epochs, now, going_on=running)
     step_s, examples_per_s = _speed(state, pace, liveness.condition)
     logged = history.logged(state)
+    if _known(examples_per_s) is None:
+        examples_per_s = _logged_value(logged, "speed")
     return Snapshot(
         now=now,
         run=context.run,
@@ -192,9 +194,12 @@ def build_snapshot(
 def _lr(progress: ProgressReported | None, plan: PlanView | None, logged: Sequence[LoggedView]) -> float | None:
     """The newest learning rate that was reported, or else that was logged as a metric."""
     reported = _known(progress.lr if progress else plan.lr if plan else None)
-    if reported is not None:
-        return reported
-    views = (view for view in logged if view.split == "train" and role_of(view.name) == "lr")
+    return reported if reported is not None else _logged_value(logged, "lr")
+
+
+def _logged_value(logged: Sequence[LoggedView], role: Role) -> float | None:
+    """The newest value of the first metric with a meaning; None if there is none."""
+    views = (view for view in logged if view.split == "train" and role_of(view.name) == role)
     return _known(next((view.value for view in views), None))
 
 
