@@ -475,6 +475,11 @@ def test_an_evaluation_in_parts_has_the_means_of_its_last_line_or_its_summary() 
     assert series(text) == {"loss": [(5, 3.0), (14, 1.0)], "valid/loss": [(5, 2.25)], "valid/acc@1": [(5, 2.75)]}
 
 
+def test_a_step_on_a_line_of_its_own_is_that_of_the_lines_below_it() -> None:
+    text = "STEP:  0\nloss: 0.5\ntest loss: 0.75\nSTEP:  1\nloss: 0.25"
+    assert series(text) == {"loss": [(0, 0.5), (1, 0.25)], "test_loss": [(0, 0.75)]}
+
+
 def test_tables_and_boxes_are_read() -> None:
     text = (
         "epoch     train_loss  valid_loss  accuracy  time    \n0         1.25        0.75        0.5       00:21     \n"

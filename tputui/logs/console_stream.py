@@ -212,6 +212,10 @@ class Stream:
             values = self._end_evaluation()
             self.progress.enter(line.position.epoch, line.position.epochs)
             return values
+        elif line.position.is_global and line.num_letters == 0:
+            values = self._end_evaluation()
+            self.progress.advance(self.suffix, line.position)  # `STEP: 5` above its values.
+            return values
         return []
 
     def _of_training(
