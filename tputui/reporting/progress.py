@@ -44,6 +44,8 @@ class Progress:
         """Newest step whose losses were reported; None if losses are not recorded, or not reported in order."""
         self.epoch = 0
         """Current epoch; 0 before the first."""
+        self.knows_loop = True
+        """Whether the end of the loop will be known. If not, steps are no phase: what is after them may be anything."""
         self.waits_for: str | None = None
         """What it waits for from the other processes."""
         self.compiling_since: Callable[[], float | None] = lambda: None
@@ -55,8 +57,10 @@ class Progress:
     @property
     def activity(self) -> Activity:
         """What the loop is doing; compiling takes precedence over its phase."""
-        since = self.compiling_since()
-        return Activity("compiling", since) if since is not None else self.doing
+        since, doing = self.compiling_since(), self.doing
+        if since is not None:
+            return Activity("compiling", since)
+        return doing if self.knows_loop or doing.phase != "executing" else Activity("unknown", doing.since)
 
     def enter(self, phase: Phase, since: float | None = None) -> Phase:
         """Starts a phase; `since` (monotonic) if it began earlier, as after an interruption. Returns the one before."""
