@@ -77,7 +77,9 @@ def hook_scaler(module: Any) -> None:
         with contextlib.suppress(Exception):
             if thread.num_steps == before and self.is_enabled():
                 # Skipped, since the gradients overflowed.
-                thread.stepped(OptimizerStep(id(optimizer), None, perf_counter()))
+                ended_at = perf_counter()
+                thread.records.append(OptimizerStep(id(optimizer), None, ended_at, False))
+                thread.stepped(ended_at)
         return returned
 
     scaler.scale, scaler.step = scale, step
@@ -100,7 +102,7 @@ def _noted(thread: notes.ThreadNotes, root: Any, roots: Any, caller: Any) -> Bac
         root = held[1]
     began_at = perf_counter()
     thread.go_on(caller, began_at)
-    record = BackwardPass(site, began_at, has_optimizer=num_optimizers > 0)
+    record = BackwardPass(site, began_at, num_optimizers > 0)
     thread.records.append(record)
     if root is not None and root.numel() == 1:
         if site.num_checked < CHECKED or site.parts:
@@ -111,7 +113,7 @@ def _noted(thread: notes.ThreadNotes, root: Any, roots: Any, caller: Any) -> Bac
         elif not (root.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()):
             thread.wait_for_loss(record, root)
     if not num_optimizers:
-        thread.stepped(None)
+        thread.stepped(began_at)
     return record
 
 

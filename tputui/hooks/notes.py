@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tputui.hooks.loops import LoopPosition, positions_at
-from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerStep, Record
+from tputui.hooks.steps import BackwardPass, BatchTaken, Record
 
 if TYPE_CHECKING:
     from tputui.reporting.device_values import DeviceValues
@@ -22,7 +22,9 @@ REPORT_INTERVAL_S = 1.0
 LOOPS_INTERVAL_S = 0.05
 """Seconds between two looks at the loops of a script whose loader shows where its epochs begin."""
 LOOPS_INTERVAL_ALONE_S = 0.005
-"""The same where only the loops show it."""
+"""The same where only the loops show it, ..."""
+LOOPS_TIMES = 300
+"""... but at least so many times as long as a look takes."""
 RECORDS_MAX = 16_384
 """Most records that wait for a report, however fast the steps are."""
 
@@ -77,6 +79,8 @@ class ThreadNotes:
         """Steps of all optimizers."""
         self.report_due = 0.0
         self.loops_due = 0.0
+        self._look_s = 0.0
+        """Time of the newest look at the loops."""
         self.training: ReportedTraining | None = None
         """Reports the notes; None before the first backward pass."""
         self._devices: DeviceValues | None = None
@@ -94,8 +98,11 @@ class ThreadNotes:
         if self.loader is not None:
             self.loader.trains = True
         if now >= self.loops_due:
-            self.loops_due = now + (LOOPS_INTERVAL_S if self.loader is not None else LOOPS_INTERVAL_ALONE_S)
             self.training.place(positions_at(caller))
+            took_s = perf_counter() - now
+            interval_s = LOOPS_INTERVAL_S if self.loader is not None else LOOPS_INTERVAL_ALONE_S
+            self.loops_due = now + max(interval_s, LOOPS_TIMES * min(took_s, self._look_s))
+            self._look_s = took_s
 
     def wait_for_loss(self, record: BackwardPass, loss: Any) -> None:
         """Keeps the loss of a backward pass on its device until it is reported."""
@@ -109,15 +116,12 @@ class ThreadNotes:
             devices.add(record, loss, record.site.name)
         self._num_newest += 1
 
-    def stepped(self, record: OptimizerStep | None) -> None:
-        """Notes the step of an optimizer; None for a program that has none, whose backward passes are its steps."""
-        if record is not None:
-            self.records.append(record)
+    def stepped(self, ended_at: float) -> None:
+        """A step was noted: of an optimizer, or of a program that has none, whose backward passes are its steps."""
         self.num_steps += 1
         self._num_before, self._num_newest = self._num_newest, 0
-        now = record.ended_at if record is not None else perf_counter()
-        if now >= self.report_due or len(self.records) > RECORDS_MAX:
-            self.report_due = now + REPORT_INTERVAL_S
+        if ended_at >= self.report_due or len(self.records) > RECORDS_MAX:
+            self.report_due = ended_at + REPORT_INTERVAL_S
             if self.training is not None:
                 self.training.report()
 

@@ -14,12 +14,22 @@ from tputui.hooks.steps import OptimizerStep
 def hook(module: Any) -> None:
     """Notes every step of an optimizer of torch from now on; `module` is `torch.optim.optimizer`."""
 
+    is_compiling = sys.modules["torch"].compiler.is_compiling
+
     def stepped(optimizer: Any, args: Any, options: Any) -> None:
         try:
-            if not _is_compiling():
-                # The optimizer itself comes first.
-                closure = args[1] if len(args) > 1 else options.get("closure")
-                note_step(notes.of_thread(), optimizer, ran_closure=closure is not None)
+            if is_compiling():
+                return
+            lr = optimizer.param_groups[0]["lr"]
+            if type(lr) is not float:
+                # One in a tensor on a device is not read.
+                lr = float(lr) if getattr(lr, "is_cpu", True) else None
+            # The optimizer itself comes first.
+            ran_closure = (len(args) > 1 and args[1] is not None) or "closure" in options
+            ended_at = perf_counter()
+            thread = notes.of_thread()
+            thread.records.append(OptimizerStep(id(optimizer), lr, ended_at, ran_closure))
+            thread.stepped(ended_at)
         except Exception:  # noqa: BLE001, RUF100 - it would end the training
             pass
 
@@ -32,16 +42,3 @@ def hook(module: Any) -> None:
         real(self, *args, **options)
 
     module.Optimizer.__init__ = __init__
-
-
-def note_step(thread: notes.ThreadNotes, optimizer: Any, *, ran_closure: bool) -> None:
-    """Notes that an optimizer stepped, with the learning rate that it used."""
-    lr = optimizer.param_groups[0]["lr"]
-    if type(lr) is not float:
-        # One in a tensor on a device is not read.
-        lr = float(lr) if getattr(lr, "is_cpu", True) else None
-    thread.stepped(OptimizerStep(id(optimizer), lr, perf_counter(), ran_closure=ran_closure))
-
-
-def _is_compiling() -> bool:
-    return "torch._dynamo" in sys.modules and bool(sys.modules["torch"].compiler.is_compiling())

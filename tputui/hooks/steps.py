@@ -20,7 +20,7 @@ class BackwardPass:
 
     __slots__ = ("began_at", "has_optimizer", "is_waiting", "parts", "site", "value")
 
-    def __init__(self, site: CallSite, began_at: float, *, has_optimizer: bool) -> None:
+    def __init__(self, site: CallSite, began_at: float, has_optimizer: bool) -> None:
         self.site = site
         self.value: float | None = None
         """The loss; None while it waits on its device, or if the pass has none: its root has several elements, or it
@@ -40,7 +40,7 @@ class OptimizerStep:
 
     __slots__ = ("ended_at", "lr", "optimizer", "ran_closure")
 
-    def __init__(self, optimizer: int, lr: float | None, ended_at: float, *, ran_closure: bool = False) -> None:
+    def __init__(self, optimizer: int, lr: float | None, ended_at: float, ran_closure: bool) -> None:
         self.optimizer = optimizer
         """`id` of the optimizer."""
         self.lr = lr

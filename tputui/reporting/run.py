@@ -212,6 +212,13 @@ class Run:
 
     def step_ended(self, loss: float | None, examples: int | None, lr: float | None, ended_at: float) -> None:
         """Reports a step that ended at `ended_at` (`time.perf_counter`). For hooks, which report it later."""
+        if (plain := self._plain) is not None:
+            queued, kind, _, _, usual = plain
+            if kind is float and type(loss) is float and examples == usual:
+                queued.append((loss, lr, ended_at))
+                if len(queued) >= QUEUED_MAX:
+                    self._empty_queue()
+                return
         self._step(loss, examples, lr, None)
         self._pace.date(ended_at)
 
