@@ -14,6 +14,9 @@ from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.observers.observed import environment
 from tputui.exports.rows import MetricRow, RunRows, StepRow
+from tputui.hooks.call_sites import CallSite
+from tputui.hooks.notes import LOSSES_MAX, LossesOnDevice
+from tputui.hooks.steps import BackwardPass
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
 
@@ -153,6 +156,20 @@ def test_import_of_torch_hooks_the_script_and_prints_nothing(tmp_path: Path) -> 
     named = script_told.snapshot.loss_named
     assert named is not None
     assert (named.name, named.source) == ("loss", "train.py:6")
+
+
+def test_losses_on_a_device_are_read_in_parts_and_each_once() -> None:
+    torch = pytest.importorskip("torch")
+    held, passes = LossesOnDevice(torch, "cpu"), []
+    loss = torch.zeros(1, requires_grad=True)
+    for number in range(3 * LOSSES_MAX):
+        passes.append(BackwardPass(CallSite("loss", "train.py:1"), 0.0, True))
+        held.keep(passes[-1], loss + number)
+        if number % 700 == 699:
+            held.read(2)
+            assert [one.value for one in passes[-3:]] == [number - 2, None, None]
+    held.read(0)
+    assert [one.value for one in passes] == [*range(3 * LOSSES_MAX)]
 
 
 def test_nothing_is_hooked_without_a_run_or_if_it_is_disabled(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ over it would suggest. Imports nothing of `reporting`: most programs that import
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter
@@ -25,6 +26,8 @@ LOOPS_INTERVAL_ALONE_S = 0.005
 """The same where only the loops show it, ..."""
 LOOPS_TIMES = 300
 """... but at least so many times as long as a look takes."""
+LOSSES_MAX = 4_096
+"""Losses of a device that wait to be read."""
 RECORDS_MAX = 16_384
 """Most records that wait for a report, however fast the steps are."""
 
@@ -63,6 +66,34 @@ class LoaderNotes:
         """Of its current epoch."""
 
 
+class LossesOnDevice:
+    """Losses of one CUDA device, copied into one tensor there, which is read in one transfer.
+
+    A tensor of the script may be written again before it is read: programs replay CUDA graphs into the same memory.
+    """
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self._values = torch.empty(LOSSES_MAX, dtype=torch.float64, device=device)
+        self._passes: list[BackwardPass] = []
+
+    def keep(self, record: BackwardPass, loss: Any) -> None:
+        """Copies the loss of a backward pass. Waits only if none was read for long."""
+        if len(self._passes) == LOSSES_MAX:
+            self.read(0)
+        self._values[len(self._passes)].copy_(loss.detach().reshape(()))
+        self._passes.append(record)
+
+    def read(self, leave: int) -> None:
+        """Reads all but the newest `leave` losses, which the device still computes."""
+        if (number := len(self._passes) - leave) <= 0:
+            return
+        for record, value in zip(self._passes, self._values[:number].tolist(), strict=False):
+            record.value, record.is_waiting = value, False
+        if leave:
+            self._values[:leave] = self._values[number : number + leave].clone()
+        del self._passes[:number]
+
+
 class ThreadNotes:
     """The notes of one thread."""
 
@@ -85,6 +116,8 @@ class ThreadNotes:
         """Reports the notes; None before the first backward pass."""
         self._devices: DeviceValues | None = None
         """Losses that wait on their devices, tagged with their backward passes."""
+        self._on_cuda: dict[Any, LossesOnDevice] = {}
+        """The same for CUDA, by device."""
         self._num_newest = self._num_before = 0
         """How many of them are of the newest step, and of the one before."""
 
@@ -106,15 +139,21 @@ class ThreadNotes:
 
     def wait_for_loss(self, record: BackwardPass, loss: Any) -> None:
         """Keeps the loss of a backward pass on its device until it is reported."""
+        record.is_waiting = True
+        self._num_newest += 1
+        if loss.is_cuda:
+            held = self._on_cuda.get(loss.device)
+            if held is None:
+                held = self._on_cuda[loss.device] = LossesOnDevice(sys.modules["torch"], loss.device)
+            held.keep(record, loss)
+            return
         if (devices := self._devices) is None:
             from tputui.reporting.device_values import DeviceValues
 
             # The script did not pass the tensor to anyone, so it is not told what became of it.
             devices = self._devices = DeviceValues(lambda text: None)
-        record.is_waiting = True
         if not devices.add_snapshot(record, loss, record.site.name):
             devices.add(record, loss, record.site.name)
-        self._num_newest += 1
 
     def stepped(self, ended_at: float) -> None:
         """A step was noted: of an optimizer, or of a program that has none, whose backward passes are its steps."""
@@ -130,16 +169,19 @@ class ThreadNotes:
         self.loader = loader
         self.records.append(BatchTaken(num_examples, waited_s))
 
-    def take(self, *, is_last: bool) -> list[Record]:
-        """The notes whose losses are known, oldest first; with `is_last` all. Only then it waits for the device."""
+    def take(self, *, is_last: bool, waits: bool) -> list[Record]:
+        """The notes whose losses are known, oldest first. `waits` for those that a device computes; with `is_last` all,
+        also those of torch_xla that no program computes yet."""
         devices, records, number = self._devices, self.records, len(self.records)
+        leave = 0 if waits else self._num_newest + self._num_before
+        for held in self._on_cuda.values():
+            held.read(leave)
         if devices is not None and len(devices):
-            leave = 0 if is_last else min(self._num_newest + self._num_before, len(devices) // 2)
-            for record, row in devices.fetch(all_values=is_last, leave=leave):
+            for record, row in devices.fetch(all_values=is_last, leave=min(leave, len(devices) // 2)):
                 record.value, record.is_waiting = sum(row) / len(row), False
-            if not is_last:
-                is_waiting = (isinstance(one, BackwardPass) and one.is_waiting for one in records)
-                number = next((place for place, waits in enumerate(is_waiting) if waits), number)
+        if not is_last and (devices is not None or self._on_cuda):
+            is_waiting = (isinstance(one, BackwardPass) and one.is_waiting for one in records)
+            number = next((place for place, waits in enumerate(is_waiting) if waits), number)
         self.records = records[number:]
         return records[:number]
 

@@ -61,8 +61,9 @@ class HookedTraining:
         self._report()
 
     def _report(self, *, is_last: bool = False, decides: bool = False) -> None:
-        """With `is_last` also steps whose losses wait on a device. `decides`: it is known which losses there are."""
-        run, records = self._run, self._notes.take(is_last=is_last)
+        """With `is_last` also steps whose losses wait on a device. `decides`: a part of the training is over, so it is
+        known which losses there are."""
+        run, records = self._run, self._notes.take(is_last=is_last, waits=is_last or decides)
         if run is not None and was_asked():
             run = self._run = None
         if run is None:
@@ -167,7 +168,7 @@ class HookedTraining:
         is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS
         self._num_short = self._num_short + 1 if is_short else 0
         self._evaluated_at_step = self._notes.num_steps
-        self.report()
+        self._report(decides=True)
         self._evaluation = run.phase("evaluate")
         self._evaluation.__enter__()
 
