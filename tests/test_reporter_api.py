@@ -518,7 +518,7 @@ with run.epoch(1, of=2):
         if step % 500 == 0:
             loss = float(loss)
         elif step % 50 == 0:
-            held.append(weakref.ref(loss.grad_fn))
+            held.append(weakref.ref(loss))
         losses[step] = float(loss)
         run.step(loss=loss, examples=32 if step < 2000 else 8, lr=1 / step)
     loss = None

@@ -108,8 +108,8 @@ def by_hand() -> None:
                 weights -= 0.1 * weights.grad
             weights.grad = None
             tell(loss.item())
-            # The loops are looked at every few milliseconds.
-            threading.Event().wait(0.01)
+            # The loops are looked at every 50 ms at least.
+            threading.Event().wait(0.05)
 
 
 def thread() -> None:

@@ -23,9 +23,9 @@ REPORT_INTERVAL_S = 1.0
 LOOPS_INTERVAL_S = 0.05
 """Seconds between two looks at the loops of a script whose loader shows where its epochs begin."""
 LOOPS_INTERVAL_ALONE_S = 0.005
-"""The same where only the loops show it, ..."""
+"""The same where only the loops show it; more if a look takes long."""
 LOOPS_TIMES = 300
-"""... but at least so many times as long as a look takes."""
+"""The next look is so many times as far away as one takes."""
 LOSSES_MAX = 4_096
 """Losses of a device that wait to be read."""
 RECORDS_MAX = 16_384
@@ -133,8 +133,9 @@ class ThreadNotes:
         if now >= self.loops_due:
             self.training.place(positions_at(caller))
             took_s = perf_counter() - now
-            interval_s = LOOPS_INTERVAL_S if self.loader is not None else LOOPS_INTERVAL_ALONE_S
-            self.loops_due = now + max(interval_s, LOOPS_TIMES * min(took_s, self._look_s))
+            # The first one reads the source.
+            often_s = max(LOOPS_INTERVAL_ALONE_S, LOOPS_TIMES * min(took_s, self._look_s))
+            self.loops_due = now + (LOOPS_INTERVAL_S if self.loader is not None else min(LOOPS_INTERVAL_S, often_s))
             self._look_s = took_s
 
     def wait_for_loss(self, record: BackwardPass, loss: Any) -> None:
