@@ -44,6 +44,8 @@ CONTEXT_GROUPS = ("step", "epoch", "core")
 _RANKS_MAX = 4_096
 """Ranks with a stream of their own; the lines of further ones count as one stream."""
 
+SUMMARY_OF_WANDB = "wandb: "
+"""How the lines begin in which W&B sums up at the end what is in its own file."""
 _POSITION_NAMES = {*STEP_NAMES, "it", "batch", "steps", "epoch", "epochs"}
 """Names of whole numbers, in which a comma can only separate thousands."""
 _COMMA_NUMBER = re.compile(
@@ -177,6 +179,8 @@ class ConsoleParser:
     def _parse_segment(self, text: str, t: float) -> list[LoggedValue]:
         if self._pattern is not None:
             return self._of_pattern(self._pattern, text, t)
+        if text.startswith(SUMMARY_OF_WANDB):
+            return []
         text, self._begun = self._begun + text, ""
         if text.endswith(PARAMETER) and len(text) <= LINE_CHARS_MAX:
             self._begun = f"{text} "

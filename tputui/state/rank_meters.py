@@ -64,22 +64,30 @@ def of_ranks(state: RunState, split: Split, name: str, epoch: int) -> list[RankR
     return readings if len(readings) > 1 else []
 
 
-def epoch_of(events: Sequence[EpochEnded]) -> EpochEnded:
-    """An epoch that several ranks ended: that of the first rank, with the meters of all, and with the scores that were
-    read from their output."""
-    first = events[0]
-    if len(events) == 1:
+def epoch_of(reported: Sequence[EpochEnded], read: EpochEnded | None = None) -> EpochEnded:
+    """An epoch that several ranks ended: that of the first rank, with the meters of all, and with what was `read` from
+    their output of names that they do not report. At least one of both is there."""
+    if read is not None and not reported:
+        return read
+    first = reported[0]
+    if len(reported) > 1:
+        train, valid = (
+            [getattr(event, split) for event in reported if getattr(event, split)] for split in ("train", "valid")
+        )
+        first = msgspec.structs.replace(
+            first, train=combined(train) if train else {}, valid=combined(valid) if valid else {}
+        )  # fmt: skip
+    if read is None:
         return first
-    train, valid = (
-        [getattr(event, split) for event in events if getattr(event, split)] for split in ("train", "valid")
-    )
-    scores = {name: score for event in events for name, score in event.scores.items()}
+    # The best epoch is chosen by what is reported, if that has results of evaluations.
+    chosen = first if first.valid else read
     return msgspec.structs.replace(
         first,
-        train=combined(train) if train else {},
-        valid=combined(valid) if valid else {},
-        scores=scores,
-        best=any(event.best for event in events),
+        train={**read.train, **first.train},
+        valid={**read.valid, **first.valid},
+        scores={**read.scores, **first.scores},
+        best=chosen.best,
+        monitor=chosen.monitor,
     )
 
 

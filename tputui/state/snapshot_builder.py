@@ -339,13 +339,17 @@ def _meters_of(state: RunState, epochs: list[EpochEnded], split: Split) -> list[
 
 
 def epochs_of(state: RunState) -> list[EpochEnded]:
-    """The completed epochs, in order, with the meters of all ranks of a script."""
+    """The completed epochs, in order, with the meters of all ranks of a script, and what was read from its output."""
     found: dict[int, list[EpochEnded]] = {}
-    for process in (*rank_meters.ranks(state), *state.read_logs):
+    for process in rank_meters.ranks(state):
         for number, event in process.epochs.items():
             found.setdefault(number, []).append(event)
-    events = [event for number in sorted(found) for event in found[number]]
-    return state.memoized("epochs", events, lambda: [rank_meters.epoch_of(found[number]) for number in sorted(found)])
+    read = {number: event for process in state.read_logs for number, event in process.epochs.items()}
+    numbers = sorted(found.keys() | read.keys())
+    events = [event for number in numbers for event in (*found.get(number, ()), *filter(None, [read.get(number)]))]
+    return state.memoized(
+        "epochs", events, lambda: [rank_meters.epoch_of(found.get(number, []), read.get(number)) for number in numbers]
+    )
 
 
 def xla_of(state: RunState) -> XlaView | None:
