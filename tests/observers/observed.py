@@ -39,10 +39,9 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
 
 
 def observed_in(run_dir: Path) -> list[ev.Event]:
-    """The events in the journal of the observers of a run; empty if there is none."""
-    if not (run_dir / "observer-0.jsonl").exists():
-        return []
-    return [record.event for record in Tail(run_dir / "observer-0.jsonl").read()]
+    """The events of the observers of a process: in a journal of theirs, and in that of the process once it trains."""
+    journals = [run_dir / f"{writer}-0.jsonl" for writer in ("observer", "worker")]
+    return [record.event for journal in journals if journal.exists() for record in Tail(journal).read()]
 
 
 def faults_of(file: Path) -> set[tuple[str, int]]:
