@@ -76,7 +76,7 @@ def _device(duty: float | None, execute_s: float | None, wall_s: float, snapshot
         return DeviceLane(None, "not known: no time of executions reported")
     if wall_s <= 0 or execute_s > wall_s * 1.02:
         return DeviceLane(None, "not known: executions overlap")
-    return DeviceLane(min(execute_s / wall_s, 1.0), EXECUTIONS)
+    return DeviceLane(min(max(execute_s / wall_s, 0.0), 1.0), EXECUTIONS)
 
 
 def _is_one_process(snapshot: Snapshot) -> bool:

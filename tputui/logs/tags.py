@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from tputui.telemetry.events import Split
@@ -142,11 +143,13 @@ def _words(name: str) -> list[str]:
     return [word.rstrip("0123456789") or word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
 
 
+@lru_cache(maxsize=1024)
 def is_falling(name: str) -> bool:
     """Whether lower values of a metric are better: by the last word of its name that tells."""
     return next((word in _FALLING for word in reversed(_words(name)) if word in _FALLING | _RISING), False)
 
 
+@lru_cache(maxsize=1024)
 def choice_rank(name: str) -> int | None:
     """How well a validation metric is suited to choose the best epoch, 0 best: a loss, then the main result.
 
