@@ -16,7 +16,8 @@ for step in range(60):
     loss.backward()
     optimizer.step()
     if step % 10 == 0:
-        losses[step] = loss.item()
-        print(f"step {step} loss {losses[step]:.5f}")
+        # The steps of a script that reports none are counted from 1.
+        losses[step + 1] = loss.item()
+        print(f"step {step} loss {loss.item():.5f}")
 with open("losses.json", "w") as file:
     json.dump(losses, file)
