@@ -11,16 +11,15 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
+from tputui.batch_rows import rows_of
 from tputui.hooks import evaluation, notes
 from tputui.hooks.notes import LoaderNotes
 
 ENDLESS = 10**9
 """Examples of an epoch from which a sampler counts as endless."""
-DEPTH_MAX = 4
 _loaders: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
 _iterators: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
 _fed: dict[tuple[int, int], LoaderNotes] = {}
@@ -112,16 +111,4 @@ def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
         # A loader that keeps its iterator for all epochs.
         _begin_epoch(loader)
     loader.num_batches += 1
-    thread.took_batch(loader, _num_examples(batch, 0) or 0, waited_s)
-
-
-def _num_examples(batch: Any, depth: int) -> int | None:
-    """The first dimension of the first tensor in a batch, however nested."""
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else None
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple) and depth < DEPTH_MAX:
-        return next((number for part in batch if (number := _num_examples(part, depth + 1)) is not None), None)
-    return None
+    thread.took_batch(loader, rows_of(batch) or 0, waited_s)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from tputui.batch_rows import rows_of
 from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, length_of, made_class
 from tputui.reporting.run import Run
 from tputui.telemetry import events as ev
@@ -163,7 +164,7 @@ class _Hooks(Harmless):
     def _examples(self, batch: Any) -> int:
         """Number of examples of a batch: the rows of its first tensor, at most the batch size; the last batch of an
         epoch may have fewer."""
-        rows, size = _rows(batch), self._batch_size
+        rows, size = rows_of(batch), self._batch_size
         if rows is None:
             return size or 1
         return rows if size is None else min(rows, size)
@@ -276,16 +277,6 @@ def _whole(number: Any) -> int:
 
 def _floats(logged: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in logged.items()}
-
-
-def _rows(batch: Any) -> int | None:
-    """The first dimension of the first array in a batch, however nested; None if it contains no array."""
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple):
-        return next((rows for rows in map(_rows, batch) if rows is not None), None)
-    shape: Any = getattr(batch, "shape", ())
-    return int(shape[0]) if len(shape) else None
 
 
 def _loader(loaders: Any) -> Any:
