@@ -211,6 +211,11 @@ def report_with(make_training: Callable[[ThreadNotes], ReportedTraining]) -> Non
     _make_training = make_training
 
 
+def is_training() -> bool:
+    """Whether a thread of this process is reported, or was."""
+    return any(notes.training is not None for notes in list(_all))
+
+
 def end(*, is_done: bool) -> None:
     """Reports what all threads have noted, when the process ends; called by its main thread."""
     for notes in list(_all):

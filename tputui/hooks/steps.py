@@ -67,7 +67,7 @@ Record = BackwardPass | OptimizerStep | BatchTaken
 class TrainingStep:
     """What is known of a step."""
 
-    __slots__ = ("ended_at", "losses", "lr", "num_batches", "num_examples", "num_optimizers", "waited_s")
+    __slots__ = ("ended_at", "losses", "lr", "num_batches", "num_examples", "waited_s")
 
     def __init__(self) -> None:
         self.losses: dict[CallSite, float] = {}
@@ -77,8 +77,6 @@ class TrainingStep:
         self.num_batches = 0
         self.num_examples = 0
         self.waited_s = 0.0
-        self.num_optimizers = 0
-        """Optimizers that stepped in it."""
 
 
 class StepAssembler:
@@ -124,15 +122,12 @@ class StepAssembler:
             self._num_steps = count
             yield from self._ended(record.lr, record.ended_at)
         else:
-            step = self._open if self._open is not None else self._next
-            self._add_passes(step)
-            step.num_optimizers += 1
+            self._add_passes(self._open if self._open is not None else self._next)
 
     def _ended(self, lr: float | None, ended_at: float) -> Iterator[TrainingStep]:
         yield from self.rest()
         step, self._next = self._next, TrainingStep()
         step.lr, step.ended_at = lr, ended_at
-        step.num_optimizers += 1
         self._add_passes(step)
         if len(self._counts) > 1 or self._num_steps == 1:
             self._open = step

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -11,7 +9,7 @@ from pathlib import Path
 
 from tputui.hooks.call_sites import CallSite
 from tputui.hooks.loops import LoopPosition
-from tputui.hooks.notes import ThreadNotes
+from tputui.hooks.notes import ThreadNotes, is_training
 from tputui.hooks.steps import StepAssembler, TrainingStep
 from tputui.integrations.callbacks import NamedMetrics
 from tputui.reporting.run import Run
@@ -101,7 +99,7 @@ class HookedTraining:
         for site, value in step.losses.items():
             if (metrics := self._others.get(site)) is None:
                 metrics = self._others[site] = NamedMetrics(run, site.place)
-            metrics.take({site.name: value}, run.last_step, math.nan)
+            metrics.take({site.name: value}, run.last_step)
 
     def place(self, loops: list[LoopPosition]) -> None:
         """Takes the loops around the newest backward pass: the epoch of the script, and how long it goes on."""
@@ -195,13 +193,8 @@ def _counts_epochs(loop: LoopPosition) -> bool:
 
 def make(notes: ThreadNotes) -> HookedTraining:
     """Makes the report of the current thread. Of threads that are no cores of torch_xla, only the first is reported."""
-    is_first = _pids.get(os.getpid()) is None
-    _pids[os.getpid()] = True
+    is_first = not is_training()
     run = None
     if ENGINE not in sys.modules:
         run = join_unasked(Path(sys.argv[0] if sys.argv else "").stem or "run")
     return HookedTraining(notes, run if run is not None and (is_first or run.is_of_core) else None)
-
-
-_pids: dict[int, bool] = {}
-"""Processes whose training is reported: this one, and those that it was forked from."""

@@ -239,6 +239,10 @@ class _PendingValues:
         self.values, self.steps, self.times, self.epochs = [], [], [], []
 
 
+PositionAt = Callable[[float, bool], tuple[int, int] | None]
+"""Step and epoch of a training at a unix time, or of the evaluation that had begun then; None if not known."""
+
+
 class ValueEvents:
     """Gathers values of one run from all of its logs."""
 
@@ -264,9 +268,9 @@ class ValueEvents:
         self._num_left_out = 0
         """Tags that are left out, at the last look."""
         self._warned_of_rows = self._warned_of_range = False
-        self.position_at: Callable[[float, bool], tuple[int, int] | None] | None = None
-        """Step and epoch of the training at a unix time, or of the evaluation that had begun then, if a process reports
-        them. The values are metrics beside its loss then; those without a step or epoch get it from there."""
+        self.position_at: PositionAt | None = None
+        """Set if a process reports its steps. The values are metrics beside its loss then; those without a step or
+        epoch get it from there."""
         self._counts_from_0 = False
         """Whether the log counts epochs from 0, of a training that reports them."""
         self._lr = self._examples_per_s = math.nan
@@ -307,6 +311,13 @@ class ValueEvents:
     def expect_cores(self, number: int) -> None:
         """Sets the number of cores that are known to exist; their loss is complete when all of them have one."""
         self._num_expected = self._rows.num_expected = number
+
+    def place_by(self, position_at: PositionAt) -> None:
+        """From now on a process reports its steps, so that no metric here is the training loss."""
+        self.position_at = position_at
+        for column in self._columns.values():
+            if column is not None:
+                column.is_loss = False
 
     def _new_rows(self, *, per_core: bool) -> LossRows:
         rows = LossRows(per_core=per_core)
@@ -504,12 +515,7 @@ class ValueEvents:
 
     def _decide(self) -> None:
         """Chooses the metric that is the training loss among those known so far."""
-        if self.position_at is not None:
-            for column in self._columns.values():
-                if column is not None:
-                    column.is_loss = False
-            return
-        if self._loss is not None or self._num_ranked == len(self._columns):
+        if self.position_at is not None or self._loss is not None or self._num_ranked == len(self._columns):
             return
         self._num_ranked = len(self._columns)
         ranked = []
@@ -539,7 +545,8 @@ class ValueEvents:
         return self._rule.loss in (column.tag, column.meaning.name)
 
     def _is_loss(self, column: _PendingValues) -> bool:
-        return column.meaning.split == "train" and column.meaning.name == self._loss
+        is_named = column.meaning.split == "train" and column.meaning.name == self._loss
+        return is_named and self.position_at is None
 
     def _flush(self, column: _PendingValues, now: float, *, final: bool = False) -> None:
         self._decide()

@@ -173,8 +173,6 @@ class RunProcess(ReportedProcess):
         self.is_whole = is_whole
         """Whether every process of the program can report to this run; else none of them serves requests, since the
         others would not."""
-        self.is_asked = True
-        """Whether the script asked to be reported; else nothing is logged."""
         self.host_index = host_index(os.environ)
         generation = _generation(self.journal_of(rank))
         self.has_other_hosts = num_hosts(os.environ) > 1
@@ -198,6 +196,11 @@ class RunProcess(ReportedProcess):
         self.requests = RunRequests(self)
         self._thread = threading.Thread(target=self._run_until_ended, name="tputui-heartbeat", daemon=True)
         self._thread.start()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the script asked to be reported, so that it says when its loop ends; else nothing is logged."""
+        return self.progress.knows_loop
 
     def journal_of(self, rank: int) -> Path:
         """The journal of a rank, if that writes to the same directory."""

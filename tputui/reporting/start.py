@@ -143,7 +143,7 @@ def _take_over(plan: ScriptPlan) -> None:
     """The script asks for the run that its hooks have joined: it reports from now on."""
     _joined.was_asked = True
     if _joined.process is not None:
-        _joined.process.is_asked = _joined.process.progress.knows_loop = True
+        _joined.process.progress.knows_loop = True
         process_sink.join(_joined.process)
     for run in _joined.runs.values():
         run.take_plan(plan)
@@ -174,7 +174,7 @@ def _start(
         process = _joined.process = _open(program, config, runs_dir, info or _rank())
         if process is None:
             return Run(None)
-        process.is_asked = process.progress.knows_loop = _joined.was_asked
+        process.progress.knows_loop = _joined.was_asked
         # Hooks report steps about once a second.
         process_sink.join(process, knows_step=_joined.was_asked)
         autoload.observe_torch()

@@ -132,11 +132,14 @@ class LogCollector:
         """The newest `trainer_state.json` of each training with Hugging Face's `Trainer`, by its folder."""
         self._tries: dict[Path, int] = {}
         self._warned: set[str] = set()
-        self.has_reporter = False
-        """Whether a process of the command reports its steps."""
         self._positions = TrainingPositions(run_dir)
         self._thread = threading.Thread(target=self._run, name="tputui-logs", daemon=True)
         self._thread.start()
+
+    @property
+    def has_reporter(self) -> bool:
+        """Whether a process of the command reports its steps."""
+        return self._positions.is_known
 
     def take_console(self, lines: Sequence[str], *, is_cut: bool = False) -> None:
         """Takes what the command printed: lines, with carriage returns between the states of a bar. `is_cut`: some of
@@ -203,15 +206,15 @@ class LogCollector:
                 if log.is_accepted and not self._is_given_up and (sentence := log.reader.incomplete):
                     self._warn(sentence)
                 log.reader.close()
+        self._positions.close()
 
     def _look(self, *, final: bool) -> bool:
         """Reads what was written since the last look; returns whether there is more."""
         self._traces.read(final=final)
         self._num_parts_read += 1
         self._positions.read()
-        if self._positions.is_known and not self.has_reporter:
-            self.has_reporter = True
-            self._events.position_at = self._position_at
+        if self.has_reporter and self._events.position_at is None:
+            self._events.place_by(self._position_at)
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
             self._num_parts_read += 1

@@ -59,6 +59,11 @@ class TrainingPositions:
             for one in numbered:
                 self._take(one.event)
 
+    def close(self) -> None:
+        """Closes the journal. Nothing is read after that."""
+        if self._tail is not None:
+            self._tail.close()
+
     def at(self, t: float, *, evaluates: bool) -> TrainingPosition | None:
         """The position at a unix time; None if it is not known. `evaluates`: of the evaluation that had begun."""
         for positions in (self._evaluations, self._positions) if evaluates else (self._positions,):
