@@ -122,18 +122,24 @@ def test_a_rank_that_is_killed_is_the_first_failure_not_the_rank_that_lost_it(tm
 
 
 ENDS_BEFORE_IT_REPORTS = """
-import os, signal, sys
+import os, pathlib, signal, sys, time
 import torch
 import torch.distributed as dist
 import tputui
 dist.init_process_group("gloo")
+started = pathlib.Path("rank-0-started")
 if dist.get_rank() == 1:
+    while not started.exists():
+        time.sleep(0.05)
     if sys.argv[1] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if sys.argv[1] == "raise":
         raise ValueError("no data on this host")
     sys.exit(5)
 run = tputui.start()
+# torchrun ends this rank as soon as it sees the end of the other, also before its report.
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+started.touch()
 dist.all_reduce(torch.ones(1))
 """
 
