@@ -12,6 +12,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from time import perf_counter
+from types import FrameType
 from typing import Any
 
 from tputui.hooks import notes
@@ -85,36 +86,40 @@ def hook_scaler(module: Any) -> None:
     scaler.scale, scaler.step = scale, step
 
 
-def _note(thread: notes.ThreadNotes, tensors: Any, Tensor: Any, caller: Any) -> BackwardPass | None:
+def _note(thread: notes.ThreadNotes, root: Any, Tensor: Any, caller: FrameType) -> BackwardPass | None:
+    """Notes a backward pass, with as few calls as possible: it runs when no cache holds its code."""
     try:
-        return _noted(thread, tensors if isinstance(tensors, Tensor) else None, tensors, caller)
+        began_at, frame, site = perf_counter(), caller.f_back, thread.site
+        if frame is None or frame.f_code is not site.code or frame.f_lasti != site.offset:
+            site = thread.site = site_of(caller)
+        if began_at >= thread.goes_on_at:
+            thread.go_on(caller, began_at)
+        record = BackwardPass(site, began_at, num_optimizers > 0)
+        thread.records.append(record)
+        if not isinstance(root, Tensor):
+            root = _sum_of(root)
+        if _scaled and (held := _scaled.pop(id(root), None)) is not None and held[0]() is root:
+            root = held[1]
+        if root is not None and root.numel() == 1:
+            if site.num_checked < CHECKED or site.parts:
+                _look_for_division(site, root)
+                record.parts = site.parts
+            if root.is_cpu:
+                record.value = root.item()
+            elif not (root.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()):
+                thread.wait_for_loss(record, root)
+        if not num_optimizers:
+            thread.stepped(began_at)
+        return record
     except Exception:  # noqa: BLE001, RUF100 - the program does not depend on its observers
         return None
 
 
-def _noted(thread: notes.ThreadNotes, root: Any, roots: Any, caller: Any) -> BackwardPass:
-    site = site_of(caller)
-    if root is None:
-        # Autograd adds up the gradients of several roots, so what is minimised is their sum.
-        parts = [one.detach() for one in roots if one.numel() == 1]
-        root = sum(parts) if len(parts) == len(roots) else None
-    if _scaled and (held := _scaled.pop(id(root), None)) is not None and held[0]() is root:
-        root = held[1]
-    began_at = perf_counter()
-    thread.go_on(caller, began_at)
-    record = BackwardPass(site, began_at, num_optimizers > 0)
-    thread.records.append(record)
-    if root is not None and root.numel() == 1:
-        if site.num_checked < CHECKED or site.parts:
-            _look_for_division(site, root)
-            record.parts = site.parts
-        if root.is_cpu:
-            record.value = root.item()
-        elif not (root.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()):
-            thread.wait_for_loss(record, root)
-    if not num_optimizers:
-        thread.stepped(began_at)
-    return record
+def _sum_of(roots: Any) -> Any:
+    """What is minimised by a backward pass from several roots: autograd adds up their gradients. None if one of them
+    has several elements."""
+    parts = [one.detach() for one in roots if one.numel() == 1]
+    return sum(parts) if len(parts) == len(roots) else None
 
 
 def _look_for_division(site: CallSite, root: Any) -> None:

@@ -6,6 +6,7 @@ A place of the program is named once. Only the text of the source is read; nothi
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import re
@@ -28,12 +29,16 @@ _TAKES_LOSS = re.compile(r"backward|loss|criterion|scaler")
 class CallSite:
     """A place of the user's code from which a backward pass is started."""
 
-    __slots__ = ("name", "num_checked", "parts", "place", "rows")
+    __slots__ = ("code", "name", "num_checked", "offset", "parts", "place", "rows")
 
-    def __init__(self, name: str, place: str) -> None:
+    def __init__(self, name: str, place: str, code: CodeType | None = None, offset: int = 0) -> None:
         self.name = name
         self.place = place
         """File and line, as `train.py:81`."""
+        self.code = code
+        """Of the function that calls."""
+        self.offset = offset
+        """Of the call, in the code."""
         self.num_checked = 0
         """Calls whose graph was searched for a division."""
         self.parts: list[float] = []
@@ -44,12 +49,12 @@ class CallSite:
 
 _sites: dict[tuple[int, int], CallSite] = {}
 """By `id` of the code and the offset in it: to hash the code itself would take as long as all the rest."""
-_kept_codes: list[CodeType] = []
+UNKNOWN = CallSite(LOSS, "")
 
 
 def site_of(caller: FrameType) -> CallSite:
-    """The place from which the user's code called, directly or through a library; `caller` called the hook."""
-    # `Tensor.backward` is between the hook and the line of most scripts.
+    """The place from which the user's code called, directly or through a library; `caller` called the hook, such as
+    `Tensor.backward`."""
     frame = caller.f_back
     if frame is not None and (site := _sites.get((id(frame.f_code), frame.f_lasti))) is not None:
         return site
@@ -60,19 +65,18 @@ def site_of(caller: FrameType) -> CallSite:
         site = _named(user)
         if len(_sites) < SITES_MAX:
             _sites[key] = site
-            if user is not None:
-                _kept_codes.append(user.f_code)
     return site
 
 
 def _named(frame: FrameType | None) -> CallSite:
-    if frame is None or not is_user_file(frame.f_code.co_filename):
-        return CallSite(LOSS, "")
-    place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-    try:
-        return CallSite(_name_at(frame), place)
-    except (SyntaxError, ValueError, IndexError, TypeError, RecursionError):
-        return CallSite(LOSS, place)
+    if frame is None:
+        return UNKNOWN
+    name, place = LOSS, ""
+    if is_user_file(frame.f_code.co_filename):
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        with contextlib.suppress(SyntaxError, ValueError, IndexError, TypeError, RecursionError):
+            name = _name_at(frame)
+    return CallSite(name, place, frame.f_code, frame.f_lasti)
 
 
 def _name_at(frame: FrameType) -> str:

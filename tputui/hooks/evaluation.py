@@ -46,6 +46,6 @@ def begin(thread: notes.ThreadNotes) -> None:
     training = thread.training
     if thread.is_evaluating or training is None:
         return
-    thread.is_evaluating = True
+    thread.is_evaluating, thread.goes_on_at = True, 0.0
     with contextlib.suppress(Exception):
         training.begin_evaluation()

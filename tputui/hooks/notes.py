@@ -13,6 +13,7 @@ from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tputui.hooks.call_sites import UNKNOWN, CallSite
 from tputui.hooks.loops import LoopPosition, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, Record
 
@@ -108,8 +109,11 @@ class ThreadNotes:
         """That of the newest batch that was fetched with gradients."""
         self.num_steps = 0
         """Steps of all optimizers."""
+        self.site: CallSite = UNKNOWN
+        """Of the newest backward pass."""
         self.report_due = 0.0
-        self.loops_due = 0.0
+        self.goes_on_at = 0.0
+        """When the next backward pass calls `go_on`; 0 once something changes that it has to know."""
         self._look_s = 0.0
         """Time of the newest look at the loops."""
         self.training: ReportedTraining | None = None
@@ -130,13 +134,12 @@ class ThreadNotes:
             self.training.end_evaluation()
         if self.loader is not None:
             self.loader.trains = True
-        if now >= self.loops_due:
-            self.training.place(positions_at(caller))
-            took_s = perf_counter() - now
-            # The first one reads the source.
-            often_s = max(LOOPS_INTERVAL_ALONE_S, LOOPS_TIMES * min(took_s, self._look_s))
-            self.loops_due = now + (LOOPS_INTERVAL_S if self.loader is not None else min(LOOPS_INTERVAL_S, often_s))
-            self._look_s = took_s
+        self.training.place(positions_at(caller))
+        took_s = perf_counter() - now
+        # The first one reads the source.
+        often_s = max(LOOPS_INTERVAL_ALONE_S, LOOPS_TIMES * min(took_s, self._look_s))
+        self.goes_on_at = now + (LOOPS_INTERVAL_S if self.loader is not None else min(LOOPS_INTERVAL_S, often_s))
+        self._look_s = took_s
 
     def wait_for_loss(self, record: BackwardPass, loss: Any) -> None:
         """Keeps the loss of a backward pass on its device until it is reported."""
@@ -159,7 +162,8 @@ class ThreadNotes:
     def stepped(self, ended_at: float) -> None:
         """A step was noted: of an optimizer, or of a program that has none, whose backward passes are its steps."""
         self.num_steps += 1
-        self._num_before, self._num_newest = self._num_newest, 0
+        if self._num_newest or self._num_before:
+            self._num_before, self._num_newest = self._num_newest, 0
         if ended_at >= self.report_due or len(self.records) > RECORDS_MAX:
             self.report_due = ended_at + REPORT_INTERVAL_S
             if self.training is not None:
@@ -168,6 +172,8 @@ class ThreadNotes:
     def took_batch(self, loader: LoaderNotes, num_examples: int, waited_s: float) -> None:
         """Notes a batch that was fetched with gradients."""
         self.loader = loader
+        if not loader.trains:
+            self.goes_on_at = 0.0
         self.records.append(BatchTaken(num_examples, waited_s))
 
     def take(self, *, is_last: bool, waits: bool) -> list[Record]:

@@ -14,11 +14,11 @@ from tputui.hooks.steps import OptimizerStep
 def hook(module: Any) -> None:
     """Notes every step of an optimizer of torch from now on; `module` is `torch.optim.optimizer`."""
 
-    is_compiling = sys.modules["torch"].compiler.is_compiling
+    is_traced = sys.modules["torch"].compiler.is_dynamo_compiling
 
     def stepped(optimizer: Any, args: Any, options: Any) -> None:
         try:
-            if is_compiling():
+            if is_traced():
                 return
             lr = optimizer.param_groups[0]["lr"]
             if type(lr) is not float:

@@ -7,7 +7,9 @@ number. A program without an optimizer of torch updates the weights itself, so e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+
+import msgspec
 
 from tputui.hooks.call_sites import CallSite
 
@@ -15,68 +17,56 @@ WAITING_MAX = 4_096
 """Backward passes without a step of an optimizer that are kept."""
 
 
-class BackwardPass:
+class BackwardPass(msgspec.Struct, gc=False):
     """A backward pass: its root is a loss."""
 
-    __slots__ = ("began_at", "has_optimizer", "is_waiting", "parts", "site", "value")
-
-    def __init__(self, site: CallSite, began_at: float, has_optimizer: bool) -> None:
-        self.site = site
-        self.value: float | None = None
-        """The loss; None while it waits on its device, or if the pass has none: its root has several elements, or it
-        failed."""
-        self.parts = site.parts
-        """As of `CallSite`, of this call."""
-        self.began_at = began_at
-        """When the pass began (`time.perf_counter`)."""
-        self.is_waiting = False
-        """Whether the loss is still on its device."""
-        self.has_optimizer = has_optimizer
-        """Whether the program has an optimizer of torch."""
+    site: CallSite
+    began_at: float
+    """When the pass began (`time.perf_counter`)."""
+    has_optimizer: bool
+    """Whether the program has an optimizer of torch."""
+    value: float | None = None
+    """The loss; None while it waits on its device, or if the pass has none: its root has several elements, or it
+    failed."""
+    is_waiting: bool = False
+    """Whether the loss is still on its device."""
+    parts: list[float] | None = None
+    """As of `CallSite`, of this call."""
 
 
-class OptimizerStep:
+class OptimizerStep(msgspec.Struct, gc=False):
     """An optimizer changed the weights."""
 
-    __slots__ = ("ended_at", "lr", "optimizer", "ran_closure")
-
-    def __init__(self, optimizer: int, lr: float | None, ended_at: float, ran_closure: bool) -> None:
-        self.optimizer = optimizer
-        """`id` of the optimizer."""
-        self.lr = lr
-        """Learning rate of its first group of parameters; None if that is on a device."""
-        self.ended_at = ended_at
-        """When the step ended (`time.perf_counter`)."""
-        self.ran_closure = ran_closure
-        """Whether it ran backward passes itself, as LBFGS does."""
+    optimizer: int
+    """`id` of the optimizer."""
+    lr: float | None
+    """Learning rate of its first group of parameters; None if that is on a device."""
+    ended_at: float
+    """When the step ended (`time.perf_counter`)."""
+    ran_closure: bool
+    """Whether it ran backward passes itself, as LBFGS does."""
 
 
-class BatchTaken:
+class BatchTaken(msgspec.Struct, gc=False):
     """A loader of the training gave a batch."""
 
-    __slots__ = ("num_examples", "waited_s")
-
-    def __init__(self, num_examples: int, waited_s: float) -> None:
-        self.num_examples = num_examples
-        self.waited_s = waited_s
+    num_examples: int
+    waited_s: float
 
 
 Record = BackwardPass | OptimizerStep | BatchTaken
 
 
-class TrainingStep:
+class TrainingStep(msgspec.Struct):
     """What is known of a step."""
 
-    __slots__ = ("ended_at", "losses", "lr", "num_batches", "num_examples", "waited_s")
-
-    def __init__(self) -> None:
-        self.losses: dict[CallSite, float] = {}
-        """In the order of their first passes."""
-        self.lr: float | None = None
-        self.ended_at = 0.0
-        self.num_batches = 0
-        self.num_examples = 0
-        self.waited_s = 0.0
+    losses: dict[CallSite, float] = {}
+    """In the order of their first passes."""
+    lr: float | None = None
+    ended_at: float = 0.0
+    num_batches: int = 0
+    num_examples: int = 0
+    waited_s: float = 0.0
 
 
 class StepAssembler:
@@ -87,61 +77,69 @@ class StepAssembler:
         self._counts: dict[int, int] = {}
         """Steps of each optimizer."""
         self._num_steps = 0
+        self._ended: list[TrainingStep] = []
         self._open: TrainingStep | None = None
         """The newest step, if others of its optimizers may follow."""
         self._next = TrainingStep()
         """Has the batches of the next step."""
 
-    def take(self, records: Iterable[Record]) -> Iterator[TrainingStep]:
-        """The steps that these records complete."""
+    def take(self, records: Iterable[Record], *, is_last: bool = False) -> list[TrainingStep]:
+        """The steps that these records complete; with `is_last` also the newest one."""
         for record in records:
             if isinstance(record, BackwardPass):
                 self._passes.append(record)
                 if len(self._passes) > WAITING_MAX:
                     del self._passes[: WAITING_MAX // 2]
                 if not record.has_optimizer and not self._counts:
-                    yield from self._ended(None, record.began_at)
+                    self._end_step(None, record.began_at)
             elif isinstance(record, BatchTaken):
                 self._next.num_batches += 1
                 self._next.num_examples += record.num_examples
                 self._next.waited_s += record.waited_s
             else:
-                yield from self._optimizer_stepped(record)
+                self._take_optimizer_step(record)
+        if is_last:
+            self._close_step()
+        ended, self._ended = self._ended, []
+        return ended
 
-    def rest(self) -> Iterator[TrainingStep]:
-        """The newest step, if it was held back."""
-        if self._open is not None:
-            yield self._open
-            self._open = None
-
-    def _optimizer_stepped(self, record: OptimizerStep) -> Iterator[TrainingStep]:
+    def _take_optimizer_step(self, record: OptimizerStep) -> None:
         count = self._counts[record.optimizer] = self._counts.get(record.optimizer, 0) + 1
         if record.ran_closure:
             del self._passes[1:]
         if count > self._num_steps:
             self._num_steps = count
-            yield from self._ended(record.lr, record.ended_at)
+            self._end_step(record.lr, record.ended_at)
         else:
             self._add_passes(self._open if self._open is not None else self._next)
 
-    def _ended(self, lr: float | None, ended_at: float) -> Iterator[TrainingStep]:
-        yield from self.rest()
+    def _end_step(self, lr: float | None, ended_at: float) -> None:
+        self._close_step()
         step, self._next = self._next, TrainingStep()
         step.lr, step.ended_at = lr, ended_at
         self._add_passes(step)
         if len(self._counts) > 1 or self._num_steps == 1:
             self._open = step
         else:
-            yield step
+            self._ended.append(step)
+
+    def _close_step(self) -> None:
+        if self._open is not None:
+            self._ended.append(self._open)
+            self._open = None
 
     def _add_passes(self, step: TrainingStep) -> None:
-        passes, self._passes = self._passes, []
-        by_site: dict[CallSite, list[BackwardPass]] = {}
-        for one in passes:
-            if one.value is not None:
-                by_site.setdefault(one.site, []).append(one)
-        for site, calls in by_site.items():
-            step.losses[site] = _loss_of(site, calls)
+        passes = self._passes
+        if len(passes) == 1 and passes[0].value is not None:
+            step.losses[passes[0].site] = passes[0].value
+        elif len(passes) > 1:
+            by_site: dict[CallSite, list[BackwardPass]] = {}
+            for one in passes:
+                if one.value is not None:
+                    by_site.setdefault(one.site, []).append(one)
+            for site, calls in by_site.items():
+                step.losses[site] = _loss_of(site, calls)
+        passes.clear()
 
 
 def _loss_of(site: CallSite, calls: list[BackwardPass]) -> float:
@@ -149,7 +147,7 @@ def _loss_of(site: CallSite, calls: list[BackwardPass]) -> float:
     values = [one.value for one in calls if one.value is not None]
     if len(values) == 1:
         return values[0]
-    return sum(values) if _are_shares(len(values), calls[0].parts, site.rows) else sum(values) / len(values)
+    return sum(values) if _are_shares(len(values), calls[0].parts or [], site.rows) else sum(values) / len(values)
 
 
 def _are_shares(number: int, parts: list[float], rows: int) -> bool:

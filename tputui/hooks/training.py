@@ -67,15 +67,15 @@ class HookedTraining:
         if run is None:
             return
         try:
-            self._waiting += self._assembler.take(records)
-            if is_last or decides:
-                self._waiting += self._assembler.rest()
+            self._waiting += self._assembler.take(records, is_last=is_last or decides)
             if self._loss is None and (len(self._waiting) > 1 or is_last or decides):
                 self._loss = _main_loss(self._waiting)
                 if self._loss is not None:
                     run.emit(LossNamed(t=time.time(), name=self._loss.name, source=self._loss.place))
             if self._loss is not None or is_last:
                 steps, self._waiting = self._waiting, []
+                if waited_s := sum(step.waited_s for step in steps):
+                    run.waited_for_data(waited_s)
                 for step in steps:
                     self._report_step(run, step)
                 for metrics in self._others.values():
@@ -92,8 +92,6 @@ class HookedTraining:
     def _report_step(self, run: Run, step: TrainingStep) -> None:
         self._num_steps += 1
         self._num_batches += step.num_batches
-        if step.waited_s:
-            run.waited_for_data(step.waited_s)
         loss = step.losses.pop(self._loss, None) if self._loss is not None else None
         run.step_ended(loss, step.num_examples or None, step.lr, step.ended_at)
         for site, value in step.losses.items():
@@ -130,7 +128,7 @@ class HookedTraining:
         if self._run is not None:
             self._report(decides=True)
             self._leave_epoch()
-            self._notes.loops_due = 0.0
+            self._notes.goes_on_at = 0.0
 
     def _leave_epoch(self) -> None:
         self.end_evaluation()
