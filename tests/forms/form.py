@@ -28,6 +28,7 @@ from tputui.logs.rows import UnknownLog
 from tputui.session.session import load
 from tputui.state import facts
 from tputui.supervise.log_collector import LogCollector
+from tputui.supervise.log_tail import Printed
 from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
 
@@ -105,7 +106,7 @@ def tell(form: Form, folder: Path) -> Told:
     run_dir = rundir.create(folder / "runs", recorded.manifest())
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": [*form.files]})
-    collector.take_console(form.console.split("\n"))
+    collector.take_console([Printed(line) for line in form.console.split("\n")])
     _write_files(form, folder)
     collector.close()
     reporter.close()

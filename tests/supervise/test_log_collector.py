@@ -16,6 +16,7 @@ from tputui.logs.formats import open_log
 from tputui.logs.rows import LoggedValue, LogReader
 from tputui.supervise import log_collector, log_files
 from tputui.supervise.log_collector import LogCollector
+from tputui.supervise.log_tail import Printed
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.reporter import Reporter
@@ -31,7 +32,7 @@ def collected(
     run_dir = rundir.create(folder / "runs", recorded.manifest())
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": ["*.csv"]})
-    collector.take_console(printed)
+    collector.take_console([Printed(line) for line in printed])
     collector.close(is_stop_requested)
     reporter.close()
     return events_in(run_dir, "logs-0", ev.Event)
@@ -152,7 +153,7 @@ def test_a_file_that_is_found_late_does_not_replace_what_was_printed(tmp_path: P
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path), "logs": ["*.csv"]})
-    collector.take_console([f"epoch 1 step {step} loss {1 / step:.3f}" for step in (1, 2, 3)])
+    collector.take_console([Printed(f"epoch 1 step {step} loss {1 / step:.3f}") for step in (1, 2, 3)])
     wait_for(lambda: collector.num_values == 3, "the printed losses")
     (tmp_path / "loss.csv").write_text("epoch,step,loss,aux_loss\n0,1,1.0,7\n0,2,0.5,8\n0,3,0.33333,9\n")
     (tmp_path / "mean.csv").write_text("epoch,loss\n0,0.61\n")
@@ -163,6 +164,29 @@ def test_a_file_that_is_found_late_does_not_replace_what_was_printed(tmp_path: P
     assert found == {("loss", "console"): 3, ("aux_loss", "loss.csv"): 3, ("loss (mean.csv)", "mean.csv"): 3}
     assert [event.first + event.n - 1 for event in events_in(run_dir, "logs-0", ev.StepsRecorded)] == [3]
     assert [event.epoch for event in events_in(run_dir, "logs-0", ev.EpochStarted)] == [1]
+
+
+def test_results_belong_to_the_evaluation_during_which_they_were_printed_however_late_they_are_read(
+    tmp_path: Path,
+) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    lines = ["Test set: Average loss: 0.5", "Test set: Average loss: 0.25", "Test set: Average loss: 0.125"]
+    ends = [len("\n".join(lines[:number])) for number in (1, 2, 3)]
+    worker = Reporter(run_dir, "worker")
+    for epoch, printed in ((1, 0), (2, ends[0] + 1), (3, ends[1] + 1)):
+        worker.emit(ev.EvaluationStarted(t=100.0 + epoch / 1e3, epoch=epoch, step=10 * epoch, printed_bytes=printed))
+    worker.close()
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    collector.take_console([Printed(line, end) for line, end in zip(lines, ends, strict=True)])
+    collector.close()
+    reporter.close()
+    logged = events_in(run_dir, "logs-0", ev.ValuesLogged)
+    assert sorted((event.split, event.last_step, event.mean) for event in logged) == [
+        ("valid", 10, 0.5),
+        ("valid", 20, 0.25),
+        ("valid", 30, 0.125),
+    ]
 
 
 def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read(

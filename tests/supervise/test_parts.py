@@ -166,7 +166,8 @@ def test_flood_of_bytes_is_skipped_and_counted(tmp_path: Path) -> None:
     lines = tail.read()
     assert (lines[0], lines[-1]) == ("step 1 loss 0.9", "last"), "the first part is kept, too"
     assert "... 22 bytes omitted; see worker-0.log" in lines
-    assert (tail.updates[0], tail.updates[-1], tail.is_cut) == ("step 1 loss 0.9", "last", True)
+    assert (tail.updates[0].text, tail.updates[-1].text, tail.is_cut) == ("step 1 loss 0.9", "last", True)
+    assert (tail.updates[0].end, tail.updates[-1].end) == (15, path.stat().st_size - 1)
     assert (tail.read(), tail.updates, tail.is_cut) == ([], [], False)
     tail.close()
 
@@ -177,7 +178,7 @@ def test_of_a_flood_of_lines_the_first_and_the_last_are_left_for_the_parser(tmp_
     path.write_bytes(b"".join(b"step %d\n" % step for step in range(UPDATES_MAX + 1)))
 
     tail.read()
-    assert (tail.updates[0], tail.updates[-1]) == ("step 0", f"step {UPDATES_MAX}")
+    assert (tail.updates[0].text, tail.updates[-1].text) == ("step 0", f"step {UPDATES_MAX}")
     assert (len(tail.updates), tail.is_cut) == (UPDATES_MAX, True)
     tail.close()
 
@@ -259,7 +260,8 @@ def test_every_state_of_a_progress_bar_is_left_for_the_parser_once(tmp_path: Pat
         for printed in (b"start\n\r 1/3 loss: 3", b"\r 2/3 loss: 2", b"", b"\r 3/3 loss: 1\nend", b""):
             file.write(printed)
             tail.read()
-            taken.append([state for line in tail.updates for state in line.split("\r") if state])
+            assert all(path.read_bytes()[: part.end].endswith(part.text.encode()) for part in tail.updates)
+            taken.append([state for part in tail.updates for state in part.text.split("\r") if state])
 
     assert taken == [["start"], [" 1/3 loss: 3"], [" 2/3 loss: 2"], [" 3/3 loss: 1"], []]
     tail.close()

@@ -448,7 +448,7 @@ class ValueEvents:
 
     def events(self, now: float, *, final: bool = False) -> list[ev.Event]:
         """The events of the values since the last call, at the unix time `now`. `final`: no more values follow."""
-        self._decide()
+        self._decide(now)
         columns = [column for column in self._columns.values() if column is not None and column.values]
         for column in sorted(columns, key=lambda column: column.repeats is not None):
             self._flush(column, now, final=final)
@@ -513,7 +513,7 @@ class ValueEvents:
             if other.is_console != column.is_console and (of_any_split or other.meaning.split == column.meaning.split)
         ]
 
-    def _decide(self) -> None:
+    def _decide(self, now: float) -> None:
         """Chooses the metric that is the training loss among those known so far."""
         if self.position_at is not None or self._loss is not None or self._num_ranked == len(self._columns):
             return
@@ -539,6 +539,8 @@ class ValueEvents:
         loss_columns = [column for column in self._columns.values() if column is not None and column.is_loss]
         self._per_core = any(column.meaning.core is not None for column in loss_columns)
         self._rows = self._new_rows(per_core=self._per_core)
+        name = chosen.meaning.name if self._per_core else chosen.tag
+        self._events.append(ev.LossNamed(t=now, name=name, source=chosen.source))
 
     def _is_named(self, column: _PendingValues) -> bool:
         """Whether the user named the tag, or the metric, as the loss."""
@@ -549,7 +551,7 @@ class ValueEvents:
         return is_named and self.position_at is None
 
     def _flush(self, column: _PendingValues, now: float, *, final: bool = False) -> None:
-        self._decide()
+        self._decide(now)
         if column.repeats is not None and self._is_repeated(column, column.repeats, now, final=final):
             return
         if self._has_console:

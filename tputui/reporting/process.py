@@ -5,6 +5,7 @@ Must not import a training framework.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -34,6 +35,7 @@ ROLE = "worker"
 REPORT_INTERVAL_S = 1.0
 LEAVE_S = 5.0
 _MIN_S = 1e-6
+_STDOUT = 1
 _UNKNOWN_DEVICE = "the script uses no framework that names its devices"
 _log = logging.getLogger("tputui")
 
@@ -258,6 +260,15 @@ class RunProcess(ReportedProcess):
             if self.is_asked:
                 _log.warning("%s", text)
             self.emit(ev.WarningRaised(t=time.time(), text=text))
+
+    def printed_bytes(self) -> int | None:
+        """Bytes of output of the command so far; None if that of this process goes elsewhere."""
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            printed = os.fstat(_STDOUT)
+            if os.path.samestat(printed, (self.run_dir / f"{ROLE}-{self.host_index}.log").stat()):
+                return printed.st_size
+        return None
 
     def whole(self, name: str, value: Any, default: int) -> int:
         """A whole number that a script passed; the default, with a warning, if that is not one, or is on a device."""

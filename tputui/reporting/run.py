@@ -454,7 +454,8 @@ class Run:
             self._process.progress.epoch = context.number + self._epoch_shift
             self._process.progress.enter("executing")
             first = self._pace.step + 1
-            self._process.emit(ev.EpochStarted(t=time.time(), epoch=self._process.progress.epoch, first_step=first))
+            epoch, printed = self._process.progress.epoch, self._process.printed_bytes()
+            self._process.emit(ev.EpochStarted(t=time.time(), epoch=epoch, first_step=first, printed_bytes=printed))
 
     def end_epoch(self, took_s: float) -> None:
         """Ends an epoch. Called by its context."""
@@ -609,7 +610,8 @@ class Phases:
         """A context for a phase."""
         section = _SECTIONS.get(str(name), str(name)[:NAME_CHARS_MAX])
         if section == "evaluate":
-            self._process.emit(ev.EvaluationStarted(t=time.time(), epoch=self._progress.epoch, step=self._pace.step))
+            epoch, step, printed = self._progress.epoch, self._pace.step, self._process.printed_bytes()
+            self._process.emit(ev.EvaluationStarted(t=time.time(), epoch=epoch, step=step, printed_bytes=printed))
         before = self._progress.enter_section(section)
         outer = self._timer.enter(section)
         try:

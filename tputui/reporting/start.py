@@ -27,7 +27,7 @@ from tputui.reporting.run import Run
 from tputui.reporting.script_plan import ScriptPlan
 from tputui.reporting.step_recorder import StepRecorder
 from tputui.telemetry import rundir
-from tputui.telemetry.events import FlopsCounted, JournalOpened
+from tputui.telemetry.events import FlopsCounted, JournalOpened, LossNamed
 from tputui.telemetry.journal import SUFFIX, Tail
 from tputui.telemetry.rank_environment import GLOBAL_RANK, RankInfo, rank_info
 
@@ -145,6 +145,7 @@ def _take_over(plan: ScriptPlan) -> None:
     if _joined.process is not None:
         _joined.process.progress.knows_loop = True
         process_sink.join(_joined.process)
+        _joined.process.emit(LossNamed(t=time.time(), name="", source=""))
     for run in _joined.runs.values():
         run.take_plan(plan)
 

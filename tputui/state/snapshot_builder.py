@@ -170,7 +170,7 @@ def build_snapshot(
         marks=marks,
         num_marks=num_marks,
         epoch_starts=timeline.epoch_starts(state),
-        loss_named=next((w.loss_named for w in state.workers if w.loss_named), None),
+        loss_named=next((w.loss_named for w in state.workers if w.loss_named and w.loss_named.name), None),
         throughput=pace,
         flops=flops_view(counted, topology, pace),
         memory_history=history.memory(state),

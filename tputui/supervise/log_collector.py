@@ -26,6 +26,7 @@ from tputui.logs.tensorboard_dir import EventFileReader
 from tputui.logs.text_log import TextLogReader
 from tputui.logs.value_events import ValueEvents
 from tputui.supervise.log_files import LogFinder, shown_path
+from tputui.supervise.log_tail import Printed
 from tputui.supervise.torch_traces import TorchTraces
 from tputui.supervise.training_positions import TrainingPositions
 from tputui.telemetry import events as ev
@@ -96,7 +97,9 @@ class _Log:
 class LogCollector:
     """Reports for one command. No method blocks or raises; only `close` waits, until the logs are read."""
 
-    def __init__(self, run_dir: Path, pid: int, reporter: Reporter, script_config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, run_dir: Path, pid: int, reporter: Reporter, script_config: Mapping[str, Any], host_index: int = 0
+    ) -> None:
         """`pid` is the command, `reporter` writes the journal `logs-0`, `script_config` is the table `[script]`."""
         self._run_dir = run_dir
         self._pid = pid
@@ -110,8 +113,8 @@ class LogCollector:
         self.num_values = 0
         """Values read so far."""
         self._epoch = 0
-        self._lines: deque[tuple[str, float]] = deque(maxlen=LINES_MAX)
-        """Lines that the thread has not parsed yet, with their unix times."""
+        self._lines: deque[tuple[Printed, float]] = deque(maxlen=LINES_MAX)
+        """Lines that the thread has not parsed yet, with the unix times at which they were read."""
         self._num_lines_due = 0
         """How many of them were printed before the newest look at the files."""
         self._console = _console_parser(script_config)
@@ -132,7 +135,7 @@ class LogCollector:
         """The newest `trainer_state.json` of each training with Hugging Face's `Trainer`, by its folder."""
         self._tries: dict[Path, int] = {}
         self._warned: set[str] = set()
-        self._positions = TrainingPositions(run_dir)
+        self._positions = TrainingPositions(run_dir, host_index)
         self._thread = threading.Thread(target=self._run, name="tputui-logs", daemon=True)
         self._thread.start()
 
@@ -141,14 +144,13 @@ class LogCollector:
         """Whether a process of the command reports its steps."""
         return self._positions.is_known
 
-    def take_console(self, lines: Sequence[str], *, is_cut: bool = False) -> None:
-        """Takes what the command printed: lines, with carriage returns between the states of a bar. `is_cut`: some of
-        them are left out."""
-        self.num_lines += len(lines)
+    def take_console(self, parts: Sequence[Printed], *, is_cut: bool = False) -> None:
+        """Takes what the command printed. `is_cut`: some of it is left out."""
+        self.num_lines += len(parts)
         now = time.time()
-        if (is_cut or len(self._lines) + len(lines) > LINES_MAX) and not self.has_reporter:
+        if (is_cut or len(self._lines) + len(parts) > LINES_MAX) and not self.has_reporter:
             self._warn("the command prints faster than its metrics can be read; some of those printed are left out")
-        self._lines.extend([(line, now) for line in lines])
+        self._lines.extend([(part, now) for part in parts])
 
     def poll(self, now: float) -> None:
         """Sends the heartbeat. `now` is unix time in seconds."""
@@ -334,7 +336,8 @@ class LogCollector:
         for _ in range(min(self._num_lines_due, LINES_PER_LOOK)):
             if self._is_given_up or not self._lines or not self._is_placed(self._lines[0][1]):
                 break
-            values += self._console.parse(*self._lines.popleft())
+            part, t = self._lines.popleft()
+            values += self._console.parse(part.text, self._positions.printed_at(part.end, t))
             self._num_lines_due -= 1
             self._num_parts_read += 1
         if self._closing.is_set() and not self._lines:

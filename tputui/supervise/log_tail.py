@@ -32,6 +32,15 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,100
 """Colours, movements of the cursor and titles of the window."""
 
 
+class Printed(NamedTuple):
+    """A part of the output for a parser of metrics."""
+
+    text: str
+    """A whole line, or states of a bar whose line has not ended, with carriage returns between them."""
+    end: int | None = None
+    """Byte of the log file at which it ends; None if unknown."""
+
+
 class LogTail:
     """Reads the lines that are appended to a log file from now on."""
 
@@ -44,8 +53,8 @@ class LogTail:
         self._keys = KeyMasker()
         self._num_taken = 0
         """Bytes of the incomplete line that were in `updates` before."""
-        self.updates: list[str] = []
-        """The newest output for a parser of metrics: whole lines, with carriage returns between the states of a bar."""
+        self.updates: list[Printed] = []
+        """The newest output for a parser of metrics."""
         self.is_cut = False
         """Whether output was left out of `updates` in the last call, because there was too much."""
 
@@ -90,16 +99,20 @@ class LogTail:
 
         A bar begins each state with a carriage return, so the last one is complete only after a while.
         """
-        fresh = [line[self._num_taken if number == 0 else 0 :] for number, line in enumerate(whole)]
+        at = self._offset - len(self._partial) - sum(len(line) + 1 for line in whole)
+        fresh = []
+        for number, line in enumerate(whole):
+            fresh.append((line[self._num_taken if number == 0 else 0 :], at + len(line)))
+            at += len(line) + 1
         start = self._num_taken = 0 if whole else self._num_taken
         end = len(self._partial) if is_idle and b"\r" in self._partial else self._partial.rfind(b"\r")
         if end > start:
             self._num_taken = end
-            fresh.append(self._partial[start:end])
+            fresh.append((self._partial[start:end], at + end))
         if len(fresh) > UPDATES_MAX:
             self.is_cut = True
             fresh = fresh[: UPDATES_MAX // 2] + fresh[-UPDATES_MAX // 2 :]
-        self.updates += [line.decode("utf-8", "replace") for line in fresh if line.strip()]
+        self.updates += [Printed(line.decode("utf-8", "replace"), end) for line, end in fresh if line.strip()]
 
 
 def readable_line(line: bytes) -> str:

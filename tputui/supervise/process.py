@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tputui.supervise import spawn
+from tputui.supervise.log_tail import Printed
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
@@ -46,8 +47,8 @@ class CommandProcess:
         """Whether it answers a request for stacks, or prints them by a signal."""
         return True
 
-    def take_console(self, lines: list[str], *, is_cut: bool = False) -> None:
-        """Takes lines of output, with carriage returns between the states of a bar. `is_cut`: some are left out."""
+    def take_console(self, parts: list[Printed], *, is_cut: bool = False) -> None:
+        """Takes parts of the output. `is_cut`: some are left out."""
 
     def poll(self, now: float, tick: float) -> bool:
         """Reads what the command wrote; returns whether it has become silent. `now` is unix time, `tick` a monotonic

@@ -25,7 +25,7 @@ from tputui.state.process_state import ProcessState
 from tputui.supervise import printed_failure
 from tputui.supervise.child_ends import ChildEnd, ChildEnds, printed_before
 from tputui.supervise.log_collector import LogCollector
-from tputui.supervise.log_tail import LAST_LINES, last_raw_lines
+from tputui.supervise.log_tail import LAST_LINES, Printed, last_raw_lines
 from tputui.supervise.outcome import end_text
 from tputui.supervise.process import CommandProcess
 from tputui.supervise.python_stacks import PythonStacks
@@ -94,7 +94,7 @@ class Script(CommandProcess):
         self.stop_grace_s = float(given["stop_grace_s"])
         self.exit_grace_s = float(given["exit_grace_s"])
         self._logs = Reporter(run_dir, ROLE, host_index, process=rundir.process_with(pid))
-        self._collector = LogCollector(run_dir, pid, self._logs, table)
+        self._collector = LogCollector(run_dir, pid, self._logs, table, host_index)
         self._log = run_dir / f"worker-{host_index}.log"
         self._children = ChildEnds(pid, self._log)
         self._stacks = PythonStacks(pid, self._logs.writer, self._record_stacks)
@@ -116,9 +116,9 @@ class Script(CommandProcess):
     def takes_stacks(self) -> bool:
         return "stacks" in self._state.handled_kinds
 
-    def take_console(self, lines: list[str], *, is_cut: bool = False) -> None:
-        self._collector.take_console(lines, is_cut=is_cut)
-        matches = (_RANK_FAILED.search(line) for line in lines)
+    def take_console(self, parts: list[Printed], *, is_cut: bool = False) -> None:
+        self._collector.take_console(parts, is_cut=is_cut)
+        matches = (_RANK_FAILED.search(part.text) for part in parts)
         self._failed_ranks += [
             _RankEnd(int(match.group(3)), match.group(2), int(match.group(1))) for match in matches if match
         ]

@@ -1,21 +1,23 @@
 """Where the training of a command was when it wrote something: its step and epoch, from the journal of its first rank.
 
 Lines on the console and values in log files often have no step. What is said of an evaluation belongs to the newest one
-that had begun, however long after it the line is read; anything else to the newest step that was known at the time.
+that had begun; anything else to the newest step that was known at the time. A line is read some time after it was
+printed, so the events say how much had been printed before them.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
 
 POSITIONS_MAX = 4_096
-_t = attrgetter("t")
+_t, _num_bytes = attrgetter("t"), attrgetter("num_bytes")
 
 
 class TrainingPosition(NamedTuple):
@@ -28,11 +30,27 @@ class TrainingPosition(NamedTuple):
     """0 if the script has no epochs."""
 
 
+class PrintedBefore(NamedTuple):
+    """How much had been printed at an event."""
+
+    t: float
+    """Unix time of the event."""
+    num_bytes: int
+
+
+P = TypeVar("P", TrainingPosition, PrintedBefore)
+
+
 class TrainingPositions:
     """Follows the journal of the first rank that reports its steps."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, host_index: int) -> None:
+        """`host_index`: the host whose output is read."""
         self._run_dir = run_dir
+        self._host_index = host_index
+        self._is_of_host = False
+        """Whether the rank runs on that host."""
+        self._printed: list[PrintedBefore] = []
         self._tail: Tail | None = None
         self._positions: list[TrainingPosition] = []
         self._evaluations: list[TrainingPosition] = []
@@ -71,9 +89,21 @@ class TrainingPositions:
                 return positions[place - 1]
         return None
 
+    def printed_at(self, end: int | None, read_at: float) -> float:
+        """When output was printed that ends at a byte of the log file and was read at `read_at`: before the next event
+        that is known to have come later. Unix times."""
+        place = bisect_left(self._printed, end, key=_num_bytes) if end is not None else len(self._printed)
+        if place == len(self._printed):
+            return read_at
+        return min(read_at, math.nextafter(self._printed[place].t, 0.0))
+
     def _take(self, event: ev.Event) -> None:
         self.known_until = max(self.known_until, event.t)
-        if isinstance(event, ev.EpochStarted):
+        if self._is_of_host and isinstance(event, ev.EpochStarted | ev.EvaluationStarted):
+            _add(self._printed, PrintedBefore(event.t, event.printed_bytes or 0))
+        if isinstance(event, ev.JournalOpened):
+            self._is_of_host = event.host_index == self._host_index
+        elif isinstance(event, ev.EpochStarted):
             self._epoch = event.epoch
             _add(self._positions, TrainingPosition(event.t, event.first_step - 1, self._epoch))
         elif isinstance(event, ev.ProgressReported):
@@ -84,7 +114,7 @@ class TrainingPositions:
             _add(self._evaluations, position)
 
 
-def _add(positions: list[TrainingPosition], position: TrainingPosition) -> None:
+def _add(positions: list[P], position: P) -> None:
     if not positions or position.t >= positions[-1].t:
         positions.append(position)
     if len(positions) > POSITIONS_MAX:

@@ -272,8 +272,7 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
         f"{num_with_loss} of {num_cores} cores" if 0 < num_with_loss < num_cores else fmt.counted(num_with_loss, "core")
     )
     mean = f"mean of {averaged} in step {step}" if num_with_loss else "mean of the newest steps"
-    named = snapshot.loss_named
-    of_script = f"{named.name}, {named.source}" if named is not None else ""
+    of_script = snapshot.loss_named.text if snapshot.loss_named is not None else ""
     lines = [row(facts.LOSS.label, newest, mean, top, of_script)]
     if of_epoch := facts.EPOCH_LOSS.text(snapshot):
         lines.append(row("", of_epoch, f"mean over epoch {snapshot.epochs[-1].epoch}"))

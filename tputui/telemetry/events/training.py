@@ -86,6 +86,8 @@ class EpochStarted(Event, frozen=True, kw_only=True, tag=True):
     """Number of the epoch."""
     first_step: Int
     """First step of the epoch in this run."""
+    printed_bytes: Int | None = None
+    """Bytes of output before it; None if unknown."""
 
 
 class EvaluationStarted(Event, frozen=True, kw_only=True, tag=True):
@@ -95,15 +97,22 @@ class EvaluationStarted(Event, frozen=True, kw_only=True, tag=True):
     """Number of the epoch; 0 if the script has none."""
     step: Int
     """Newest step."""
+    printed_bytes: Int | None = None
+    """Bytes of output before it; None if unknown."""
 
 
 class LossNamed(Event, frozen=True, kw_only=True, tag=True):
     """What a script calls the training loss, and where its values come from."""
 
     name: Name
-    """Its name in the source or in the log."""
+    """Its name in the source or in the log; empty once the script reports it by itself."""
     source: Text
     """Where they were read: file and line, such as `train.py:81`, the path of a log, or `console`."""
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return ", ".join(filter(None, (self.name, self.source)))
 
 
 class StepsRecorded(Event, frozen=True, kw_only=True, tag=True):

@@ -418,8 +418,11 @@ def _range_note(view: ChartView) -> str:
     return f"{clean(view.metric)} {y}" if y and view.metric else y
 
 
-def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XKind, width: int) -> str:
-    """The non-default settings, the most important first, as many as fit; `wanted` is the chosen x axis."""
+def note(
+    series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XKind, width: int, named: str = ""
+) -> str:
+    """The non-default settings, the most important first, as many as fit, and the name of the loss; `wanted` is the
+    chosen x axis."""
     view = data.view
     why_not = series.axis_info.why_not(wanted, series.segments)
     hidden = f", {chart.hidden:,} points <= 0 not shown" if chart is not None and chart.hidden else ""
@@ -434,6 +437,7 @@ def note(series: ChartSeries, data: VisibleData, chart: Chart | None, wanted: XK
         if view.window is not None and data.segments
         else "",
         *(chart.notes if chart is not None else ()),
+        clean(named),
     ]
     joined: str = view.kind if view.kind != "band" else ""
     for text in filter(None, parts):

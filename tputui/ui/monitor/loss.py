@@ -88,6 +88,8 @@ class LossPart(NamedTuple):
     devices: str
     source: MetricSource
     """What the curves of all metrics are made from."""
+    named: str
+    """What the script calls the loss, and where it was read; empty if it reports the loss by itself."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> LossPart:
@@ -100,7 +102,8 @@ class LossPart(NamedTuple):
             segments, snapshot.core_columns, snapshot.marks, axis_info_of(snapshot), snapshot.outlier
         )  # fmt: skip
         cores, num_bad = snapshot.cores, snapshot.num_non_finite
-        return cls(whole, snapshot.newest_loss, cores, num_bad, why, startup, devices_of(snapshot), source)
+        named = snapshot.loss_named.text if snapshot.loss_named is not None else ""
+        return cls(whole, snapshot.newest_loss, cores, num_bad, why, startup, devices_of(snapshot), source, named)
 
 
 TWO_HEADS_FROM = 12
@@ -198,7 +201,7 @@ class LossPanel(RunPanel[LossPart]):
             lines[0] = [Span("every loss so far is NaN or infinite", "bad")]
         if not self._chart.complete and self.is_mounted:
             self.set_timer(_ON_S, self.redraw)
-        note = loss.note(whole, data, chart, self.look.x, width)
+        note = loss.note(whole, data, chart, self.look.x, width, part.named)
         return Drawing(lines, head=tuple(head[:heads]), note=note)
 
     def _charted(self, part: LossPart, width: int, height: int) -> tuple[bool, VisibleData, Chart | None]:
