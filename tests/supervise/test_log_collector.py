@@ -19,6 +19,7 @@ from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import Printed
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
+from tputui.telemetry.logged_values import unpack
 from tputui.telemetry.reporter import Reporter
 
 NUM_LOGS = 20
@@ -181,12 +182,9 @@ def test_results_belong_to_the_evaluation_during_which_they_were_printed_however
     collector.take_console([Printed(line, end) for line, end in zip(lines, ends, strict=True)])
     collector.close()
     reporter.close()
-    logged = events_in(run_dir, "logs-0", ev.ValuesLogged)
-    assert sorted((event.split, event.last_step, event.mean) for event in logged) == [
-        ("valid", 10, 0.5),
-        ("valid", 20, 0.25),
-        ("valid", 30, 0.125),
-    ]
+    logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.split == "valid"]
+    placed = [value for one in logged for value in zip(one.steps, one.epochs or (), one.values, strict=True)]
+    assert placed == [(10, 1.0, 0.5), (20, 2.0, 0.25), (30, 3.0, 0.125)]
 
 
 def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read(

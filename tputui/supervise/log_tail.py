@@ -83,23 +83,24 @@ class LogTail:
     def _take(self, most: int, *, final: bool) -> list[str]:
         """Reads one part; returns its readable lines, at most `most`, with the number of the others."""
         chunk = os.pread(self._fd, READ_BYTES, self._offset)
-        self._offset += len(chunk)
         before = len(self._partial)
+        at = self._offset - before
+        self._offset += len(chunk)
         *whole, self._partial = (self._partial + chunk).split(b"\n")
         if final or len(self._partial) > _PARTIAL_BYTES_MAX:
             whole, self._partial = ([*whole, self._partial] if self._partial else whole), b""
-        self._take_updates(whole, is_idle=bool(before) and not chunk)
+        self._take_updates(whole, at, is_idle=bool(before) and not chunk)
         readable = self._keys.masked([text for line in whole if (text := readable_line(line))])
         if len(readable) <= most:
             return readable
         return [*readable[:most], f"... {len(readable) - most} lines omitted; see {self._name}"]
 
-    def _take_updates(self, whole: list[bytes], *, is_idle: bool) -> None:
-        """Takes the lines, and of an incomplete line the states of a bar; the last state if nothing more is printed.
+    def _take_updates(self, whole: list[bytes], at: int, *, is_idle: bool) -> None:
+        """Takes the lines, the first of which begins at byte `at`, and of an incomplete line the states of a bar; the
+        last state if nothing more is printed.
 
         A bar begins each state with a carriage return, so the last one is complete only after a while.
         """
-        at = self._offset - len(self._partial) - sum(len(line) + 1 for line in whole)
         fresh = []
         for number, line in enumerate(whole):
             fresh.append((line[self._num_taken if number == 0 else 0 :], at + len(line)))

@@ -109,7 +109,7 @@ class TrainingPositions:
         elif isinstance(event, ev.ProgressReported):
             _add(self._positions, TrainingPosition(event.t, event.step, self._epoch))
         elif isinstance(event, ev.EvaluationStarted):
-            position = TrainingPosition(event.t, event.step, self._epoch)
+            position = TrainingPosition(event.t, event.step, event.epoch)
             _add(self._positions, position)
             _add(self._evaluations, position)
 
