@@ -41,7 +41,7 @@ from tputui.text import rehearsal_lines
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "sample_configs" / "digits.toml"
 OBSERVED = """
-import sys, time
+import signal, sys, time
 from tputui.observers.sinks import observes_all, process_sink
 from tputui.telemetry import events as ev
 
@@ -54,9 +54,12 @@ compiled = ev.CompileObserved(
 process_sink.emit(compiled)
 if sys.argv[1] == "fails":
     raise ValueError("no such column")
+# It is interrupted after 30 of its 40 steps at the earliest, and not between them.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 for _ in range(0 if sys.argv[1] == "hangs" else 8):
     process_sink.emit(ev.ObservationEnded(
         t=time.time(), runtime="torch_xla", why="every step is observed", steps=5, window_s=0.1, steady_step_s=None))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 while sys.argv[1] != "healthy":
     time.sleep(0.05)
 """

@@ -46,9 +46,10 @@ run = tputui.start()
 run.step(loss=1.0)
 if is_first:
     raise ValueError("shard 7 is cut short")
-for _ in range(50):
+run.step(loss=0.5)
+# Until the journal has the second start, as after more than a moment of training.
+while not is_first and (run.dir / "worker-0.jsonl").read_text().count("JournalOpened") < 2:
     time.sleep(0.02)
-    run.step(loss=0.5)
 if len(sys.argv) > 1:
     os._exit(int(sys.argv[1]))
 """
@@ -92,9 +93,11 @@ if dist.get_rank() == 0:
 for step in range(1, 20):
     if step == 3 and dist.get_rank() == 1:
         count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-        journal = run.dir / "worker-1.jsonl"
-        while not journal.exists() or journal.read_text().count("JournalOpened") <= count:
-            time.sleep(0.05)
+        # This start is recorded, and what failed before it is reported.
+        for name, kind, least in (("worker-1", "JournalOpened", count + 1), ("supervisor-0", "FailureReported", count)):
+            journal = run.dir / f"{name}.jsonl"
+            while not journal.exists() or journal.read_text().count(kind) < least:
+                time.sleep(0.05)
         if count == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(5)

@@ -307,11 +307,15 @@ prefix = f"rank {rank}: " if sys.argv[1:] else ""
 open(f"ready-{rank}", "w").close()
 while sum(name.startswith("ready-") for name in os.listdir()) < 3:
     time.sleep(0.01)
-time.sleep(0.4 * rank)
+# One after the other, so that the first lines are mostly read without those of the others.
+while rank and not os.path.exists(f"began-{rank - 1}"):
+    time.sleep(0.01)
 for step in range(1, 31):
     # In one write: a line that another rank interrupts is none.
     sys.stdout.write(f"{prefix}step {step} loss {rank}.5\\n")
     sys.stdout.flush()
+    if step == 4:
+        open(f"began-{rank}", "w").close()
     time.sleep(0.05)
 """
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from tests.cli.helpers import CommandResult, script, shown, tputui
 from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, text_of, wait_for
+from tputui.supervise.supervisor import SIGTERM_TO_ALL_S
 from tputui.telemetry import events as ev
 
 WITH_A_LOADER = """
@@ -305,6 +308,34 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+def terminated(run_dir: Path, command: tuple[str, ...], order: str) -> int | None:
+    """The exit code of `tputui run` after SIGTERM to all processes of the run; None if they did not get it at once,
+    as from a cluster, because this process had to wait for a processor."""
+    words = [
+        "-m",
+        "tputui",
+        "--runs-dir",
+        str(run_dir.parent),
+        "run",
+        "--name",
+        run_dir.name,
+        "--no-ui",
+        "--",
+        *command,
+    ]
+    folder = run_dir.parent.parent
+    with subprocess.Popen([sys.executable, "-P", *words], cwd=folder, stdout=subprocess.DEVNULL) as viewer:
+        wait_for(lambda: "step 3" in text_of(run_dir / "worker-0.log"), "the first step")
+        leader = leader_of(run_dir)
+        pids = [events_in(run_dir, "supervisor-0", ev.JournalOpened)[0].pid, viewer.pid]
+        began = time.monotonic()
+        for pid in [-leader, *pids] if order == "command first" else [*pids, -leader]:
+            os.kill(pid, signal.SIGTERM)
+        is_at_once = time.monotonic() - began < SIGTERM_TO_ALL_S
+        code = viewer.wait(DEADLINE_S)
+    return code if is_at_once else None
+
+
 @pytest.mark.parametrize("order", ["command first", "supervisor first"])
 @pytest.mark.parametrize(
     ("command", "reason"),
@@ -326,16 +357,12 @@ def test_sigterm_to_all_processes_of_a_run_is_a_stop(
     tmp_path: Path, command: tuple[str, ...], reason: str, order: str
 ) -> None:
     script(tmp_path, SAVES_ON_SIGTERM)
-    words = ["-m", "tputui", "--runs-dir", "runs", "run", "--name", "mine", "--no-ui", "--", *command]
-    run_dir = tmp_path / "runs" / "mine"
-    with subprocess.Popen([sys.executable, "-P", *words], cwd=tmp_path, stdout=subprocess.DEVNULL) as viewer:
-        wait_for(lambda: "step 3" in text_of(run_dir / "worker-0.log"), "the first step")
-        leader = leader_of(run_dir)
-        pids = [events_in(run_dir, "supervisor-0", ev.JournalOpened)[0].pid, viewer.pid]
-        pids = [-leader, *pids] if order == "command first" else [*pids, -leader]
-        for pid in pids:
-            os.kill(pid, signal.SIGTERM)
-        assert viewer.wait(DEADLINE_S) == 4
+    for attempt in itertools.count():
+        run_dir = tmp_path / "runs" / f"mine-{attempt}"
+        code = terminated(run_dir, command, order)
+        if code is not None:
+            break
+    assert code == 4
     # The supervisor may interrupt a shell before the other signal arrives.
     interrupted = reason.replace("SIGTERM", "SIGINT")
     assert reason_of(run_dir) in ((reason, interrupted) if order == "supervisor first" else (reason,))

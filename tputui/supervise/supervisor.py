@@ -224,9 +224,11 @@ class Supervisor:
         # A cluster sends SIGTERM to all processes of a run, and the command may be the first to end by it.
         until = time.monotonic() + (SIGTERM_TO_ALL_S if returncode in BY_SIGTERM else 0.0)
         while True:
-            self._take_signals(pipe, max(0.0, min(until - time.monotonic(), self._timing.tick_s)))
+            left_s = until - time.monotonic()
+            self._take_signals(pipe, max(0.0, min(left_s, self._timing.tick_s)))
             self._take_requests()
-            if self._requests.is_stop_asked or time.monotonic() >= until:
+            # A signal that came in time is also seen if this process had to wait for a processor since.
+            if self._requests.is_stop_asked or left_s <= 0:
                 break
         process, escalation = self._process, self._requests.escalation
         process.is_end_noticed = True
